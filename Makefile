@@ -1,0 +1,71 @@
+# Throughline's commands. `make help` lists them.
+# PYTHON=/path/to/python3 chooses the interpreter; ARGS="…" is handed on to the program a command runs.
+
+BIN := .venv/bin
+SETUP := PYTHON='$(PYTHON)' scripts/setup
+PYTEST := $(BIN)/pytest -n 2
+COVERAGE := 90
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check format bench fuzz-api migrate lock setup-dev static house
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+setup: ## make .venv with everything the service needs, as locked
+	@$(SETUP) run
+
+run: setup ## serve on http://127.0.0.1:8000, with a PostgreSQL of its own unless DATABASE_URL is set (HOST, PORT, ARGS)
+	@exec $(BIN)/throughline serve $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)') $(ARGS)
+
+test: setup-dev ## run the tests with coverage (ARGS="tests/agents -k name")
+	@$(PYTEST) --cov $(ARGS)
+
+check: setup-dev static house ## run everything a change must pass: linters, types, layers, house rules, tests
+	@echo "== tests"
+	@$(PYTEST) --cov --cov-fail-under=$(COVERAGE)
+
+format: setup-dev ## format the code and fix what can be fixed safely
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+bench: setup-dev ## replay recorded conversations through the running service and print the table (ARGS)
+	@$(BIN)/python benchmarks/replay.py $(ARGS)
+
+fuzz-api: setup-dev ## send about 2,000 requests made from the OpenAPI document to a running service (URL)
+	@$(BIN)/schemathesis run $(or $(URL),http://127.0.0.1:8000)/openapi.json --checks not_a_server_error \
+		--max-examples 110 --seed 1 $(ARGS)
+
+migrate: setup ## bring the database to the newest schema (DATABASE_URL, or the embedded one)
+	@$(BIN)/throughline db upgrade $(ARGS)
+
+# Needs uv (https://docs.astral.sh/uv/). The run lock holds the providers' extras and what building the package needs;
+# the dev lock adds the dev group at the same versions. Neither names a registry.
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+	--no-emit-find-links --all-extras pyproject.toml --group build
+lock: ## resolve the dependencies anew and write both locks (needs uv; ARGS="--upgrade")
+	@command -v uv >/dev/null || { echo "make lock needs uv: pip install uv"; exit 1; }
+	$(LOCK) --group dev $(ARGS) -o requirements-dev.lock
+	$(LOCK) --constraint requirements-dev.lock $(ARGS) -o requirements.lock
+
+setup-dev:
+	@$(SETUP) dev
+
+static: setup-dev
+	@echo "== ruff"
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@echo "== mypy"
+	@$(BIN)/mypy app tests benchmarks
+	@echo "== import-linter"
+	@$(BIN)/lint-imports
+	@echo "== deptry"
+	@$(BIN)/deptry .
+	@echo "== codespell"
+	@$(BIN)/codespell
+	@echo "== docker-compose.yml"
+	@$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+
+house: setup-dev
+	@echo "== house rules"
+	@$(BIN)/pytest -q tests/house

@@ -1,0 +1,11 @@
+"""One type per kind of id, so that a session id can never be passed where a run id is meant."""
+
+from typing import NewType
+from uuid import UUID
+
+UserId = NewType("UserId", UUID)
+KeyId = NewType("KeyId", UUID)
+SessionId = NewType("SessionId", UUID)
+MessageId = NewType("MessageId", UUID)
+RunId = NewType("RunId", UUID)
+SummaryId = NewType("SummaryId", UUID)

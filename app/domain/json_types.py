@@ -1,0 +1,7 @@
+"""What JSON can hold, as types."""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+JsonObject: TypeAlias = Mapping[str, JsonValue]

@@ -1,0 +1,64 @@
+"""What is sent to a model: the prompt, the tools it may call, and the answer that comes back."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from app.domain.json_types import JsonObject
+from app.domain.message import Content, Role, ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMessage:
+    """One message of a prompt. `position` names the stored message it shows, None where it shows none."""
+
+    role: Role
+    content: Content
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One system message (empty: none is sent) and the conversation after it."""
+
+    system: str
+    messages: tuple[PromptMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """What the model is told of a tool. `parameters` is a JSON schema of type object."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the provider reported them; None where it reported none."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A further piece of the answer's text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerComplete:
+    """The end of a complete answer: it came with a finish reason. `text` is the whole text."""
+
+    text: str
+    tool_calls: tuple[ToolCall, ...]
+    usage: Usage
+    finish_reason: str
+
+
+ModelEvent: TypeAlias = TextDelta | AnswerComplete

@@ -1,0 +1,134 @@
+"""Runs: the rows behind turns. A run holds its input, so a turn survives the death of any process."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from app.domain.ids import MessageId, RunId, SessionId, UserId
+from app.domain.json_types import JsonObject
+from app.domain.message import Content, NewMessage, Source
+from app.domain.prompt import Usage
+
+
+class RunStatus(StrEnum):
+    """Where a run stands; the last three are final."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the run has ended."""
+        return self in {RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED}
+
+
+class OnBusy(StrEnum):
+    """What to do with a message for a session whose turn is still running."""
+
+    ENQUEUE = "enqueue"
+    REJECT = "reject"
+    INTERRUPT = "interrupt"
+
+
+@dataclass(frozen=True, slots=True)
+class RunInput:
+    """What the user sent."""
+
+    content: Content
+    metadata: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A message handed in at a door. `fingerprint` is a hash of the body, for the idempotency key."""
+
+    owner_id: UserId
+    session_id: SessionId
+    input: RunInput
+    source: Source
+    author: str | None = None
+    idempotency_key: str | None = None
+    fingerprint: str = ""
+    on_busy: OnBusy = OnBusy.ENQUEUE
+
+
+@dataclass(frozen=True, slots=True)
+class RunError:
+    """Why a run failed: a stable `type`, and a sentence for the user that shows nothing of our inside."""
+
+    type: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as stored.
+
+    `agent` is the session's agent when the message was accepted; `message_id` is the answer; `context` the context
+    report taken when the run ended.
+    """
+
+    id: RunId
+    session_id: SessionId
+    owner_id: UserId
+    agent: str
+    seq: int
+    status: RunStatus
+    input: RunInput
+    source: Source
+    created_at: datetime
+    author: str | None = None
+    attempt: int = 0
+    cancel_requested: bool = False
+    usage: Usage = field(default_factory=Usage)
+    error: RunError | None = None
+    message_id: MessageId | None = None
+    context: JsonObject | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to write for a run: valid while the run row still carries this fence and is running."""
+
+    run_id: RunId
+    session_id: SessionId
+    worker: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedRun:
+    """A run and the lease its claimer holds. `next_event` is the first free sequence number of its events."""
+
+    run: Run
+    lease: Lease
+    next_event: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of a submission.
+
+    `claimed` is set where the submitting process took the run at once; `replayed` where the idempotency key had
+    been used before with the same body.
+    """
+
+    run: Run
+    claimed: ClaimedRun | None = None
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended, written in one transaction with the answer."""
+
+    status: RunStatus
+    answer: NewMessage | None = None
+    usage: Usage = field(default_factory=Usage)
+    error: RunError | None = None
+    context: JsonObject | None = None

@@ -1,0 +1,76 @@
+"""Every setting of the service: read once from the environment (or `.env`), frozen, handed down in small values."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
+
+from app.domain.errors import SettingInvalid
+
+SHORTEST_KEY = 24
+
+
+class Settings(BaseSettings):
+    """What the operator may set. Names are the environment variables in lower case."""
+
+    model_config = SettingsConfigDict(env_file=".env", env_file_encoding="utf-8", extra="ignore", frozen=True)
+
+    database_url: str = Field("", description="PostgreSQL 15 or newer; empty: the embedded server")
+    data_dir: Path | None = Field(None, description="where the embedded server keeps its data; empty: per user")
+    migrate_on_start: bool = Field(default=True, description="run migrations at start, under an advisory lock")
+    db_pool_size: int = Field(10, ge=1, le=200, description="database connections of this process, LISTEN not counted")
+    db_pool_timeout_seconds: float = Field(5.0, gt=0, description="how long to wait for a free connection")
+
+    host: str = "127.0.0.1"
+    port: int = Field(8000, ge=0, le=65535)
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="origins allowed to call from a browser, separated by commas"
+    )
+    bootstrap_api_key: str = Field("", description="a key that exists from the first start (at least 24 characters)")
+    max_body_bytes: int = Field(2_000_000, ge=1_000, description="largest request body")
+
+    default_llm: str = Field("offline", description="model of agents that name none")
+    default_llm_base_url: str = Field("", description="OpenAI-compatible server for `default_llm`")
+    context_usage_threshold: float = Field(0.8, gt=0.1, le=0.95, description="fraction of the window that compacts")
+    context_summary_model: str = Field("", description="model that writes summaries; empty: `default_llm`")
+    agents_dir: Path | None = Field(None, description="folder of agent files that add to or override the shipped ones")
+    tool_timeout_seconds: float = Field(30.0, gt=0)
+    turn_timeout_seconds: float = Field(300.0, gt=0, description="one deadline for all model calls of a turn")
+    model_idle_timeout_seconds: float = Field(60.0, gt=0, description="longest silence of a model")
+
+    worker_concurrency: int = Field(16, ge=1, le=1000, description="turns at once in this process")
+    lease_seconds: float = Field(10.0, ge=2, description="how long a silent worker keeps its run")
+    no_worker_timeout_seconds: float = Field(30.0, gt=0, description="how long a request waits for a worker")
+    max_queued_per_session: int = Field(10, ge=1, description="waiting messages of one session")
+    shutdown_grace_seconds: float = Field(20.0, ge=0, description="how long running turns may take to end at shutdown")
+
+    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+    log_format: str = Field("auto", pattern="^(auto|json|console)$")
+
+    @field_validator("bootstrap_api_key")
+    @classmethod
+    def _check_length(cls, value: str) -> str:
+        if value and len(value) < SHORTEST_KEY:
+            raise ValueError(f"a key needs at least {SHORTEST_KEY} characters, this one has {len(value)}")
+        return value
+
+    @field_validator("cors_origins", mode="before")
+    @classmethod
+    def _split_origins(cls, value: object) -> object:
+        """Take `http://a, http://b`, as people write lists into environment variables."""
+        if not isinstance(value, str):
+            return value
+        return tuple(origin.strip().rstrip("/") for origin in value.split(",") if origin.strip())
+
+
+def read_settings(data_dir: Path | None = None) -> Settings:
+    """Read the settings; `data_dir` from the command line wins. Raises SettingInvalid naming each wrong one."""
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, item['loc'])).upper()}: {item['msg']}" for item in error.errors())
+        raise SettingInvalid(f"Settings that cannot be used: {wrong}.") from None
+    except SettingsError as error:
+        raise SettingInvalid(f"Settings that cannot be read: {error}.") from None
+    return settings if data_dir is None else settings.model_copy(update={"data_dir": data_dir})

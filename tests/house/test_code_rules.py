@@ -1,0 +1,118 @@
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+from house.tree import ROOT, comments, name_of, own_files, python_files, syntax_tree
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "manager"}
+SUPPRESSION = re.compile(
+    r"#\s*(noqa(:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*)?|type:\s*ignore(\[[\w, -]+\])?|pragma: no (cover|branch))"
+)
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+
+
+def test_files_are_about_one_thing() -> None:
+    lengths = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in python_files()}
+
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
+
+
+def test_functions_stay_short() -> None:
+    long = {
+        f"{name_of(path)}:{node.lineno} {node.name}": node.end_lineno - node.lineno + 1
+        for path in python_files()
+        for node in ast.walk(syntax_tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None
+        and node.end_lineno - node.lineno + 1 > MAX_FUNCTION_LINES
+    }
+
+    assert long == {}
+
+
+def test_file_names_say_what_is_inside() -> None:
+    assert [name_of(path) for path in python_files() if path.stem.strip("_") in BANNED_NAMES] == []
+
+
+def test_test_files_have_different_names() -> None:
+    names = Counter(path.name for path in python_files("tests") if path.name.startswith("test_"))
+
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_nothing_hides_the_alembic_library() -> None:
+    assert list((ROOT / "alembic").rglob("__init__.py")) == []
+
+
+def test_only_the_database_layer_commits() -> None:
+    callers = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in python_files("app")
+        if path.relative_to(ROOT).parts[:2] != ("app", "db")
+        for node in ast.walk(syntax_tree(path))
+        if isinstance(node, ast.Attribute) and node.attr == "commit"
+    ]
+
+    assert callers == []
+
+
+def test_nothing_is_left_unfinished() -> None:
+    stubs = [
+        f"{name_of(path)}:{name.lineno}"
+        for path in python_files("app", "alembic", "benchmarks")
+        for node in ast.walk(syntax_tree(path))
+        if isinstance(node, ast.Raise) and node.exc is not None
+        for name in ast.walk(node.exc)
+        if isinstance(name, ast.Name) and name.id == "NotImplementedError"
+    ]
+    notes = [
+        f"{name_of(path)}:{line}" for path in python_files() for line, text in comments(path) if UNFINISHED.search(text)
+    ]
+
+    assert stubs + notes == []
+
+
+def test_every_suppression_carries_its_reason() -> None:
+    bare = [
+        f"{name_of(path)}:{line} {text}"
+        for path in python_files()
+        for line, text in comments(path)
+        if SUPPRESSION.search(text) and not _reason(text)
+    ]
+
+    assert bare == []
+
+
+def _reason(comment: str) -> str:
+    return SUPPRESSION.sub("", comment).strip("# ")
+
+
+def test_importing_a_module_does_nothing() -> None:
+    """Top-level statements define; none of them is a bare call."""
+    calls = [
+        f"{name_of(path)}:{statement.lineno}"
+        for path in python_files("app")
+        for statement in syntax_tree(path).body
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+    ]
+
+    assert calls == []
+
+
+def test_every_package_says_what_it_is_for() -> None:
+    silent = [
+        name_of(path)
+        for path in python_files("app", "alembic", "benchmarks")
+        if path.stat().st_size and not ast.get_docstring(syntax_tree(path))
+    ]
+
+    assert silent == []
+
+
+def test_there_are_files_to_look_at() -> None:
+    """The rules above would hold for an empty tree too."""
+    assert Path(__file__) in own_files()
+    assert len(list(python_files("app"))) > 50

@@ -1,0 +1,138 @@
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from app.settings import Settings
+from house.tree import ROOT, name_of, own_files
+
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+SETTING = re.compile(r"^#? ?([A-Z][A-Z_]+)=(.*)$", re.MULTILINE)
+COMPOSE_ONLY = {"POSTGRES_PASSWORD"}
+DATA = {".jsonl", ".tiktoken", ".lock"}
+TRACES = [
+    re.compile("/" + "work/"),
+    re.compile(r"(?<!\w)/" + "root/"),
+    re.compile(r"(?<!\w)/" + r"home/\w+/"),
+    re.compile("https?://[^ ]*/" + r"simple\b"),
+    re.compile("pythonhosted" + r"\.org"),
+    re.compile("[a-z]+:[^ /@]+@[a-z0-9.-]+:?[0-9]*/(api|repository|pypi)" + "/"),
+]
+
+
+def test_links_in_our_documents_lead_somewhere() -> None:
+    broken = [
+        f"{name_of(document)}: {target}"
+        for document in own_files()
+        if document.suffix == ".md"
+        for target in LINK.findall(document.read_text(encoding="utf-8"))
+        if not target.startswith(("http://", "https://", "#", "mailto:"))
+        and not (document.parent / target.partition("#")[0]).exists()
+    ]
+
+    assert broken == []
+
+
+def test_no_file_tells_of_the_machine_it_was_written_on() -> None:
+    told = [
+        f"{name_of(path)}: {found.group()}"
+        for path in own_files()
+        if path.suffix not in DATA
+        for trace in TRACES
+        for found in trace.finditer(path.read_text(encoding="utf-8", errors="replace"))
+    ]
+
+    assert told == []
+
+
+def test_the_example_environment_names_every_setting_once() -> None:
+    names = [name for name, _ in SETTING.findall(_example()) if name not in COMPOSE_ONLY]
+
+    assert sorted(names) == sorted(name.upper() for name in Settings.model_fields)
+
+
+def test_the_example_environment_shows_the_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(name.upper(), raising=False)
+        monkeypatch.delenv(name, raising=False)
+    file = tmp_path / "settings"
+    file.write_text("\n".join(f"{name}={value}" for name, value in SETTING.findall(_example())))
+
+    shown = Settings(_env_file=file).model_dump()
+
+    for name, info in Settings.model_fields.items():
+        if info.default is not None:  # unset ones show an example
+            assert shown[name] == info.default, name
+
+
+def _example() -> str:
+    return (ROOT / ".env.example").read_text()
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
+def test_locks_pin_everything_by_hash_and_name_no_registry(name: str) -> None:
+    text = (ROOT / name).read_text()
+    pins = re.split(r"\n(?=[a-zA-Z0-9])", "\n" + text)[1:]
+
+    assert len(pins) > 50
+    assert [pin.splitlines()[0] for pin in pins if "==" not in pin or "--hash=sha256:" not in pin] == []
+    assert "://" not in text
+    assert "-url" not in text
+
+
+def test_both_locks_agree_and_hold_every_direct_dependency() -> None:
+    run, dev = _pins("requirements.lock"), _pins("requirements-dev.lock")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    direct = {re.split(r"[^\w.-]", text)[0].lower() for text in project["dependencies"]}
+
+    assert {name: version for name, version in run.items() if dev.get(name) != version} == {}
+    assert direct - run.keys() == set()
+
+
+def _pins(name: str) -> dict[str, str]:
+    found = re.findall(r"^([\w.-]+)(?:\[[\w,-]+\])?==([^ \\]+)", (ROOT / name).read_text(), re.MULTILINE)
+    return {package.lower(): version for package, version in found}
+
+
+def test_make_help_lists_every_command() -> None:
+    listed = subprocess.run(["make", "-C", str(ROOT), "help"], capture_output=True, text=True, check=True).stdout
+
+    for command in ("setup", "run", "test", "check", "format", "bench", "migrate", "lock"):
+        assert re.search(rf"^  make {command} +\w", listed, re.MULTILINE)
+
+
+def test_setup_says_which_python_it_needs(tmp_path: Path) -> None:
+    old = tmp_path / "python3"
+    old.write_text("#!/bin/sh\n[ $1 = --version ] && echo Python 3.9.2\nexit 1\n")
+    old.chmod(0o755)
+
+    refused = _set_up_copy(tmp_path, str(old))
+
+    assert refused.returncode != 0
+    assert "3.11 or newer is needed" in refused.stderr
+
+
+def test_setup_says_which_system_package_is_missing(tmp_path: Path) -> None:
+    without_venv = tmp_path / "python3"
+    without_venv.write_text(f'#!/bin/sh\ncase "$2" in *ensurepip*) exit 1;; esac\nexec {sys.executable} "$@"\n')
+    without_venv.chmod(0o755)
+
+    refused = _set_up_copy(tmp_path, str(without_venv))
+
+    assert refused.returncode != 0
+    assert "-venv" in refused.stderr
+    assert not list(tmp_path.glob("project/.venv/.stamp*"))
+
+
+def _set_up_copy(tmp_path: Path, python: str) -> subprocess.CompletedProcess[str]:
+    """Run the set-up in a copy, where it can do no harm."""
+    project = tmp_path / "project"
+    (project / "scripts").mkdir(parents=True)
+    for name in ("scripts/setup", "requirements.lock", "pyproject.toml"):
+        (project / name).write_bytes((ROOT / name).read_bytes())
+    environment = {"PATH": "/usr/bin:/bin", "PYTHON": python}
+    command = ["sh", str(project / "scripts" / "setup"), "run"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
