@@ -1,0 +1,89 @@
+"""A judge of prompts that shares nothing with the engine: it counts and checks what a strict provider would."""
+
+import math
+from collections.abc import Callable
+
+from app.domain.message import ImageBlock, Role, TextBlock
+from app.domain.prompt import Prompt, PromptMessage
+
+
+def weigh(prompt: Prompt, tools_tokens: int, count: Callable[[str], int], factor: float) -> int:
+    """Return the prompt's size: every text in it, four tokens a message, three for the reply, eight a call."""
+    total = tools_tokens + 3
+    if prompt.system:
+        total += count(prompt.system) + 4
+    for message in prompt.messages:
+        total += 4 + _content(message, count)
+        for call in message.tool_calls:
+            total += 8 + count(call.id) + count(call.name) + count(call.arguments)
+        for name in (message.tool_call_id, message.name):
+            total += count(name) if name else 0
+    return math.ceil(total * factor - 1e-6)
+
+
+def _content(message: PromptMessage, count: Callable[[str], int]) -> int:
+    if isinstance(message.content, str):
+        return count(message.content) if message.content else 0
+    total = 0
+    for block in message.content:
+        if isinstance(block, TextBlock):
+            total += count(block.text)
+        else:
+            total += 85 if block.detail == "low" else 1600
+    return total
+
+
+def faults(prompt: Prompt) -> list[str]:
+    """Return what a strict provider would refuse, nothing for a valid prompt."""
+    found = []
+    if prompt.messages and prompt.messages[0].role is not Role.USER:
+        found.append("the first message is not the user's")
+    seen: set[str] = set()
+    index = 0
+    while index < len(prompt.messages):
+        message = prompt.messages[index]
+        index += 1
+        found += _message_faults(message, index)
+        if not message.tool_calls:
+            continue
+        for call in message.tool_calls:
+            if not call.id or call.id in seen:
+                found.append(f"call id {call.id!r} is empty or used twice")
+            seen.add(call.id)
+            answer = prompt.messages[index] if index < len(prompt.messages) else None
+            if answer is None or answer.role is not Role.TOOL or answer.tool_call_id != call.id:
+                found.append(f"call {call.id!r} has no result right after it")
+                break
+            index += 1
+            if not _is_visible(answer):
+                found.append("an empty result")
+    return found
+
+
+def _message_faults(message: PromptMessage, index: int) -> list[str]:
+    if message.role is Role.TOOL:
+        return [f"message {index} is a result without a call"]
+    found = []
+    if message.tool_call_id is not None:
+        found.append(f"message {index} carries a call id but is no result")
+    if message.role is Role.USER and message.tool_calls:
+        found.append(f"message {index} is the user's and calls tools")
+    if not message.tool_calls and not _is_visible(message):
+        found.append(f"message {index} is empty")
+    if message.tool_calls and message.content and not _is_visible(message):
+        found.append(f"message {index} has blank text beside its calls")
+    return found
+
+
+def _is_visible(message: PromptMessage) -> bool:
+    invisible = "\u200b\u200c\u200d\u2060\ufeff"
+    if isinstance(message.content, str):
+        return bool(message.content.strip().strip(invisible).strip())
+    return bool(message.content) and all(
+        isinstance(block, ImageBlock) or block.text.strip().strip(invisible).strip() for block in message.content
+    )
+
+
+def positions(prompt: Prompt) -> list[int]:
+    """Return the positions of the stored messages shown, in the prompt's order."""
+    return [message.position for message in prompt.messages if message.position is not None]
