@@ -1,0 +1,1 @@
+"""Agent definitions: YAML files, their validation and the registry that holds them."""

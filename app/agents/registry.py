@@ -1,0 +1,152 @@
+"""Loads all agents at start, the shipped ones and the operator's, and hands them out by name."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.agents.definition import AgentDefinition
+from app.agents.read_file import read_agent_file
+from app.agents.yaml_file import AgentFile, ContextSection
+from app.context.policy import ContextPolicy, PrunePolicy, Strategy, SummaryPolicy
+from app.domain.errors import AgentInvalid, NotFound, SettingInvalid
+
+SHIPPED = Path(__file__).parent / "shipped"
+ENDINGS = frozenset({".yaml", ".yml"})
+DEFAULT_TARGET = ContextPolicy().target
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDefaults:
+    """What applies where an agent's file says nothing; `summary_model` may be empty."""
+
+    usage_threshold: float
+    summary_model: str
+
+
+class AgentRegistry:
+    """The agents of this process, fixed at start."""
+
+    def __init__(self, agents: Iterable[AgentDefinition]) -> None:
+        """Keep the agents; of two with one name the later one counts."""
+        by_name = {agent.name: agent for agent in agents}
+        self._agents = {name: by_name[name] for name in sorted(by_name)}
+
+    def get(self, name: str) -> AgentDefinition:
+        """Return the agent of that name. Raises NotFound naming those there are."""
+        agent = self._agents.get(name)
+        if agent is None:
+            raise NotFound(f"There is no agent {name[:80]!r}. Known agents: {', '.join(self._agents) or 'none'}.")
+        return agent
+
+    def all(self) -> tuple[AgentDefinition, ...]:
+        """Return the agents by name."""
+        return tuple(self._agents.values())
+
+
+def load_agents(folders: Sequence[Path], defaults: AgentDefaults) -> AgentRegistry:
+    """Load the shipped agents, then those of each folder, which add to or override them by name.
+
+    Raises SettingInvalid for a folder that cannot be read, AgentInvalid with all that is wrong in all files.
+    """
+    agents: list[AgentDefinition] = []
+    wrong: list[str] = []
+    for folder in (SHIPPED, *folders):
+        loaded, refused = _load_folder(folder, defaults)
+        agents += loaded
+        wrong += refused
+    if wrong:
+        raise AgentInvalid("\n".join(wrong))
+    return AgentRegistry(agents)
+
+
+def _load_folder(folder: Path, defaults: AgentDefaults) -> tuple[list[AgentDefinition], list[str]]:
+    """Return the folder's agents and the complaints about the files that cannot be used."""
+    origins: dict[str, Path] = {}
+    agents: list[AgentDefinition] = []
+    wrong: list[str] = []
+    for path in _agent_paths(folder):
+        try:
+            agent = _define(path, read_agent_file(path), defaults)
+            _check_new(path, agent.name, origins)
+        except AgentInvalid as error:
+            wrong.append(error.detail)
+            continue
+        origins[agent.name] = path
+        agents.append(agent)
+    return agents, wrong
+
+
+def _agent_paths(folder: Path) -> list[Path]:
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise SettingInvalid(
+            f"AGENTS_DIR: the folder {folder} cannot be read ({why}); name an existing folder or leave it empty"
+        ) from error
+    return [path for path in entries if path.suffix in ENDINGS and path.name[0] != "." and not path.is_dir()]
+
+
+def _check_new(path: Path, name: str, origins: dict[str, Path]) -> None:
+    if name in origins:
+        raise AgentInvalid(f"{path}:\n  name: {name!r} is the name of {origins[name].name} too; choose another")
+
+
+def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefinition:
+    return AgentDefinition(
+        name=file.name,
+        model=file.model or "",
+        base_url=file.base_url,
+        system_prompt=file.system_prompt,
+        tools=tuple(file.tools),
+        max_tool_rounds=file.max_tool_rounds,
+        context=_policy(path, file, defaults),
+        description=file.description,
+    )
+
+
+def _policy(path: Path, file: AgentFile, defaults: AgentDefaults) -> ContextPolicy:
+    """Apply the precedence: the agent's value if written, else the setting, else the default."""
+    section = file.context
+    return ContextPolicy(
+        strategy=Strategy(section.strategy),
+        auto_summarize=section.auto_summarize,
+        usage_threshold=section.usage_threshold or defaults.usage_threshold,
+        target=_target(path, section, defaults),
+        max_messages_before_summary=section.max_messages_before_summary,
+        max_tokens_before_summary=section.max_tokens_before_summary,
+        adopt=section.adopt,
+        min_recent_messages=section.min_recent_messages,
+        response_reserve=section.response_reserve,
+        window=section.window,
+        prune=PrunePolicy(**section.prune.model_dump()),
+        summary=_summary_policy(file, defaults),
+        token_counter=section.token_counter,
+    )
+
+
+def _summary_policy(file: AgentFile, defaults: AgentDefaults) -> SummaryPolicy:
+    """A summary model that the file names lives where the agent's model does; the setting's has its own place."""
+    written = file.context.summary
+    return SummaryPolicy(
+        model=written.model or defaults.summary_model,
+        base_url=file.base_url or None if written.model else None,
+        kind=written.kind,
+        style=written.style,
+        max_tokens=written.max_tokens,
+        instructions=written.instructions,
+        timeout_seconds=written.timeout_seconds,
+    )
+
+
+def _target(path: Path, section: ContextSection, defaults: AgentDefaults) -> float:
+    """A written target must lie below the threshold in force; the default one is lowered by the engine instead."""
+    if section.target is None:
+        return DEFAULT_TARGET
+    threshold = section.usage_threshold or defaults.usage_threshold
+    if section.target >= threshold:
+        source = "" if section.usage_threshold else " (the setting CONTEXT_USAGE_THRESHOLD)"
+        raise AgentInvalid(
+            f"{path}:\n  context.target: {section.target} must be below usage_threshold, which is {threshold}{source}"
+        )
+    return section.target

@@ -1,0 +1,153 @@
+"""What an agent file may say: every field with its default and what is allowed for it.
+
+A field left out or left empty is not written and takes its default. Strict: nothing is converted to another type.
+"""
+
+from typing import Annotated, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from app.context.policy import Adopt, Strategy, SummaryKind
+from app.domain.text import clean_text
+
+NAME_PATTERN = r"^[a-z][a-z0-9_-]{0,63}\z"
+TOOL_PATTERN = r"^([A-Za-z0-9_-]{1,64}|[A-Za-z_][\w.]*:[A-Za-z_]\w{0,63})\z"
+COUNTER_PATTERN = r"^(tiktoken(:[\w.-]+)?|chars|[A-Za-z_][\w.]*:[A-Za-z_][\w./-]*)\z"
+
+FIELDS_OF_OTHER_STRATEGIES = frozenset({
+    "keep_recent",
+    "min_score_threshold",
+    "summarize_chunk_size",
+    "max_summary_tokens",
+})
+"""Options that belong to strategies this version does not have."""
+
+
+def _check_strategy(strategy: str) -> str:
+    if strategy != Strategy.SUMMARIZATION:
+        raise ValueError("is not available in this version; allowed: summarization")
+    return strategy
+
+
+def _check_absent(_: str) -> str:
+    raise ValueError("is not available in this version: remove the field")
+
+
+def _check_address(address: str) -> str:
+    parts = urlsplit(address)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("must be an address such as http://127.0.0.1:8080/v1")
+    return address
+
+
+def _check_distinct(names: list[str]) -> list[str]:
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"names {', '.join(repeated)} more than once: name each tool once")
+    return names
+
+
+Text = Annotated[str, AfterValidator(clean_text)]
+Line = Annotated[str, StringConstraints(pattern=r"^\S+\z", max_length=200)]
+Fraction = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
+
+
+class Section(BaseModel):
+    """A mapping in the file: unknown fields are refused, empty ones are as if they were not there."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_empty(cls, given: object) -> object:
+        if not isinstance(given, dict):
+            return given
+        return {key: value for key, value in given.items() if value is not None or key not in field_names(cls)}
+
+
+class PruneSection(Section):
+    """`context.prune`: fractions of the window, and how many tool outputs stay whole."""
+
+    start: Fraction = 0.70
+    aggressive: Fraction = 0.85
+    critical: Fraction = 0.95
+    keep_last: Count = 5
+    keep_last_aggressive: Count = 2
+    max_output_bytes: Annotated[int, Field(ge=1_000, le=100_000_000)] = 50_000
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if not self.start < self.aggressive < self.critical:
+            marks = f"start {self.start}, aggressive {self.aggressive}, critical {self.critical}"
+            raise ValueError(f"has {marks}: each must be above the one before it")
+        if self.keep_last_aggressive > self.keep_last:
+            kept = f"keep_last_aggressive {self.keep_last_aggressive} above keep_last {self.keep_last}"
+            raise ValueError(f"has {kept}: the aggressive stage keeps no more than the first")
+        return self
+
+
+class SummarySection(Section):
+    """`context.summary`: how summaries are written."""
+
+    model: Line | None = None
+    kind: Annotated[SummaryKind, Field(strict=False)] = SummaryKind.HYBRID
+    style: Text = ""
+    max_tokens: Annotated[int, Field(ge=50, le=100_000)] = 1500
+    instructions: Text = ""
+    timeout_seconds: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = 10.0
+
+
+class ContextSection(Section):
+    """`context`: the agent's policy. `usage_threshold` unwritten is the setting `context_usage_threshold`."""
+
+    strategy: Annotated[str, AfterValidator(_check_strategy)] = Strategy.SUMMARIZATION
+    auto_summarize: bool = True
+    usage_threshold: Annotated[float, Field(gt=0.1, le=0.95, allow_inf_nan=False)] | None = None
+    target: Annotated[float, Field(ge=0.05, le=0.9, allow_inf_nan=False)] | None = None
+    max_messages_before_summary: Annotated[int, Field(ge=1, le=1_000_000)] = 30
+    max_tokens_before_summary: Annotated[int, Field(ge=1, le=1_000_000_000)] = 128_000
+    adopt: Annotated[Adopt, Field(strict=False)] = Adopt.AT_THRESHOLD
+    min_recent_messages: Annotated[int, Field(ge=1, le=10_000)] = 6
+    response_reserve: Annotated[int, Field(ge=16, le=10_000_000)] = 4096
+    window: Annotated[int, Field(ge=1024, le=1_000_000_000)] | None = Field(
+        None, validation_alias=AliasChoices("window", "max_context_tokens")
+    )
+    prune: PruneSection = PruneSection()
+    summary: SummarySection = SummarySection()
+    token_counter: Annotated[str, Field(pattern=COUNTER_PATTERN, max_length=200)] = "tiktoken"  # noqa: S105  # no secret
+    pre_compact: Annotated[str, AfterValidator(_check_absent)] | None = None
+
+
+class AgentFile(Section):
+    """A whole agent file."""
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    description: Text = ""
+    model: Line | None = None
+    base_url: Annotated[str, Field(max_length=2000), AfterValidator(_check_address)] | None = None
+    system_prompt: Text = ""
+    tools: Annotated[list[Annotated[str, Field(pattern=TOOL_PATTERN)]], AfterValidator(_check_distinct)] = []
+    max_tool_rounds: Annotated[int, Field(ge=0, le=100)] = 10
+    context: ContextSection = ContextSection()
+
+
+def field_names(section: type[BaseModel]) -> tuple[str, ...]:
+    """Return the names a section's fields may be written under, aliases included."""
+    names: list[str] = []
+    for name, info in section.model_fields.items():
+        alias = info.validation_alias
+        names += [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
+    return tuple(names)
+
+
+def section_at(path: tuple[str | int, ...]) -> type[BaseModel]:
+    """Return the section the field at `path` (as pydantic names it) belongs to."""
+    section: type[BaseModel] = AgentFile
+    for step in path:
+        info = section.model_fields.get(str(step))
+        if info is None or not isinstance(info.annotation, type) or not issubclass(info.annotation, BaseModel):
+            break
+        section = info.annotation
+    return section

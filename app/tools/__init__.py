@@ -1,0 +1,1 @@
+"""Tools agents may call, and the box that runs them."""
