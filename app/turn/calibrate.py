@@ -1,0 +1,89 @@
+"""Learning how a model's provider counts: the factor that is applied on top of our own counts."""
+
+from dataclasses import replace
+
+from app.context.budget import make_budget
+from app.context.calibration import Calibration, factor, learn, learn_overflow, trusted_window
+from app.domain.clock import Clock
+from app.domain.errors import ContextOverflow
+from app.turn.ports import CalibrationStore
+from app.turn.state import Cast, TurnParts
+
+CACHED_SECONDS = 30.0
+WORTH_SAVING = 0.005
+
+
+async def learn_from_usage(parts: TurnParts, cast: Cast, *, ours: int, provider: int) -> None:
+    """Keep the ratio of the provider's count to ours for one prompt. The turn under way keeps its factor."""
+    key = cast.model.calibration_key
+    known = await parts.calibrations.load(key)
+    await parts.calibrations.save(key, learn(known, ours=ours, provider=provider, configured_window=_largest(cast)))
+
+
+async def learn_from_overflow(parts: TurnParts, cast: Cast, overflow: ContextOverflow, *, ours: int) -> Cast:
+    """Return the cast with the window and factor that the provider's refusal of a prompt of `ours` tokens teaches.
+
+    A window too small to be believed for good holds for this turn: the next prompt has to be smaller than this one.
+    """
+    key = cast.model.calibration_key
+    configured = _configured(cast)
+    known = await parts.calibrations.load(key)
+    learned = learn_overflow(
+        known,
+        ours=ours,
+        prompt_tokens=overflow.prompt_tokens,
+        window_tokens=overflow.window_tokens,
+        configured_window=configured,
+    )
+    await parts.calibrations.save(key, learned)
+    named = overflow.window_tokens or configured
+    window = max(min(cast.budget.window_tokens, trusted_window(learned, configured), named), 1)
+    return replace(
+        cast,
+        factor=max(factor(learned, is_known_tokenizer=cast.model.has_known_tokenizer), cast.factor),
+        budget=make_budget(cast.agent.context, window),
+    )
+
+
+def _configured(cast: Cast) -> int:
+    return cast.agent.context.window or cast.model.context_limit
+
+
+def _largest(cast: Cast) -> int:
+    """Agents share what is learned of a model: the small window of one must not erase what holds for another."""
+    return max(_configured(cast), cast.model.context_limit)
+
+
+class CalibrationCache:
+    """Keeps calibrations in memory, so that a turn asks the database rarely and writes only what is news."""
+
+    def __init__(self, store: CalibrationStore, clock: Clock) -> None:
+        """Stand in front of `store`."""
+        self._store = store
+        self._clock = clock
+        self._known: dict[str, tuple[float, Calibration | None]] = {}
+        self._saved: dict[str, Calibration | None] = {}
+
+    async def load(self, model: str) -> Calibration | None:
+        """Return what is known of the model, at most 30 s behind other processes."""
+        read_at, known = self._known.get(model, (float("-inf"), None))
+        if self._clock.monotonic() - read_at < CACHED_SECONDS:
+            return known
+        known = await self._store.load(model)
+        self._saved[model] = known
+        self._known[model] = (self._clock.monotonic(), known)
+        return known
+
+    async def save(self, model: str, calibration: Calibration) -> None:
+        """Remember at once; write where it differs from what is stored by more than half a percent."""
+        read_at, _ = self._known.get(model, (self._clock.monotonic(), None))
+        self._known[model] = (read_at, calibration)
+        if _is_news(self._saved.get(model), calibration):
+            await self._store.save(model, calibration)
+            self._saved[model] = calibration
+
+
+def _is_news(saved: Calibration | None, now: Calibration) -> bool:
+    if saved is None or saved.learned_window != now.learned_window:
+        return True
+    return abs(saved.ratio - now.ratio) > WORTH_SAVING * saved.ratio

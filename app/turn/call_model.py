@@ -1,0 +1,81 @@
+"""The one place where a model call is tried again: jitter, Retry-After, and one deadline for the whole turn."""
+
+import asyncio
+import random
+
+import structlog
+
+from app.domain.errors import ModelRejected, ModelUnavailable, TurnTimeout
+from app.domain.events import EventType
+from app.domain.prompt import AnswerComplete, TextDelta
+from app.turn.ports import ChatModel, ModelRequest
+from app.turn.state import Turn
+
+MAX_TRIES = 4
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 8.0
+log = structlog.get_logger(__name__)
+
+
+async def call_model(turn: Turn, model: ChatModel, request: ModelRequest) -> AnswerComplete:
+    """Stream one answer to the readers and return it whole.
+
+    Raises the ModelRejected family at once, the ModelUnavailable family after the last try or where the provider
+    asks for more time than the turn has, TurnTimeout at the deadline.
+    """
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return await _before_deadline(turn, model, request)
+        except ModelUnavailable as error:
+            turn.parts.metrics.model_failed(model=model.name, error=error.code)
+            pause = _pause(error, tries)
+            if tries >= MAX_TRIES or turn.parts.clock.monotonic() + pause >= turn.deadline:
+                raise
+            log.info("model call is tried again", model=model.name, error=error.code, tries=tries, pause=pause)
+        except ModelRejected as error:
+            turn.parts.metrics.model_failed(model=model.name, error=error.code)
+            raise
+        _take_back(turn)
+        await turn.parts.clock.sleep(pause)
+
+
+async def _before_deadline(turn: Turn, model: ChatModel, request: ModelRequest) -> AnswerComplete:
+    left = turn.deadline - turn.parts.clock.monotonic()
+    try:
+        async with asyncio.timeout(max(left, 0)):
+            return await _stream(turn, model, request)
+    except TimeoutError as error:
+        seconds = turn.parts.config.deadline_seconds
+        raise TurnTimeout(
+            f"The model did not finish within the turn's {seconds:g} seconds. Send the message again."
+        ) from error
+
+
+async def _stream(turn: Turn, model: ChatModel, request: ModelRequest) -> AnswerComplete:
+    stream = model.stream(request)
+    try:
+        async for event in stream:
+            match event:
+                case TextDelta(text=text):
+                    turn.events.emit_text(text)
+                case AnswerComplete():
+                    return event
+    finally:
+        await stream.aclose()
+    raise AssertionError("a model stream ended without AnswerComplete and without an error")
+
+
+def _take_back(turn: Turn) -> None:
+    """Tell readers that the text of the failed try does not count."""
+    if turn.events.shown_text:
+        turn.events.emit(EventType.RESET, {"attempt": turn.attempt})
+
+
+def _pause(error: ModelUnavailable, tries: int) -> float:
+    """Return what the provider asked for, else an exponential pause with full jitter on its upper half."""
+    if error.delay_seconds is not None:
+        return error.delay_seconds
+    ceiling: float = min(FIRST_PAUSE_SECONDS * 2 ** (tries - 1), LONGEST_PAUSE_SECONDS)
+    return ceiling * (0.5 + random.random() / 2)  # noqa: S311  # spreads retries, guards no secret

@@ -1,0 +1,58 @@
+"""The context report of a session: for GET …/context, and for the end of every turn."""
+
+from dataclasses import replace
+
+from app.context.explain import ContextReport, SummaryFacts, explain_context, report_json
+from app.domain.json_types import JsonObject
+from app.domain.message import Message, NewMessage
+from app.domain.session import Session
+from app.turn.process_message import assemble_cast
+from app.turn.prompting import context_input
+from app.turn.retrieve_context import WINDOWS_LOADED
+from app.turn.state import Cast, Conversation, TurnParts
+
+
+async def report_context(parts: TurnParts, session: Session) -> ContextReport:
+    """Report on a session at rest. Raises NotFound where its agent is gone."""
+    cast, conversation = await at_rest(parts, session)
+    return explain_context(context_input(cast, conversation, None), await _facts(parts, cast, conversation.session))
+
+
+async def at_rest(parts: TurnParts, session: Session) -> tuple[Cast, Conversation]:
+    """Return cast and conversation of a session outside any turn."""
+    cast = await assemble_cast(parts, parts.agents.get(session.agent))
+    tokens = WINDOWS_LOADED * cast.budget.window_tokens
+    loaded = await parts.store.load_context(session.id, None, max_tokens=tokens)
+    return cast, Conversation(session=loaded.session, history=loaded.history)
+
+
+async def closing_report(parts: TurnParts, cast: Cast, conversation: Conversation, answer: NewMessage) -> JsonObject:
+    """Return the report as it will stand once `answer` is stored; computed before, written with it."""
+    after = conversation.with_own(_as_stored(conversation, answer))
+    facts = await _facts(parts, cast, conversation.session)
+    return report_json(explain_context(context_input(cast, after, None), facts))
+
+
+async def _facts(parts: TurnParts, cast: Cast, session: Session) -> SummaryFacts:
+    """A session that was never summarised costs no query."""
+    facts = SummaryFacts(agent=cast.agent.name, model=cast.model.name)
+    if session.summary_version == 0:
+        return facts
+    adopted = await parts.summaries.latest(session.id)
+    return replace(facts, summary_count=await parts.summaries.count(session.id), adopted=adopted)
+
+
+def _as_stored(conversation: Conversation, answer: NewMessage) -> Message:
+    """The answer with the position it is going to have; id and time do not matter to a report."""
+    last = conversation.own[-1]
+    return replace(
+        last,
+        position=last.position + 1,
+        role=answer.role,
+        content=answer.content,
+        tool_calls=(),
+        tool_call_id=None,
+        name=None,
+        token_count=answer.token_count,
+        counter=answer.counter,
+    )

@@ -1,0 +1,304 @@
+"""What a turn needs from outside, as Protocols: storage, models, token counters, tools, metrics, a free worker slot."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from app.context.calibration import Calibration
+from app.domain.events import EventType, RunEvent
+from app.domain.ids import MessageId, RunId, SessionId, UserId
+from app.domain.json_types import JsonObject
+from app.domain.message import Message, NewMessage, ToolCall
+from app.domain.prompt import ModelEvent, Prompt, ToolSpec
+from app.domain.run import ClaimedRun, Lease, Outcome, Run, Submission, Submitted
+from app.domain.session import Session
+from app.domain.summary import Adoption, SummaryVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Claimer:
+    """Who claims a run, and for how long before the lease must be renewed."""
+
+    worker: str
+    lease_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """The answer to a heartbeat: is the lease still ours, does somebody want the run to stop."""
+
+    is_ours: bool
+    is_cancel_requested: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """A run event before it is stored, with its sequence number within the run."""
+
+    seq: int
+    type: EventType
+    data: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedContext:
+    """What one query loads for a turn.
+
+    `history` holds the newest messages after the cursor from other runs, oldest first, at most about `max_tokens`
+    worth of them; `own` holds this run's rows, whatever their size. `is_complete` is False where rows after the
+    cursor were left out because they were beyond `max_tokens`.
+    """
+
+    session: Session
+    history: tuple[Message, ...]
+    own: tuple[Message, ...]
+    is_complete: bool
+
+
+ComposeEvents: TypeAlias = Callable[[Run, Message | None], Sequence[NewEvent]]
+
+
+class RunStore(Protocol):
+    """Runs: from submission to the end. One method is one transaction."""
+
+    async def submit(self, submission: Submission, claimer: Claimer | None) -> Submitted:
+        """Store the run with its idempotency key; claim it at once for `claimer` if it is first in line.
+
+        Raises NotFound (session), IdempotencyKeyReused, SessionBusy (on_busy=reject), QueueFull.
+        """
+        ...
+
+    async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:
+        """Take the oldest run that is first in its session's line, or one whose lease has expired."""
+        ...
+
+    async def heartbeat(self, lease: Lease, lease_seconds: float) -> Pulse:
+        """Extend the lease by the database's clock."""
+        ...
+
+    async def finish(self, lease: Lease, outcome: Outcome, compose: ComposeEvents) -> Run:
+        """End the run: answer, usage, status and the last events in one transaction.
+
+        The answer is stored under step `answer`, so that it exists at most once; `compose` is given the run and the
+        answer as stored and returns the events to store with them. Raises LeaseLost.
+        """
+        ...
+
+    async def give_back(self, lease: Lease) -> None:
+        """Put the run back into the line, for another worker to resume; no error if the lease is gone."""
+        ...
+
+    async def get_run(self, owner_id: UserId, run_id: RunId) -> Run:
+        """Return the run. Raises NotFound, also for somebody else's."""
+        ...
+
+    async def request_cancel(self, owner_id: UserId, run_id: RunId) -> Run:
+        """Cancel a queued run at once, ask a running one to stop; a final one is returned as it is."""
+        ...
+
+
+class MessageStore(Protocol):
+    """The message log and the session's summary, as a turn uses them. One method is one transaction."""
+
+    async def load_context(self, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> LoadedContext:
+        """Load the session and its newest messages after `summary_through_id` in one query. Raises NotFound."""
+        ...
+
+    async def get_messages_after(
+        self, session_id: SessionId, after_message_id: MessageId | None, limit: int = 200
+    ) -> tuple[Message, ...]:
+        """Return up to `limit` messages after the given one (None: from the first), oldest first."""
+        ...
+
+    async def append_message(self, lease: Lease, step: str, message: NewMessage) -> Message:
+        """Append `message` under the lease; if (run, step) exists already, return that row and write nothing.
+
+        Raises LeaseLost.
+        """
+        ...
+
+    async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
+        """Store the stretch, a new summary version and the session's cursor, by compare-and-set on the version.
+
+        Raises SummaryConflict, and LeaseLost where a lease is given and gone.
+        """
+        ...
+
+
+class EventStore(Protocol):
+    """Run events: written by the run's holder, read by anybody who may read the run."""
+
+    async def append_events(self, lease: Lease, events: Sequence[NewEvent]) -> None:
+        """Store a batch and wake readers. A lost lease writes nothing and raises LeaseLost."""
+        ...
+
+    async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
+        """Return the stored events after `after_seq`, in order."""
+        ...
+
+
+class Store(RunStore, MessageStore, EventStore, Protocol):
+    """All storage a turn needs."""
+
+
+class CalibrationStore(Protocol):
+    """What was learned of each model's own counting."""
+
+    async def load(self, model: str) -> Calibration | None:
+        """Return what is known of the model, None for a model never called."""
+        ...
+
+    async def save(self, model: str, calibration: Calibration) -> None:
+        """Keep what was learned; the last writer wins."""
+        ...
+
+
+class SummaryReader(Protocol):
+    """The stored summary versions, as reports need them."""
+
+    async def latest(self, session_id: SessionId) -> SummaryVersion | None:
+        """Return the adopted version, None where there is none."""
+        ...
+
+    async def count(self, session_id: SessionId) -> int:
+        """Return how many versions were ever stored."""
+        ...
+
+
+class TokenCounter(Protocol):
+    """Counts tokens. `name` is stored beside each count."""
+
+    @property
+    def name(self) -> str:
+        """The counter's name, for example `tiktoken:cl100k_base`."""
+        ...
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens of `text`; special tokens in it are plain text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One model call. `max_output_tokens` is the reserve; an empty `tools` sends none.
+
+    `may_call_tools` is False for the last call of a turn that used up its tool rounds: the tools are then held back,
+    or named but forbidden where the provider insists on seeing them beside earlier calls (Anthropic).
+    """
+
+    prompt: Prompt
+    tools: tuple[ToolSpec, ...]
+    max_output_tokens: int
+    may_call_tools: bool = True
+
+
+class ChatModel(Protocol):
+    """One configured chat model."""
+
+    @property
+    def name(self) -> str:
+        """The model's full name, for example `openai:gpt-4o`."""
+        ...
+
+    @property
+    def calibration_key(self) -> str:
+        """Under what its calibration is kept: the name, with the server's address where it has one of its own."""
+        ...
+
+    @property
+    def context_limit(self) -> int:
+        """The model's window in tokens, as its profile or our table knows it."""
+        ...
+
+    @property
+    def has_known_tokenizer(self) -> bool:
+        """Whether our counter is known to count much like this model's own."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        """Stream the answer: any number of TextDelta, then exactly one AnswerComplete.
+
+        Raises the ModelRejected and ModelUnavailable families; never returns without AnswerComplete.
+        """
+        ...
+
+
+class Models(Protocol):
+    """Where chat models come from."""
+
+    def get(self, model: str, base_url: str | None = None) -> ChatModel:
+        """Return the model for an `init_chat_model` string or `offline`; '' is the setting `default_llm`.
+
+        Raises SettingInvalid for an unknown provider, a missing package or a missing key.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a tool may know of the call. `idempotency_key` is `run:tool_call_id`, stable across resumes."""
+
+    session_id: SessionId
+    owner_id: UserId
+    run_id: RunId
+    idempotency_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """A tool's answer for the model; an error is an answer too."""
+
+    text: str
+    is_error: bool = False
+
+
+class Tools(Protocol):
+    """The tools agents may name."""
+
+    def specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
+        """Return the specs of the named tools. Raises SettingInvalid for an unknown name."""
+        ...
+
+    def is_repeatable(self, name: str) -> bool:
+        """Whether the tool may be called again where its first outcome is unknown (True for unknown tools)."""
+        ...
+
+    async def run(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
+        """Run one call. Unknown tool, bad arguments, exceptions and slowness become error outcomes."""
+        ...
+
+
+class Metrics(Protocol):
+    """What a turn reports of itself; no label ever holds user text."""
+
+    def turn_finished(self, *, agent: str, status: str, seconds: float) -> None:
+        """Count a finished turn."""
+        ...
+
+    def prompt_sent(self, *, model: str, tokens: int, window_tokens: int) -> None:
+        """Record the size of a prompt by our own count."""
+        ...
+
+    def compaction_finished(self, *, cause: str, outcome: str, seconds: float, tokens_freed: int) -> None:
+        """Count a compaction: outcome is `adopted`, `skipped` or `failed`."""
+        ...
+
+    def model_failed(self, *, model: str, error: str) -> None:
+        """Count a failed model call by error code."""
+        ...
+
+
+class Slots(Protocol):
+    """Room for turns in this process, so that a door may claim in its submit transaction."""
+
+    def reserve(self) -> Claimer | None:
+        """Reserve a slot; None if none is idle. Every reservation ends in `start` or `release`."""
+        ...
+
+    def start(self, claimed: ClaimedRun) -> None:
+        """Run the claimed run in the reserved slot."""
+        ...
+
+    def release(self) -> None:
+        """Give the reserved slot back unused."""
+        ...

@@ -1,0 +1,87 @@
+"""First node: checks the run, finds its agent and everything that plays in the turn."""
+
+from langgraph.runtime import Runtime
+
+from app.agents.definition import AgentDefinition
+from app.context.budget import Budget, check_fits, make_budget
+from app.context.calibration import Calibration, factor, trusted_window
+from app.context.measure import count_system, count_tool_specs
+from app.domain.errors import RunAbandoned
+from app.domain.events import EventType
+from app.domain.message import NewMessage, Role
+from app.domain.run import Run
+from app.domain.text import clean_content
+from app.domain.wire import run_json
+from app.turn.state import Cast, Turn, TurnParts, TurnState
+
+
+async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
+    """Announce the run, refuse one that keeps killing its workers, and set `cast` and `user`.
+
+    Raises RunAbandoned, NotFound (the agent is gone), SettingInvalid (its model).
+    """
+    turn, run = runtime.context, state.claimed.run
+    _announce(turn, run)
+    if run.attempt > turn.parts.config.max_attempts:
+        raise RunAbandoned(
+            f"This message was tried {run.attempt - 1} times and no worker lived to finish it. "
+            "Send it again, perhaps changed; the conversation itself goes on."
+        )
+    cast = await assemble_cast(turn.parts, turn.parts.agents.get(run.agent))
+    return {"cast": cast, "user": _user_message(run)}
+
+
+async def assemble_cast(parts: TurnParts, agent: AgentDefinition) -> Cast:
+    """Find the agent's model, tools and counter, and its budget in that model's window."""
+    model = parts.models.get(agent.model, agent.base_url)
+    counter = parts.make_counter(agent.context.token_counter)
+    tools = parts.tools.specs(agent.tools)
+    tools_tokens = count_tool_specs(tools, counter.count)
+    calibration = await parts.calibrations.load(model.calibration_key)
+    budget = _budget(agent, model.context_limit, calibration)
+    return Cast(
+        agent=agent,
+        model=model,
+        counter=counter,
+        tools=tools,
+        tools_tokens=tools_tokens,
+        budget=budget,
+        factor=factor(calibration, is_known_tokenizer=model.has_known_tokenizer),
+    )
+
+
+async def check_agent(parts: TurnParts, agent: AgentDefinition) -> Cast:
+    """Put an agent's cast together as a turn will; for the start of the service.
+
+    Raises SettingInvalid, and PromptCannotFit where its prompt and tools leave no room to talk. By our plain count:
+    what is learned of a provider later makes prompts smaller; it never stops an agent that worked.
+    """
+    cast = await assemble_cast(parts, agent)
+    if agent.context.summary.model:
+        parts.models.get(agent.context.summary.model, agent.context.summary.base_url)
+    configured = make_budget(agent.context, agent.context.window or cast.model.context_limit)
+    check_fits(configured, count_system(agent.system_prompt, cast.counter.count), cast.tools_tokens)
+    return cast
+
+
+def _announce(turn: Turn, run: Run) -> None:
+    """A further attempt resets what readers were shown by the one that died."""
+    if run.attempt > 1:
+        turn.events.emit(EventType.RESET, {"attempt": run.attempt})
+    turn.events.emit(EventType.RUN_STARTED, {"run": run_json(run)})
+
+
+def _budget(agent: AgentDefinition, model_limit: int, calibration: Calibration | None) -> Budget:
+    """The marks of the agent's window, or of the smaller one that the provider has told us of."""
+    configured = agent.context.window or model_limit
+    return make_budget(agent.context, trusted_window(calibration, configured))
+
+
+def _user_message(run: Run) -> NewMessage:
+    return NewMessage(
+        role=Role.USER,
+        content=clean_content(run.input.content),
+        source=run.source,
+        author=run.author,
+        metadata=run.input.metadata,
+    )

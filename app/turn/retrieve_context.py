@@ -1,0 +1,44 @@
+"""Second node: loads what stands after the cursor, and compacts when it no longer fits under the threshold."""
+
+from dataclasses import replace
+
+from langgraph.runtime import Runtime
+
+from app.context.plan import plan_context
+from app.domain.message import Message, Role
+from app.turn.compact import Compaction, compact
+from app.turn.prompting import context_input, count_new
+from app.turn.state import Cast, Conversation, Turn, TurnState, present
+
+WINDOWS_LOADED = 2
+
+
+async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
+    """Load session and newest messages in one query, measure, plan, and adopt a further summary if the plan says so.
+
+    A summariser that fails does not fail the turn: the view is trimmed instead, the stored messages stay.
+    """
+    turn, cast = runtime.context, present(state.cast)
+    user = await count_new(present(state.user), cast.counter)
+    conversation = await _load(turn, state, cast)
+    pending = None if conversation.own else user
+    plan = plan_context(context_input(cast, conversation, pending))
+    if plan.cause is not None:
+        task = Compaction(cast=cast, conversation=conversation, pending=pending, lease=turn.lease)
+        conversation = (await compact(turn.parts, task, plan, turn.events.emit)).conversation
+    return {"user": user, "conversation": conversation}
+
+
+async def _load(turn: Turn, state: TurnState, cast: Cast) -> Conversation:
+    run = state.claimed.run
+    loaded = await turn.parts.store.load_context(
+        run.session_id, run.id, max_tokens=WINDOWS_LOADED * cast.budget.window_tokens
+    )
+    conversation = Conversation(session=loaded.session, history=loaded.history, own=loaded.own)
+    return replace(conversation, resumed_calls=_open_calls(loaded.own))
+
+
+def _open_calls(own: tuple[Message, ...]) -> frozenset[str]:
+    """Return the ids of calls in `own` that have no result yet."""
+    answered = {message.tool_call_id for message in own if message.role is Role.TOOL}
+    return frozenset(call.id for message in own for call in message.tool_calls if call.id not in answered)

@@ -1,0 +1,16 @@
+"""Third node: appends the user's message, once per run."""
+
+from langgraph.runtime import Runtime
+
+from app.turn.state import Turn, TurnState, present
+
+USER_STEP = "user"
+
+
+async def save_user_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
+    """Append the message under step `user`; a resumed run has it already. Raises LeaseLost."""
+    conversation = present(state.conversation)
+    if conversation.own:
+        return {}
+    stored = await runtime.context.parts.store.append_message(runtime.context.lease, USER_STEP, present(state.user))
+    return {"conversation": conversation.with_own(stored)}

@@ -1,0 +1,112 @@
+"""The state of one turn: what the nodes hand to each other, and what surrounds them (`Turn`)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from app.agents.definition import AgentDefinition
+from app.agents.registry import AgentRegistry
+from app.context.budget import Budget
+from app.domain.clock import Clock
+from app.domain.message import Message, NewMessage, Source
+from app.domain.prompt import ToolSpec, Usage
+from app.domain.run import ClaimedRun, Lease
+from app.domain.session import Session
+from app.turn.events import EventWriter
+from app.turn.ports import CalibrationStore, ChatModel, Metrics, Models, Store, SummaryReader, TokenCounter, Tools
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Who plays in this turn: the agent, its model, its tools and its counter, fixed for the whole turn.
+
+    `factor` is what our counts are multiplied by before they are held against the window; it changes within a turn
+    only when the provider says that a prompt was too long.
+    """
+
+    agent: AgentDefinition
+    model: ChatModel
+    counter: TokenCounter
+    tools: tuple[ToolSpec, ...]
+    tools_tokens: int
+    budget: Budget
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The session as this turn sees it: `history` from other runs after the cursor, `own` from this run.
+
+    `resumed_calls` are the tool calls that a dead process left without a result: whether they ran is unknown.
+    """
+
+    session: Session
+    history: tuple[Message, ...] = ()
+    own: tuple[Message, ...] = ()
+    resumed_calls: frozenset[str] = frozenset()
+
+    def with_own(self, *messages: Message) -> "Conversation":
+        """Return the conversation with further rows of this run."""
+        return replace(self, own=(*self.own, *messages))
+
+
+@dataclass(frozen=True, slots=True)
+class TurnState:
+    """What flows through the graph. Each node fills its part and returns it; nothing is changed in place.
+
+    `cast` and `user` are set by process_message, `conversation` by retrieve_context, `answer` by llm_node.
+    """
+
+    claimed: ClaimedRun
+    cast: Cast | None = None
+    user: NewMessage | None = None
+    conversation: Conversation | None = None
+    answer: NewMessage | None = None
+    usage: Usage = field(default_factory=Usage)
+
+
+def present(value: T | None) -> T:
+    """Return a part of the state that an earlier node has set; the graph's order guarantees it."""
+    if value is None:
+        raise AssertionError("the graph ran a node before the one that sets its input")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class TurnConfig:
+    """Limits of a turn. `deadline_seconds` bounds all model calls of a turn together, retries included."""
+
+    deadline_seconds: float = 300.0
+    max_attempts: int = 3
+    max_parallel_tools: int = 8
+    token_counter: str = "tiktoken"  # noqa: S105  # a counter of tokens, no secret
+
+
+@dataclass(frozen=True, slots=True)
+class TurnParts:
+    """What every turn of this process shares; main puts it together."""
+
+    store: Store
+    models: Models
+    tools: Tools
+    agents: AgentRegistry
+    calibrations: CalibrationStore
+    summaries: SummaryReader
+    metrics: Metrics
+    clock: Clock
+    make_counter: Callable[[str], TokenCounter]
+    config: TurnConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn under way: the shared parts, its event writer and its deadline (of `clock.monotonic`)."""
+
+    parts: TurnParts
+    lease: Lease
+    events: EventWriter
+    deadline: float
+    attempt: int
+    source: Source

@@ -1,0 +1,24 @@
+"""Accepting a message: the run row is durable before anybody is answered. Called by every door."""
+
+from app.domain.run import Submission, Submitted
+from app.turn.ports import RunStore, Slots
+
+
+async def submit_message(submission: Submission, store: RunStore, slots: Slots | None) -> Submitted:
+    """Store the submission as a run; take it at once in this process if a slot is idle and it is first in line.
+
+    Raises NotFound, IdempotencyKeyReused, SessionBusy, QueueFull, DatabaseUnavailable. Nothing is stored then.
+    """
+    claimer = None if slots is None else slots.reserve()
+    if slots is None or claimer is None:
+        return await store.submit(submission, None)
+    try:
+        submitted = await store.submit(submission, claimer)
+    except BaseException:
+        slots.release()
+        raise
+    if submitted.claimed is None:
+        slots.release()
+    else:
+        slots.start(submitted.claimed)
+    return submitted

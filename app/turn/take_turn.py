@@ -1,0 +1,201 @@
+"""One turn from the claim to the last event: runs the graph under the lease and writes how it ended."""
+
+import asyncio
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from app.domain.errors import DatabaseUnavailable, LeaseLost, ThroughlineError
+from app.domain.events import EventType
+from app.domain.json_types import JsonObject, JsonValue
+from app.domain.message import Message, NewMessage, Role
+from app.domain.run import ClaimedRun, Outcome, Run, RunError, RunStatus
+from app.domain.text import is_blank
+from app.domain.wire import message_json, run_json
+from app.turn.context_report import closing_report
+from app.turn.events import EventWriter
+from app.turn.graph import TurnGraph, step_limit
+from app.turn.lease import Heartbeat, StopReason
+from app.turn.ports import ComposeEvents, NewEvent
+from app.turn.prompting import count_new
+from app.turn.state import Turn, TurnParts, TurnState, present
+
+FINISH_PAUSE_SECONDS = 1.0
+GIVE_BACK_PAUSE_SECONDS = 1.0
+FINISH_PATIENCE_SECONDS = 60.0
+"""How long a finished answer is kept for a database that is away: as long as a crash recovery may take."""
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """What is needed to take a claimed run through its turn."""
+
+    parts: TurnParts
+    graph: TurnGraph
+    claimed: ClaimedRun
+    heartbeat: Heartbeat
+
+
+async def take_turn(play: Play) -> None:
+    """Run the turn to its end, or until the lease is lost, a stop is asked for, or this task is cancelled.
+
+    Cancelling the task (shutdown) gives the run back; another worker resumes it from the rows it has written.
+    """
+    turn = _open(play)
+    started = play.parts.clock.monotonic()
+    graph = asyncio.create_task(_play(play, turn))
+    watch = asyncio.create_task(play.heartbeat.watch())
+    try:
+        await asyncio.wait({graph, watch}, return_when=asyncio.FIRST_COMPLETED)
+        outcome = await _outcome(turn, graph, watch)
+    except asyncio.CancelledError:
+        await _stop(graph)
+        await _give_back(play)
+        raise
+    finally:
+        await _stop(graph, watch)
+    if outcome is None:
+        return
+    await _finish(play, turn, outcome)
+    seconds = play.parts.clock.monotonic() - started
+    play.parts.metrics.turn_finished(agent=play.claimed.run.agent, status=outcome.status.value, seconds=seconds)
+    log.info("turn finished", run_id=str(turn.lease.run_id), status=outcome.status.value, seconds=round(seconds, 3))
+
+
+def _open(play: Play) -> Turn:
+    return Turn(
+        parts=play.parts,
+        lease=play.claimed.lease,
+        events=EventWriter(play.parts.store, play.claimed),
+        deadline=play.parts.clock.monotonic() + play.parts.config.deadline_seconds,
+        attempt=play.claimed.run.attempt,
+        source=play.claimed.run.source,
+    )
+
+
+async def _play(play: Play, turn: Turn) -> Outcome | None:
+    """Run the graph; None means that nothing may or can be written and another worker will go on."""
+    try:
+        return await _through_the_graph(play, turn)
+    except LeaseLost:
+        log.warning("lease lost", run_id=str(turn.lease.run_id))
+        return None
+    except DatabaseUnavailable:
+        await play.parts.clock.sleep(GIVE_BACK_PAUSE_SECONDS)
+        await _give_back(play)
+        return None
+    except ThroughlineError as error:
+        log.info("turn failed", run_id=str(turn.lease.run_id), error=error.code)
+        return _failed(error.code, error.detail)
+    except Exception as error:  # noqa: BLE001  # the one outer loop: a defect ends this turn, never the worker
+        log.error("turn broke", run_id=str(turn.lease.run_id), error=type(error).__name__, where=_where(error))
+        return _failed(
+            ThroughlineError.code, "Something unexpected went wrong here. Your message is kept; send it again."
+        )
+
+
+async def _through_the_graph(play: Play, turn: Turn) -> Outcome:
+    limit = step_limit(play.parts.agents.get(play.claimed.run.agent).max_tool_rounds)
+    values = await play.graph.ainvoke(TurnState(claimed=play.claimed), context=turn, config={"recursion_limit": limit})
+    state = TurnState(**values)
+    answer = present(state.answer)
+    report = await closing_report(play.parts, present(state.cast), present(state.conversation), answer)
+    return Outcome(status=RunStatus.SUCCEEDED, answer=answer, usage=state.usage, context=report)
+
+
+async def _outcome(
+    turn: Turn, graph: "asyncio.Task[Outcome | None]", watch: "asyncio.Task[StopReason]"
+) -> Outcome | None:
+    if graph.done():
+        return graph.result()
+    await _stop(graph)
+    if watch.result() is StopReason.CANCEL_REQUESTED:
+        return Outcome(status=RunStatus.CANCELLED, answer=await _partial_answer(turn))
+    log.warning("lease lost", run_id=str(turn.lease.run_id))
+    return None
+
+
+async def _partial_answer(turn: Turn) -> NewMessage | None:
+    """Return what readers have seen of the answer so far, marked as interrupted."""
+    text = turn.events.shown_text
+    if is_blank(text):
+        return None
+    message = NewMessage(role=Role.ASSISTANT, content=text, source=turn.source, metadata={"interrupted": True})
+    return await count_new(message, turn.parts.make_counter(turn.parts.config.token_counter))
+
+
+def _where(error: Exception) -> str:
+    """Return the lines the error went through; its text stays out of the log, it may hold a user's words."""
+    return " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(traceback.extract_tb(error.__traceback__)))
+
+
+def _failed(code: str, detail: str) -> Outcome:
+    return Outcome(status=RunStatus.FAILED, error=RunError(type=code, detail=detail))
+
+
+async def _finish(play: Play, turn: Turn, outcome: Outcome) -> None:
+    """Write the end, trying again while the database is away: a finished answer is not asked for twice."""
+    clock, drained = play.parts.clock, await turn.events.drain()
+    patience_ends = clock.monotonic() + FINISH_PATIENCE_SECONDS
+    while clock.monotonic() < patience_ends:
+        try:
+            await play.parts.store.finish(turn.lease, outcome, _composer(turn, outcome, drained))
+        except LeaseLost:
+            log.info("run had ended already", run_id=str(turn.lease.run_id))
+        except DatabaseUnavailable:
+            log.warning("finish waits for the database", run_id=str(turn.lease.run_id))
+            await clock.sleep(FINISH_PAUSE_SECONDS)
+            continue
+        except Exception as error:  # noqa: BLE001  # the same outer loop: what cannot be stored ends as a failure
+            log.error("answer could not be stored", run_id=str(turn.lease.run_id), error=type(error).__name__)
+            if outcome.status is RunStatus.FAILED:
+                return
+            outcome = _failed(
+                ThroughlineError.code, "The answer could not be stored. Your message is kept; send it again."
+            )
+            continue
+        return
+
+
+def _composer(turn: Turn, outcome: Outcome, drained: Sequence[NewEvent]) -> ComposeEvents:
+    def compose(run: Run, answer: Message | None) -> Sequence[NewEvent]:
+        message: JsonValue = None if answer is None else message_json(answer)
+        last: list[tuple[EventType, JsonObject]] = []
+        if message is not None:
+            last.append((EventType.MESSAGE_COMPLETED, {"message": message}))
+        last.append(_last_event(run, outcome, message))
+        return turn.events.with_last(tuple(drained), *last)
+
+    return compose
+
+
+def _last_event(run: Run, outcome: Outcome, message: JsonValue) -> tuple[EventType, JsonObject]:
+    shown: dict[str, JsonValue] = {"run": run_json(run)}
+    match run.status:
+        case RunStatus.SUCCEEDED:
+            return EventType.RUN_COMPLETED, {
+                **shown,
+                "message": message,
+                "context": None if outcome.context is None else dict(outcome.context),
+            }
+        case RunStatus.CANCELLED:
+            return EventType.RUN_CANCELLED, {**shown, "message": message}
+        case _:
+            error = run.error or RunError(ThroughlineError.code, "")
+            return EventType.RUN_FAILED, {**shown, "error": {"type": error.type, "detail": error.detail}}
+
+
+async def _give_back(play: Play) -> None:
+    try:
+        await play.parts.store.give_back(play.claimed.lease)
+    except DatabaseUnavailable:
+        log.warning("run is left to its lease", run_id=str(play.claimed.lease.run_id))
+
+
+async def _stop(*tasks: "asyncio.Task[Outcome | None] | asyncio.Task[StopReason]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,101 @@
+"""Fifth node: runs the calls of the last step that have no result yet, and stores each result as it happens."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+
+from langgraph.runtime import Runtime
+
+from app.domain.events import EventType
+from app.domain.message import Message, NewMessage, Role, ToolCall
+from app.turn.ports import ToolContext, ToolOutcome
+from app.turn.prompting import count_new
+from app.turn.state import Conversation, Turn, TurnState, present
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A tool call without a result; `step` names its place in the run, so that its result exists once."""
+
+    call: ToolCall
+    step: str
+
+
+async def tool_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
+    """Run the open calls side by side; whatever goes wrong becomes a result the model can read. Raises LeaseLost."""
+    turn, conversation = runtime.context, present(state.conversation)
+    room = asyncio.Semaphore(turn.parts.config.max_parallel_tools)
+
+    async def answer(open_call: OpenCall) -> Message:
+        async with room:
+            return await _answer(turn, state, open_call)
+
+    results = await _side_by_side([answer(open_call) for open_call in open_calls(conversation)])
+    return {"conversation": conversation.with_own(*sorted(results, key=lambda message: message.position))}
+
+
+async def _side_by_side(answers: Sequence[Coroutine[None, None, Message]]) -> list[Message]:
+    """Return all results. The first failure stops the others and is raised as itself, not in a group."""
+    tasks = [asyncio.create_task(answer) for answer in answers]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def has_open_calls(conversation: Conversation) -> bool:
+    """Whether a tool call of this run has no result yet."""
+    return bool(open_calls(conversation))
+
+
+def open_calls(conversation: Conversation) -> tuple[OpenCall, ...]:
+    """Return the unanswered calls of this run's last step, in the model's order."""
+    steps = [message for message in conversation.own if message.tool_calls]
+    if not steps:
+        return ()
+    last = steps[-1]
+    answered = {message.tool_call_id for message in conversation.own if message.position > last.position}
+    return tuple(
+        OpenCall(call=call, step=f"tool:{len(steps) - 1}:{index}")
+        for index, call in enumerate(last.tool_calls)
+        if call.id not in answered
+    )
+
+
+async def _answer(turn: Turn, state: TurnState, open_call: OpenCall) -> Message:
+    outcome = await _outcome(turn, state, open_call.call)
+    message = NewMessage(
+        role=Role.TOOL,
+        content=outcome.text,
+        source=state.claimed.run.source,
+        tool_call_id=open_call.call.id,
+        name=open_call.call.name,
+        metadata={"is_error": True} if outcome.is_error else {},
+    )
+    counted = await count_new(message, present(state.cast).counter)
+    stored = await turn.parts.store.append_message(turn.lease, open_call.step, counted)
+    turn.events.emit(EventType.TOOL_RESULT, _event_data(open_call.call, outcome))
+    return stored
+
+
+async def _outcome(turn: Turn, state: TurnState, call: ToolCall) -> ToolOutcome:
+    """Run the call, unless a dead process may have run it already and the tool must not be repeated."""
+    run = state.claimed.run
+    if call.id in present(state.conversation).resumed_calls and not turn.parts.tools.is_repeatable(call.name):
+        return ToolOutcome(
+            "This call was interrupted and whether it took effect is unknown. It was not repeated.", is_error=True
+        )
+    offered = {spec.name for spec in present(state.cast).tools}
+    if call.name not in offered:
+        known = ", ".join(sorted(offered)) or "none"
+        return ToolOutcome(f"There is no tool named {call.name!r}. Tools you can call: {known}.", is_error=True)
+    context = ToolContext(
+        session_id=run.session_id, owner_id=run.owner_id, run_id=run.id, idempotency_key=f"{run.id}:{call.id}"
+    )
+    return await turn.parts.tools.run(call, context)
+
+
+def _event_data(call: ToolCall, outcome: ToolOutcome) -> dict[str, str | bool]:
+    return {"id": call.id, "name": call.name, "content": outcome.text, "is_error": outcome.is_error}

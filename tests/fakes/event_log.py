@@ -1,0 +1,51 @@
+"""An event store in memory that can be made to fail: the fake behind the turn's EventStore port."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from uuid import UUID
+
+from app.domain.events import RunEvent
+from app.domain.ids import RunId, SessionId, UserId
+from app.domain.message import Source
+from app.domain.run import ClaimedRun, Lease, Run, RunInput, RunStatus
+from app.turn.ports import NewEvent
+
+LEASE = Lease(run_id=RunId(UUID(int=1)), session_id=SessionId(UUID(int=2)), worker="test", fence=1)
+
+
+class EventLog:
+    """Keeps batches; raises each error of `failures` once, in order, before it stores again."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[NewEvent, ...]] = []
+        self.failures: list[Exception] = []
+
+    @property
+    def events(self) -> list[NewEvent]:
+        return [event for batch in self.batches for event in batch]
+
+    async def append_events(self, lease: Lease, events: Sequence[NewEvent]) -> None:
+        del lease
+        if self.failures:
+            raise self.failures.pop(0)
+        self.batches.append(tuple(events))
+
+    async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
+        found = [RunEvent(run_id, event.seq, event.type, event.data) for event in self.events if event.seq > after_seq]
+        return tuple(found[:limit])
+
+
+def claimed(next_event: int = 1) -> ClaimedRun:
+    run = Run(
+        id=LEASE.run_id,
+        session_id=LEASE.session_id,
+        owner_id=UserId(UUID(int=3)),
+        agent="assistant",
+        seq=1,
+        status=RunStatus.RUNNING,
+        input=RunInput("hi"),
+        source=Source.API,
+        created_at=datetime(2026, 1, 1, tzinfo=UTC),
+        attempt=1,
+    )
+    return ClaimedRun(run=run, lease=LEASE, next_event=next_event)

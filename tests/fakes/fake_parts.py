@@ -1,0 +1,85 @@
+"""The parts of a command line whose service is the fake one and whose keys lie in memory."""
+
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+from app.cli.parts import DatabaseStatus, LocalOptions, Parts, ServeOptions, WorkerOptions
+from app.db.keys import CreatedKey, NewKey, StoredKey
+from app.domain.ids import KeyId, UserId
+from fakes.fake_service import FakeService, serving
+
+
+@dataclass
+class FakeKeys:
+    """Keys in memory."""
+
+    stored: list[StoredKey] = field(default_factory=list)
+    revoked: list[str] = field(default_factory=list)
+
+    async def create(self, new: NewKey) -> CreatedKey:
+        key_id, prefix = KeyId(UUID(int=len(self.stored))), f"{len(self.stored):08}"
+        self.stored.append(
+            StoredKey(
+                id=key_id,
+                user_id=UserId(UUID(int=1)),
+                user_name=new.user_name,
+                name=new.name,
+                prefix=prefix,
+                scopes=new.scopes,
+                created_at=datetime(2026, 5, 4, tzinfo=UTC),
+                last_used_at=None,
+                revoked_at=None,
+            )
+        )
+        return CreatedKey(key_id, f"tl_{prefix}_secret", prefix)
+
+    async def list(self) -> Sequence[StoredKey]:
+        return tuple(self.stored)
+
+    async def revoke(self, prefix_or_id: str) -> bool:
+        self.revoked.append(prefix_or_id)
+        return any(key.prefix == prefix_or_id for key in self.stored)
+
+
+@dataclass
+class FakeWorld:
+    """What stands behind the commands, and what they did to it."""
+
+    service: FakeService
+    keys: FakeKeys = field(default_factory=FakeKeys)
+    revision: str | None = None
+    served: list[ServeOptions] = field(default_factory=list)
+    worked: list[WorkerOptions] = field(default_factory=list)
+    opened: list[LocalOptions] = field(default_factory=list)
+
+    def parts(self) -> Parts:
+        return Parts(
+            serve=self.served.append,
+            worker=self.worked.append,
+            open_local_service=self._open,
+            keys=self._open_keys,
+            upgrade_database=self._upgrade,
+            database_status=self._status,
+        )
+
+    @asynccontextmanager
+    async def _open(self, options: LocalOptions) -> AsyncIterator[Path]:
+        self.opened.append(options)
+        with tempfile.TemporaryDirectory() as folder:
+            async with serving(self.service, Path(folder) / "s") as path:
+                yield path
+
+    @asynccontextmanager
+    async def _open_keys(self, _options: LocalOptions) -> AsyncIterator[FakeKeys]:
+        yield self.keys
+
+    async def _upgrade(self, _options: LocalOptions) -> None:
+        self.revision = "0001"
+
+    async def _status(self, _options: LocalOptions) -> DatabaseStatus:
+        return DatabaseStatus(self.revision, "0001", is_current=self.revision == "0001")

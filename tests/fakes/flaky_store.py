@@ -1,0 +1,24 @@
+"""The real store with failures thrown in: the first calls of a named intent raise, later ones go through."""
+
+from typing import Any
+
+from app.db.database import Database
+
+
+class FlakyStore:
+    """Raises the errors of `failures[intent]` one by one, then hands the calls on to the database."""
+
+    def __init__(self, database: Database, **failures: list[Exception]) -> None:
+        self._database = database
+        self._failures = failures
+
+    def __getattr__(self, intent: str) -> Any:  # noqa: ANN401  # stands for every method of the store
+        real = getattr(self._database, intent)
+        failures = self._failures.get(intent)
+        if not failures:
+            return real
+
+        async def fail(*_: object, **__: object) -> None:
+            raise failures.pop(0)
+
+        return fail

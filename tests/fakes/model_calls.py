@@ -1,0 +1,62 @@
+"""Drives one model call through a real provider package against a scripted loopback server."""
+
+from dataclasses import dataclass, replace
+
+import langchain_anthropic  # noqa: F401  # imported early: the packages take a second, which no single test should pay
+import langchain_google_genai  # noqa: F401  # the same
+import langchain_openai  # noqa: F401  # the same
+import pytest
+
+from app.domain.errors import ThroughlineError
+from app.domain.message import Role
+from app.domain.prompt import AnswerComplete, Prompt, PromptMessage, TextDelta
+from app.llm.registry import ModelRegistry, ModelsConfig
+from app.turn.ports import ModelRequest
+from fakes.raw_http_server import Answer, RawServer, serve_raw
+
+CONFIG = ModelsConfig(idle_timeout_seconds=0.3, connect_timeout_seconds=2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What came back: the pieces in order, the answer, and what the server was sent."""
+
+    pieces: tuple[str, ...]
+    answer: AnswerComplete
+    sent: dict[str, object]
+
+
+def simple_request(text: str = "hi") -> ModelRequest:
+    """One user message, no tools."""
+    return ModelRequest(Prompt("Be brief.", (PromptMessage(Role.USER, text),)), (), 100)
+
+
+def address_for(model: str, server: RawServer) -> str:
+    """The base URL as each provider's package wants it."""
+    return server.url if model.startswith(("anthropic:", "google_genai:")) else f"{server.url}/v1"
+
+
+async def hear(answer: Answer, model: str = "gpt-4o", request: ModelRequest | None = None) -> Heard:
+    """Ask once and return all that came back; the call must succeed."""
+    registry = ModelRegistry(CONFIG)
+    async with serve_raw(answer) as server:
+        with pytest.MonkeyPatch.context() as environment:
+            environment.setenv("GOOGLE_API_KEY", "test-key")
+            chat_model = registry.get(model, address_for(model, server))
+        try:
+            events = [event async for event in chat_model.stream(request or simple_request())]
+        finally:
+            await registry.close()
+        *deltas, last = events
+        assert isinstance(last, AnswerComplete)
+        pieces = tuple(event.text for event in deltas if isinstance(event, TextDelta))
+        assert len(pieces) == len(deltas)
+        return Heard(pieces, last, server.requests[0])
+
+
+async def refusal_of(answer: Answer, model: str = "gpt-4o", text: str = "hi") -> ThroughlineError:
+    """Ask once and return the error; the call must fail with one of ours."""
+    request = simple_request(text)
+    with pytest.raises(ThroughlineError) as caught:
+        await hear(answer, model, replace(request, max_output_tokens=50))
+    return caught.value

@@ -1,0 +1,25 @@
+"""The double as its own process: `python -m fakes.provider_double --port 0 --print-url`, with `tests` on the path."""
+
+import argparse
+
+from fakes.provider_double.double import DoubleConfig, ProviderDouble
+from fakes.provider_double.serving import base_url, bind, make_server
+
+
+def main() -> None:
+    """Serve until stopped."""
+    parser = argparse.ArgumentParser(description="A strict OpenAI-compatible provider for tests and benchmarks.")
+    parser.add_argument("--port", type=int, default=0, help="0: a free one")
+    parser.add_argument("--print-url", action="store_true", help="print the base URL for clients")
+    parser.add_argument("--keep-prompts", action="store_true", help="keep every prompt, not only its figures")
+    options = parser.parse_args()
+    double = ProviderDouble(DoubleConfig(keeps_prompts=options.keep_prompts))
+    with bind(options.port) as listener:
+        double.url = base_url(listener)
+        if options.print_url:
+            print(double.url, flush=True)  # noqa: T201  # whoever started it waits for this line
+        make_server(double).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The double over HTTP: `/v1/chat/completions`, `/v1/models`, and `/control/*` for whoever runs it as a process."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from fakes.provider_double.control import control_routes
+from fakes.provider_double.double import Exchange, ProviderDouble
+from fakes.provider_double.models import NAMES
+from fakes.provider_double.wire import Ending, Reply, json_reply
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """An ASGI response: sends a reply piece by piece and ends it as the script wants."""
+
+    reply: Reply
+    at_end: Callable[[], None]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the reply."""
+        del scope
+        try:
+            await self._send(receive, send)
+        finally:
+            self.at_end()
+
+    async def _send(self, receive: Receive, send: Send) -> None:
+        reply = self.reply
+        if reply.pieces:
+            await send({"type": "http.response.start", "status": reply.status, "headers": _headers(reply)})
+        for piece in reply.pieces if reply.delay_seconds else (b"".join(reply.pieces),):
+            if reply.delay_seconds:
+                await asyncio.sleep(reply.delay_seconds)
+            if piece:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        if reply.ending is Ending.HANG:
+            await _until_the_client_leaves(receive)
+        if reply.ending is Ending.COMPLETE:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        # RESET: the server drops the connection of an application that returns in the middle of its response
+
+
+def make_application(double: ProviderDouble) -> Starlette:
+    """Return the application that serves `double`."""
+
+    async def chat_completions(request: Request) -> Sending:
+        exchange = double.receive(await request.body(), request.headers.get("authorization", ""))
+        return Sending(exchange.reply, _leaving(double, exchange))
+
+    async def models(request: Request) -> Sending:
+        del request
+        listed = [{"id": name, "object": "model", "created": 1_700_000_000, "owned_by": "double"} for name in NAMES]
+        return Sending(json_reply({"object": "list", "data": listed}), lambda: None)
+
+    return Starlette(
+        routes=[
+            Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+            Route("/v1/models", models),
+            *control_routes(double),
+        ]
+    )
+
+
+def _leaving(double: ProviderDouble, exchange: Exchange) -> Callable[[], None]:
+    return lambda: double.leave(exchange.conversation)
+
+
+def _headers(reply: Reply) -> list[tuple[bytes, bytes]]:
+    headers = [(b"content-type", reply.content_type.encode())]
+    return [*headers, *((name.encode(), value.encode()) for name, value in reply.headers)]
+
+
+async def _until_the_client_leaves(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

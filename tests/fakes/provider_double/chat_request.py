@@ -1,0 +1,125 @@
+"""A chat-completions request, parsed and checked; what is wrong is refused before anything is counted or answered."""
+
+import json
+import re
+from dataclasses import dataclass
+
+from fakes.provider_double.check_messages import check_messages
+from fakes.provider_double.check_tools import check_tools
+from fakes.provider_double.json_types import Json
+from fakes.provider_double.models import DoubleModel, find_model
+from fakes.provider_double.refusals import Refused, too_long
+from fakes.provider_double.rules import wrong_type
+
+_KNOWN = """
+    model messages tools tool_choice parallel_tool_calls stream stream_options max_tokens max_completion_tokens
+    temperature top_p n stop seed user frequency_penalty presence_penalty logit_bias logprobs top_logprobs
+    response_format metadata store service_tier reasoning_effort
+"""
+KNOWN = frozenset(_KNOWN.split())
+_UNPARSABLE = (
+    "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP library "
+    "correctly. The OpenAI API expects a JSON payload, but what was sent was not valid JSON.)"
+)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A request that may be answered. `prompt_tokens` is the double's own count of messages and tools."""
+
+    model: DoubleModel
+    messages: tuple[Json, ...]
+    tools: tuple[Json, ...]
+    max_tokens: int | None
+    is_stream: bool
+    includes_usage: bool
+    prompt_tokens: int
+
+
+def parse_body(raw: bytes) -> Json:
+    """Return the JSON object in `raw`. Raises Refused for anything else, lone surrogates included."""
+    try:
+        body = json.loads(raw)
+        if _SURROGATE.search(raw):
+            json.dumps(body, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise Refused(_UNPARSABLE) from error
+    if not isinstance(body, dict):
+        raise Refused(_UNPARSABLE)
+    return body
+
+
+def check_request(body: Json) -> ChatRequest:
+    """Return the request. Raises Refused with what the real service would say."""
+    unknown = next((field for field in body if field not in KNOWN), None)
+    if unknown is not None:
+        raise Refused(f"Unrecognized request argument supplied: {unknown}")
+    model = _model(body)
+    check_messages(body.get("messages"))
+    check_tools(body)
+    max_tokens = _max_tokens(body)
+    includes_usage = _check_stream(body)
+    messages, tools = tuple(body["messages"]), tuple(body.get("tools") or ())
+    return ChatRequest(
+        model=model,
+        messages=messages,
+        tools=tools,
+        max_tokens=max_tokens,
+        is_stream=bool(body.get("stream")),
+        includes_usage=includes_usage,
+        prompt_tokens=model.counting.in_messages(messages) + model.counting.in_tools(tools),
+    )
+
+
+def check_window(request: ChatRequest) -> None:
+    """Raise Refused if prompt and answer together are over the window."""
+    if request.prompt_tokens + (request.max_tokens or 0) > request.model.window_tokens:
+        raise window_refusal(request)
+
+
+def window_refusal(request: ChatRequest) -> Refused:
+    """Return what OpenAI says to a prompt that is too long, with this request's numbers."""
+    in_tools = request.model.counting.in_tools(request.tools)
+    return too_long(request.model.window_tokens, (request.prompt_tokens - in_tools, in_tools), request.max_tokens)
+
+
+def _model(body: Json) -> DoubleModel:
+    name = body.get("model")
+    if not name:
+        raise Refused("you must provide a model parameter")
+    if not isinstance(name, str):
+        raise wrong_type("model", "a string", name)
+    return find_model(name)
+
+
+def _max_tokens(body: Json) -> int | None:
+    named = [field for field in ("max_tokens", "max_completion_tokens") if body.get(field) is not None]
+    if len(named) > 1:
+        raise Refused(
+            "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.",
+            code="invalid_parameter_combination",
+        )
+    if not named:
+        return None
+    value = body[named[0]]
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise wrong_type(named[0], "an integer", value)
+    if value < 1:
+        raise Refused(
+            f"Invalid '{named[0]}': integer below minimum value. Expected a value >= 1, but got {value} instead.",
+            param=named[0],
+            code="integer_below_min_value",
+        )
+    return value
+
+
+def _check_stream(body: Json) -> bool:
+    options = body.get("stream_options")
+    if options is None:
+        return False
+    if not body.get("stream"):
+        raise Refused(
+            "The 'stream_options' parameter is only allowed when 'stream' is enabled.", param="stream_options"
+        )
+    return isinstance(options, dict) and bool(options.get("include_usage"))

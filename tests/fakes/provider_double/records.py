@@ -1,0 +1,93 @@
+"""What the double remembers of each request, and how much of a conversation's prompt stayed the same."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+from fakes.provider_double.counting import texts_of
+from fakes.provider_double.json_types import Json
+
+_SHOWN = re.compile(r"^\[#(\d+) ", re.MULTILINE)
+_BLOCK = 4096
+
+
+class Verdict(StrEnum):
+    """What became of a request: answered, failed by the script, or refused and why."""
+
+    ANSWERED = "answered"
+    FAILED = "failed"
+    OVER_WINDOW = "over_window"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One request.
+
+    `line` is the script line it was answered from, `conversation` the name its system message carries.
+    `overlapped` tells that another request of the same conversation was still being answered. `positions` are the
+    numbers of the `[#N …` record lines it was shown. `prompt` is empty where prompts are not kept; `shared_bytes` of
+    the `previous_bytes` of the conversation's last prompt stand at the start of this one, too.
+    """
+
+    number: int
+    at: float
+    model: str
+    conversation: str
+    line: str
+    verdict: Verdict
+    refusal: str
+    prompt_tokens: int
+    window_tokens: int
+    max_tokens: int | None
+    prompt: tuple[Json, ...] = ()
+    tools: tuple[Json, ...] = ()
+    positions: tuple[int, ...] = ()
+    overlapped: bool = False
+    previous_bytes: int = 0
+    shared_bytes: int = 0
+
+    @property
+    def is_summary(self) -> bool:
+        """Whether a summary was asked for."""
+        return self.line == "summariser"
+
+    def as_json(self) -> Json:
+        """Return the record for the control routes."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class PrefixMeter:
+    """Compares each prompt of a conversation with the one before: tools first, then messages, as caches see them."""
+
+    last: dict[str, bytes] = field(default_factory=dict)
+
+    def measure(self, conversation: str, tools: Sequence[Json], messages: Sequence[Json]) -> tuple[int, int]:
+        """Return the bytes of the previous prompt and how many of them this one begins with."""
+        text = _dumps(tools) + _dumps(messages)[:-1]
+        before = self.last.get(conversation, b"")
+        self.last[conversation] = text
+        return len(before), common_prefix(before, text)
+
+
+def common_prefix(first: bytes, second: bytes) -> int:
+    """Return how many bytes both begin with."""
+    length = min(len(first), len(second))
+    start = 0
+    while start < length and first[start : start + _BLOCK] == second[start : start + _BLOCK]:
+        start += _BLOCK
+    end = min(start + _BLOCK, length)
+    return next((index for index in range(start, end) if first[index] != second[index]), length)
+
+
+def positions_in(messages: Sequence[Json]) -> tuple[int, ...]:
+    """Return the numbers of the record lines (`[#12 user] …`) in the messages, each once, in order."""
+    texts = (text for message in messages for text in texts_of(message) if "[#" in text)
+    return tuple(sorted({int(number) for text in texts for number in _SHOWN.findall(text)}))
+
+
+def _dumps(value: Sequence[Json]) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")

@@ -1,0 +1,113 @@
+"""A loopback HTTP server that answers each request with scripted bytes: for what no well-behaved server would send."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+JSON = "application/json"
+EVENT_STREAM = "text/event-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One scripted answer. `pieces` are sent one after the other; after them the server hangs up, or waits for ever.
+
+    `is_cut` breaks the chunked body off without its end, as a dying server does.
+    """
+
+    pieces: Sequence[str | bytes]
+    status: int = 200
+    content_type: str = JSON
+    headers: tuple[tuple[str, str], ...] = ()
+    is_cut: bool = False
+    hangs: bool = False
+
+
+@dataclass(slots=True)
+class RawServer:
+    """What the server was asked. `hung_up` is set when a client closes a connection whose answer was not over."""
+
+    url: str
+    answers: list[Answer]
+    requests: list[dict[str, object]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    hung_up: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def error_answer(status: int, body: object, **headers: str) -> Answer:
+    """An error with a JSON body (a string goes out as it is)."""
+    text = body if isinstance(body, str) else json.dumps(body)
+    return Answer(
+        [text], status=status, headers=tuple((name.replace("_", "-"), value) for name, value in headers.items())
+    )
+
+
+def openai_stream(*events: object, is_cut: bool = False, hangs: bool = False, done: bool = True) -> Answer:
+    """Server-sent events as OpenAI writes them; a string goes out as the data of its event."""
+    texts = [event if isinstance(event, str) else json.dumps(event) for event in events]
+    ending = ["data: [DONE]\n\n"] if done and not is_cut and not hangs else []
+    pieces = [f"data: {text}\n\n" for text in texts]
+    return Answer([*pieces, *ending], content_type=EVENT_STREAM, is_cut=is_cut, hangs=hangs)
+
+
+def anthropic_stream(*events: dict[str, object]) -> Answer:
+    """Server-sent events as Anthropic writes them."""
+    pieces = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events]
+    return Answer(pieces, content_type=EVENT_STREAM)
+
+
+@asynccontextmanager
+async def serve_raw(*answers: Answer) -> AsyncIterator[RawServer]:
+    """Serve the answers in order on a free port of 127.0.0.1; all must be asked for."""
+    state = RawServer(url="", answers=list(answers))
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        try:
+            await _answer(state, reader, writer)
+        except ConnectionError:
+            state.hung_up.set()
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    state.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield state
+        assert not state.answers, f"{len(state.answers)} scripted answers were not asked for"
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _answer(state: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    state.paths.append(head.split(" ", 2)[1])
+    length = next((int(line[15:]) for line in head.split("\r\n") if line.lower().startswith("content-length:")), 0)
+    state.requests.append(json.loads(await reader.readexactly(length) or b"{}"))
+    answer = state.answers.pop(0)
+    lines = [
+        f"HTTP/1.1 {answer.status} Scripted",
+        f"content-type: {answer.content_type}",
+        "transfer-encoding: chunked",
+        "connection: close",
+        *(f"{name}: {value}" for name, value in answer.headers),
+    ]
+    writer.write("\r\n".join(lines).encode() + b"\r\n\r\n")
+    for piece in answer.pieces:
+        data = piece if isinstance(piece, bytes) else piece.encode()
+        writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        await writer.drain()
+    if answer.hangs:
+        await reader.read()
+        state.hung_up.set()
+    elif not answer.is_cut:
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()

@@ -1,0 +1,134 @@
+"""A chat model that answers from a script: the fake behind the turn's ChatModel port."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from app.domain.errors import ThroughlineError
+from app.domain.message import ToolCall
+from app.domain.prompt import AnswerComplete, ModelEvent, TextDelta, Usage
+from app.turn.ports import ChatModel, ModelRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Answer with this text, word by word; wait for `gate` before the last word."""
+
+    text: str
+    gate: asyncio.Event | None = None
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Answer with tool calls."""
+
+    calls: tuple[ToolCall, ...]
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Show some text, then raise."""
+
+    error: ThroughlineError
+    shown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Raise something nobody planned for."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Show some text, then say nothing for ever."""
+
+    shown: str = ""
+
+
+Step: TypeAlias = Say | Call | Fail | Hang | Break
+
+
+class ScriptedModel:
+    """Plays its steps in order and keeps every request; a call beyond the script fails the test."""
+
+    name = "scripted"
+    calibration_key = "scripted"
+    has_known_tokenizer = True
+
+    def __init__(self, *steps: Step, context_limit: int = 8192) -> None:
+        self.context_limit = context_limit
+        self.requests: list[ModelRequest] = []
+        self._steps = list(steps)
+        self.by_request: Callable[[ModelRequest], Step] | None = None
+
+    def script(self, *steps: Step) -> None:
+        self._steps.extend(steps)
+
+    @property
+    def unused(self) -> int:
+        return len(self._steps)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        self.requests.append(request)
+        step = self._next(request)
+        for piece in _shown(step):
+            yield TextDelta(piece)
+        end = await _end_of(step)
+        if isinstance(step, Say):
+            yield TextDelta(_words(step.text)[-1])
+        yield end
+
+    def _next(self, request: ModelRequest) -> Step:
+        if self.by_request is not None:
+            return self.by_request(request)
+        assert self._steps, "the model was called more often than the test's script says"
+        return self._steps.pop(0)
+
+
+class ScriptedModels:
+    """Hands out one scripted model under every name, or others by name."""
+
+    def __init__(self, model: ChatModel, **others: ChatModel) -> None:
+        self._model = model
+        self._others = others
+
+    def get(self, model: str, base_url: str | None = None) -> ChatModel:
+        del base_url
+        return self._others.get(model, self._model)
+
+
+def _shown(step: Step) -> Sequence[str]:
+    match step:
+        case Say(text=text):
+            return _words(text)[:-1]
+        case Call(text=shown) | Fail(shown=shown) | Hang(shown=shown):
+            return [shown] if shown else []
+        case Break():
+            return []
+
+
+async def _end_of(step: Step) -> ModelEvent:
+    match step:
+        case Say(text=text, gate=gate, usage=usage):
+            if gate is not None:
+                await gate.wait()
+            return AnswerComplete(text=text, tool_calls=(), usage=usage, finish_reason="stop")
+        case Call(calls=calls, text=text):
+            return AnswerComplete(text=text, tool_calls=calls, usage=Usage(), finish_reason="tool_calls")
+        case Fail(error=error):
+            raise error
+        case Break(error=broken):
+            raise broken
+        case Hang():
+            await asyncio.Event().wait()
+            raise AssertionError("nobody sets this event")
+
+
+def _words(text: str) -> Sequence[str]:
+    parts = text.split(" ")
+    return [*(part + " " for part in parts[:-1]), parts[-1]]

@@ -1,0 +1,110 @@
+"""The real service as its own process, for tests that kill it."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 60
+PROGRAM = "from app.main import main; main()"
+
+
+@dataclass(slots=True)
+class ServiceProcess:
+    """A started service; `client` waits long enough for slow answers."""
+
+    process: asyncio.subprocess.Process
+    url: str
+    client: httpx.AsyncClient
+    log: Path
+
+    async def kill(self) -> None:
+        self.process.kill()
+        await self.process.wait()
+
+    async def terminate(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return await self.process.wait()
+
+    async def new_session(self, agent: str = "assistant") -> str:
+        response = await self.client.post("/v1/sessions", json={"agent": agent})
+        response.raise_for_status()
+        return str(response.json()["id"])
+
+    async def send(self, session: str, content: str, **headers: str) -> httpx.Response:
+        return await self.client.post(f"/v1/sessions/{session}/messages", json={"content": content}, headers=headers)
+
+    async def history(self, session: str) -> list[dict[str, object]]:
+        response = await self.client.get(f"/v1/sessions/{session}/messages", params={"limit": 200})
+        response.raise_for_status()
+        return list(response.json()["data"])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def run_service(
+    folder: Path, environment: Mapping[str, str], *arguments: str, port: int | None = None
+) -> AsyncGenerator[ServiceProcess]:
+    """Start `serve` with its data in `folder`; yields once it answers, kills it at the end."""
+    port = port or free_port()
+    url = f"http://127.0.0.1:{port}"
+    log = folder / f"service-{port}.log"
+    process = await start_program(folder, environment, "serve", "--port", str(port), *arguments, log=log)
+    async with httpx.AsyncClient(base_url=url, timeout=60, limits=httpx.Limits(max_connections=200)) as client:
+        try:
+            await _until_ready(process, client, log)
+            yield ServiceProcess(process, url, client, log)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+async def start_program(
+    folder: Path, environment: Mapping[str, str], *arguments: str, log: Path
+) -> asyncio.subprocess.Process:
+    """Start the command line with nothing of this machine's settings."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    with log.open("ab") as output:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            PROGRAM,
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            env={**kept, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", **environment},
+        )
+
+
+async def _until_ready(process: asyncio.subprocess.Process, client: httpx.AsyncClient, log: Path) -> None:
+    async with asyncio.timeout(START_SECONDS):
+        while not await _answers(client):
+            assert process.returncode is None, f"the service ended with {process.returncode}: {_tail(log)}"
+            await asyncio.sleep(0.1)
+
+
+async def _answers(client: httpx.AsyncClient) -> bool:
+    try:
+        return (await client.get("/health/ready")).is_success
+    except httpx.TransportError:
+        return False
+
+
+def _tail(log: Path) -> str:
+    return log.read_text()[-2000:]

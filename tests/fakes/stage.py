@@ -1,0 +1,121 @@
+"""A whole turn over the real database with a scripted model: what tests of the turn stand on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from app.agents.definition import AgentDefinition
+from app.agents.registry import AgentRegistry
+from app.context.policy import ContextPolicy
+from app.db.database import Database
+from app.db.sessions import NewSession
+from app.domain.events import RunEvent
+from app.domain.ids import UserId
+from app.domain.message import Message, Source
+from app.domain.run import ClaimedRun, Run, RunInput, Submission
+from app.domain.session import Session
+from app.llm.counters import make_counter
+from app.tools.toolbox import ToolBox
+from app.turn.calibrate import CalibrationCache
+from app.turn.graph import build_graph
+from app.turn.lease import Heartbeat
+from app.turn.ports import Claimer, Tools
+from app.turn.state import TurnConfig, TurnParts
+from app.turn.take_turn import Play, take_turn
+from fakes.manual_clock import ManualClock
+from fakes.scripted_model import ScriptedModel, ScriptedModels
+from fakes.silent_metrics import SilentMetrics
+
+CLAIMER = Claimer(worker="test-worker", lease_seconds=10)
+AGENT = AgentDefinition(
+    name="assistant",
+    description="",
+    model="",
+    base_url=None,
+    system_prompt="You are a helpful assistant.",
+    tools=("calculator",),
+    max_tool_rounds=3,
+    context=ContextPolicy(token_counter="chars", response_reserve=512),
+)
+
+
+@dataclass
+class Stage:
+    """The parts of a turn with handles on the fakes among them."""
+
+    database: Database
+    model: ScriptedModel
+    clock: ManualClock
+    metrics: SilentMetrics
+    parts: TurnParts
+    owner_id: UserId
+    session: Session
+
+    async def submit(self, text: str, *, key: str | None = None) -> Run:
+        submission = Submission(
+            owner_id=self.owner_id,
+            session_id=self.session.id,
+            input=RunInput(text),
+            source=Source.API,
+            idempotency_key=key,
+            fingerprint=text,
+        )
+        return (await self.database.runs.submit(submission, None)).run
+
+    async def claim(self) -> ClaimedRun:
+        claimed = await self.database.runs.claim_next(CLAIMER)
+        assert claimed is not None
+        return claimed
+
+    def play(self, claimed: ClaimedRun) -> Play:
+        heartbeat = Heartbeat(self.database, claimed.lease, CLAIMER.lease_seconds)
+        return Play(parts=self.parts, graph=build_graph(), claimed=claimed, heartbeat=heartbeat)
+
+    async def turn(self, text: str) -> Run:
+        """Submit, claim and play one turn; return the run as it ended."""
+        run = await self.submit(text)
+        await take_turn(self.play(await self.claim()))
+        return await self.database.runs.get_run(self.owner_id, run.id)
+
+    async def messages(self) -> tuple[Message, ...]:
+        return await self.database.messages.get_messages_after(self.session.id, None)
+
+    async def events(self, run: Run) -> Sequence[RunEvent]:
+        return await self.database.events.read_events(run.id, 0)
+
+    async def reload(self) -> Session:
+        return await self.database.sessions.get(self.owner_id, self.session.id)
+
+
+async def open_stage(
+    database: Database,
+    *,
+    agent: AgentDefinition = AGENT,
+    model: ScriptedModel | None = None,
+    tools: Tools | None = None,
+    config: TurnConfig | None = None,
+) -> Stage:
+    """Create user and session and put the parts together."""
+    model = model or ScriptedModel()
+    clock, metrics = ManualClock(), SilentMetrics()
+    parts = TurnParts(
+        store=database,
+        models=ScriptedModels(model),
+        tools=tools or ToolBox(extra=(), timeout_seconds=5, max_result_bytes=100_000),
+        agents=AgentRegistry([agent]),
+        calibrations=CalibrationCache(database.calibrations, clock),
+        summaries=database.summaries,
+        metrics=metrics,
+        clock=clock,
+        make_counter=make_counter,
+        config=config or TurnConfig(token_counter="chars"),
+    )
+    owner_id = await database.users.get_or_create("anna")
+    session, _ = await database.sessions.create(
+        NewSession(owner_id=owner_id, agent=agent.name, title="", source=Source.API, metadata={})
+    )
+    return Stage(database, model, clock, metrics, parts, owner_id, session)
+
+
+def with_context(**changes: object) -> AgentDefinition:
+    """Return the test agent with another context policy."""
+    return replace(AGENT, context=replace(AGENT.context, **changes))  # type: ignore[arg-type]  # fields by name

@@ -1,0 +1,123 @@
+"""A database that is away for a moment, or answers what nobody expects: turns wait, are given back, or end clearly."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from app.db.database import Database
+from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from app.domain.message import Role, ToolCall, text_of
+from app.domain.prompt import ToolSpec
+from app.domain.run import RunStatus
+from app.turn.llm_node import OUT_OF_ROUNDS
+from app.turn.ports import ToolContext, ToolOutcome, Tools
+from app.turn.take_turn import take_turn
+from app.worker.worker import Worker, WorkerConfig
+from fakes.flaky_store import FlakyStore
+from fakes.scripted_model import Call, Say
+from fakes.stage import Stage, open_stage
+
+AWAY = DatabaseUnavailable("away")
+CALL = Call((ToolCall("c1", "calculator", '{"expression": "2+3"}'),))
+
+
+class OutageAfterCall:
+    """The real tools; the first call that ran finds the database away."""
+
+    def __init__(self, tools: Tools, failures: list[Exception]) -> None:
+        self._tools, self._failures, self._has_failed = tools, failures, False
+
+    def specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
+        return self._tools.specs(names)
+
+    def is_repeatable(self, name: str) -> bool:
+        return self._tools.is_repeatable(name)
+
+    async def run(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
+        outcome = await self._tools.run(call, context)
+        if not self._has_failed:
+            self._has_failed = True
+            self._failures.append(AWAY)
+        return outcome
+
+
+@pytest.fixture
+async def stage(database: Database) -> Stage:
+    return await open_stage(database)
+
+
+def break_store(stage: Stage, **failures: list[Exception]) -> None:
+    stage.parts = replace(stage.parts, store=FlakyStore(stage.database, **failures))
+
+
+async def test_an_outage_while_a_tool_result_is_stored_costs_an_attempt_and_no_answer(stage: Stage) -> None:
+    stage.model.script(CALL, Say("5"))
+    run = await stage.submit("2+3?")
+    claimed = await stage.claim()
+    appends: list[Exception] = []
+    break_store(stage, append_message=appends)
+    tools = OutageAfterCall(stage.parts.tools, appends)
+    stage.parts = replace(stage.parts, tools=tools)
+
+    await take_turn(stage.play(claimed))
+    waiting = await stage.database.runs.get_run(stage.owner_id, run.id)
+    await take_turn(stage.play(await stage.claim()))
+
+    ended = await stage.database.runs.get_run(stage.owner_id, run.id)
+    assert waiting.status is RunStatus.QUEUED
+    assert ended.status is RunStatus.SUCCEEDED
+    assert [message.role for message in await stage.messages()] == [
+        Role.USER,
+        Role.ASSISTANT,
+        Role.TOOL,
+        Role.ASSISTANT,
+    ]
+
+
+async def test_a_finished_answer_waits_for_the_database_and_is_not_asked_for_twice(stage: Stage) -> None:
+    stage.model.script(Say("worth keeping"))
+    break_store(stage, finish=[AWAY] * 20)
+
+    run = await stage.turn("hello")
+
+    assert run.status is RunStatus.SUCCEEDED
+    assert len(stage.model.requests) == 1
+
+
+async def test_an_answer_that_cannot_be_stored_ends_the_run_with_an_error(stage: Stage) -> None:
+    stage.model.script(Say("unstorable"))
+    break_store(stage, finish=[ValueError("a defect")])
+
+    run = await stage.turn("hello")
+
+    assert run.status is RunStatus.FAILED
+    assert run.error is not None
+    assert "could not be stored" in run.error.detail
+
+
+async def test_the_claim_loop_outlives_every_answer_of_the_database(stage: Stage) -> None:
+    stage.model.script(Say("at last"))
+    break_store(stage, claim_next=[DatabaseUnusable("read only"), ValueError("a defect"), AWAY])
+    worker = Worker(stage.parts, stage.database.hub.work, WorkerConfig(name="test"))
+    async with worker.working():
+        run = await stage.submit("anybody?")
+        async with asyncio.timeout(15):
+            while not (await stage.database.runs.get_run(stage.owner_id, run.id)).status.is_final:
+                stage.database.hub.work.wake()
+                await asyncio.sleep(0.01)
+
+    assert [text_of(message.content) for message in await stage.messages()] == ["anybody?", "at last"]
+
+
+async def test_a_model_that_calls_tools_it_was_not_offered_still_gives_an_answer(stage: Stage) -> None:
+    calls = [Call((ToolCall(f"c{number}", "calculator", '{"expression": "1+1"}'),)) for number in range(4)]
+    stage.model.script(*calls)
+
+    run = await stage.turn("loop for ever")
+
+    last = (await stage.messages())[-1]
+    assert run.status is RunStatus.SUCCEEDED
+    assert (last.role, last.content) == (Role.ASSISTANT, OUT_OF_ROUNDS)
+    assert last.tool_calls == ()

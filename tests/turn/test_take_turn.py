@@ -1,0 +1,278 @@
+"""One turn from claim to end, over the real database."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from app.context.calibration import Calibration
+from app.db.database import Database
+from app.domain.errors import AnswerIncomplete, ModelQuotaExhausted, ModelRateLimited, PromptCannotFit
+from app.domain.events import EventType
+from app.domain.message import Role, ToolCall, text_of
+from app.domain.run import RunStatus
+from app.turn.ports import Claimer
+from app.turn.process_message import check_agent
+from app.turn.take_turn import take_turn
+from fakes.scripted_model import Break, Call, Fail, Hang, Say, ScriptedModel
+from fakes.stage import Stage, open_stage, with_context
+
+
+@pytest.fixture
+async def stage(database: Database) -> Stage:
+    return await open_stage(database)
+
+
+def sum_call(call_id: str = "c1", expression: str = "2+3") -> ToolCall:
+    return ToolCall(id=call_id, name="calculator", arguments=f'{{"expression": "{expression}"}}')
+
+
+async def test_a_turn_stores_the_user_message_and_the_answer_and_ends_the_run(stage: Stage) -> None:
+    stage.model.script(Say("Hello Anna"))
+
+    run = await stage.turn("Hi")
+
+    assert run.status is RunStatus.SUCCEEDED
+    assert [(m.position, m.role, m.content) for m in await stage.messages()] == [
+        (1, Role.USER, "Hi"),
+        (2, Role.ASSISTANT, "Hello Anna"),
+    ]
+    assert run.message_id == (await stage.messages())[1].id
+
+
+async def test_readers_get_the_text_in_order_and_exactly_one_last_event(stage: Stage) -> None:
+    stage.model.script(Say("one two three"))
+
+    run = await stage.turn("count")
+
+    events = await stage.events(run)
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert events[0].type is EventType.RUN_STARTED
+    deltas = "".join(str(event.data["text"]) for event in events if event.type is EventType.MESSAGE_DELTA)
+    assert deltas == "one two three"
+    assert [event.type for event in events[-2:]] == [EventType.MESSAGE_COMPLETED, EventType.RUN_COMPLETED]
+    assert {"run", "message", "context"} <= set(events[-1].data)
+
+
+async def test_tool_calls_are_answered_and_stored_before_the_model_is_asked_again(stage: Stage) -> None:
+    stage.model.script(Call((sum_call(), sum_call("c2", "4*5"))), Say("5 and 20"))
+
+    run = await stage.turn("What is 2+3, and 4*5?")
+
+    assert run.status is RunStatus.SUCCEEDED
+    roles = [message.role for message in await stage.messages()]
+    assert roles == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.TOOL, Role.ASSISTANT]
+    second = stage.model.requests[1].prompt.messages
+    assert [message.tool_call_id for message in second if message.role is Role.TOOL] == ["c1", "c2"]
+    assert "5" in text_of(second[-2].content)
+
+
+async def test_after_the_last_tool_round_the_model_is_called_without_tools(database: Database) -> None:
+    stage = await open_stage(database)
+    stage.model.script(Call((sum_call("a"),)), Call((sum_call("b"),)), Call((sum_call("c"),)), Say("enough"))
+
+    run = await stage.turn("loop")
+
+    assert run.status is RunStatus.SUCCEEDED
+    assert [request.may_call_tools for request in stage.model.requests] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (ToolCall("c1", "no_such_tool", "{}"), "calculator"),
+        (ToolCall("c1", "calculator", "{not json"), "JSON"),
+        (ToolCall("c1", "calculator", '{"wrong": 1}'), "expression"),
+        (ToolCall("c1", "calculator", '{"expression": "1/0"}'), "zero"),
+    ],
+    ids=["unknown tool", "bad json", "bad arguments", "raising"],
+)
+async def test_a_bad_call_becomes_an_error_result_the_model_can_read(stage: Stage, call: ToolCall, hint: str) -> None:
+    stage.model.script(Call((call,)), Say("sorry"))
+
+    run = await stage.turn("go")
+
+    assert run.status is RunStatus.SUCCEEDED
+    result = (await stage.messages())[2]
+    assert result.metadata["is_error"] is True
+    assert hint in text_of(result.content)
+
+
+async def test_a_passing_provider_error_is_tried_again_after_the_pause_it_asks_for(stage: Stage) -> None:
+    stage.model.script(Fail(ModelRateLimited("slow down", delay_seconds=7)), Say("now"))
+
+    run = await stage.turn("Hi")
+
+    assert run.status is RunStatus.SUCCEEDED
+    assert stage.clock.slept == [7]
+
+
+async def test_text_of_a_failed_try_is_taken_back(stage: Stage) -> None:
+    stage.model.script(Fail(AnswerIncomplete("cut"), shown="half an ans"), Say("a whole answer"))
+
+    run = await stage.turn("Hi")
+
+    events = await stage.events(run)
+    last_reset = max(event.seq for event in events if event.type is EventType.RESET)
+    deltas = [str(e.data["text"]) for e in events if e.type is EventType.MESSAGE_DELTA and e.seq > last_reset]
+    assert "".join(deltas) == "a whole answer"
+
+
+async def test_quota_errors_are_not_tried_again_and_the_session_stays_usable(stage: Stage) -> None:
+    stage.model.script(Fail(ModelQuotaExhausted("no credit")), Say("back"))
+
+    failed = await stage.turn("Hi")
+    worked = await stage.turn("Still there?")
+
+    assert failed.status is RunStatus.FAILED
+    assert failed.error is not None
+    assert failed.error.type == "model_quota_exhausted"
+    assert worked.status is RunStatus.SUCCEEDED
+    assert [text_of(m.content) for m in await stage.messages()] == ["Hi", "Still there?", "back"]
+
+
+async def test_a_provider_that_keeps_failing_ends_the_run_with_its_error(stage: Stage) -> None:
+    stage.model.script(*[Fail(AnswerIncomplete("cut"))] * 4)
+
+    run = await stage.turn("Hi")
+
+    assert run.status is RunStatus.FAILED
+    assert run.error is not None
+    assert run.error.type == "answer_incomplete"
+
+
+async def test_a_retry_after_beyond_the_deadline_is_not_waited_for(stage: Stage) -> None:
+    stage.model.script(Fail(ModelRateLimited("later", delay_seconds=3600)))
+
+    run = await stage.turn("Hi")
+
+    assert run.status is RunStatus.FAILED
+    assert stage.clock.slept == []
+
+
+async def test_a_defect_ends_the_turn_without_telling_our_inside(stage: Stage) -> None:
+    stage.model.script(Break(KeyError("user secret")))
+
+    run = await stage.turn("Hi")
+
+    assert run.status is RunStatus.FAILED
+    assert run.error is not None
+    assert "secret" not in run.error.detail
+    assert run.error.type == "internal_error"
+
+
+async def test_cancelling_keeps_what_was_shown_marked_as_interrupted(stage: Stage) -> None:
+    stage.model.script(Hang(shown="The first half"))
+    run = await stage.submit("tell me")
+    play = stage.play(await stage.claim())
+    turn = asyncio.create_task(take_turn(play))
+    while not any(e.type is EventType.MESSAGE_DELTA for e in await stage.events(run)):
+        await asyncio.sleep(0.01)
+
+    await stage.database.runs.request_cancel(stage.owner_id, run.id)
+    play.heartbeat.hurry()
+    await turn
+
+    ended = await stage.database.runs.get_run(stage.owner_id, run.id)
+    assert ended.status is RunStatus.CANCELLED
+    last = (await stage.messages())[-1]
+    assert (last.content, last.metadata["interrupted"]) == ("The first half", True)
+    assert (await stage.events(run))[-1].type is EventType.RUN_CANCELLED
+
+
+async def test_a_turn_stopped_by_shutdown_is_given_back_and_resumed_without_doubling_anything(stage: Stage) -> None:
+    stage.model.script(Call((sum_call(),)), Hang("half"), Say("5"))
+    run = await stage.submit("2+3?")
+    turn = asyncio.create_task(take_turn(stage.play(await stage.claim())))
+    while len(stage.model.requests) < 2:
+        await asyncio.sleep(0.01)
+    turn.cancel()
+    await asyncio.gather(turn, return_exceptions=True)
+
+    await take_turn(stage.play(await stage.claim()))
+
+    ended = await stage.database.runs.get_run(stage.owner_id, run.id)
+    assert ended.status is RunStatus.SUCCEEDED
+    roles = [message.role for message in await stage.messages()]
+    assert roles == [Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT]
+    assert stage.model.unused == 0
+
+
+async def test_a_paused_process_that_wakes_up_late_changes_nothing(stage: Stage) -> None:
+    stage.model.script(Hang("zombie"), Say("the real answer"))
+    run = await stage.submit("Hi")
+    late = await stage.claim()
+    zombie = asyncio.create_task(take_turn(stage.play(late)))
+    while not stage.model.requests:
+        await asyncio.sleep(0.01)
+    await stage.database.runs.give_back(late.lease)
+
+    await take_turn(stage.play(await stage.claim()))
+    zombie.cancel()
+    await asyncio.gather(zombie, return_exceptions=True)
+
+    assert [text_of(m.content) for m in await stage.messages()] == ["Hi", "the real answer"]
+    assert (await stage.database.runs.get_run(stage.owner_id, run.id)).status is RunStatus.SUCCEEDED
+
+
+async def test_a_long_session_is_summarised_and_the_messages_stay(database: Database) -> None:
+    agent = with_context(window=2048, min_recent_messages=2)
+    model = ScriptedModel(context_limit=2048)
+    model.by_request = lambda request: (
+        Say("Intent: numbers. State: going on.") if not request.tools else Say("answer " * 60)
+    )
+    stage = await open_stage(database, agent=agent, model=model)
+
+    for number in range(12):
+        run = await stage.turn(f"question {number} " + "word " * 60)
+        assert run.status is RunStatus.SUCCEEDED
+
+    session = await stage.reload()
+    assert session.summary_through_position > 0
+    assert session.conversation_summary.startswith("Intent")
+    assert len(await stage.messages()) == 24
+    assert "[Context Summary" in model.requests[-1].prompt.system
+
+
+async def test_a_failing_summariser_does_not_fail_the_turn_and_leaves_the_cursor(database: Database) -> None:
+    agent = with_context(window=2048, min_recent_messages=2)
+    model = ScriptedModel(context_limit=2048)
+    model.by_request = lambda request: (
+        Fail(ModelQuotaExhausted("no credit")) if not request.tools else Say("answer " * 60)
+    )
+    stage = await open_stage(database, agent=agent, model=model)
+
+    statuses = [(await stage.turn(f"question {n} " + "word " * 60)).status for n in range(12)]
+
+    assert set(statuses) == {RunStatus.SUCCEEDED}
+    assert (await stage.reload()).summary_through_position == 0
+    assert len(await stage.messages()) == 24
+
+
+async def test_the_third_death_ends_a_run_with_a_clear_error(stage: Stage) -> None:
+    run = await stage.submit("poison")
+    for _ in range(3):
+        await stage.database.runs.claim_next(Claimer(worker="dying", lease_seconds=0))
+
+    await take_turn(stage.play(await stage.claim()))
+
+    ended = await stage.database.runs.get_run(stage.owner_id, run.id)
+    assert ended.error is not None
+    assert ended.error.type == "run_abandoned"
+
+
+async def test_an_agent_whose_prompt_leaves_no_room_is_refused_at_the_start(database: Database) -> None:
+    stage = await open_stage(database)
+    crowded = replace(with_context(window=1024), system_prompt="rule " * 900)
+
+    with pytest.raises(PromptCannotFit, match="shorten the system prompt"):
+        await check_agent(stage.parts, crowded)
+
+
+async def test_what_is_learned_of_a_provider_never_stops_a_session_that_worked(database: Database) -> None:
+    agent = replace(with_context(window=4096), system_prompt="rule " * 300)
+    stage = await open_stage(database, agent=agent, model=ScriptedModel(context_limit=4096))
+    await stage.parts.calibrations.save("scripted", Calibration(ratio=2.6, samples=5))
+    stage.model.script(Say("still here"))
+
+    assert (await stage.turn("hello")).status is RunStatus.SUCCEEDED
