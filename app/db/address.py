@@ -1,0 +1,86 @@
+"""Turns the operator's DATABASE_URL, in any usual spelling, into what SQLAlchemy and asyncpg take."""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from app.domain.errors import DatabaseUnusable
+
+_DRIVER_NAMES = {"postgres", "postgresql", "postgresql+asyncpg"}
+_SSL_MODES = {"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
+_IGNORED = {"channel_binding", "gssencmode", "application_name", "connect_timeout", "fallback_application_name"}
+"""libpq's parameters that asyncpg does not know and the service can do without or sets itself."""
+_TAKEN = {"host", "port", "sslmode", "ssl", "sslrootcert", "target_session_attrs", "prepared_statement_cache_size"}
+
+ConnectArguments = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """`url` names server, role and database for SQLAlchemy; `extra` holds further arguments of `asyncpg.connect`."""
+
+    url: URL
+    extra: ConnectArguments
+
+    def arguments(self) -> dict[str, object]:
+        """Return everything `asyncpg.connect` needs for a connection beside the pool."""
+        arguments: dict[str, object] = {"user": self.url.username, "password": self.url.password}
+        arguments["host"] = self.url.host or self.url.query.get("host")
+        arguments["port"] = self.url.port or int(str(self.url.query.get("port", 5432)))
+        arguments["database"] = self.url.database
+        return {**{name: value for name, value in arguments.items() if value is not None}, **self.extra}
+
+
+def parse_address(text: str) -> Address:
+    """Return the address behind a DATABASE_URL. Raises DatabaseUnusable; the text never shows the password."""
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):
+        raise DatabaseUnusable(
+            "DATABASE_URL cannot be read. Write it as postgresql://user:password@host:5432/database."
+        ) from None
+    if url.drivername not in _DRIVER_NAMES:
+        raise DatabaseUnusable(
+            f"DATABASE_URL begins with `{url.drivername}://`. Only PostgreSQL is served: postgresql://…"
+        )
+    options = {name: value if isinstance(value, str) else value[-1] for name, value in url.query.items()}
+    unknown = sorted(options.keys() - _TAKEN - _IGNORED)
+    if unknown:
+        raise DatabaseUnusable(
+            f"DATABASE_URL has the parameter `{unknown[0]}`, which is not known. Allowed: {', '.join(sorted(_TAKEN))}."
+        )
+    if not options.get("port", "0").isdigit():
+        raise DatabaseUnusable(f"DATABASE_URL has port={options['port']}, which is not a number.")
+    kept: dict[str, str] = {
+        name: options[name] for name in ("host", "port", "prepared_statement_cache_size") if name in options
+    }
+    return Address(url.set(drivername="postgresql+asyncpg", query=kept), _extra(options))
+
+
+def _extra(options: Mapping[str, str]) -> ConnectArguments:
+    extra: dict[str, object] = {}
+    mode = options.get("sslmode") or options.get("ssl")
+    if mode is not None:
+        extra["ssl"] = _ssl(mode, options.get("sslrootcert"))
+    if "target_session_attrs" in options:
+        extra["target_session_attrs"] = options["target_session_attrs"]
+    return extra
+
+
+def _ssl(mode: str, root_certificate: str | None) -> str | ssl.SSLContext:
+    """Return asyncpg's `ssl` argument; it knows the modes, but a root certificate only as a context."""
+    if mode not in _SSL_MODES:
+        raise DatabaseUnusable(f"DATABASE_URL has sslmode={mode}. Allowed: {', '.join(sorted(_SSL_MODES))}.")
+    if not mode.startswith("verify-") or root_certificate in {None, "system"}:
+        return mode if root_certificate != "system" else ssl.create_default_context()
+    try:
+        context = ssl.create_default_context(cafile=root_certificate)
+    except OSError:
+        raise DatabaseUnusable(
+            f"DATABASE_URL has sslrootcert={root_certificate}, which is not a readable certificate file."
+        ) from None
+    context.check_hostname = mode == "verify-full"
+    return context

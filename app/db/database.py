@@ -1,0 +1,165 @@
+"""The database as the rest of the service sees it: repositories by intent, and the hub that wakes whoever waits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.db.address import parse_address
+from app.db.calibrations import CalibrationRepository
+from app.db.engine import PoolConfig, make_engine
+from app.db.hub import EventHub
+from app.db.keys import KeyRepository
+from app.db.messages import MessageRepository
+from app.db.migrations import OLDEST_SERVER, check_known, head_revision
+from app.db.run_events import EventRepository
+from app.db.runs import RunRepository
+from app.db.sessions import SessionRepository
+from app.db.summaries import SummaryRepository
+from app.db.transactions import Transactions
+from app.db.users import UserRepository
+from app.domain.errors import DatabaseUnusable
+from app.domain.events import RunEvent
+from app.domain.ids import MessageId, RunId, SessionId, UserId
+from app.domain.message import Message, NewMessage
+from app.domain.run import ClaimedRun, Lease, Outcome, Run, Submission, Submitted
+from app.domain.session import Session
+from app.domain.summary import Adoption
+from app.turn.ports import Claimer, ComposeEvents, LoadedContext, NewEvent, Pulse
+
+_SERVER = text("""
+    select current_setting('server_version_num')::integer as version, current_setting('server_encoding') as encoding,
+        current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit,
+        to_regclass('alembic_version') is not null as has_schema
+""")
+_REVISION = text("select version_num from alembic_version")
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseConfig:
+    """Where the database is and how much of it this process may use; the LISTEN connection comes on top."""
+
+    url: str
+    pool_size: int = 10
+    pool_timeout_seconds: float = 5.0
+    max_queued_per_session: int = 10
+
+
+class Database:
+    """Owns the pool and the LISTEN connection; implements the turn's Store through its repositories."""
+
+    def __init__(self, config: DatabaseConfig) -> None:
+        """Put the repositories together; `open` also connects and checks."""
+        address = parse_address(config.url)
+        pool = PoolConfig(size=config.pool_size, timeout_seconds=config.pool_timeout_seconds)
+        self._engine: AsyncEngine = make_engine(address, pool)
+        self._transactions = Transactions(self._engine)
+        self.hub = EventHub(address)
+        self.users = UserRepository(self._transactions)
+        self.keys = KeyRepository(self._transactions, self.users)
+        self.sessions = SessionRepository(self._transactions, self.hub)
+        self.messages = MessageRepository(self._transactions)
+        self.summaries = SummaryRepository(self._transactions)
+        self.calibrations = CalibrationRepository(self._transactions)
+        self.events = EventRepository(self._transactions, self.hub)
+        self.runs = RunRepository(self._transactions, self.hub, max_queued_per_session=config.max_queued_per_session)
+
+    @classmethod
+    async def open(cls, config: DatabaseConfig) -> "Database":
+        """Connect, check that the server and its schema can be used, and listen for news.
+
+        Raises DatabaseUnavailable, DatabaseUnusable.
+        """
+        database = cls(config)
+        try:
+            await database.check_ready()
+            await database.hub.start()
+        except BaseException:
+            await database.close()
+            raise
+        return database
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.hub.close()
+        await self._engine.dispose()
+
+    async def check_ready(self) -> None:
+        """Return if turns can be stored now. Raises DatabaseUnavailable, DatabaseUnusable."""
+        server = (await self._transactions.fetch(_SERVER))[0]
+        if server["version"] < OLDEST_SERVER:
+            raise DatabaseUnusable(
+                f"The server is PostgreSQL {server['version'] // 10_000}. "
+                f"PostgreSQL {OLDEST_SERVER // 10_000} or newer is needed."
+            )
+        if server["encoding"] != "UTF8":
+            raise DatabaseUnusable(f"The database has the encoding {server['encoding']}. Create one with UTF8.")
+        if "off" in {server["fsync"], server["synchronous_commit"]}:
+            log.warning("the server may forget acknowledged messages", fsync=server["fsync"])
+        rows = await self._transactions.fetch(_REVISION) if server["has_schema"] else ()
+        revision = rows[0]["version_num"] if rows else None
+        check_known(revision)
+        if revision != head_revision():
+            raise DatabaseUnusable(
+                f"The database has schema revision {revision or 'none'}, this version needs {head_revision()}. "
+                "Run `throughline db upgrade`."
+            )
+
+    # The turn's Store, delegated to the repositories.
+
+    async def submit(self, submission: Submission, claimer: Claimer | None) -> Submitted:
+        """See RunRepository."""
+        return await self.runs.submit(submission, claimer)
+
+    async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:
+        """See RunRepository."""
+        return await self.runs.claim_next(claimer)
+
+    async def heartbeat(self, lease: Lease, lease_seconds: float) -> Pulse:
+        """See RunRepository."""
+        return await self.runs.heartbeat(lease, lease_seconds)
+
+    async def finish(self, lease: Lease, outcome: Outcome, compose: ComposeEvents) -> Run:
+        """See RunRepository."""
+        return await self.runs.finish(lease, outcome, compose)
+
+    async def give_back(self, lease: Lease) -> None:
+        """See RunRepository."""
+        await self.runs.give_back(lease)
+
+    async def get_run(self, owner_id: UserId, run_id: RunId) -> Run:
+        """See RunRepository."""
+        return await self.runs.get_run(owner_id, run_id)
+
+    async def request_cancel(self, owner_id: UserId, run_id: RunId) -> Run:
+        """See RunRepository."""
+        return await self.runs.request_cancel(owner_id, run_id)
+
+    async def load_context(self, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> LoadedContext:
+        """See MessageRepository."""
+        return await self.messages.load_context(session_id, run_id, max_tokens)
+
+    async def get_messages_after(
+        self, session_id: SessionId, after_message_id: MessageId | None, limit: int = 200
+    ) -> tuple[Message, ...]:
+        """See MessageRepository."""
+        return await self.messages.get_messages_after(session_id, after_message_id, limit)
+
+    async def append_message(self, lease: Lease, step: str, message: NewMessage) -> Message:
+        """See MessageRepository."""
+        return await self.messages.append_message(lease, step, message)
+
+    async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
+        """See MessageRepository."""
+        return await self.messages.adopt_summary(adoption, lease)
+
+    async def append_events(self, lease: Lease, events: Sequence[NewEvent]) -> None:
+        """See EventRepository."""
+        await self.events.append_events(lease, events)
+
+    async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
+        """See EventRepository."""
+        return await self.events.read_events(run_id, after_seq, limit)

@@ -1,0 +1,134 @@
+"""Which process is our server, whether it lives, and how it is ended.
+
+A pid alone proves nothing: pids are used again. The process must be called postgres, and work in our folder; where its
+folder cannot be read, it must have started when `postmaster.pid` says.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+_NAME = "postgres"
+_PROGRAMS = frozenset({_NAME, "initdb"})
+_START_TOLERANCE_SECONDS = 5.0
+_POLL_SECONDS = 0.02
+_KILL_ROUNDS = 3
+_PID_FILE_LINES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PidFile:
+    """What the server wrote into `postmaster.pid`; `status` is empty until it got that far."""
+
+    pid: int
+    started_at_seconds: float
+    status: str
+
+
+def read_pid_file(cluster: Path) -> PidFile | None:
+    """Return the content of `postmaster.pid`, None if it is missing or half written."""
+    try:
+        lines = (cluster / "postmaster.pid").read_text(encoding="utf-8", errors="replace").splitlines()
+        status = lines[_PID_FILE_LINES - 1].strip() if len(lines) >= _PID_FILE_LINES else ""
+        # A single-user server writes its pid negative.
+        return PidFile(pid=abs(int(lines[0])), started_at_seconds=float(lines[2]), status=status)
+    except (FileNotFoundError, IndexError, ValueError):
+        return None
+
+
+def find_server(cluster: Path) -> psutil.Process | None:
+    """Return the living server of this cluster."""
+    noted = read_pid_file(cluster)
+    if noted is None or noted.pid == 0:
+        return None
+    try:
+        process = psutil.Process(noted.pid)
+        return process if _is_server(process, cluster, noted) else None
+    except psutil.NoSuchProcess:
+        return None
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Tell whether the very same process still runs; a zombie does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def end_server(process: psutil.Process, *, patience_seconds: float) -> None:
+    """Shut the server down: fast and clean first, at once after that, by force in the end."""
+    # Signals: see "Shutting Down the Server" in PostgreSQL's manual. SIGINT is fast, SIGQUIT is immediate.
+    for signal_number, seconds in ((signal.SIGINT, patience_seconds), (signal.SIGQUIT, 5.0)):
+        if _signal_and_wait(process, signal_number, seconds):
+            return
+    _signal_and_wait(process, signal.SIGKILL, 5.0)
+
+
+def end_orphans(folder: Path, *, mark: str) -> None:
+    """End what a dead server left working in `folder`: it would keep the shared memory and refuse the restart.
+
+    They notice the death and go by themselves, unless they are busy. A killed start leaves an initdb behind, which
+    starts further programs until it is gone itself. Where folders cannot be read (root in a container), `mark` in the
+    process's title tells ours.
+    """
+    if wait_until(lambda: not _find_working_in(folder, mark), seconds=2.0):
+        return
+    for _ in range(_KILL_ROUNDS):
+        for process in _find_working_in(folder, mark):
+            _signal_and_wait(process, signal.SIGKILL, 5.0)
+
+
+def wait_until(is_so: Callable[[], bool], *, seconds: float) -> bool:
+    """Ask again and again until it is so; False when the time is up."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _is_server(process: psutil.Process, cluster: Path, noted: PidFile) -> bool:
+    if not is_alive(process) or process.name() != _NAME:
+        return False
+    folder = _working_folder(process)
+    if folder:
+        return folder == os.path.realpath(cluster)
+    return abs(process.create_time() - noted.started_at_seconds) <= _START_TOLERANCE_SECONDS
+
+
+def _working_folder(process: psutil.Process) -> str:
+    """Return where the process works; empty if we may not know. Survives a clock that was set, as times do not."""
+    try:
+        return process.cwd()
+    except psutil.AccessDenied:
+        return ""
+
+
+def _find_working_in(folder: Path, mark: str) -> list[psutil.Process]:
+    place = os.path.realpath(folder)
+    return [process for process in psutil.process_iter() if _works_in(process, place, mark)]
+
+
+def _works_in(process: psutil.Process, place: str, mark: str) -> bool:
+    try:
+        if process.name() not in _PROGRAMS or not is_alive(process):
+            return False
+        found = _working_folder(process)
+        return found == place if found else mark in " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return False
+
+
+def _signal_and_wait(process: psutil.Process, signal_number: int, seconds: float) -> bool:
+    try:
+        process.send_signal(signal_number)
+    except psutil.NoSuchProcess:
+        return True
+    return wait_until(lambda: not is_alive(process), seconds=seconds)

@@ -1,0 +1,70 @@
+"""Makes engines, with the service's session settings: the pool that intents run over, and one for migrations."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import NullPool
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from app.db.address import Address
+
+CONNECT_TIMEOUT_SECONDS = 5.0
+ANSWER_TIMEOUT_SECONDS = 30.0
+"""How long we wait for a statement's answer: longer than the server allows any, so only a dead network gets here."""
+
+SESSION_SETTINGS: Mapping[str, str] = {
+    "application_name": "throughline",
+    "timezone": "UTC",
+    "jit": "off",
+    "max_parallel_workers_per_gather": "0",
+    "statement_timeout": "15s",
+    "lock_timeout": "3s",
+    "idle_in_transaction_session_timeout": "10s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PoolConfig:
+    """How many connections there are at most, and how long to wait for a free one."""
+
+    size: int
+    timeout_seconds: float
+
+
+def make_engine(address: Address, pool: PoolConfig) -> AsyncEngine:
+    """Return an engine with a fixed-size pool.
+
+    Connections are not pinged before use: that would cost a round trip for every intent, while a connection that
+    died is noticed by its first statement and the intent is run again on a new one.
+    """
+    return create_async_engine(
+        address.url,
+        connect_args={**_arguments(address, SESSION_SETTINGS), "command_timeout": ANSWER_TIMEOUT_SECONDS},
+        hide_parameters=True,
+        json_deserializer=_read_json,
+        pool_size=pool.size,
+        max_overflow=0,
+        pool_timeout=pool.timeout_seconds,
+        pool_use_lifo=True,
+        skip_autocommit_rollback=True,
+    )
+
+
+def make_maintenance_engine(address: Address) -> AsyncEngine:
+    """Return an engine without a pool and without statement timeouts, for migrations."""
+    settings = {"application_name": "throughline migration", "timezone": "UTC", "jit": "off"}
+    return create_async_engine(
+        address.url, connect_args=_arguments(address, settings), hide_parameters=True, poolclass=NullPool
+    )
+
+
+def _read_json(written: str) -> object:
+    """Parse a jsonb value; most columns of most rows are empty, and a parser call for each would be felt."""
+    if written in {"{}", "[]"}:
+        return {} if written == "{}" else []
+    return json.loads(written)
+
+
+def _arguments(address: Address, settings: Mapping[str, str]) -> dict[str, object]:
+    return {**address.extra, "server_settings": dict(settings), "timeout": CONNECT_TIMEOUT_SECONDS}

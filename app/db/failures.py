@@ -1,0 +1,93 @@
+"""Translates what the driver raises. The driver's own text is dropped: it may hold values, that is users' words."""
+
+from dataclasses import dataclass
+
+import asyncpg  # type: ignore[import-untyped]  # ships no types
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from app.domain.errors import DatabaseUnavailable, DatabaseUnusable, InvalidInput, ThroughlineError
+
+DRIVER_ERRORS = (DBAPIError, PoolTimeout, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+"""Everything a statement or a connection attempt can raise; PoolTimeout: all connections are in use."""
+
+RETRY_AFTER_SECONDS = 1.0
+_CONFLICTS = {"40001", "40P01", "23505"}
+"""Serialisation failure, deadlock, and a unique key that a racing transaction took first: a second look helps."""
+
+_LOST_CLASSES = ("08", "57P")
+_BUSY = {
+    "25006": "takes no writes for now: it may be a standby that is about to take over",
+    "53300": "has no connection left",
+    "57014": "took too long over a statement",
+    "55P03": "waited too long for a lock",
+}
+_SET_UP_CLASSES = ("28", "3D", "42501")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong, in our words. `is_repeatable`: the same transaction may be tried again at once."""
+
+    error: ThroughlineError
+    is_repeatable: bool
+
+
+def explain(error: BaseException) -> Failure:
+    """Return what a driver's error means. Its text is never taken over."""
+    if isinstance(error, PoolTimeout):
+        return Failure(_unavailable("All database connections of this process are in use."), is_repeatable=False)
+    if isinstance(error, TimeoutError):
+        return Failure(_unavailable("The database did not answer in time."), is_repeatable=False)
+    if _is_bad_value(error):
+        return Failure(_bad_value(), is_repeatable=False)
+    code = sqlstate(error)
+    if code in _CONFLICTS or _is_stale_plan(error):
+        return Failure(_unavailable("The database was too busy with the same rows."), is_repeatable=True)
+    if not code or code.startswith(_LOST_CLASSES):
+        return Failure(_unavailable("The database cannot be reached or closed the connection."), is_repeatable=True)
+    return Failure(_by_code(code), is_repeatable=False)
+
+
+def sqlstate(error: BaseException) -> str:
+    """Return PostgreSQL's five-character code, "" where the failure did not come from the server."""
+    origin = error.orig if isinstance(error, DBAPIError) else error
+    return str(getattr(origin, "sqlstate", None) or "")
+
+
+def _unavailable(detail: str) -> DatabaseUnavailable:
+    return DatabaseUnavailable(f"{detail} Try again in a moment.", delay_seconds=RETRY_AFTER_SECONDS)
+
+
+def _is_stale_plan(error: BaseException) -> bool:
+    """Whether a migration made a prepared statement invalid; SQLAlchemy drops its whole cache at the first."""
+    origin = error.orig if isinstance(error, DBAPIError) else error
+    names = {type(origin).__name__, type(getattr(origin, "__cause__", None)).__name__}
+    return "InvalidCachedStatementError" in names
+
+
+def _is_bad_value(error: BaseException) -> bool:
+    """Whether asyncpg itself refused an argument, for example a number too large for its column."""
+    origin = error.orig if isinstance(error, DBAPIError) else error
+    return isinstance(getattr(origin, "__cause__", None), ValueError)
+
+
+def _by_code(code: str) -> ThroughlineError:
+    if code in _BUSY:
+        return _unavailable(f"The database {_BUSY[code]}.")
+    if code.startswith("53"):
+        return _unavailable(f"The database is out of resources (SQLSTATE {code}).")
+    if code.startswith("22"):
+        return _bad_value()
+    if code.startswith(_SET_UP_CLASSES):
+        return DatabaseUnusable(
+            f"The database refused us (SQLSTATE {code}): check role, password, database name and rights "
+            "of DATABASE_URL."
+        )
+    return DatabaseUnusable(
+        f"The database refused a statement (SQLSTATE {code}). Is its schema current? `throughline db status` tells."
+    )
+
+
+def _bad_value() -> InvalidInput:
+    return InvalidInput("The request holds a value that the database cannot store.")

@@ -1,0 +1,114 @@
+"""The message log: appending, loading for a turn, and reading the whole history page by page."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import text
+
+from app.db.adopt import adopt_summary
+from app.db.append import append_message
+from app.db.load_context import load_context
+from app.db.rows import MESSAGE_COLUMNS, PINNED, message_from, session_not_found
+from app.db.sql import sql
+from app.db.transactions import Transactions
+from app.domain.errors import NotFound
+from app.domain.ids import MessageId, RunId, SessionId, UserId
+from app.domain.message import Message, NewMessage
+from app.domain.page import Page
+from app.domain.run import Lease
+from app.domain.session import Session
+from app.domain.summary import Adoption
+from app.turn.ports import LoadedContext
+
+_AFTER = sql(
+    """
+    select {message_columns}, {pinned} from messages m
+    where m.session_id = :session_id and m.position > coalesce(
+        (select a.position from messages a where a.id = :after_id and a.session_id = :session_id), 0)
+    order by m.position limit :limit
+""",
+    message_columns=MESSAGE_COLUMNS,
+    pinned=PINNED,
+)
+_GET = sql(
+    """
+    select {message_columns}, {pinned} from messages m join sessions s on s.id = m.session_id
+    where m.id = :id and s.id = :session_id and s.owner_id = :owner_id
+""",
+    message_columns=MESSAGE_COLUMNS,
+    pinned=PINNED,
+)
+_EXISTS = text("select 1 as found from sessions where id = :session_id and owner_id = :owner_id")
+_PAGE = """
+    select {message_columns}, {pinned} from messages m join sessions s on s.id = m.session_id
+    where s.id = :session_id and s.owner_id = :owner_id and m.position > :after and m.position < :before
+    order by m.position"""
+_PAGES = {
+    "asc": sql(_PAGE + " limit :limit", message_columns=MESSAGE_COLUMNS, pinned=PINNED),
+    "desc": sql(_PAGE + " desc limit :limit", message_columns=MESSAGE_COLUMNS, pinned=PINNED),
+}
+_LAST_POSITION = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class MessageQuery:
+    """Which messages to list: positions after and before the given ones, in order of position or against it."""
+
+    after: int | None = None
+    before: int | None = None
+    limit: int = 50
+    order: Literal["asc", "desc"] = "asc"
+
+
+class MessageRepository:
+    """Implements the turn's MessageStore, and what doors read of the log."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        """Work through `transactions`."""
+        self._transactions = transactions
+
+    async def load_context(self, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> LoadedContext:
+        """Load session and newest messages after the cursor in one query. Raises NotFound."""
+        return await load_context(self._transactions, session_id, run_id, max_tokens)
+
+    async def append_message(self, lease: Lease, step: str, message: NewMessage) -> Message:
+        """Append under the lease, once for each (run, step). Raises LeaseLost."""
+        return await append_message(self._transactions, lease, step, message)
+
+    async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
+        """Move the session's summary and cursor forward. Raises SummaryConflict, LeaseLost."""
+        return await adopt_summary(self._transactions, adoption, lease)
+
+    async def get_messages_after(
+        self, session_id: SessionId, after_message_id: MessageId | None, limit: int = 200
+    ) -> tuple[Message, ...]:
+        """Return up to `limit` messages after the given one (None: from the first), oldest first."""
+        rows = await self._transactions.fetch(_AFTER, session_id=session_id, after_id=after_message_id, limit=limit)
+        return tuple(message_from(row) for row in rows)
+
+    async def list_messages(self, owner_id: UserId, session_id: SessionId, query: MessageQuery) -> Page[Message]:
+        """Return one page of the history; `next_cursor` is the position to go on from. Raises NotFound."""
+        rows = await self._transactions.fetch(
+            _PAGES[query.order],
+            owner_id=owner_id,
+            session_id=session_id,
+            after=_bounded(query.after, 0),
+            before=_bounded(query.before, _LAST_POSITION),
+            limit=query.limit + 1,
+        )
+        if not rows and not await self._transactions.fetch(_EXISTS, owner_id=owner_id, session_id=session_id):
+            raise session_not_found(session_id)
+        messages = tuple(message_from(row) for row in rows[: query.limit])
+        return Page(messages, str(messages[-1].position) if len(rows) > query.limit else None)
+
+    async def get_message(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> Message:
+        """Return one message. Raises NotFound."""
+        rows = await self._transactions.fetch(_GET, id=message_id, session_id=session_id, owner_id=owner_id)
+        if not rows:
+            raise NotFound(f"There is no message {message_id} in session {session_id}.")
+        return message_from(rows[0])
+
+
+def _bounded(position: int | None, default: int) -> int:
+    """Return a position that fits its column; none lies beyond."""
+    return default if position is None else min(max(position, 0), _LAST_POSITION)

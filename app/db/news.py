@@ -1,0 +1,51 @@
+"""What processes tell each other over the notification channel, and how it is written into payloads."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from uuid import UUID
+
+from app.domain.ids import RunId
+
+CHANNEL = "throughline"
+IDS_PER_PAYLOAD = 200
+"""PostgreSQL takes payloads of up to 7,999 bytes; an id takes 33."""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """`events`: runs with new events; `cancels`: runs asked to stop; `has_work`: a run waits for a worker."""
+
+    events: frozenset[RunId] = frozenset()
+    cancels: frozenset[RunId] = frozenset()
+    has_work: bool = False
+
+
+def write_news(news: News) -> tuple[str, ...]:
+    """Return payloads of the form `e:<hex>,<hex>`, `c:<hex>` and `w:`."""
+    payloads = [f"e:{chunk}" for chunk in _chunks(news.events)]
+    payloads += [f"c:{chunk}" for chunk in _chunks(news.cancels)]
+    return (*payloads, "w:") if news.has_work else tuple(payloads)
+
+
+def read_news(payload: str) -> News:
+    """Return what a payload says; nothing for one that is not ours."""
+    kind, _, ids = payload.partition(":")
+    try:
+        run_ids = frozenset(RunId(UUID(hex=run_id)) for run_id in ids.split(",") if run_id)
+    except ValueError:
+        return News()
+    match kind:
+        case "e":
+            return News(events=run_ids)
+        case "c":
+            return News(cancels=run_ids)
+        case "w":
+            return News(has_work=True)
+        case _:
+            return News()
+
+
+def _chunks(run_ids: Iterable[RunId]) -> Iterator[str]:
+    names = sorted(run_id.hex for run_id in run_ids)
+    for start in range(0, len(names), IDS_PER_PAYLOAD):
+        yield ",".join(names[start : start + IDS_PER_PAYLOAD])

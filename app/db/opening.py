@@ -1,0 +1,48 @@
+"""Opening the database: the server that is configured, else the embedded one, kept alive meanwhile."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from app.db.database import Database, DatabaseConfig
+from app.db.embedded import EmbeddedConfig, EmbeddedServer
+from app.db.migrations import upgrade
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where the database is: at `url`, or, where that is empty, embedded with its files in `data_dir`."""
+
+    url: str = ""
+    data_dir: Path | None = None
+
+
+@asynccontextmanager
+async def open_address(where: Whereabouts) -> AsyncGenerator[str]:
+    """Yield the database's address. Raises DatabaseUnusable, DatabaseUnavailable."""
+    if where.url:
+        yield where.url
+        return
+    server = await EmbeddedServer.start(EmbeddedConfig(data_dir=where.data_dir))
+    watching = asyncio.create_task(server.watch())
+    try:
+        yield server.url
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await server.stop()
+
+
+@asynccontextmanager
+async def open_database(where: Whereabouts, config: DatabaseConfig, *, migrate: bool) -> AsyncGenerator[Database]:
+    """Yield the open database, brought to the newest schema first if `migrate`; `config.url` is filled in here."""
+    async with open_address(where) as url:
+        if migrate:
+            await upgrade(url)
+        database = await Database.open(replace(config, url=url))
+        try:
+            yield database
+        finally:
+            await database.close()

@@ -1,0 +1,165 @@
+"""Reads rows into domain values and writes values into parameters: the only place that knows the column layout."""
+
+import json
+
+from sqlalchemy import RowMapping
+
+from app.domain.errors import NotFound
+from app.domain.ids import MessageId, RunId, SessionId, SummaryId, UserId
+from app.domain.json_types import JsonObject, JsonValue
+from app.domain.message import Message, NewMessage, Role, Source, ToolCall
+from app.domain.prompt import Usage
+from app.domain.run import Run, RunError, RunInput, RunStatus
+from app.domain.session import Session
+from app.domain.summary import SummaryState, SummaryVersion
+from app.domain.wire import content_from_json, content_json, tool_call_json
+
+SESSION_COLUMNS = """
+    s.id, s.owner_id, s.agent, s.title, s.source, s.created_at, s.updated_at, s.conversation_summary,
+    s.summary_through_id, s.summary_through_position, s.summary_version, s.summary_tokens, s.message_count,
+    s.view_state, s.metadata, s.archived"""
+
+MESSAGE_COLUMNS = """
+    m.id, m.session_id, m.position, m.role, m.content, m.content_blocks, m.source, m.created_at, m.tool_calls,
+    m.tool_call_id, m.name, m.run_id, m.author, m.token_count, m.counter, m.metadata"""
+
+PINNED = "m.id in (select p.message_id from message_pins p where p.session_id = :session_id) as pinned"
+"""For statements with the parameter `session_id`: the session's pins are looked up once, not for every row."""
+
+RUN_COLUMNS = """
+    r.id, r.session_id, r.owner_id, r.agent, r.seq, r.status, r.input, r.source, r.created_at, r.author, r.attempt,
+    r.cancel_requested, r.input_tokens, r.output_tokens, r.error_type, r.error_detail, r.context, r.started_at,
+    r.finished_at, r.fence"""
+
+ANSWER_ID = "(select a.id from messages a where a.run_id = r.id and a.step = 'answer') as message_id"
+
+VERSION_COLUMNS = """
+    v.id, v.session_id, v.version, v.state, v.text, v.token_count, v.through_id, v.through_position, v.model,
+    v.created_at"""
+
+
+def to_json(value: "JsonObject | JsonValue") -> str:
+    """Return the text for a json or jsonb parameter."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def session_from(row: RowMapping, prefix: str = "") -> Session:
+    """Return the session of a row with SESSION_COLUMNS, each name behind `prefix`."""
+    through = row[f"{prefix}summary_through_id"]
+    return Session(
+        id=SessionId(row[f"{prefix}id"]),
+        owner_id=UserId(row[f"{prefix}owner_id"]),
+        agent=row[f"{prefix}agent"],
+        title=row[f"{prefix}title"],
+        source=Source(row[f"{prefix}source"]),
+        created_at=row[f"{prefix}created_at"],
+        updated_at=row[f"{prefix}updated_at"],
+        conversation_summary=row[f"{prefix}conversation_summary"],
+        summary_through_id=None if through is None else MessageId(through),
+        summary_through_position=row[f"{prefix}summary_through_position"],
+        summary_version=row[f"{prefix}summary_version"],
+        summary_tokens=row[f"{prefix}summary_tokens"],
+        message_count=row[f"{prefix}message_count"],
+        view_state=row[f"{prefix}view_state"],
+        metadata=row[f"{prefix}metadata"],
+        archived=row[f"{prefix}archived"],
+    )
+
+
+def message_from(row: RowMapping, prefix: str = "") -> Message:
+    """Return the message of a row with MESSAGE_COLUMNS and, where asked for, PINNED."""
+    content, run_id = row[f"{prefix}content"], row[f"{prefix}run_id"]
+    return Message(
+        id=MessageId(row[f"{prefix}id"]),
+        session_id=SessionId(row[f"{prefix}session_id"]),
+        position=row[f"{prefix}position"],
+        role=Role(row[f"{prefix}role"]),
+        content=content_from_json(row[f"{prefix}content_blocks"]) if content is None else content,
+        source=Source(row[f"{prefix}source"]),
+        created_at=row[f"{prefix}created_at"],
+        tool_calls=tuple(ToolCall(**call) for call in row[f"{prefix}tool_calls"]),
+        tool_call_id=row[f"{prefix}tool_call_id"],
+        name=row[f"{prefix}name"],
+        run_id=None if run_id is None else RunId(run_id),
+        author=row[f"{prefix}author"],
+        token_count=row[f"{prefix}token_count"],
+        counter=row[f"{prefix}counter"],
+        metadata=row[f"{prefix}metadata"],
+        pinned=bool(row.get("pinned")),
+    )
+
+
+def message_parameters(message: NewMessage) -> dict[str, object]:
+    """Return the parameters an insert into `messages` takes. Text is stored as it is, blocks as JSON."""
+    is_text = isinstance(message.content, str)
+    return {
+        "role": message.role.value,
+        "content": message.content if is_text else None,
+        "content_blocks": None if is_text else to_json(content_json(message.content)),
+        "source": message.source.value,
+        "tool_calls": json.dumps([tool_call_json(call) for call in message.tool_calls], ensure_ascii=False),
+        "tool_call_id": message.tool_call_id,
+        "name": message.name,
+        "author": message.author,
+        "token_count": message.token_count,
+        "counter": message.counter,
+        "metadata": to_json(message.metadata),
+    }
+
+
+def run_from(row: RowMapping) -> Run:
+    """Return the run of a row with RUN_COLUMNS and `message_id`."""
+    stored = row["input"]
+    context, message_id = row["context"], row["message_id"]
+    error = None if row["error_type"] is None else RunError(type=row["error_type"], detail=row["error_detail"] or "")
+    return Run(
+        id=RunId(row["id"]),
+        session_id=SessionId(row["session_id"]),
+        owner_id=UserId(row["owner_id"]),
+        agent=row["agent"],
+        seq=row["seq"],
+        status=RunStatus(row["status"]),
+        input=RunInput(content=content_from_json(stored["content"]), metadata=stored["metadata"]),
+        source=Source(row["source"]),
+        created_at=row["created_at"],
+        author=row["author"],
+        attempt=row["attempt"],
+        cancel_requested=row["cancel_requested"],
+        usage=Usage(input_tokens=row["input_tokens"], output_tokens=row["output_tokens"]),
+        error=error,
+        message_id=None if message_id is None else MessageId(message_id),
+        context=context,
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+    )
+
+
+def input_json(run_input: RunInput) -> str:
+    """Return what the column `runs.input` stores."""
+    return to_json({"content": content_json(run_input.content), "metadata": dict(run_input.metadata)})
+
+
+def version_from(row: RowMapping) -> SummaryVersion:
+    """Return the summary version of a row with VERSION_COLUMNS."""
+    return SummaryVersion(
+        id=SummaryId(row["id"]),
+        session_id=SessionId(row["session_id"]),
+        version=row["version"],
+        state=SummaryState(row["state"]),
+        text=row["text"],
+        token_count=row["token_count"],
+        through_id=MessageId(row["through_id"]),
+        through_position=row["through_position"],
+        model=row["model"],
+        created_at=row["created_at"],
+    )
+
+
+def session_not_found(session_id: SessionId) -> NotFound:
+    """Return the error for a session that is missing or somebody else's."""
+    return NotFound(f"There is no session {session_id}.")
+
+
+def run_not_found(run_id: RunId) -> NotFound:
+    """Return the error for a run that is missing or somebody else's."""
+    return NotFound(f"There is no run {run_id}.")

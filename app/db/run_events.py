@@ -1,0 +1,88 @@
+"""Run events: stored in batches by the run's holder, read by whoever follows the run."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import text
+
+from app.db.append import lease_lost
+from app.db.hub import EventHub
+from app.db.rows import to_json
+from app.db.sql import sql
+from app.db.transactions import Statements, Transactions
+from app.domain.events import EventType, RunEvent
+from app.domain.ids import RunId
+from app.domain.run import Lease
+from app.turn.ports import NewEvent
+
+_ROWS = "unnest(cast(:seqs as integer[]), cast(:types as text[]), cast(:data as text[])) as e (seq, type, data)"
+
+_STORE = sql(
+    """
+    insert into run_events (run_id, seq, type, data)
+    select :run_id, e.seq, e.type, cast(e.data as json) from {rows}
+    on conflict (run_id, seq) do nothing
+""",
+    rows=_ROWS,
+)
+_STORE_HELD = sql(
+    """
+    with held as (
+        select r.id from runs r where r.id = :run_id and r.fence = :fence and r.status = 'running' for share
+    ), hurried as (
+        select held.id, set_config('synchronous_commit', 'off', true) from held
+    ), written as (
+        insert into run_events (run_id, seq, type, data)
+        select hurried.id, e.seq, e.type, cast(e.data as json) from hurried cross join {rows}
+        on conflict (run_id, seq) do nothing
+    )
+    select id from hurried
+""",
+    rows=_ROWS,
+)
+_READ = text("""
+    select seq, type, data from run_events where run_id = :run_id and seq > :after_seq order by seq limit :limit
+""")
+
+
+class EventRepository:
+    """Implements the turn's EventStore."""
+
+    def __init__(self, transactions: Transactions, hub: EventHub) -> None:
+        """Work through `transactions`, wake readers through `hub`."""
+        self._transactions = transactions
+        self._hub = hub
+
+    async def append_events(self, lease: Lease, events: Sequence[NewEvent]) -> None:
+        """Store a batch under the lease and wake readers. Raises LeaseLost.
+
+        The commit does not wait for the disk: events of a running turn may be lost with the machine, its messages not.
+        """
+        if not events:
+            return
+        rows = await self._transactions.fetch(
+            _STORE_HELD, run_id=lease.run_id, fence=lease.fence, **_parameters(events)
+        )
+        if not rows:
+            raise lease_lost(lease)
+        self._hub.announce_events(lease.run_id, events)
+
+    async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
+        """Return the stored events after `after_seq`, in order."""
+        rows = await self._transactions.fetch(_READ, run_id=run_id, after_seq=after_seq, limit=limit)
+        return tuple(
+            RunEvent(run_id=run_id, seq=row["seq"], type=EventType(row["type"]), data=row["data"]) for row in rows
+        )
+
+
+async def store_events(tx: Statements, run_id: RunId, events: Sequence[NewEvent]) -> None:
+    """Store events in a transaction that has changed the run's own row, which is guard enough."""
+    if events:
+        await tx.fetch(_STORE, run_id=run_id, **_parameters(events))
+
+
+def _parameters(events: Sequence[NewEvent]) -> dict[str, object]:
+    return {
+        "seqs": [event.seq for event in events],
+        "types": [event.type.value for event in events],
+        "data": [to_json(event.data) for event in events],
+    }

@@ -1,0 +1,112 @@
+"""Ending runs: with an answer, with an error, or cancelled before they began."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import RowMapping, text
+
+from app.db.append import INSERT_COLUMNS, INSERT_VALUES, lease_lost
+from app.db.new_ids import new_id
+from app.db.rows import MESSAGE_COLUMNS, RUN_COLUMNS, message_from, message_parameters, run_from, to_json
+from app.db.run_events import store_events
+from app.db.sql import sql
+from app.db.transactions import Statements
+from app.domain.events import EventType
+from app.domain.ids import RunId, UserId
+from app.domain.message import Message, NewMessage, Role, Source
+from app.domain.run import Lease, Outcome, Run
+from app.domain.wire import run_json
+from app.turn.ports import ComposeEvents, NewEvent
+
+ANSWER_STEP = "answer"
+_MESSAGE_NAMES = tuple(column.strip().removeprefix("m.") for column in MESSAGE_COLUMNS.split(","))
+_PREFIXED = ", ".join(f"answer.{name} as answer_{name}" for name in _MESSAGE_NAMES)
+_NO_ANSWER = NewMessage(role=Role.ASSISTANT, content="", source=Source.API)
+
+_FINISH = sql(
+    """
+    with ended as (
+        update runs r set status = :status, lease_until = null, finished_at = clock_timestamp(),
+            input_tokens = :input_tokens, output_tokens = :output_tokens, error_type = :error_type,
+            error_detail = :error_detail, context = cast(:context as json)
+        where r.id = :run_id and r.fence = :fence and r.status = 'running'
+        returning {run_columns}
+    ), seat as (
+        update sessions s set updated_at = now(), message_count = s.message_count + :answers,
+            message_tokens = s.message_tokens + :token_count,
+            input_tokens = s.input_tokens + coalesce(ended.input_tokens, 0),
+            output_tokens = s.output_tokens + coalesce(ended.output_tokens, 0)
+        from ended where s.id = ended.session_id
+        returning s.id, s.message_count
+    ), answer as (
+        insert into messages as m ({insert_columns}) select {insert_values} from seat where :answers = 1
+        returning {message_columns}
+    )
+    select ended.*, answer.id as message_id, {prefixed} from ended left join answer on true
+""",
+    run_columns=RUN_COLUMNS,
+    insert_columns=INSERT_COLUMNS,
+    insert_values=INSERT_VALUES,
+    message_columns=MESSAGE_COLUMNS,
+    prefixed=_PREFIXED,
+)
+_CANCEL = sql(
+    """
+    update runs r set cancel_requested = true, status = case r.status when 'queued' then 'cancelled' else r.status end,
+        finished_at = case r.status when 'queued' then clock_timestamp() end
+    where r.id = :run_id and r.owner_id = :owner_id and r.status in ('queued', 'running')
+    returning {run_columns}, cast(null as uuid) as message_id
+""",
+    run_columns=RUN_COLUMNS,
+)
+_NEXT_EVENT = text("select coalesce(max(seq), 0) + 1 as seq from run_events where run_id = :run_id")
+
+
+async def finish(
+    tx: Statements, lease: Lease, outcome: Outcome, compose: ComposeEvents
+) -> tuple[Run, Sequence[NewEvent]]:
+    """Write answer, usage, status, the session's totals and the last events; return run and events.
+
+    Raises LeaseLost.
+    """
+    rows = await tx.fetch(_FINISH, run_id=lease.run_id, fence=lease.fence, **_parameters(outcome))
+    if not rows:
+        raise lease_lost(lease)
+    run, answer = run_from(rows[0]), _answer(rows[0])
+    events = compose(run, answer)
+    await store_events(tx, run.id, events)
+    return run, events
+
+
+async def request_cancel(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:
+    """Cancel a queued run with its last event, ask a running one to stop; None where there is nothing to stop."""
+    rows = await tx.fetch(_CANCEL, run_id=run_id, owner_id=owner_id)
+    if not rows:
+        return None
+    run = run_from(rows[0])
+    if run.status.is_final:
+        await store_events(tx, run.id, await _cancelled_events(tx, run))
+    return run
+
+
+async def _cancelled_events(tx: Statements, run: Run) -> Sequence[NewEvent]:
+    seq = (await tx.fetch(_NEXT_EVENT, run_id=run.id))[0]["seq"]
+    return (NewEvent(seq, EventType.RUN_CANCELLED, {"run": run_json(run), "message": None}),)
+
+
+def _parameters(outcome: Outcome) -> dict[str, object]:
+    return {
+        "status": outcome.status.value,
+        "input_tokens": outcome.usage.input_tokens,
+        "output_tokens": outcome.usage.output_tokens,
+        "error_type": None if outcome.error is None else outcome.error.type,
+        "error_detail": None if outcome.error is None else outcome.error.detail,
+        "context": None if outcome.context is None else to_json(outcome.context),
+        "answers": 0 if outcome.answer is None else 1,
+        "message_id": new_id(),
+        "step": ANSWER_STEP,
+        **message_parameters(outcome.answer or _NO_ANSWER),
+    }
+
+
+def _answer(row: RowMapping) -> Message | None:
+    return None if row["answer_id"] is None else message_from(row, "answer_")

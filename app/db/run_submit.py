@@ -1,0 +1,153 @@
+"""Accepting a message: the run row, its place in the session's line, and its idempotency key, in one transaction."""
+
+from sqlalchemy import RowMapping, text
+
+from app.db.new_ids import new_id
+from app.db.rows import ANSWER_ID, RUN_COLUMNS, input_json, run_from, session_not_found
+from app.db.sessions import check_key, key_reused
+from app.db.sql import sql
+from app.db.transactions import Statements
+from app.domain.errors import InvalidInput, QueueFull, SessionBusy
+from app.domain.ids import RunId
+from app.domain.message import text_of
+from app.domain.run import ClaimedRun, Lease, OnBusy, RunStatus, Submission, Submitted
+from app.turn.ports import Claimer
+
+TITLE_LENGTH = 60
+
+_INTERRUPT = text("""
+    update runs r set cancel_requested = true from sessions s
+    where r.session_id = :session_id and r.status = 'running' and s.id = r.session_id and s.owner_id = :owner_id
+        and not exists (select 1 from runs k
+            where k.id = :run_id or (k.owner_id = :owner_id and k.idempotency_key = :idempotency_key))
+    returning r.id
+""")
+_LOCK_SESSION = text("""
+    select s.agent, s.title, s.archived from sessions s
+    where s.id = :session_id and s.owner_id = :owner_id for no key update
+""")
+_SUBMIT = sql(
+    """
+    with earlier as (
+        select {run_columns}, {answer_id}, r.fingerprint, r.worker from runs r
+        where r.id = :run_id or (r.owner_id = :owner_id and r.idempotency_key = :idempotency_key)
+    ), line as (
+        select count(*) filter (where w.status = 'queued') as queued, (array_agg(w.id order by w.seq))[1] as first_id
+        from runs w where w.session_id = :session_id and w.status in ('queued', 'running')
+    ), way as (
+        select line.*, line.first_id is null and cast(:worker as text) is not null as is_claimed from line
+    ), written as (
+        insert into runs as r (id, session_id, owner_id, agent, input, source, author, idempotency_key, fingerprint,
+            status, worker, lease_until, fence, attempt, started_at)
+        select :run_id, :session_id, :owner_id, :agent, cast(:input as json), :source, :author, :idempotency_key,
+            :fingerprint, case when is_claimed then 'running' else 'queued' end, case when is_claimed then :worker end,
+            case when is_claimed then now() + make_interval(secs => :lease_seconds) end,
+            cast(is_claimed as integer), cast(is_claimed as integer), case when is_claimed then now() end
+        from way
+        where not exists (select 1 from earlier)
+            and not cast(:is_archived as boolean)
+            and case when :rejects then way.first_id is null else way.queued < :max_queued end
+        returning {run_columns}, cast(null as uuid) as message_id, r.fingerprint, r.worker
+    ), result as (
+        select true as is_new, written.* from written union all select false, earlier.* from earlier
+    )
+    select way.queued, way.first_id, result.* from way left join result on true
+""",
+    run_columns=RUN_COLUMNS,
+    answer_id=ANSWER_ID,
+)
+_SET_TITLE = text("update sessions set title = :title, updated_at = now() where id = :session_id")
+
+
+async def submit(
+    tx: Statements, submission: Submission, run_id: RunId, claimer: Claimer | None, *, max_queued: int
+) -> tuple[Submitted, RunId | None]:
+    """Store the submission under the id `run_id`; return it and the run that was asked to make way for it.
+
+    The session row's lock makes places in line and the queue's length exact. A running run is asked to stop before
+    that lock is taken: runs are locked before their sessions, everywhere. A repetition after a lost answer finds the
+    run by its id. Raises NotFound, InvalidInput (archived), IdempotencyKeyReused, SessionBusy, QueueFull.
+    """
+    identity = {
+        "run_id": run_id,
+        "session_id": submission.session_id,
+        "owner_id": submission.owner_id,
+        "idempotency_key": check_key(submission.idempotency_key),
+    }
+    stopped = await tx.fetch(_INTERRUPT, **identity) if submission.on_busy is OnBusy.INTERRUPT else ()
+    session = await _lock_session(tx, submission)
+    rows = await tx.fetch(
+        _SUBMIT,
+        **identity,
+        agent=session["agent"],
+        input=input_json(submission.input),
+        source=submission.source.value,
+        author=submission.author,
+        fingerprint=submission.fingerprint,
+        worker=None if claimer is None else claimer.worker,
+        lease_seconds=0 if claimer is None else claimer.lease_seconds,
+        rejects=submission.on_busy is OnBusy.REJECT,
+        max_queued=max_queued,
+        is_archived=session["archived"],
+    )
+    if session["archived"] and rows[0]["is_new"] is None:  # what was accepted before is still answered
+        raise InvalidInput(
+            f"Session {submission.session_id} is archived. Set `archived` to false before sending messages to it."
+        )
+    submitted = _read(rows[0], submission, claimer, run_id)
+    if not submitted.replayed and not session["title"]:
+        await tx.fetch(_SET_TITLE, session_id=submission.session_id, title=_title(submission))
+    return submitted, RunId(stopped[0]["id"]) if stopped else None
+
+
+async def _lock_session(tx: Statements, submission: Submission) -> RowMapping:
+    rows = await tx.fetch(_LOCK_SESSION, session_id=submission.session_id, owner_id=submission.owner_id)
+    if not rows:
+        raise session_not_found(submission.session_id)
+    return rows[0]
+
+
+def _read(row: RowMapping, submission: Submission, claimer: Claimer | None, run_id: RunId) -> Submitted:
+    if row["is_new"] is None:
+        raise _refusal(row, submission)
+    run = run_from(row)
+    if not row["is_new"] and run.id != run_id:
+        if run.session_id != submission.session_id or row["fingerprint"] != submission.fingerprint:
+            raise key_reused(submission.idempotency_key)
+        return Submitted(run, replayed=True)
+    if claimer is None or not _is_ours(row, claimer):
+        return Submitted(run)
+    lease = Lease(run_id=run.id, session_id=run.session_id, worker=claimer.worker, fence=row["fence"])
+    return Submitted(run, claimed=ClaimedRun(run=run, lease=lease))
+
+
+def _is_ours(row: RowMapping, claimer: Claimer) -> bool:
+    """Whether the submission itself claimed the run: always its first claim."""
+    return (row["status"], row["fence"], row["worker"]) == (RunStatus.RUNNING.value, 1, claimer.worker)
+
+
+def _refusal(row: RowMapping, submission: Submission) -> SessionBusy | QueueFull:
+    if submission.on_busy is OnBusy.REJECT:
+        return SessionBusy(
+            f"The session's turn {row['first_id']} is not finished. Wait for it, cancel it, or send with `on_busy` "
+            "`enqueue` or `interrupt`.",
+            run_id=str(row["first_id"]),
+        )
+    return QueueFull(
+        f"Session {submission.session_id} has {row['queued']} messages waiting, and that is the most there may be. "
+        "Send this one again when some are answered."
+    )
+
+
+def _title(submission: Submission) -> str:
+    """Return the first line of the text, cut at a word where that is possible."""
+    line = next((line.strip() for line in text_of(submission.input.content).splitlines() if line.strip()), "")
+    if len(line) <= TITLE_LENGTH:
+        return line
+    cut = line[: TITLE_LENGTH - 1]
+    return f"{cut.rsplit(' ', 1)[0].rstrip() or cut}…"
+
+
+def new_run_id() -> RunId:
+    """Return the id for a run about to be submitted."""
+    return RunId(new_id())

@@ -1,0 +1,76 @@
+"""Runs by intent: each method is one transaction, and tells the hub what others are waiting for."""
+
+from app.db import run_claim, run_finish, run_submit
+from app.db.hub import EventHub
+from app.db.rows import ANSWER_ID, RUN_COLUMNS, run_from, run_not_found
+from app.db.sql import sql
+from app.db.transactions import Transactions
+from app.domain.ids import RunId, UserId
+from app.domain.run import ClaimedRun, Lease, Outcome, Run, Submission, Submitted
+from app.turn.ports import Claimer, ComposeEvents, Pulse
+
+_GET = sql(
+    "select {run_columns}, {answer_id} from runs r where r.id = :run_id and r.owner_id = :owner_id",
+    run_columns=RUN_COLUMNS,
+    answer_id=ANSWER_ID,
+)
+
+
+class RunRepository:
+    """Implements the turn's RunStore."""
+
+    def __init__(self, transactions: Transactions, hub: EventHub, *, max_queued_per_session: int) -> None:
+        """Work through `transactions`, wake workers and readers through `hub`."""
+        self._transactions = transactions
+        self._hub = hub
+        self._max_queued = max_queued_per_session
+
+    async def submit(self, submission: Submission, claimer: Claimer | None) -> Submitted:
+        """Store the run; claim it for `claimer` if it is first in line. Raises as run_submit.submit."""
+        run_id = run_submit.new_run_id()
+        submitted, stopped = await self._transactions.run(
+            lambda tx: run_submit.submit(tx, submission, run_id, claimer, max_queued=self._max_queued)
+        )
+        if stopped is not None:
+            self._hub.announce_cancel(stopped)
+        if submitted.claimed is None and not submitted.replayed:
+            self._hub.announce_work()
+        return submitted
+
+    async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:
+        """Take the oldest run that is first in its session's line, or one whose lease has expired."""
+        return await run_claim.claim_next(self._transactions, claimer)
+
+    async def heartbeat(self, lease: Lease, lease_seconds: float) -> Pulse:
+        """Extend the lease by the database's clock."""
+        return await run_claim.heartbeat(self._transactions, lease, lease_seconds)
+
+    async def finish(self, lease: Lease, outcome: Outcome, compose: ComposeEvents) -> Run:
+        """End the run in one transaction with its answer and its last events. Raises LeaseLost."""
+        run, events = await self._transactions.run(lambda tx: run_finish.finish(tx, lease, outcome, compose))
+        self._hub.announce_events(run.id, events)
+        return run
+
+    async def give_back(self, lease: Lease) -> None:
+        """Put the run back into the line; no error if the lease is gone."""
+        if await run_claim.give_back(self._transactions, lease):
+            self._hub.announce_work()
+
+    async def get_run(self, owner_id: UserId, run_id: RunId) -> Run:
+        """Return the run. Raises NotFound, also for somebody else's."""
+        rows = await self._transactions.fetch(_GET, run_id=run_id, owner_id=owner_id)
+        if not rows:
+            raise run_not_found(run_id)
+        return run_from(rows[0])
+
+    async def request_cancel(self, owner_id: UserId, run_id: RunId) -> Run:
+        """Cancel a queued run at once, ask a running one to stop; a final one is returned as it is."""
+        run = await self._transactions.run(lambda tx: run_finish.request_cancel(tx, owner_id, run_id))
+        if run is None:
+            return await self.get_run(owner_id, run_id)
+        if run.status.is_final:
+            self._hub.announce_events(run_id)
+            self._hub.announce_work()
+        else:
+            self._hub.announce_cancel(run_id)
+        return run

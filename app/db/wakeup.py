@@ -1,0 +1,55 @@
+"""A bell one task waits at and anybody rings."""
+
+import asyncio
+from collections.abc import Sequence
+
+from app.domain.events import RunEvent
+
+MOST_KEPT = 256
+"""Events kept for a reader who is slow; beyond it the reader goes to the table again."""
+
+
+class Wakeup:
+    """Remembers a ring until the next wait, so that none is missed between two waits."""
+
+    def __init__(self) -> None:
+        """Start silent."""
+        self._rung = asyncio.Event()
+
+    async def wait(self, timeout_seconds: float) -> None:
+        """Return when rung since the last wait, or after the timeout."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._rung.wait()
+        except TimeoutError:
+            return
+        self._rung.clear()
+
+    def wake(self) -> None:
+        """Ring."""
+        self._rung.set()
+
+
+class RunNews(Wakeup):
+    """A bell for the readers of one run, which may bring the new events with it: written in this very process."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        super().__init__()
+        self._events: list[RunEvent] = []
+
+    def bring(self, events: Sequence[RunEvent]) -> None:
+        """Ring, with events that are stored by now."""
+        if len(self._events) + len(events) > MOST_KEPT:
+            self._events.clear()
+        else:
+            self._events.extend(events)
+        self.wake()
+
+    def after(self, seq: int) -> tuple[RunEvent, ...]:
+        """Take the events that follow `seq` without a gap; where there is one, the table has to be read."""
+        events = [event for event in self._events if event.seq > seq]
+        self._events.clear()
+        if not events or events[0].seq != seq + 1 or events[-1].seq != seq + len(events):
+            return ()
+        return tuple(events)

@@ -1,0 +1,107 @@
+"""Database fixtures: one server per test process, one migrated template, a fresh database for each test."""
+
+import asyncio
+import os
+import secrets
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from pathlib import Path
+from typing import TypeVar
+
+import asyncpg  # type: ignore[import-untyped]  # ships no types
+import pytest
+from sqlalchemy import make_url
+
+from app.db.address import parse_address
+from app.db.database import Database, DatabaseConfig
+from app.db.embedded import EmbeddedConfig, EmbeddedServer
+from app.db.migrations import upgrade
+
+pytest_plugins = ["fakes.provider_double.fixtures"]
+T = TypeVar("T")
+DROP_TRIES = 25
+
+
+@pytest.fixture(scope="session")
+def server_url() -> Generator[str]:
+    """An address whose role may create databases: TEST_DATABASE_URL, else an embedded server of our own."""
+    given = os.environ.get("TEST_DATABASE_URL")
+    if given:
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="throughline-tests-") as folder:
+        Path(folder).chmod(0o711)
+        config = EmbeddedConfig(data_dir=Path(folder, "data"), may_create_databases=True)
+        server = _in_its_own_loop(lambda: EmbeddedServer.start(config))
+        try:
+            yield server.url
+        finally:
+            _in_its_own_loop(server.stop)
+
+
+@pytest.fixture(scope="session")
+def template_name(server_url: str) -> Generator[str]:
+    """A migrated database to copy from. Each test process has its own."""
+    name = f"throughline_template_{secrets.token_hex(6)}"
+
+    async def make() -> None:
+        await _run_statement(server_url, f"create database {name}")
+        await upgrade(with_database(server_url, name))
+
+    _in_its_own_loop(make)
+    yield name
+    _in_its_own_loop(lambda: _drop(server_url, name))
+
+
+@pytest.fixture
+async def empty_database_url(server_url: str) -> AsyncGenerator[str]:
+    """The address of a database without any schema."""
+    name = f"throughline_empty_{secrets.token_hex(6)}"
+    await _run_statement(server_url, f"create database {name}")
+    yield with_database(server_url, name)
+    await _drop(server_url, name)
+
+
+@pytest.fixture
+async def database_url(server_url: str, template_name: str) -> AsyncGenerator[str]:
+    """The address of a migrated database that only this test uses."""
+    name = f"throughline_test_{secrets.token_hex(6)}"
+    await _run_statement(server_url, f"create database {name} template {template_name}")
+    yield with_database(server_url, name)
+    await _drop(server_url, name)
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncGenerator[Database]:
+    """An open database that only this test uses."""
+    opened = await Database.open(DatabaseConfig(url=database_url, pool_size=5))
+    yield opened
+    await opened.close()
+
+
+def with_database(url: str, name: str) -> str:
+    """Return the address of another database of the same server."""
+    return make_url(url).set(database=name).render_as_string(hide_password=False)
+
+
+async def _drop(url: str, name: str) -> None:
+    """Drop a database; an autovacuum worker that is in it cannot be forced out by our role and is waited for."""
+    for _ in range(DROP_TRIES):
+        try:
+            return await _run_statement(url, f"drop database if exists {name} with (force)")
+        except (asyncpg.InsufficientPrivilegeError, asyncpg.ObjectInUseError):
+            await asyncio.sleep(0.2)
+    return None
+
+
+async def _run_statement(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(**parse_address(url).arguments())
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+def _in_its_own_loop(start: Callable[[], Coroutine[object, object, T]]) -> T:
+    with asyncio.Runner() as runner:
+        return runner.run(start())

@@ -1,0 +1,64 @@
+"""DATABASE_URL in all its usual spellings."""
+
+import ssl
+
+import pytest
+
+from app.db.address import parse_address
+from app.domain.errors import DatabaseUnusable
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+asyncpg"])
+def test_every_usual_scheme_is_understood(scheme: str) -> None:
+    address = parse_address(f"{scheme}://anna:p%40ss@db.example:6432/chat")
+
+    assert address.url.drivername == "postgresql+asyncpg"
+    assert address.arguments() == {
+        "host": "db.example",
+        "port": 6432,
+        "user": "anna",
+        "password": "p@ss",
+        "database": "chat",
+    }
+
+
+def test_a_unix_socket_is_named_in_the_query() -> None:
+    arguments = parse_address("postgresql://anna@/chat?host=/var/run/postgresql").arguments()
+
+    assert (arguments["host"], arguments["port"]) == ("/var/run/postgresql", 5432)
+
+
+@pytest.mark.parametrize("mode", ["disable", "prefer", "require", "verify-full"])
+def test_sslmode_becomes_what_the_driver_calls_ssl(mode: str) -> None:
+    address = parse_address(f"postgresql://h/d?sslmode={mode}&channel_binding=require")
+
+    assert address.extra == {"ssl": mode}
+    assert not address.url.query
+
+
+def test_a_root_certificate_makes_a_context() -> None:
+    address = parse_address(f"postgresql://h/d?sslmode=verify-ca&sslrootcert={ssl.get_default_verify_paths().cafile}")
+
+    context = address.extra["ssl"]
+    assert isinstance(context, ssl.SSLContext)
+    assert not context.check_hostname
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("", "postgresql://user:password@host"),
+        ("localhost/db", "postgresql://user:password@host"),
+        ("postgresql://anna:secret@h:port/d", "postgresql://user:password@host"),
+        ("mysql://anna:secret@h/d", "mysql://"),
+        ("postgresql://anna:secret@h/d?sslmode=maybe", "sslmode=maybe"),
+        ("postgresql://anna:secret@h/d?sslmode=verify-full&sslrootcert=/none", "sslrootcert=/none"),
+        ("postgresql://anna:secret@h/d?colour=red", "colour"),
+        ("postgresql://anna:secret@h/d?port=many", "port=many"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_refused_without_showing_the_password(url: str, told: str) -> None:
+    with pytest.raises(DatabaseUnusable, match=told) as refused:
+        parse_address(url)
+
+    assert "secret" not in str(refused.value)

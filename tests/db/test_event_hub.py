@@ -1,0 +1,150 @@
+"""The hub: news reach whoever waits, here and in other processes, and come back after a lost connection."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from uuid import UUID
+
+import pytest
+
+from app.db.database import Database, DatabaseConfig
+from app.db.news import News, read_news, write_news
+from app.db.wakeup import MOST_KEPT, RunNews
+from app.domain.events import EventType, RunEvent
+from app.domain.ids import RunId
+from app.turn.ports import NewEvent
+from fakes.conversations import Conversation, open_conversation
+from fakes.raw_sql import run_sql
+
+PATIENCE_SECONDS = 10.0
+
+
+@pytest.fixture
+async def conversation(database: Database) -> Conversation:
+    return await open_conversation(database)
+
+
+@pytest.fixture
+async def elsewhere(database_url: str) -> AsyncGenerator[Database]:
+    """Another process's view of the same database."""
+    opened = await Database.open(DatabaseConfig(url=database_url, pool_size=1))
+    yield opened
+    await opened.close()
+
+
+async def test_a_reader_elsewhere_is_woken_by_new_events(conversation: Conversation, elsewhere: Database) -> None:
+    claimed = await conversation.start()
+
+    async with elsewhere.hub.subscribe(claimed.run.id) as wakeup, asyncio.timeout(PATIENCE_SECONDS):
+        await conversation.database.events.append_events(claimed.lease, [NewEvent(1, EventType.RUN_STARTED, {})])
+        await wakeup.wait(PATIENCE_SECONDS * 2)
+
+    assert len(await elsewhere.events.read_events(claimed.run.id, 0)) == 1
+
+
+async def test_a_reader_here_is_woken_without_the_database(conversation: Conversation) -> None:
+    run_id = RunId(UUID(int=7))
+
+    async with conversation.database.hub.subscribe(run_id) as wakeup, asyncio.timeout(PATIENCE_SECONDS):
+        conversation.database.hub.announce_events(run_id)
+        await wakeup.wait(PATIENCE_SECONDS * 2)
+
+
+async def test_claim_loops_everywhere_are_woken_by_a_waiting_run(
+    conversation: Conversation, elsewhere: Database
+) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await conversation.submit()
+        await conversation.database.hub.work.wait(PATIENCE_SECONDS * 2)
+        await elsewhere.hub.work.wait(PATIENCE_SECONDS * 2)
+
+
+async def test_the_holder_of_a_run_learns_of_a_cancel_elsewhere(
+    conversation: Conversation, elsewhere: Database
+) -> None:
+    claimed = await conversation.start()
+    heard: asyncio.Queue[RunId] = asyncio.Queue()
+    conversation.database.hub.on_cancel(heard.put_nowait)
+
+    await elsewhere.runs.request_cancel(conversation.owner_id, claimed.run.id)
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert await heard.get() == claimed.run.id
+
+
+async def test_a_killed_connection_comes_back_and_wakes_everybody(
+    conversation: Conversation, elsewhere: Database, database_url: str
+) -> None:
+    kill = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'throughline listener'"
+
+    async with elsewhere.hub.subscribe(RunId(UUID(int=1))) as wakeup, asyncio.timeout(PATIENCE_SECONDS):
+        await run_sql(database_url, kill)
+        await wakeup.wait(PATIENCE_SECONDS * 2)
+
+    assert elsewhere.hub.is_listening
+    claimed = await conversation.start()
+    async with elsewhere.hub.subscribe(claimed.run.id) as wakeup, asyncio.timeout(PATIENCE_SECONDS):
+        while not await elsewhere.events.read_events(claimed.run.id, 0):
+            if conversation.database.hub.is_listening:
+                await conversation.database.events.append_events(
+                    claimed.lease, [NewEvent(1, EventType.RUN_STARTED, {})]
+                )
+            await wakeup.wait(0.05)
+
+
+async def test_a_wait_ends_after_its_timeout_without_news(database: Database) -> None:
+    async with database.hub.subscribe(RunId(UUID(int=1))) as wakeup, asyncio.timeout(PATIENCE_SECONDS):
+        await wakeup.wait(0.01)
+
+
+async def test_news_between_two_waits_is_not_missed(database: Database) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        database.hub.work.wake()
+        await database.hub.work.wait(PATIENCE_SECONDS * 2)
+
+
+def test_payloads_carry_everything_and_never_exceed_postgres_limit() -> None:
+    news = News(
+        events=frozenset(RunId(UUID(int=n)) for n in range(1000)),
+        cancels=frozenset({RunId(UUID(int=2**127))}),
+        has_work=True,
+    )
+
+    payloads = write_news(news)
+
+    assert all(len(payload.encode()) < 8000 for payload in payloads)
+    read = [read_news(payload) for payload in payloads]
+    assert frozenset().union(*(one.events for one in read)) == news.events
+    assert frozenset().union(*(one.cancels for one in read)) == news.cancels
+    assert any(one.has_work for one in read)
+
+
+@pytest.mark.parametrize("payload", ["", "x", "e:zz", "q:00", "e", "::", "e:1,2"])
+def test_a_payload_of_somebody_else_is_no_news(payload: str) -> None:
+    assert read_news(payload) == News()
+
+
+def event(seq: int) -> RunEvent:
+    return RunEvent(RunId(UUID(int=1)), seq, EventType.MESSAGE_DELTA, {"text": str(seq)})
+
+
+def test_events_brought_with_the_news_are_taken_once_and_only_without_a_gap() -> None:
+    news = RunNews()
+
+    news.bring([event(1), event(2)])
+    first = news.after(0)
+    again = news.after(0)
+    news.bring([event(4)])
+    after_a_gap = news.after(2)
+
+    assert [taken.seq for taken in first] == [1, 2]
+    assert again == ()
+    assert after_a_gap == ()
+
+
+def test_a_slow_reader_is_sent_back_to_the_table_and_costs_no_memory() -> None:
+    news = RunNews()
+
+    for seq in range(1, 2000):
+        news.bring([event(seq)])
+
+    assert len(news.after(0)) <= MOST_KEPT

@@ -1,0 +1,114 @@
+"""Migrations: up and down, one at a time, and in step with the table models."""
+
+import asyncio
+import logging
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import CheckConstraint, Connection
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from app.db import models, models_runs
+from app.db.address import parse_address
+from app.db.database import Database, DatabaseConfig
+from app.db.migrations import downgrade, head_revision, status, upgrade
+from app.domain.errors import DatabaseUnusable
+from fakes.raw_sql import run_sql
+
+METADATA = models.UserRow.metadata
+PUBLIC = "'public'::regnamespace"
+
+
+async def test_the_schema_goes_up_down_and_up_again(empty_database_url: str) -> None:
+    assert (await status(empty_database_url)).current is None
+
+    await upgrade(empty_database_url)
+    went_up = await status(empty_database_url)
+    await downgrade(empty_database_url, "base")
+    left = await run_sql(
+        empty_database_url, "select relname::text from pg_class where relnamespace = 'public'::regnamespace"
+    )
+    functions = await run_sql(
+        empty_database_url, "select proname from pg_proc where pronamespace = 'public'::regnamespace"
+    )
+    await upgrade(empty_database_url)
+
+    assert went_up.is_current
+    assert {name for (name,) in left} <= {"alembic_version", "alembic_version_pkc"}
+    assert ("refuse_message_change",) not in functions
+    assert (await status(empty_database_url)).is_current
+
+
+async def test_the_migrated_schema_is_what_the_models_describe(database_url: str) -> None:
+    assert models_runs.RunRow.metadata is METADATA
+
+    def differences(connection: Connection) -> list[object]:
+        context = MigrationContext.configure(
+            connection, opts={"compare_type": True, "compare_server_default": True, "target_metadata": METADATA}
+        )
+        return list(compare_metadata(context, METADATA))
+
+    engine = create_async_engine(parse_address(database_url).url)
+    async with engine.connect() as connection:
+        found = await connection.run_sync(differences)
+    await engine.dispose()
+
+    assert found == []
+
+
+async def test_checks_and_unlogged_tables_are_what_the_models_describe(database_url: str) -> None:
+    checks = await run_sql(
+        database_url,
+        f"select conname::text from pg_constraint where contype = 'c' and connamespace = {PUBLIC}",
+    )
+    unlogged = await run_sql(
+        database_url, "select relname::text from pg_class where relpersistence = 'u' and relkind = 'r'"
+    )
+
+    constraints = [constraint for table in METADATA.tables.values() for constraint in table.constraints]
+    named = {str(constraint.name) for constraint in constraints if isinstance(constraint, CheckConstraint)}
+    assert {name for (name,) in checks} == named
+    assert unlogged == [("run_events",)]
+
+
+async def test_many_processes_that_start_at_once_migrate_once(empty_database_url: str) -> None:
+    await asyncio.gather(*(upgrade(empty_database_url) for _ in range(3)))
+
+    assert (await status(empty_database_url)).is_current
+    assert await run_sql(empty_database_url, "select count(*) from pg_locks where locktype = 'advisory'") == [(0,)]
+
+
+async def test_a_schema_newer_than_this_version_is_refused_and_left_alone(database_url: str) -> None:
+    await run_sql(database_url, "update alembic_version set version_num = '9999'")
+
+    for refused in (upgrade(database_url), Database.open(DatabaseConfig(url=database_url))):
+        with pytest.raises(DatabaseUnusable, match="9999"):
+            await refused
+    assert (await status(database_url)).current == "9999"
+
+
+async def test_an_unmigrated_database_is_not_ready_and_says_what_to_do(empty_database_url: str) -> None:
+    with pytest.raises(DatabaseUnusable, match="throughline db upgrade"):
+        await Database.open(DatabaseConfig(url=empty_database_url))
+
+
+async def test_a_database_that_loses_its_schema_is_not_ready(database: Database, database_url: str) -> None:
+    await database.check_ready()
+    await run_sql(database_url, "delete from alembic_version")
+
+    with pytest.raises(DatabaseUnusable, match=head_revision()):
+        await database.check_ready()
+
+
+async def test_migrating_leaves_logging_as_it_was(empty_database_url: str) -> None:
+    root = logging.getLogger()
+    before = (root.level, list(root.handlers), logging.getLogger("sqlalchemy.engine").level, log_state())
+
+    await upgrade(empty_database_url)
+
+    assert (root.level, list(root.handlers), logging.getLogger("sqlalchemy.engine").level, log_state()) == before
+
+
+def log_state() -> list[bool]:
+    return [logging.getLogger(name).disabled for name in ("app", "uvicorn", "asyncio")]

@@ -1,0 +1,296 @@
+"""Runs: accepted once, claimed in order, held by one worker, ended once."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from app.db.database import Database, DatabaseConfig
+from app.db.sessions import SessionChange
+from app.domain.errors import (
+    IdempotencyKeyReused,
+    InvalidInput,
+    LeaseLost,
+    NotFound,
+    QueueFull,
+    SessionBusy,
+)
+from app.domain.events import EventType
+from app.domain.ids import RunId
+from app.domain.message import Message
+from app.domain.prompt import Usage
+from app.domain.run import OnBusy, Outcome, Run, RunError, RunStatus
+from app.turn.ports import Claimer, NewEvent
+from fakes.conversations import CLAIMER, Conversation, answer_message, no_events, open_conversation, user_message
+from fakes.raw_sql import run_sql
+
+EXPIRED = Claimer(worker="dead", lease_seconds=0)
+
+
+@pytest.fixture
+async def conversation(database: Database) -> Conversation:
+    return await open_conversation(database)
+
+
+async def test_a_key_used_by_twenty_clients_at_once_makes_one_run(conversation: Conversation) -> None:
+    submitted = await asyncio.gather(
+        *(conversation.submit("Hi", key="k1", fingerprint="f", claimer=CLAIMER) for _ in range(20))
+    )
+
+    assert len({one.run.id for one in submitted}) == 1
+    assert sum(not one.replayed for one in submitted) == 1
+    assert sum(one.claimed is not None for one in submitted) == 1
+
+
+async def test_a_key_with_another_body_or_session_is_refused(conversation: Conversation) -> None:
+    other = await open_conversation(conversation.database)
+    await conversation.submit("Hi", key="k1", fingerprint="a")
+
+    for where, fingerprint in ((conversation, "b"), (other, "a")):
+        with pytest.raises(IdempotencyKeyReused, match="k1"):
+            await where.submit("Hi", key="k1", fingerprint=fingerprint)
+
+
+async def test_a_key_that_cannot_be_stored_is_invalid_input(conversation: Conversation) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        await conversation.submit("Hi", key="k" * 256)
+
+    assert refused.value.field == "Idempotency-Key"
+
+
+async def test_the_first_message_names_the_session(conversation: Conversation) -> None:
+    await conversation.submit("\n  " + "word " * 20 + "\nsecond line")
+    await conversation.submit("another")
+
+    title = (await conversation.reload()).title
+    assert title == " ".join(["word"] * 11) + "…"
+
+
+async def test_a_full_queue_refuses_and_stores_nothing(database_url: str) -> None:
+    database = await Database.open(DatabaseConfig(url=database_url, pool_size=2, max_queued_per_session=2))
+    conversation = await open_conversation(database)
+    for _ in range(2):
+        await conversation.submit()
+
+    with pytest.raises(QueueFull, match="2 messages waiting"):
+        await conversation.submit()
+
+    assert await run_sql(database_url, "select count(*) from runs") == [(2,)]
+    await database.close()
+
+
+async def test_reject_names_the_turn_that_is_in_the_way(conversation: Conversation) -> None:
+    running = await conversation.start()
+
+    with pytest.raises(SessionBusy) as refused:
+        await conversation.submit(on_busy=OnBusy.REJECT)
+
+    assert refused.value.run_id == str(running.run.id)
+
+
+async def test_interrupt_asks_the_running_turn_to_stop_and_waits_behind_it(conversation: Conversation) -> None:
+    running = await conversation.start()
+    stopped: list[RunId] = []
+    conversation.database.hub.on_cancel(stopped.append)
+
+    queued = await conversation.submit("Stop, do this", on_busy=OnBusy.INTERRUPT)
+
+    pulse = await conversation.database.runs.heartbeat(running.lease, 10)
+    assert (pulse.is_ours, pulse.is_cancel_requested) == (True, True)
+    assert queued.run.status is RunStatus.QUEUED
+    assert stopped == [running.run.id]
+
+
+async def test_a_refused_interruption_interrupts_nothing(database_url: str) -> None:
+    database = await Database.open(DatabaseConfig(url=database_url, pool_size=2, max_queued_per_session=1))
+    conversation = await open_conversation(database)
+    running = await conversation.start()
+    await conversation.submit()
+
+    with pytest.raises(QueueFull):
+        await conversation.submit(on_busy=OnBusy.INTERRUPT)
+
+    assert not (await database.runs.heartbeat(running.lease, 10)).is_cancel_requested
+    await database.close()
+
+
+async def test_an_archived_session_takes_no_messages(conversation: Conversation) -> None:
+    sessions = conversation.database.sessions
+    await sessions.update(conversation.owner_id, conversation.session.id, SessionChange(archived=True))
+
+    with pytest.raises(InvalidInput, match="archived"):
+        await conversation.submit()
+
+
+async def test_one_turn_runs_at_a_time_and_in_order_of_acceptance(conversation: Conversation) -> None:
+    accepted = [(await conversation.submit(f"{n}")).run.id for n in range(5)]
+    runs = conversation.database.runs
+
+    order: list[RunId] = []
+    for _ in accepted:
+        claims = await asyncio.gather(*(runs.claim_next(CLAIMER) for _ in range(4)))
+        taken = [claim for claim in claims if claim is not None]
+        assert len(taken) == 1
+        order.append(taken[0].run.id)
+        await conversation.end(taken[0].lease)
+
+    assert order == accepted
+
+
+async def test_racing_workers_share_the_sessions_among_them(conversation: Conversation) -> None:
+    others = [await open_conversation(conversation.database) for _ in range(7)]
+    for one in (conversation, *others):
+        await one.submit()
+
+    claims: list[RunId] = []
+    while len(claims) < 8:
+        taken = await asyncio.gather(*(conversation.database.runs.claim_next(CLAIMER) for _ in range(8)))
+        claims += [claim.run.id for claim in taken if claim is not None]
+
+    assert len(set(claims)) == 8
+
+
+async def test_an_expired_lease_is_taken_over_with_a_higher_fence(conversation: Conversation) -> None:
+    await conversation.submit()
+    dead = await conversation.database.runs.claim_next(EXPIRED)
+    assert dead is not None
+    await conversation.database.events.append_events(dead.lease, [NewEvent(1, EventType.RUN_STARTED, {})])
+
+    taken = await conversation.database.runs.claim_next(CLAIMER)
+
+    assert taken is not None
+    assert (taken.run.id, taken.lease.fence, taken.run.attempt) == (dead.run.id, dead.lease.fence + 1, 2)
+    assert taken.next_event == 2
+    assert not (await conversation.database.runs.heartbeat(dead.lease, 10)).is_ours
+    with pytest.raises(LeaseLost):
+        await conversation.database.events.append_events(dead.lease, [NewEvent(2, EventType.RUN_STARTED, {})])
+    with pytest.raises(LeaseLost):
+        await conversation.end(dead.lease, "from the dead")
+
+
+async def test_a_heartbeat_keeps_the_run_from_others(conversation: Conversation) -> None:
+    await conversation.submit()
+    claimed = await conversation.database.runs.claim_next(EXPIRED)
+    assert claimed is not None
+
+    pulse = await conversation.database.runs.heartbeat(claimed.lease, 30)
+
+    assert pulse.is_ours
+    assert await conversation.database.runs.claim_next(CLAIMER) is None
+
+
+async def test_a_run_given_back_is_first_in_line_and_its_attempt_does_not_count(conversation: Conversation) -> None:
+    claimed = await conversation.start()
+    await conversation.submit("later")
+
+    await conversation.database.runs.give_back(claimed.lease)
+    await conversation.database.runs.give_back(claimed.lease)
+    again = await conversation.database.runs.claim_next(CLAIMER)
+
+    assert again is not None
+    assert (again.run.id, again.run.attempt) == (claimed.run.id, 1)
+
+
+async def test_finish_stores_answer_usage_and_events_together_and_once(conversation: Conversation) -> None:
+    claimed = await conversation.start()
+    await conversation.database.messages.append_message(claimed.lease, "user", user_message("Hello"))
+    composed: list[Message | None] = []
+
+    def compose(_run: Run, answer: Message | None) -> Sequence[NewEvent]:
+        composed.append(answer)
+        return (NewEvent(1, EventType.RUN_COMPLETED, {"text": "ü"}),)
+
+    outcome = Outcome(RunStatus.SUCCEEDED, answer_message("42"), Usage(10, 3), context={"total_tokens": 7})
+    run = await conversation.database.runs.finish(claimed.lease, outcome, compose)
+
+    answer = (await conversation.messages())[-1]
+    assert composed == [answer]
+    assert (answer.position, answer.content, run.message_id) == (2, "42", answer.id)
+    assert await conversation.database.runs.get_run(conversation.owner_id, run.id) == run
+    assert (run.usage, run.context) == (Usage(10, 3), {"total_tokens": 7})
+    events = await conversation.database.events.read_events(run.id, 0)
+    assert [(event.type, event.data) for event in events] == [(EventType.RUN_COMPLETED, {"text": "ü"})]
+    with pytest.raises(LeaseLost):
+        await conversation.database.runs.finish(claimed.lease, outcome, compose)
+    assert len(await conversation.messages()) == 2
+
+
+async def test_a_finish_that_breaks_halfway_stores_nothing(conversation: Conversation) -> None:
+    claimed = await conversation.start()
+
+    def compose(_run: Run, _answer: Message | None) -> Sequence[NewEvent]:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await conversation.database.runs.finish(
+            claimed.lease, Outcome(RunStatus.SUCCEEDED, answer_message("42")), compose
+        )
+
+    assert await conversation.messages() == ()
+    assert (await conversation.database.runs.heartbeat(claimed.lease, 10)).is_ours
+
+
+async def test_a_failed_run_keeps_its_error_and_frees_the_session(conversation: Conversation) -> None:
+    claimed = await conversation.start()
+    queued = await conversation.submit("next")
+    outcome = Outcome(RunStatus.FAILED, error=RunError("model_refused", "No."))
+
+    run = await conversation.database.runs.finish(claimed.lease, outcome, no_events)
+    following = await conversation.database.runs.claim_next(CLAIMER)
+
+    assert (run.status, run.error, run.message_id) == (RunStatus.FAILED, RunError("model_refused", "No."), None)
+    assert following is not None
+    assert following.run.id == queued.run.id
+
+
+async def test_cancelling_a_queued_run_ends_it_with_its_last_event(conversation: Conversation) -> None:
+    await conversation.start()
+    queued = (await conversation.submit("never mind")).run
+    runs = conversation.database.runs
+
+    cancelled = await runs.request_cancel(conversation.owner_id, queued.id)
+    again = await runs.request_cancel(conversation.owner_id, queued.id)
+
+    assert cancelled.status is again.status is RunStatus.CANCELLED
+    events = await conversation.database.events.read_events(queued.id, 0)
+    assert [(event.seq, event.type) for event in events] == [(1, EventType.RUN_CANCELLED)]
+
+
+async def test_another_owner_can_neither_see_nor_cancel_nor_submit(conversation: Conversation) -> None:
+    claimed = await conversation.start()
+    stranger = Conversation(
+        conversation.database, await conversation.database.users.get_or_create("mallory"), conversation.session
+    )
+
+    for attempt in (
+        stranger.database.runs.get_run(stranger.owner_id, claimed.run.id),
+        stranger.database.runs.request_cancel(stranger.owner_id, claimed.run.id),
+        stranger.submit(),
+        stranger.submit(on_busy=OnBusy.INTERRUPT),
+    ):
+        with pytest.raises(NotFound):
+            await attempt
+    assert not (await conversation.database.runs.heartbeat(claimed.lease, 10)).is_cancel_requested
+
+
+async def test_a_batch_of_events_written_twice_is_stored_once(conversation: Conversation) -> None:
+    claimed = await conversation.start()
+    batch = [NewEvent(n, EventType.MESSAGE_DELTA, {"text": f"{n}"}) for n in (1, 2, 3)]
+
+    await conversation.database.events.append_events(claimed.lease, batch[:2])
+    await conversation.database.events.append_events(claimed.lease, batch)
+
+    events = await conversation.database.events.read_events(claimed.run.id, 1)
+    assert [(event.seq, event.data) for event in events] == [(2, {"text": "2"}), (3, {"text": "3"})]
+
+
+async def test_what_an_archived_session_accepted_before_is_still_answered(
+    conversation: Conversation,
+) -> None:
+    first = await conversation.submit("Hello", key="k1", fingerprint="f")
+    sessions = conversation.database.sessions
+    await sessions.update(conversation.owner_id, conversation.session.id, SessionChange(archived=True))
+
+    again = await conversation.submit("Hello", key="k1", fingerprint="f")
+
+    assert (again.run.id, again.replayed) == (first.run.id, True)
