@@ -1,0 +1,1 @@
+"""Model providers: chat models, token counters, the error classifier and the offline model."""

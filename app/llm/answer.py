@@ -1,0 +1,166 @@
+"""Puts a streamed answer together and decides whether it is one: text, tool calls, usage, finish reason."""
+
+import re
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from langchain_core.messages import AIMessageChunk
+
+from app.domain.errors import AnswerIncomplete, ModelRefused
+from app.domain.message import ToolCall
+from app.domain.prompt import AnswerComplete, Usage
+from app.domain.text import clean_text, is_blank
+from app.llm.stream_text import StreamText
+from app.llm.translate import parse_arguments
+
+COMPLETE = frozenset({
+    "stop",
+    "end_turn",
+    "stop_sequence",
+    "tool_calls",
+    "tool_use",
+    "tool_call",
+    "function_call",
+    "completed",
+    "complete",
+    "eos",
+    "eos_token",
+})
+CUT = frozenset({
+    "length",
+    "max_tokens",
+    "max_output_tokens",
+    "max_completion_tokens",
+    "model_length",
+    "model_context_window_exceeded",
+})
+REFUSED = frozenset({
+    "refusal",
+    "content_filter",
+    "safety",
+    "recitation",
+    "blocklist",
+    "prohibited_content",
+    "spii",
+    "image_safety",
+    "guardrail_intervened",
+})
+REASON_KEYS = ("finish_reason", "stop_reason", "done_reason", "status")
+MOST_TOKENS = 100_000_000
+"""A reported number above this is broken: no window is as large, and it must not spoil sums and calibration."""
+_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call while its pieces come in."""
+
+    index: int | str | None
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+    def take(self, name: str, arguments: str) -> None:
+        """Add a piece; some servers repeat the whole name in every piece."""
+        if name != self.name:
+            self.name += name
+        self.arguments += arguments
+
+
+@dataclass(slots=True)
+class AnswerAssembly:
+    """One answer in the making. `adds_usage` where a provider reports usage in parts, else its last word counts."""
+
+    adds_usage: bool
+    text: StreamText = field(default_factory=StreamText)
+    usage: Usage = field(default_factory=Usage)
+    finish_reason: str = ""
+    refused: bool = False
+    _calls: list[_Call] = field(default_factory=list)
+
+    def add(self, chunk: AIMessageChunk) -> str:
+        """Take a chunk in and return the text that can be shown of it, cleaned."""
+        metadata = chunk.response_metadata
+        self.finish_reason = _finish_reason(metadata) or self.finish_reason
+        self.refused = self.refused or _is_refusal(chunk)
+        if chunk.usage_metadata is not None:
+            self._add_usage(chunk.usage_metadata["input_tokens"], chunk.usage_metadata["output_tokens"])
+        for piece in chunk.tool_call_chunks:
+            call = self._call_of(piece["index"], piece["id"])
+            call.take(piece["name"] or "", piece["args"] or "")
+        return self.text.feed(chunk.content if isinstance(chunk.content, str) else str(chunk.text))
+
+    def finish(self, model: str, taken_ids: Collection[str]) -> AnswerComplete:
+        """Return the answer. Raises AnswerIncomplete or ModelRefused where it is none.
+
+        `taken_ids` are the tool call ids of the prompt: some servers count from 0 again in every answer, and two
+        calls of one conversation must never share an id.
+        """
+        reason = self.finish_reason.lower()
+        if self.refused or reason in REFUSED:
+            raise ModelRefused(f"{model}: the model or its content filter declined to answer")
+        if reason not in COMPLETE | CUT:
+            raise AnswerIncomplete(f"{model}: the answer broke off{_named(reason)}; try again")
+        calls = self._finished_calls(taken_ids)
+        if reason in CUT:
+            calls = tuple(call for call in calls if _is_whole(call))
+        if not calls and is_blank(self.text.whole):
+            raise AnswerIncomplete(f"{model}: the answer was empty{_named(reason)}; try again")
+        filled = tuple(replace(call, arguments="{}") if is_blank(call.arguments) else call for call in calls)
+        return AnswerComplete(self.text.whole, filled, self.usage, self.finish_reason)
+
+    def _add_usage(self, input_tokens: int, output_tokens: int) -> None:
+        known_input, known_output = self.usage.input_tokens, self.usage.output_tokens
+        self.usage = Usage(
+            self._next_usage(known_input, input_tokens) or None,  # a prompt of no tokens is no report
+            self._next_usage(known_output, output_tokens),
+        )
+
+    def _next_usage(self, known: int | None, reported: int) -> int | None:
+        """What is known after a further report; one that cannot be true is ignored."""
+        total = reported + (known or 0) if self.adds_usage else reported
+        return total if reported >= 0 and total <= MOST_TOKENS else known
+
+    def _call_of(self, index: int | str | None, call_id: str | None) -> _Call:
+        """The call a piece belongs to: same index, unless it brings another id (servers that repeat index 0)."""
+        for call in reversed(self._calls):
+            if call.index == index and (not call_id or not call.id or call.id == call_id):
+                call.id = call.id or call_id or ""
+                return call
+        self._calls.append(_Call(index, call_id or ""))
+        return self._calls[-1]
+
+    def _finished_calls(self, taken_ids: Collection[str]) -> tuple[ToolCall, ...]:
+        taken = set(taken_ids)
+        calls = []
+        for call in self._calls:
+            call_id = call.id if _ID.fullmatch(call.id) and call.id not in taken else f"call_{secrets.token_hex(12)}"
+            taken.add(call_id)
+            calls.append(ToolCall(call_id, clean_text(call.name), clean_text(call.arguments)))
+        return tuple(calls)
+
+
+def _finish_reason(metadata: Mapping[str, object]) -> str:
+    if metadata.get("status") == "incomplete":  # OpenAI's Responses API
+        details = metadata.get("incomplete_details")
+        return str(details.get("reason", "incomplete")) if isinstance(details, Mapping) else "incomplete"
+    return next((value for key in REASON_KEYS if isinstance(value := metadata.get(key), str) and value), "")
+
+
+def _is_whole(call: ToolCall) -> bool:
+    return not is_blank(call.arguments) and parse_arguments(call.arguments) is not None
+
+
+def _is_refusal(chunk: AIMessageChunk) -> bool:
+    """OpenAI's `refusal` text or block, and Google's prompts that were blocked before there was an answer."""
+    feedback = chunk.response_metadata.get("prompt_feedback")
+    if isinstance(feedback, Mapping) and feedback.get("block_reason"):
+        return True
+    if any(isinstance(block, Mapping) and block.get("type") == "refusal" for block in chunk.content):
+        return True
+    return bool(chunk.additional_kwargs.get("refusal"))
+
+
+def _named(reason: str) -> str:
+    return f" (finish reason {reason[:40]!r})" if reason else " without a finish reason"

@@ -1,0 +1,151 @@
+"""Where chat models come from: names in agent files and settings become models, made once and kept."""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from langchain.chat_models import init_chat_model
+from langchain_core.language_models import BaseChatModel
+from pydantic import SecretStr
+
+from app.domain.errors import SettingInvalid
+from app.llm.chat_model import LangChainChatModel, ModelTraits
+from app.llm.offline import OfflineModel
+from app.llm.providers import PLACEHOLDER_KEY, ModelName, parse_model_name
+from app.llm.windows import get_context_limit
+from app.turn.ports import ChatModel
+
+OFFLINE = "offline"
+OPENAI_FAMILIES = ("gpt-", "o1", "o3", "o4", "chatgpt")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsConfig:
+    """What the operator says about models. Keys are read from the environment by the provider packages themselves.
+
+    `default_base_url` belongs to `default_model`, whether it is meant by name or by no name. `summariser_marker` is how
+    a summariser's system prompt begins: by it the offline model knows what is asked of it.
+    """
+
+    default_model: str = OFFLINE
+    default_base_url: str | None = None
+    idle_timeout_seconds: float = 60.0
+    connect_timeout_seconds: float = 5.0
+    summariser_marker: str = ""
+
+
+class ModelRegistry:
+    """Implements the Models port."""
+
+    def __init__(self, config: ModelsConfig | None = None) -> None:
+        """Keep the configuration; no model is made before it is asked for."""
+        self._config = config or ModelsConfig()
+        self._models: dict[tuple[str, str | None], ChatModel] = {}
+        self._opened: list[BaseChatModel] = []
+
+    def get(self, model: str, base_url: str | None = None) -> ChatModel:
+        """Return the model of that name; '' is the default model at its own address.
+
+        Raises SettingInvalid for an unknown provider, a missing package or a missing key: a model that was named is
+        never silently replaced by another one.
+        """
+        name, address = model.strip(), base_url or None
+        if name in {"", self._config.default_model}:
+            name, address = self._config.default_model, address or self._config.default_base_url or None
+        key = (name, address)
+        if key not in self._models:
+            self._models[key] = self._make(name, address)
+        return self._models[key]
+
+    async def close(self) -> None:
+        """Close the connections to providers; afterwards models may not be used."""
+        for model in self._opened:
+            await _close(model)
+        self._opened.clear()
+        self._models.clear()
+
+    def _make(self, name: str, base_url: str | None) -> ChatModel:
+        if name == OFFLINE:
+            return OfflineModel(self._config.summariser_marker)
+        parsed = parse_model_name(name, base_url)
+        model = _construct(parsed, base_url, self._config)
+        self._opened.append(model)
+        traits = ModelTraits(
+            name=parsed.full,
+            context_limit=get_context_limit(parsed.full, model.profile),
+            idle_timeout_seconds=self._config.idle_timeout_seconds,
+            output_parameter=parsed.provider.output_parameter,
+            adds_usage=parsed.provider.adds_usage,
+            has_known_tokenizer=parsed.provider.name == "openai" and parsed.model.startswith(OPENAI_FAMILIES),
+            forbidden_tools=parsed.provider.forbidden_tools,
+            base_url=base_url,
+        )
+        return LangChainChatModel(model, traits)
+
+
+def _construct(name: ModelName, base_url: str | None, config: ModelsConfig) -> BaseChatModel:
+    """Make the LangChain model; whatever its package refuses is the operator's setting."""
+    maker = _make_openai if name.provider.name == "openai" else _make_other
+    try:
+        model = maker(name, base_url, config)
+    except ImportError as error:
+        raise SettingInvalid(
+            f"model {name.full!r} needs a package that is not installed: pip install {name.provider.install}"
+        ) from error
+    except SettingInvalid:
+        raise
+    except Exception as error:  # every package has its own error for a missing key or a bad option
+        raise SettingInvalid(_refusal(name, error)) from error
+    _require_key(model, name, base_url)
+    return model
+
+
+def _make_openai(name: ModelName, base_url: str | None, config: ModelsConfig) -> BaseChatModel:
+    wire = importlib.import_module("app.llm.openai_wire")  # late: the provider package is optional
+    make: Callable[..., BaseChatModel] = wire.make_openai
+    return make(
+        name.model,
+        base_url,
+        idle_seconds=config.idle_timeout_seconds,
+        connect_seconds=config.connect_timeout_seconds,
+    )
+
+
+def _make_other(name: ModelName, base_url: str | None, config: ModelsConfig) -> BaseChatModel:
+    options: dict[str, Any] = {} if base_url is None else {"base_url": base_url}  # keyword arguments of the provider
+    # 1 is "no retry" for Google, whose 0 means "the SDK's own default"
+    retries = 1 if name.provider.name.startswith("google") else 0
+    model: BaseChatModel = init_chat_model(
+        name.model,
+        model_provider=name.provider.name,
+        max_retries=retries,
+        timeout=config.idle_timeout_seconds,
+        **options,
+    )
+    return model
+
+
+def _require_key(model: BaseChatModel, name: ModelName, base_url: str | None) -> None:
+    field = name.provider.key_field
+    key = getattr(model, field, None) if field else None
+    if not isinstance(key, SecretStr) or key.get_secret_value():
+        return
+    if base_url is None:
+        raise SettingInvalid(f"model {name.full!r} has no key: set {name.provider.key_variable}")
+    setattr(model, field, SecretStr(PLACEHOLDER_KEY))
+
+
+def _refusal(name: ModelName, error: Exception) -> str:
+    variable = name.provider.key_variable
+    if variable and ("key" in str(error).lower() or "credential" in str(error).lower()):
+        return f"model {name.full!r} has no key: set {variable}, or choose another model (offline needs none)"
+    return f"model {name.full!r} cannot be set up ({type(error).__name__}): check its name and options"
+
+
+async def _close(model: BaseChatModel) -> None:
+    """Close the model's own connections; LangChain's Anthropic client is shared in the process and stays open."""
+    client = getattr(model, "http_async_client", None)
+    close = getattr(client, "aclose", None) or getattr(model, "aclose", None)
+    if callable(close):
+        await close()

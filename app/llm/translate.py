@@ -1,0 +1,94 @@
+"""Our prompt in LangChain's messages. What was stored may come from another provider: it is made acceptable here."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import NoReturn
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import ToolCall as LangChainToolCall
+
+from app.domain.message import Content, ImageBlock, Role, TextBlock, ToolCall, text_of
+from app.domain.prompt import Prompt, PromptMessage, ToolSpec
+from app.domain.text import clean_text
+
+RAW_ARGUMENTS = "_raw"
+"""Key under which arguments that are no JSON object are sent again."""
+
+EMPTY_RESULT = "(no output)"
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
+_MAX_NAME = 64
+
+
+def to_langchain(prompt: Prompt) -> list[BaseMessage]:
+    """Return the prompt as LangChain messages, the system prompt as one message before them."""
+    system: list[BaseMessage] = [SystemMessage(prompt.system)] if prompt.system else []
+    return [*system, *(_message(message) for message in prompt.messages)]
+
+
+def to_tools(specs: Sequence[ToolSpec]) -> list[dict[str, object]]:
+    """Return tool specs in the form that every LangChain model's `bind_tools` takes (OpenAI's)."""
+    return [
+        {
+            "type": "function",
+            "function": {"name": spec.name, "description": spec.description, "parameters": dict(spec.parameters)},
+        }
+        for spec in specs
+    ]
+
+
+def parse_arguments(arguments: str) -> dict[str, object] | None:
+    """Return the JSON object in `arguments` (none at all is an empty object), None where it is no JSON object.
+
+    NaN and Infinity are refused, as no provider takes them back.
+    """
+    try:
+        value = json.loads(arguments or "{}", parse_constant=_refuse_constant)
+        return json.loads(clean_text(json.dumps(value, ensure_ascii=False))) if isinstance(value, dict) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _message(message: PromptMessage) -> BaseMessage:
+    match message.role:
+        case Role.USER:
+            return HumanMessage(_content(message.content))
+        case Role.ASSISTANT:
+            return AIMessage(text_of(message.content), tool_calls=[_call(call) for call in message.tool_calls])
+        case Role.TOOL:
+            return ToolMessage(
+                _content(message.content) or EMPTY_RESULT,
+                tool_call_id=message.tool_call_id or "",
+                name=_name(message.name or "tool"),
+            )
+
+
+def _content(content: Content) -> str | list[str | dict[str, object]]:
+    return content if isinstance(content, str) else [_block(block) for block in content]
+
+
+def _block(block: TextBlock | ImageBlock) -> dict[str, object]:
+    match block:
+        case TextBlock(text=text):
+            return {"type": "text", "text": text}
+        case ImageBlock(url=url, detail=detail):
+            return {"type": "image_url", "image_url": {"url": url, "detail": detail}}
+
+
+def _call(call: ToolCall) -> LangChainToolCall:
+    # Anthropic and Google take arguments as an object and LangChain drops calls it cannot parse, which would leave
+    # their error result an orphan. So unparsable text travels inside an object: valid everywhere, and the model
+    # still sees what it wrote.
+    arguments = parse_arguments(call.arguments)
+    return LangChainToolCall(
+        name=_name(call.name), args={RAW_ARGUMENTS: call.arguments} if arguments is None else arguments, id=call.id
+    )
+
+
+def _name(name: str) -> str:
+    """A name every provider accepts: models invent names with dots and blanks, and have to be shown them again."""
+    return _NOT_IN_NAMES.sub("_", name)[:_MAX_NAME] or "unknown_tool"

@@ -1,0 +1,123 @@
+"""How much a model can take: its own LangChain profile, else a table of well-known names, else a cautious default."""
+
+from collections.abc import Mapping
+
+DEFAULT_WINDOW = 8192
+OFFLINE_WINDOW = 32_768
+
+WINDOWS: Mapping[str, int] = {
+    "offline": OFFLINE_WINDOW,
+    # OpenAI; for the gpt-5 family the input limit (of a 400,000 window) is what a prompt may use
+    "gpt-3.5-turbo": 16_385,
+    "gpt-4": 8192,
+    "gpt-4-32k": 32_768,
+    "gpt-4-turbo": 128_000,
+    "gpt-4-1106": 128_000,
+    "gpt-4-0125": 128_000,
+    "gpt-4o": 128_000,
+    "gpt-4.1": 1_047_576,
+    "gpt-4.5": 128_000,
+    "gpt-5": 272_000,
+    "gpt-5-chat": 128_000,
+    "gpt-oss": 131_072,
+    "chatgpt-4o": 128_000,
+    "o1": 200_000,
+    "o1-mini": 128_000,
+    "o1-preview": 128_000,
+    "o3": 200_000,
+    "o4-mini": 200_000,
+    "codex-mini": 200_000,
+    # Anthropic
+    "claude": 200_000,
+    "claude-2.0": 100_000,
+    "claude-instant": 100_000,
+    # Google
+    "gemini": 1_048_576,
+    "gemini-1.0": 30_720,
+    "gemini-1.5-pro": 2_097_152,
+    "gemini-pro": 30_720,
+    "gemma": 8192,
+    "gemma-3": 131_072,
+    "gemma3": 131_072,
+    # Meta
+    "llama-2": 4096,
+    "llama2": 4096,
+    "llama-3": 8192,
+    "llama3": 8192,
+    "meta-llama-3": 8192,
+    "llama-3.1": 131_072,
+    "llama3.1": 131_072,
+    "meta-llama-3.1": 131_072,
+    "llama-3.2": 131_072,
+    "llama3.2": 131_072,
+    "llama-3.3": 131_072,
+    "llama3.3": 131_072,
+    "llama-4-maverick": 1_048_576,
+    "llama-4-scout": 1_048_576,
+    # Mistral
+    "mistral": 32_768,
+    "mistral-large": 131_072,
+    "mistral-medium": 131_072,
+    "mistral-small": 131_072,
+    "mistral-nemo": 131_072,
+    "ministral": 131_072,
+    "mixtral-8x7b": 32_768,
+    "mixtral-8x22b": 65_536,
+    "open-mistral-nemo": 131_072,
+    "codestral": 262_144,
+    "devstral": 131_072,
+    "magistral": 40_960,
+    "pixtral": 131_072,
+    # Alibaba
+    "qwen": 32_768,
+    "qwen2.5": 32_768,
+    "qwen-2.5": 32_768,
+    "qwen-turbo": 1_000_000,
+    "qwen-plus": 131_072,
+    "qwq": 131_072,
+    "qwen3": 32_768,
+    "qwen3-coder": 262_144,
+    "qwen3-max": 262_144,
+    # others
+    "command-a": 262_144,
+    "command-r": 131_072,
+    "deepseek": 65_536,
+    "deepseek-v3": 131_072,
+    "deepseek-r1": 131_072,
+    "deepseek-chat": 131_072,
+    "deepseek-reasoner": 131_072,
+    "glm-4": 131_072,
+    "glm-4.6": 204_800,
+    "grok": 131_072,
+    "grok-4": 262_144,
+    "grok-4-fast": 2_000_000,
+    "kimi-k2": 131_072,
+    "minimax-m1": 1_000_000,
+    "minimax-m2": 204_800,
+    "phi-3": 4096,
+    "phi-4": 16_384,
+    "sonar": 128_000,
+}
+
+_LONGEST_FIRST = sorted(WINDOWS, key=len, reverse=True)
+
+
+def get_context_limit(model_name: str, profile: Mapping[str, object] | None = None) -> int:
+    """Return the model's window in tokens.
+
+    `model_name` may carry a provider (`openai:gpt-4o`) or a vendor (`meta-llama/Llama-3.1-8B-Instruct`); `profile` is
+    the LangChain model's own. The longest name in the table that the model's name begins with decides.
+    """
+    profiled = (profile or {}).get("max_input_tokens")
+    if isinstance(profiled, int) and profiled > 0:
+        return profiled
+    names = _names(model_name.lower())
+    known = next((prefix for prefix in _LONGEST_FIRST if any(name.startswith(prefix) for name in names)), None)
+    return DEFAULT_WINDOW if known is None else WINDOWS[known]
+
+
+def _names(name: str) -> tuple[str, ...]:
+    """The name itself, then without its provider, then without its vendor (`bedrock:anthropic.claude-…` too)."""
+    bare = name.partition(":")[2] or name
+    last = bare.rpartition("/")[2]
+    return (name, bare, last, last.partition(".")[2])

@@ -1,0 +1,355 @@
+import json
+
+import pytest
+
+from app.domain.errors import ContextOverflow, ModelInvalidRequest, ModelQuotaExhausted, ModelRateLimited
+from fakes.model_calls import refusal_of
+from fakes.raw_http_server import error_answer, openai_stream
+
+ANTHROPIC = "anthropic:claude-test"
+GEMINI = "google_genai:gemini-test"
+
+
+def openai_error(message: str, **fields: object) -> dict[str, object]:
+    return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None, **fields}}
+
+
+OPENAI_SHAPES = [
+    pytest.param(
+        openai_error(
+            "This model's maximum context length is 128000 tokens. However, your messages resulted in 130001 tokens.",
+            code="context_length_exceeded",
+            param="messages",
+        ),
+        128_000,
+        130_001,
+        id="openai",
+    ),
+    pytest.param(
+        openai_error(
+            "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300123 tokens.",
+            code="context_length_exceeded",
+        ),
+        None,
+        300_123,
+        id="openai gpt-5",
+    ),
+    pytest.param(
+        openai_error(
+            "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens (7000 in the "
+            "messages, 500 in the functions, and 1500 in the completion). Please reduce the length of the messages, "
+            "functions, or completion.",
+            code="context_length_exceeded",
+        ),
+        8192,
+        7500,
+        id="openai with functions",
+    ),
+    pytest.param(
+        openai_error("Your input exceeds the context window of this model."), None, None, id="openai responses"
+    ),
+    pytest.param(
+        openai_error(
+            "This model's maximum context length is 8192 tokens. However, your prompt contains at least 9001 input "
+            "tokens, which exceeds this limit even without any output tokens.",
+            type="BadRequestError",
+            param="input_tokens",
+            code=400,
+        ),
+        8192,
+        9001,
+        id="vllm",
+    ),
+    pytest.param(
+        {
+            "object": "error",
+            "message": "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4500 "
+            "in the messages, 500 in the completion). Please reduce the length of the messages or completion.",
+            "type": "BadRequestError",
+            "param": None,
+            "code": 400,
+        },
+        4096,
+        4500,
+        id="vllm of old",
+    ),
+    pytest.param(
+        openai_error(
+            "You passed 7001 input tokens and requested 1000 output tokens. However, the model's context length is "
+            "only 8000 tokens, resulting in a maximum input length of 7000 tokens."
+        ),
+        8000,
+        7001,
+        id="vllm passed",
+    ),
+    pytest.param(
+        openai_error(
+            "'max_tokens' or 'max_completion_tokens' is too large: 4096. This model's maximum context length is 8192 "
+            "tokens and your request has 6000 input tokens (4096 > 8192 - 6000)."
+        ),
+        8192,
+        6000,
+        id="vllm max_tokens",
+    ),
+    pytest.param(
+        openai_error("The decoder prompt (length 9000) is longer than the maximum model length of 8192."),
+        8192,
+        9000,
+        id="vllm decoder",
+    ),
+    pytest.param(
+        {
+            "object": "error",
+            "message": "Requested token count exceeds the model's maximum context length of 32768 tokens.",
+            "type": "BadRequestError",
+            "code": 400,
+        },
+        32_768,
+        None,
+        id="sglang",
+    ),
+    pytest.param(
+        openai_error("The input (9000 tokens) is longer than the model's context length (8192 tokens)."),
+        8192,
+        9000,
+        id="sglang input",
+    ),
+    pytest.param(
+        {
+            "error": {
+                "code": 400,
+                "message": "request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it",
+                "type": "exceed_context_size_error",
+                "n_prompt_tokens": 5000,
+                "n_ctx": 4096,
+            }
+        },
+        4096,
+        5000,
+        id="llama.cpp",
+    ),
+    pytest.param(openai_error("the request exceeds the available context size"), None, None, id="llama.cpp of old"),
+    pytest.param(openai_error("input is larger than the max context size"), None, None, id="llama.cpp larger"),
+    pytest.param(
+        openai_error("the prompt is longer than the context length currently available to the model"),
+        None,
+        None,
+        id="ollama",
+    ),
+    pytest.param(openai_error("the input length exceeds the context length"), None, None, id="ollama embedding"),
+    pytest.param(
+        {"error": "The number of tokens to keep from the initial prompt is greater than the context length"},
+        None,
+        None,
+        id="lm studio",
+    ),
+    pytest.param(
+        openai_error("Trying to keep the first 5000 tokens when context the overflows"), None, None, id="lm studio keep"
+    ),
+    pytest.param(
+        openai_error("litellm.ContextWindowExceededError: the prompt does not fit", code="400"),
+        None,
+        None,
+        id="litellm",
+    ),
+    pytest.param(
+        {
+            "error": {
+                "message": "This endpoint's maximum context length is 200000 tokens. However, you requested about "
+                "250000 tokens (240000 of text input, 10000 in the output).",
+                "code": 400,
+            }
+        },
+        200_000,
+        250_000,
+        id="openrouter",
+    ),
+    pytest.param(openai_error("Please reduce the length of the messages or completion."), None, None, id="groq"),
+    pytest.param(
+        openai_error("This model's maximum prompt length is 131072 but the request contains 140000 tokens."),
+        131_072,
+        140_000,
+        id="xai",
+    ),
+    pytest.param({"message": "too many tokens: total tokens 5000"}, None, None, id="cohere"),
+    pytest.param(
+        openai_error("Please reduce the length. Current length is 9000 while limit is 8192"), 8192, 9000, id="cerebras"
+    ),
+    pytest.param(
+        {
+            "object": "error",
+            "message": "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum "
+            "context length",
+            "type": "invalid_request_invalid_args",
+            "code": "3051",
+        },
+        32_768,
+        40_000,
+        id="mistral",
+    ),
+    pytest.param(openai_error("prompt token count of 70000 exceeds the limit of 64000"), 64_000, 70_000, id="copilot"),
+    pytest.param(openai_error("context window exceeds limit (2013)"), None, None, id="minimax"),
+    pytest.param(
+        openai_error("Your request exceeded model token limit: 131072 (requested: 140000)"), 131_072, 140_000, id="kimi"
+    ),
+    pytest.param(openai_error("ValidationException: Input is too long for requested model."), None, None, id="bedrock"),
+    pytest.param(openai_error("prompt tokens (9000) exceed model maximum (8192)"), 8192, 9000, id="bedrock mantle"),
+]
+
+
+@pytest.mark.parametrize(("body", "window", "prompt"), OPENAI_SHAPES)
+async def test_an_overflow_answered_with_400_is_recognised_with_its_numbers(
+    body: dict[str, object], window: int | None, prompt: int | None
+) -> None:
+    error = await refusal_of(error_answer(400, body))
+
+    assert isinstance(error, ContextOverflow)
+    assert (error.window_tokens, error.prompt_tokens) == (window, prompt)
+
+
+@pytest.mark.parametrize(("body", "window", "prompt"), OPENAI_SHAPES)
+async def test_an_overflow_told_inside_a_stream_is_recognised_with_its_numbers(
+    body: dict[str, object], window: int | None, prompt: int | None
+) -> None:
+    error = await refusal_of(openai_stream(body if "error" in body else {"error": body}))
+
+    assert isinstance(error, ContextOverflow)
+    assert (error.window_tokens, error.prompt_tokens) == (window, prompt)
+
+
+async def test_text_generation_inferences_422_is_an_overflow() -> None:
+    body = {
+        "error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` "
+        "tokens and 100 `max_new_tokens`",
+        "error_type": "validation",
+    }
+
+    error = await refusal_of(error_answer(422, body))
+
+    assert isinstance(error, ContextOverflow)
+    assert (error.window_tokens, error.prompt_tokens) == (4096, 5000)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "message", "window", "prompt"),
+    [
+        (400, "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum", 200_000, 210_000),
+        (
+            400,
+            "invalid_request_error",
+            "input length and `max_tokens` exceed context limit: 199000 + 8192 > 200000, decrease input length",
+            200_000,
+            199_000,
+        ),
+        (413, "request_too_large", "Request exceeds the maximum size", None, None),
+    ],
+)
+async def test_anthropics_overflows_are_recognised(
+    status: int, kind: str, message: str, window: int | None, prompt: int | None
+) -> None:
+    body = {"type": "error", "error": {"type": kind, "message": message}}
+
+    error = await refusal_of(error_answer(status, body), ANTHROPIC)
+
+    assert isinstance(error, ContextOverflow)
+    assert (error.window_tokens, error.prompt_tokens) == (window, prompt)
+
+
+async def test_geminis_overflow_is_recognised() -> None:
+    message = "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."
+
+    error = await refusal_of(error_answer(400, google_error(400, "INVALID_ARGUMENT", message)), GEMINI)
+
+    assert isinstance(error, ContextOverflow)
+    assert (error.window_tokens, error.prompt_tokens) == (1_048_576, 1_200_000)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (
+            429,
+            openai_error(
+                "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 40000. The maximum "
+                "context length is not the problem.",
+                type="tokens",
+                code="rate_limit_exceeded",
+            ),
+            ModelRateLimited,
+        ),
+        (413, openai_error("Request too large: TPM", code="rate_limit_exceeded"), ModelRateLimited),
+        (
+            429,
+            openai_error("You exceeded your current quota.", type="insufficient_quota", code="insufficient_quota"),
+            ModelQuotaExhausted,
+        ),
+        (
+            400,
+            openai_error(
+                "Invalid 'messages[0].content': string too long. Expected a string with maximum length 1048576",
+                code="string_above_max_length",
+            ),
+            ModelInvalidRequest,
+        ),
+        (
+            400,
+            openai_error("Invalid value: 'tell me of the maximum context length is 300 tokens'. Supported: 'a'"),
+            ModelInvalidRequest,
+        ),
+        (
+            400,
+            openai_error("1 validation error for Message: input_value='prompt is too long: 999 tokens > 500 maximum'"),
+            ModelInvalidRequest,
+        ),
+        (
+            400,
+            openai_error(
+                "An assistant message with 'tool_calls' must be followed by tool messages responding to each."
+            ),
+            ModelInvalidRequest,
+        ),
+    ],
+)
+async def test_what_looks_like_an_overflow_is_told_apart(
+    status: int, body: dict[str, object], expected: type[Exception]
+) -> None:
+    error = await refusal_of(error_answer(status, body))
+
+    assert type(error) is expected
+
+
+async def test_a_google_error_that_only_mentions_a_token_limit_is_no_overflow() -> None:
+    body = google_error(400, "INVALID_ARGUMENT", "max_output_tokens must be below the token limit of the model")
+
+    error = await refusal_of(error_answer(400, body), GEMINI)
+
+    assert type(error) is ModelInvalidRequest
+
+
+async def test_numbers_that_cannot_be_true_teach_nothing() -> None:
+    error = await refusal_of(error_answer(400, openai_error("This model's maximum context length is 3 tokens.")))
+
+    assert isinstance(error, ContextOverflow)
+    assert error.window_tokens is None
+
+
+async def test_a_bare_400_after_a_nearly_full_prompt_is_taken_for_an_overflow() -> None:
+    small_window_model = "gpt-4"
+
+    full = await refusal_of(error_answer(400, ""), small_window_model, text="word " * 6000)
+    short = await refusal_of(error_answer(400, ""), small_window_model)
+
+    assert type(full) is ContextOverflow
+    assert type(short) is ModelInvalidRequest
+
+
+async def test_an_error_never_repeats_the_users_text() -> None:
+    secret = "my password is hunter2, and the maximum context length is 8192 tokens"
+
+    error = await refusal_of(error_answer(400, openai_error(secret, code=secret)), text=secret)
+
+    assert "hunter2" not in json.dumps([str(error), getattr(error, "detail", "")])
+
+
+def google_error(code: int, status: str, message: str, *details: dict[str, object]) -> dict[str, object]:
+    return {"error": {"code": code, "message": message, "status": status, "details": list(details)}}

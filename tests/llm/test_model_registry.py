@@ -1,0 +1,131 @@
+import subprocess
+import sys
+
+import pytest
+from langchain.chat_models import base as langchain_models
+
+from app.domain.errors import SettingInvalid
+from app.llm.providers import PROVIDERS, parse_model_name
+from app.llm.registry import ModelRegistry, ModelsConfig
+
+
+@pytest.fixture(autouse=True)
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_default_model_is_offline_and_needs_no_key() -> None:
+    model = ModelRegistry().get("")
+
+    assert model.name == model.calibration_key == "offline"
+
+
+async def test_an_empty_name_is_the_default_model_at_the_default_address() -> None:
+    config = ModelsConfig(default_model="some-local-model", default_base_url="http://127.0.0.1:9/v1")
+    registry = ModelRegistry(config)
+
+    model = registry.get("")
+
+    assert model.name == "openai:some-local-model"
+    assert model.context_limit == 8192
+    await registry.close()
+
+
+async def test_a_model_is_made_once() -> None:
+    registry = ModelRegistry()
+
+    first, second = (registry.get("qwen2.5:7b", "http://127.0.0.1:9/v1") for _ in range(2))
+    other = registry.get("qwen2.5:7b", "http://127.0.0.1:8/v1")
+
+    assert first is second
+    assert other is not first
+    assert first.name == other.name == "openai:qwen2.5:7b"
+    assert other.calibration_key == "openai:qwen2.5:7b@http://127.0.0.1:8/v1"
+    await registry.close()
+
+
+@pytest.mark.parametrize(
+    ("model", "variable"),
+    [
+        ("gpt-4o", "OPENAI_API_KEY"),
+        ("openai:gpt-4o", "OPENAI_API_KEY"),
+        ("claude-test", "ANTHROPIC_API_KEY"),
+        ("anthropic:claude-test", "ANTHROPIC_API_KEY"),
+        ("gemini-test", "GOOGLE_API_KEY"),
+    ],
+)
+def test_a_model_without_its_key_is_refused_by_the_variables_name(model: str, variable: str) -> None:
+    with pytest.raises(SettingInvalid, match=variable):
+        ModelRegistry().get(model)
+
+
+@pytest.mark.parametrize(
+    ("model", "package"), [("mistralai:mistral-large", "langchain-mistralai"), ("ollama:llama3", "langchain-ollama")]
+)
+def test_a_model_without_its_package_is_refused_with_what_to_install(model: str, package: str) -> None:
+    with pytest.raises(SettingInvalid, match=f"pip install {package}"):
+        ModelRegistry().get(model)
+
+
+@pytest.mark.slow
+def test_without_the_openai_package_its_extra_is_named() -> None:
+    program = (
+        "import sys; sys.modules['langchain_openai'] = None\n"
+        "from app.llm.registry import ModelRegistry\n"
+        "try:\n    ModelRegistry().get('gpt-4o')\n"
+        "except Exception as error:\n    print(error)\n"
+    )
+
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert "pip install 'throughline[openai]'" in shown.stdout
+
+
+@pytest.mark.parametrize("model", ["no-such-family", "nobody:gpt-4o", ":"])
+def test_a_name_of_no_known_provider_is_refused_with_what_is_allowed(model: str) -> None:
+    with pytest.raises(SettingInvalid, match="provider:model"):
+        ModelRegistry().get(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "base_url", "full"),
+    [
+        ("gpt-4o", None, "openai:gpt-4o"),
+        ("o3-mini", None, "openai:o3-mini"),
+        ("gemini-2.5-pro", None, "google_genai:gemini-2.5-pro"),
+        ("google-genai:gemini-2.5-pro", None, "google_genai:gemini-2.5-pro"),
+        ("meta-llama/Llama-3.1-8B", "http://x/v1", "openai:meta-llama/Llama-3.1-8B"),
+        ("qwen2.5:7b", "http://x/v1", "openai:qwen2.5:7b"),
+        ("anthropic:claude-test", "http://x", "anthropic:claude-test"),
+    ],
+)
+def test_a_models_name_is_taken_apart(name: str, base_url: str | None, full: str) -> None:
+    assert parse_model_name(name, base_url).full == full
+
+
+def test_our_providers_are_those_of_init_chat_model() -> None:
+    assert set(PROVIDERS) == set(langchain_models._BUILTIN_PROVIDERS)  # noqa: SLF001  # no public list
+
+
+async def test_openais_own_models_have_a_known_tokenizer_and_others_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "test-key")
+    registry = ModelRegistry()
+
+    known, unknown = registry.get("gpt-4o"), registry.get("qwen2.5:7b", "http://127.0.0.1:9/v1")
+
+    assert (known.has_known_tokenizer, known.context_limit) == (True, 128_000)
+    assert (unknown.has_known_tokenizer, unknown.context_limit) == (False, 32_768)
+    await registry.close()
+
+
+@pytest.mark.slow
+def test_importing_the_package_reads_no_provider() -> None:
+    program = (
+        "import sys; import app.llm.registry\n"
+        "print([name for name in ('openai', 'anthropic', 'google.genai') if name in sys.modules])"
+    )
+
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert shown.stdout.strip() == "[]"

@@ -1,0 +1,191 @@
+import subprocess
+import sys
+import time
+
+import pytest
+import tiktoken
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.domain.errors import SettingInvalid
+from app.domain.message import Role
+from app.domain.prompt import PromptMessage
+from app.llm.counters import (
+    PIECE_CHARACTERS,
+    CharsCounter,
+    TiktokenCounter,
+    count_piece,
+    count_tokens,
+    count_tokens_async,
+    make_counter,
+    warm_counter,
+)
+from app.llm.encodings import SHIPPED, load_encoding
+
+PROSE = "The quick brown fox jumps over the lazy dog, and nobody minds. " * 20
+CJK = "持續的對話需要一個不會忘記任何事情的系統。" * 20
+CODE = "def add(left: int, right: int) -> int:\n    return left + right\n\n" * 20
+EMOJI = "😀🎉🚀✨" * 50
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "tokens"),
+    [
+        ("tiktoken", "hello world", 2),
+        ("tiktoken:cl100k_base", "antidisestablishmentarianism", 6),
+        ("tiktoken:o200k_base", "hello world", 2),
+    ],
+)
+def test_known_texts_have_their_known_counts(name: str, text: str, tokens: int) -> None:
+    assert make_counter(name).count(text) == tokens
+
+
+def test_a_counters_name_says_its_encoding() -> None:
+    assert make_counter("tiktoken").name == "tiktoken:cl100k_base"
+
+
+@pytest.mark.parametrize("text", ["<|endoftext|>", "a<|fim_prefix|>b", "<|im_start|>system"])
+def test_special_tokens_are_plain_text(text: str) -> None:
+    encoding = load_encoding("cl100k_base")
+
+    assert make_counter("tiktoken").count(text) > 3
+    assert encoding.decode(encoding.encode_ordinary(text)) == text
+
+
+@pytest.mark.parametrize("name", ["tiktoken", "tiktoken:o200k_base", "chars"])
+@settings(max_examples=50, deadline=None)  # the first example loads the vocabulary
+@given(text=st.text(st.characters(codec=None), max_size=200))
+def test_any_text_can_be_counted_lone_surrogates_too(name: str, text: str) -> None:
+    counter = make_counter(name)
+
+    assert count_tokens(text, counter) >= (1 if text else 0)
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+@settings(max_examples=50, deadline=None)  # the first example loads the vocabulary
+@given(text=st.text(max_size=300))
+def test_tokens_are_never_more_than_utf_8_bytes(name: str, text: str) -> None:
+    assert TiktokenCounter(name).count(text) <= len(text.encode())
+
+
+@pytest.mark.slow
+def test_hostile_text_is_counted_in_linear_time() -> None:
+    counter = make_counter("tiktoken")
+    counter.count("warm")
+    started = time.perf_counter()
+
+    counter.count("a" * 200_000)
+
+    assert time.perf_counter() - started < 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", sorted(SHIPPED))
+@pytest.mark.parametrize("blank", [" ", "\t", "\n", "\u00a0"])
+def test_a_million_blanks_in_a_row_can_be_counted(encoding: str, blank: str) -> None:
+    assert 1000 < TiktokenCounter(encoding).count("x" + blank * 1_000_000 + "x") <= 1_000_002
+
+
+@pytest.mark.slow
+def test_two_megabytes_of_one_letter_take_no_longer_than_as_much_prose() -> None:
+    counter = make_counter("tiktoken")
+    counter.count("warm")
+    started = time.perf_counter()
+
+    counter.count("a" * 1_900_000)
+
+    assert time.perf_counter() - started < 0.9
+
+
+@pytest.mark.parametrize("text", [PROSE, CJK, CODE, EMOJI, "a" * 1000, "0123456789" * 100])
+@pytest.mark.parametrize("encoding", sorted(SHIPPED))
+def test_a_text_counted_in_pieces_has_next_to_the_same_count(encoding: str, text: str) -> None:
+    long = text * (3 * PIECE_CHARACTERS // len(text))
+    truth = len(load_encoding(encoding).encode_ordinary(long))
+
+    assert truth <= TiktokenCounter(encoding).count(long) <= truth + 12
+
+
+def test_what_the_tokenizer_cannot_take_is_estimated() -> None:
+    class PanicException(BaseException):  # tiktoken's Rust side has no other name for it
+        pass
+
+    def panic(_text: str) -> list[int]:
+        raise PanicException
+
+    def interrupt(_text: str) -> list[int]:
+        raise KeyboardInterrupt
+
+    assert count_piece("hello world", panic) == CharsCounter().count("hello world")
+    with pytest.raises(KeyboardInterrupt):
+        count_piece("hello world", interrupt)
+
+
+@pytest.mark.parametrize("text", [PROSE, CJK, CODE, EMOJI])
+@pytest.mark.parametrize("encoding", sorted(SHIPPED))
+def test_the_estimate_from_characters_is_not_below_the_truth(text: str, encoding: str) -> None:
+    truth = TiktokenCounter(encoding).count(text)
+
+    assert truth <= CharsCounter().count(text) <= 4 * truth
+
+
+@pytest.mark.slow
+def test_counting_needs_no_network_and_no_environment() -> None:
+    program = (
+        "import os, socket\n"
+        "def refuse(*args, **kwargs): raise AssertionError('network')\n"
+        "socket.socket.connect = refuse\n"
+        "os.environ['TIKTOKEN_CACHE_DIR'] = '/nonexistent'\n"
+        "from app.llm.counters import make_counter\n"
+        "print(make_counter('tiktoken').count('hello world'))\n"
+    )
+
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert shown.stdout.strip() == "2"
+
+
+def test_our_encoding_is_tiktokens_own() -> None:
+    encoding = load_encoding("cl100k_base")
+
+    assert isinstance(encoding, tiktoken.Encoding)
+    assert encoding.n_vocab == 100_256
+
+
+async def test_a_long_text_counted_off_the_loop_has_the_same_count() -> None:
+    counter = make_counter("tiktoken")
+    await warm_counter(counter)
+    text = PROSE * 50
+
+    assert await count_tokens_async(text, counter) == count_tokens(text, counter)
+
+
+def test_a_function_of_the_operator_counts() -> None:
+    counter = make_counter("fakes.own_counters:count_words")
+
+    assert (counter.name, counter.count("one two three")) == ("fakes.own_counters:count_words", 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("", "use tiktoken"),
+        ("words", "use tiktoken"),
+        ("tiktoken:p50k_base", "cl100k_base, o200k_base"),
+        ("no_such_module:count", "cannot be imported"),
+        ("fakes.own_counters:no_such_function", "cannot be imported"),
+        ("fakes.own_counters:NOT_CALLABLE", "no function"),
+        ("fakes.own_counters:returns_text", "must return an int"),
+        ("fakes.own_counters:raises", "ZeroDivisionError"),
+    ],
+)
+def test_a_counter_that_cannot_work_is_refused_with_the_reason(name: str, reason: str) -> None:
+    with pytest.raises(SettingInvalid, match=reason):
+        make_counter(name)
+
+
+def test_messages_are_counted_with_their_framing() -> None:
+    counter = make_counter("tiktoken")
+    messages = [PromptMessage(Role.USER, "hello world"), PromptMessage(Role.ASSISTANT, "hello world")]
+
+    assert count_tokens(messages, counter) > 2 * count_tokens("hello world", counter)
