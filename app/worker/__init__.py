@@ -1,0 +1,1 @@
+"""The background door: claims runs and turns them."""

@@ -1,0 +1,88 @@
+"""The worker: claims what waits, keeps to its slots, and gives back what it cannot end."""
+
+import asyncio
+
+import pytest
+
+from app.db.database import Database
+from app.domain.message import text_of
+from app.domain.run import Run, RunStatus
+from app.worker.worker import Worker, WorkerConfig
+from fakes.scripted_model import Hang, Say
+from fakes.stage import Stage, open_stage
+
+
+@pytest.fixture
+async def stage(database: Database) -> Stage:
+    return await open_stage(database)
+
+
+def worker_of(stage: Stage, *, concurrency: int = 2, grace_seconds: float = 5) -> Worker:
+    config = WorkerConfig(name="test", concurrency=concurrency, grace_seconds=grace_seconds)
+    return Worker(stage.parts, stage.database.hub.work, config)
+
+
+async def ended(stage: Stage, run: Run) -> Run:
+    async with asyncio.timeout(10):
+        while not (found := await stage.database.runs.get_run(stage.owner_id, run.id)).status.is_final:
+            await asyncio.sleep(0.01)
+    return found
+
+
+async def test_a_waiting_run_is_claimed_and_answered(stage: Stage) -> None:
+    stage.model.script(Say("here"))
+
+    async with worker_of(stage).working():
+        run = await ended(stage, await stage.submit("anybody there?"))
+
+    assert run.status is RunStatus.SUCCEEDED
+
+
+async def test_messages_of_one_session_are_answered_one_after_the_other_in_order(stage: Stage) -> None:
+    stage.model.script(Say("one"), Say("two"), Say("three"))
+    runs = [await stage.submit(text) for text in ("first", "second", "third")]
+
+    async with worker_of(stage, concurrency=3).working():
+        for run in runs:
+            await ended(stage, run)
+
+    contents = [text_of(message.content) for message in await stage.messages()]
+    assert contents == ["first", "one", "second", "two", "third", "three"]
+
+
+async def test_a_full_worker_reserves_no_slot_and_a_released_one_is_free_again(stage: Stage) -> None:
+    worker = worker_of(stage, concurrency=1)
+    async with worker.working():
+        while (first := worker.reserve()) is None:  # the claim loop holds the slot for its first look
+            await asyncio.sleep(0.01)
+        second = worker.reserve()
+        worker.release()
+        third = worker.reserve()
+        worker.release()
+
+    assert first.worker == "test"
+    assert second is None
+    assert third is not None
+
+
+async def test_a_closed_worker_takes_nothing(stage: Stage) -> None:
+    worker = worker_of(stage)
+
+    assert worker.reserve() is None
+    assert not worker.is_claiming
+
+
+async def test_what_does_not_end_within_the_grace_is_given_back_to_the_line(stage: Stage) -> None:
+    stage.model.script(Hang("half"), Say("whole"))
+    run = await stage.submit("hello")
+    async with worker_of(stage, grace_seconds=0.05).working(), asyncio.timeout(10):
+        while not stage.model.requests:
+            await asyncio.sleep(0.01)
+
+    waiting = await stage.database.runs.get_run(stage.owner_id, run.id)
+    async with worker_of(stage).working():
+        finished = await ended(stage, run)
+
+    assert waiting.status is RunStatus.QUEUED
+    assert finished.status is RunStatus.SUCCEEDED
+    assert finished.attempt == 1
