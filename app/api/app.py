@@ -1,0 +1,87 @@
+"""Puts the door together: middleware, error handlers, routes, document. Called by main and by the tests."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from fastapi import FastAPI, Response
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+
+from app.api import agents, context, health, messages, runs, sessions, summaries
+from app.api.auth import Authenticator
+from app.api.body_cap import BodyCap
+from app.api.call import Door
+from app.api.config import ApiConfig
+from app.api.defects import DefectNet
+from app.api.documented import document
+from app.api.errors import add_error_handlers
+from app.api.services import Services
+
+ROOMS = (messages, sessions, runs, context, summaries, agents, health)
+CORS_METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
+CORS_ASKED = (
+    "Accept",
+    "Authorization",
+    "Content-Type",
+    "Idempotency-Key",
+    "Last-Event-ID",
+    "On-Behalf-Of",
+    "Prefer",
+    "X-API-Key",
+    "X-Client",
+)
+CORS_EXPOSED = (
+    "Location",
+    "Content-Location",
+    "Idempotency-Key",
+    "Idempotency-Replayed",
+    "Preference-Applied",
+    "Retry-After",
+    "WWW-Authenticate",
+)
+DESCRIPTION = (
+    "Conversations that can run for ever: every message is kept, the model always gets a prompt that fits. "
+    "Errors are RFC 9457 problem documents."
+)
+
+
+def create_app(
+    services: Services,
+    config: ApiConfig,
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
+) -> FastAPI:
+    """Return the application. It opens and closes nothing by itself."""
+    app = FastAPI(
+        title="Throughline",
+        version=config.version,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        middleware=_middleware(config),
+        default_response_class=Response,
+        redirect_slashes=False,
+        redoc_url=None,
+    )
+    app.state.door = Door(services, config, Authenticator(services, config))
+    add_error_handlers(app)
+    for room in ROOMS:
+        app.include_router(room.router)
+    is_key_needed = not (config.is_local_mode or config.trusted_socket)
+    app.openapi = lambda: document(app, is_key_needed=is_key_needed)  # type: ignore[method-assign]  # the framework's own way to replace it
+    return app
+
+
+def _middleware(config: ApiConfig) -> list[Middleware]:
+    """Outermost first: answers to refused and broken requests carry CORS headers too."""
+    cap = Middleware(BodyCap, max_bytes=config.max_body_bytes, timeout_seconds=config.body_timeout_seconds)
+    inner = [Middleware(DefectNet), cap]
+    if not config.cors_origins:
+        return inner
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=config.cors_origins,
+        allow_methods=CORS_METHODS,
+        allow_headers=CORS_ASKED,
+        expose_headers=CORS_EXPOSED,
+        max_age=600,
+    )
+    return [cors, *inner]

@@ -1,0 +1,161 @@
+"""What clients may send: bodies and query parameters, checked at the edge; unknown fields are refused."""
+
+import json
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
+
+from app.domain.message import Content, ImageBlock, TextBlock
+from app.domain.text import is_blank
+
+MAX_TITLE = 200
+MAX_BLOCKS = 100
+MAX_METADATA_KEYS = 256
+MAX_METADATA_BYTES = 16_384
+MAX_METADATA_DEPTH = 32
+MAX_POSITION = 2**31 - 1
+IMAGE_URL = r"^(https://|data:image/[a-z.+-]+;base64,)"
+STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def _check_metadata(metadata: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    keys, depth = _measure(metadata)
+    if depth > MAX_METADATA_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_METADATA_DEPTH} levels")
+    if keys > MAX_METADATA_KEYS:
+        raise ValueError(f"holds {keys} keys; at most {MAX_METADATA_KEYS} are kept")
+    size = len(json.dumps(metadata, ensure_ascii=False).encode())
+    if size > MAX_METADATA_BYTES:
+        raise ValueError(f"takes {size} bytes; at most {MAX_METADATA_BYTES} are kept")
+    return metadata
+
+
+def _measure(metadata: dict[str, JsonValue]) -> tuple[int, int]:
+    """Return how many keys there are in all and how deep the nesting goes."""
+    level: list[JsonValue] = [metadata]
+    keys = depth = 0
+    while level and depth <= MAX_METADATA_DEPTH:
+        depth += 1
+        below: list[JsonValue] = []
+        for item in level:
+            inner = list(item.values()) if isinstance(item, dict) else item if isinstance(item, list) else []
+            keys += len(inner) if isinstance(item, dict) else 0
+            below += [value for value in inner if isinstance(value, (dict, list))]
+        level = below
+    return keys, depth
+
+
+def _check_not_blank(text: str) -> str:
+    if is_blank(text):
+        raise ValueError("holds nothing to answer; write a message")
+    return text
+
+
+Metadata: TypeAlias = Annotated[
+    dict[str, JsonValue], AfterValidator(_check_metadata), Field(json_schema_extra={"maxProperties": MAX_METADATA_KEYS})
+]
+Title: TypeAlias = Annotated[str, Field(max_length=MAX_TITLE)]
+
+
+class CreateSession(BaseModel):
+    """A new session with an agent."""
+
+    model_config = STRICT
+
+    agent: str = Field(min_length=1, max_length=100, examples=["assistant"])
+    title: Title = ""
+    metadata: Metadata = Field(default_factory=dict)
+
+
+class ChangeSession(BaseModel):
+    """What may change of a session; a field left out stays as it is, metadata is replaced as a whole."""
+
+    model_config = STRICT
+
+    title: Title = ""
+    metadata: Metadata = Field(default_factory=dict)
+    archived: bool = False
+
+
+Text: TypeAlias = Annotated[
+    str, AfterValidator(_check_not_blank), Field(min_length=1, json_schema_extra={"pattern": r"[^\s\u200b-\u200d]"})
+]
+
+
+class TextPart(BaseModel):
+    """A block of text."""
+
+    model_config = STRICT
+
+    type: Literal["text"]
+    text: Text
+
+
+class ImagePart(BaseModel):
+    """A block that shows an image: an https address or a `data:` URL with a base64 body."""
+
+    model_config = STRICT
+
+    type: Literal["image"]
+    url: str = Field(pattern=IMAGE_URL)
+    detail: Literal["auto", "low", "high"] = "auto"
+
+
+def _content_kind(value: object) -> str:
+    return "(blocks)" if isinstance(value, (list, tuple)) else "(text)"
+
+
+Part: TypeAlias = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+Parts: TypeAlias = Annotated[list[Part], Field(min_length=1, max_length=MAX_BLOCKS)]
+
+
+class SendMessage(BaseModel):
+    """A message of the user; `on_busy` says what to do while a turn of the session is running."""
+
+    model_config = STRICT
+
+    content: Annotated[
+        Annotated[Text, Tag("(text)")] | Annotated[Parts, Tag("(blocks)")], Discriminator(_content_kind)
+    ] = Field(examples=["Hello!"])
+    metadata: Metadata = Field(default_factory=dict)
+    on_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
+
+    def as_content(self) -> Content:
+        """Return the content in the domain's words."""
+        if isinstance(self.content, str):
+            return self.content
+        return tuple(
+            TextBlock(part.text) if isinstance(part, TextPart) else ImageBlock(part.url, part.detail)
+            for part in self.content
+        )
+
+
+class Summarize(BaseModel):
+    """What a forced summary should pay attention to."""
+
+    model_config = STRICT
+
+    instructions: str = Field("", max_length=4_000)
+
+
+class _Query(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ListSessions(_Query):
+    """Which sessions, newest first."""
+
+    limit: int = Field(50, ge=1, le=200)
+    cursor: str | None = Field(None, max_length=512, description="`next_cursor` of the page before")
+    agent: str | None = Field(None, max_length=100)
+    q: str | None = Field(None, max_length=200, description="part of the title")
+    include_archived: bool = False
+
+
+class ListMessages(_Query):
+    """Which part of the history; `after` and `before` are positions, neither is included."""
+
+    limit: int = Field(50, ge=1, le=200)
+    after: int | None = Field(None, ge=0, le=MAX_POSITION)
+    before: int | None = Field(None, ge=1, le=MAX_POSITION)
+    order: Literal["asc", "desc"] = "asc"

@@ -1,0 +1,58 @@
+"""Runs: where one stands, its events from any point on, stopping it."""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter, Request, Response
+
+from app.api.call import Reader, Writer, run_id_of
+from app.api.documented import header
+from app.api.follow import find_start
+from app.api.responses import JsonResponse
+from app.api.schemas import RunOut
+from app.api.sse import nothing_more, stream_run
+from app.domain.errors import InvalidInput
+from app.domain.wire import run_json
+
+LAST_EVENT_ID = "Last-Event-ID"
+MAX_SEQ = 2**31 - 2
+router = APIRouter(prefix="/v1/runs", tags=["runs"])
+
+
+@router.get("/{run_id}", responses={HTTPStatus.OK: {"model": RunOut}})
+async def get_run(run_id: str, call: Reader) -> Response:
+    """Return a run."""
+    run = await call.services.database.runs.get_run(call.owner_id, run_id_of(run_id))
+    return JsonResponse(run_json(run))
+
+
+@router.get(
+    "/{run_id}/events",
+    responses={
+        HTTPStatus.OK: {"description": "the run's events", "content": {"text/event-stream": {}}},
+        HTTPStatus.NO_CONTENT: {"description": "the last event has been seen; do not come back"},
+    },
+    openapi_extra={"parameters": [header(LAST_EVENT_ID, "go on behind this event", pattern=r"^(-1|\d{1,9})$")]},
+)
+async def follow_events(request: Request, run_id: str, call: Reader) -> Response:
+    """Stream the run's events: those after `Last-Event-ID` at once, the others as they happen."""
+    last_seen = _last_seen(request)
+    run = await call.services.database.runs.get_run(call.owner_id, run_id_of(run_id))
+    start = await find_start(call, run.id, last_seen)
+    return nothing_more() if start is None else stream_run(call, run, after=start)
+
+
+@router.post("/{run_id}/cancel", responses={HTTPStatus.OK: {"model": RunOut}})
+async def cancel_run(run_id: str, call: Writer) -> Response:
+    """Ask a run to stop; one that has ended is returned as it is."""
+    run = await call.services.database.runs.request_cancel(call.owner_id, run_id_of(run_id))
+    return JsonResponse(run_json(run))
+
+
+def _last_seen(request: Request) -> int:
+    text = request.headers.get(LAST_EVENT_ID, "0").strip()
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(MAX_SEQ)) and int(text) <= MAX_SEQ):
+        raise InvalidInput(
+            f"{LAST_EVENT_ID} must be the number of an event, or -1 for the beginning.", field=LAST_EVENT_ID
+        )
+    return int(text)

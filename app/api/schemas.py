@@ -1,0 +1,186 @@
+"""What clients get, for the OpenAPI document only: answers are rendered by `app.domain.wire`, not validated again."""
+
+from typing import Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
+
+from app.context.explain import ContextReport
+
+Source = Literal["web", "slack", "worker", "cli", "api"]
+
+
+class SessionOut(BaseModel):
+    """A session."""
+
+    id: str
+    agent: str
+    title: str
+    source: Source
+    message_count: int
+    summarized_count: int = Field(description="messages the summary stands for")
+    created_at: AwareDatetime
+    updated_at: AwareDatetime
+    metadata: dict[str, JsonValue]
+    archived: bool
+
+
+class SessionPage(BaseModel):
+    """Sessions, newest first."""
+
+    data: list[SessionOut]
+    next_cursor: str | None
+
+
+class ToolCallOut(BaseModel):
+    """A tool call; `arguments` is the text the model wrote."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class MessageOut(BaseModel):
+    """A stored message."""
+
+    id: str
+    position: int
+    role: Literal["user", "assistant", "tool"]
+    content: str | list[dict[str, JsonValue]]
+    tool_calls: list[ToolCallOut]
+    tool_call_id: str | None
+    name: str | None
+    run_id: str | None
+    author: str | None
+    token_count: int
+    source: Source
+    pinned: bool
+    created_at: AwareDatetime
+    metadata: dict[str, JsonValue]
+
+
+class MessagePage(BaseModel):
+    """Messages by position."""
+
+    data: list[MessageOut]
+    next_cursor: str | None = Field(description="the position to continue from, as `after` (or `before`, descending)")
+
+
+class UsageOut(BaseModel):
+    """Tokens as the provider reported them."""
+
+    input_tokens: int | None
+    output_tokens: int | None
+
+
+class ErrorOut(BaseModel):
+    """Why a run failed."""
+
+    type: str
+    detail: str
+
+
+class RunOut(BaseModel):
+    """A run: one user message and what follows until the answer."""
+
+    id: str
+    session_id: str
+    status: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    source: Source
+    author: str | None
+    created_at: AwareDatetime
+    started_at: AwareDatetime | None
+    finished_at: AwareDatetime | None
+    attempt: int
+    cancel_requested: bool
+    usage: UsageOut
+    error: ErrorOut | None
+    message_id: str | None
+
+
+class Accepted(BaseModel):
+    """A run that was accepted, or that was found."""
+
+    run: RunOut
+
+
+class TurnOut(BaseModel):
+    """A finished turn: the answer, and how full the context is now."""
+
+    run: RunOut
+    message: MessageOut | None
+    context: ContextReport | None
+
+
+class SummaryVersionOut(BaseModel):
+    """A version of a session's summary."""
+
+    id: str
+    version: int
+    state: Literal["prepared", "adopted", "superseded"]
+    text: str
+    token_count: int
+    through_id: str | None
+    through_position: int
+    model: str
+    created_at: AwareDatetime
+
+
+class SummaryList(BaseModel):
+    """Versions, newest first."""
+
+    data: list[SummaryVersionOut]
+
+
+class SummarizeOut(BaseModel):
+    """What a forced summary came to."""
+
+    outcome: Literal["adopted", "skipped", "failed"]
+    detail: str
+    tokens_before: int
+    tokens_after: int
+    session: SessionOut
+
+
+class AgentOut(BaseModel):
+    """An agent that sessions can be opened with; `context` is its context policy."""
+
+    name: str
+    description: str
+    model: str
+    tools: list[str]
+    max_tool_rounds: int
+    context: dict[str, JsonValue]
+
+
+class AgentList(BaseModel):
+    """All agents by name."""
+
+    data: list[AgentOut]
+
+
+class Health(BaseModel):
+    """Whether the service can do its work, check by check."""
+
+    status: Literal["ok", "unavailable"]
+    version: str
+    checks: dict[str, bool]
+
+
+class FieldProblem(BaseModel):
+    """One wrong value."""
+
+    field: str
+    detail: str
+
+
+class Problem(BaseModel):
+    """RFC 9457: what is wrong and what to do. `type` is stable."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(examples=["/problems/not_found"])
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldProblem] = Field(default_factory=list, description="for /problems/invalid_input")
+    run_id: str | None = Field(None, description="the run that is meant, where there is one")

@@ -1,0 +1,117 @@
+"""Serving the application over TCP or a unix socket, and stopping it so that no answer is cut without need."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from app.domain.errors import SettingInvalid
+
+BACKLOG = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class TcpAddress:
+    """Where to listen; port 0 takes a free one."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How serving ends: `before_closing` runs beside the open connections, which are cut after `grace_seconds`.
+
+    `by_signal` is False for a server inside a program that has its own use for Ctrl-C.
+    """
+
+    before_closing: Callable[[], Awaitable[None]]
+    grace_seconds: float
+    by_signal: bool = True
+
+
+def bind_tcp(address: TcpAddress) -> socket.socket:
+    """Return a listening socket. Raises SettingInvalid where the address is in use or not ours."""
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, proto, _, name = found[0]
+        listener = socket.socket(family, kind, proto)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(name)
+            listener.listen(BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise SettingInvalid(
+            f"Cannot listen on {address.host}:{address.port}: {error.strerror or error}. "
+            "Choose another with --host and --port."
+        ) from error
+    return listener
+
+
+def bind_unix(path: Path) -> socket.socket:
+    """Return a listening unix socket; the folder it lies in decides who may reach it."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen(BACKLOG)
+    return listener
+
+
+def bound_url(listener: socket.socket) -> str:
+    """Return the address of a TCP listener as a client writes it."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def ignore_repeated_signals() -> None:
+    """Make the signals that uvicorn raises again after its shutdown harmless, so that the process exits with 0."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda _number, _frame: None)
+
+
+class HttpServer(uvicorn.Server):
+    """Serves until SIGINT, SIGTERM or `stop`; then waits for `before_closing` beside the open connections."""
+
+    def __init__(self, app: FastAPI, listener: socket.socket, ending: Ending) -> None:
+        """Serve `app` on `listener`."""
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                timeout_graceful_shutdown=max(1, round(ending.grace_seconds)),
+                timeout_keep_alive=30,
+            )
+        )
+        self._listener = listener
+        self._ending = ending
+
+    async def run_until_stopped(self) -> None:
+        """Serve; returns when everything is closed."""
+        await self.serve(sockets=[self._listener])
+
+    def stop(self) -> None:
+        """Begin the shutdown."""
+        self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Stop on SIGINT and SIGTERM, unless signals belong to somebody else."""
+        with super().capture_signals() if self._ending.by_signal else nullcontext():
+            yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let turns end while uvicorn waits for the connections that follow them."""
+        closing = asyncio.ensure_future(self._ending.before_closing())
+        await super().shutdown(sockets)
+        await closing

@@ -1,0 +1,44 @@
+"""What the routes need from the rest of the service, handed in by main."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from app.agents.registry import AgentRegistry
+from app.context.explain import ContextReport
+from app.db.database import Database
+from app.domain.clock import Clock
+from app.domain.ids import SessionId, UserId
+from app.domain.run import Submission, Submitted
+from app.turn.compact_result import CompactionResult
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Each check by name, and whether it passed."""
+
+    checks: Mapping[str, bool]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every check passed."""
+        return all(self.checks.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The parts behind the routes.
+
+    `submit` stores a message as a run; `check_ready` raises DatabaseUnavailable or DatabaseUnusable where the database
+    does not serve; `shutting_down` is set once turns have had their grace: whoever still waits is then cut off.
+    """
+
+    database: Database
+    agents: AgentRegistry
+    submit: Callable[[Submission], Awaitable[Submitted]]
+    report_context: Callable[[UserId, SessionId], Awaitable[ContextReport]]
+    summarize_now: Callable[[UserId, SessionId, str], Awaitable[CompactionResult]]
+    render_metrics: Callable[[], tuple[bytes, str]]
+    check_ready: Callable[[], Awaitable[Readiness]]
+    clock: Clock
+    shutting_down: asyncio.Event = field(default_factory=asyncio.Event)

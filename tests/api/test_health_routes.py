@@ -1,0 +1,53 @@
+"""Health and metrics: for machinery, without a key, telling nothing of users."""
+
+from dataclasses import replace
+
+import httpx
+
+from app.api.app import create_app
+from app.api.services import Readiness
+from app.db.database import Database
+from app.domain.errors import DatabaseUnavailable
+from fakes.api_stage import KEYED, ApiStage, set_stage
+
+
+async def get(stage: ApiStage, path: str) -> httpx.Response:
+    async with stage.client() as client:
+        return await client.get(path)
+
+
+async def test_a_process_that_answers_is_alive_and_ready(database: Database) -> None:
+    stage = set_stage(database, KEYED)
+
+    live, ready = await get(stage, "/health/live"), await get(stage, "/health/ready")
+
+    assert live.json()["status"] == "ok"
+    assert ready.json() == {"status": "ok", "version": "0.0.0", "checks": {"database": True}}
+
+
+async def test_without_a_database_it_is_alive_but_not_ready(database: Database) -> None:
+    stage = set_stage(database, KEYED)
+
+    async def fail() -> Readiness:
+        raise DatabaseUnavailable("The database does not answer.")
+
+    stage = replace(stage, app=create_app(replace(stage.services, check_ready=fail), KEYED))
+
+    live, ready = await get(stage, "/health/live"), await get(stage, "/health/ready")
+
+    assert live.status_code == 200
+    assert ready.status_code == 503
+    assert ready.json()["checks"] == {"database": False}
+
+
+async def test_a_stopping_process_is_not_ready(database: Database) -> None:
+    stage = set_stage(database, KEYED)
+    stage.services.shutting_down.set()
+
+    assert (await get(stage, "/health/ready")).status_code == 503
+
+
+async def test_metrics_are_prometheus_text(database: Database) -> None:
+    response = await get(set_stage(database, KEYED), "/metrics")
+
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")

@@ -1,0 +1,119 @@
+"""Nobody reaches another user's data: one row per route, and a route without a row fails."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import UUID
+
+import httpx
+import pytest
+from fastapi.routing import iter_route_contexts
+
+from app.db.database import Database
+from fakes.api_stage import KEYED, ApiStage, open_session, set_stage
+
+UNKNOWN = str(UUID(int=7))
+OPEN_TO_ALL = {
+    ("GET", "/health/live"),
+    ("GET", "/health/ready"),
+    ("GET", "/metrics"),
+    ("GET", "/openapi.json"),
+    ("GET", "/docs"),
+    ("GET", "/docs/oauth2-redirect"),
+}
+LISTS = {("GET", "/v1/sessions"), ("GET", "/v1/agents"), ("POST", "/v1/sessions")}
+BY_ID: dict[tuple[str, str], dict[str, object] | None] = {
+    ("GET", "/v1/sessions/{session_id}"): None,
+    ("PATCH", "/v1/sessions/{session_id}"): {"title": "taken"},
+    ("DELETE", "/v1/sessions/{session_id}"): None,
+    ("GET", "/v1/sessions/{session_id}/messages"): None,
+    ("POST", "/v1/sessions/{session_id}/messages"): {"content": "hi"},
+    ("GET", "/v1/sessions/{session_id}/context"): None,
+    ("POST", "/v1/sessions/{session_id}/summarize"): {},
+    ("GET", "/v1/sessions/{session_id}/summaries"): None,
+    ("POST", "/v1/sessions/{session_id}/summaries/{summary_id}/restore"): None,
+    ("GET", "/v1/runs/{run_id}"): None,
+    ("GET", "/v1/runs/{run_id}/events"): None,
+    ("POST", "/v1/runs/{run_id}/cancel"): None,
+}
+
+
+@dataclass(frozen=True)
+class Owned:
+    """What one user has."""
+
+    session_id: str
+    run_id: str
+
+    def path(self, template: str) -> str:
+        return template.format(session_id=self.session_id, run_id=self.run_id, summary_id=UNKNOWN)
+
+
+def routes_of(stage: ApiStage) -> Iterator[tuple[str, str]]:
+    for route in iter_route_contexts(stage.app.routes):
+        for method in (route.methods or set()) - {"HEAD"}:
+            yield method, route.path or ""
+
+
+async def owned_by(client: httpx.AsyncClient) -> Owned:
+    session = await open_session(client)
+    answered = await client.post(f"{session}/messages", json={"content": "my secret"})
+    return Owned(session.rpartition("/")[2], answered.json()["run"]["id"])
+
+
+async def everything_of(client: httpx.AsyncClient, owned: Owned) -> list[object]:
+    paths = ("/v1/sessions/{session_id}", "/v1/sessions/{session_id}/messages", "/v1/runs/{run_id}")
+    return [(await client.get(owned.path(path))).json() for path in paths]
+
+
+def without_ids(response: httpx.Response, named: Owned) -> str:
+    return response.text.replace(named.session_id, "<id>").replace(named.run_id, "<id>")
+
+
+def test_every_route_has_a_row(database: Database) -> None:
+    assert set(routes_of(set_stage(database))) == OPEN_TO_ALL | LISTS | set(BY_ID)
+
+
+async def test_another_users_thing_is_answered_like_an_unknown_one(
+    database: Database, subtests: pytest.Subtests
+) -> None:
+    stage, nobodys = set_stage(database, KEYED), Owned(UNKNOWN, UNKNOWN)
+    async with stage.client(key=await stage.key("ada")) as ada, stage.client(key=await stage.key("bob")) as bob:
+        adas = await owned_by(ada)
+        before = await everything_of(ada, adas)
+        for (method, template), body in BY_ID.items():
+            with subtests.test(f"{method} {template}"):
+                foreign = await bob.request(method, adas.path(template), json=body)
+                unknown = await bob.request(method, nobodys.path(template), json=body)
+
+                assert foreign.status_code == 404
+                assert without_ids(foreign, adas) == without_ids(unknown, nobodys)
+                assert await everything_of(ada, adas) == before
+
+
+async def test_every_route_wants_a_key(database: Database, subtests: pytest.Subtests) -> None:
+    async with set_stage(database, KEYED).client() as client:
+        for method, template in [*BY_ID, *sorted(LISTS)]:
+            with subtests.test(f"{method} {template}"):
+                response = await client.request(method, Owned(UNKNOWN, UNKNOWN).path(template))
+                assert response.status_code == 401
+
+
+async def test_a_list_shows_only_the_callers_own(database: Database) -> None:
+    stage = set_stage(database, KEYED)
+    async with stage.client(key=await stage.key("ada")) as ada, stage.client(key=await stage.key("bob")) as bob:
+        await owned_by(ada)
+
+        seen = await bob.get("/v1/sessions")
+
+    assert seen.json()["data"] == []
+
+
+async def test_an_idempotency_key_of_another_user_is_free(database: Database) -> None:
+    stage, headers = set_stage(database, KEYED), {"Idempotency-Key": "first"}
+    async with stage.client(key=await stage.key("ada")) as ada, stage.client(key=await stage.key("bob")) as bob:
+        adas = await ada.post("/v1/sessions", json={"agent": "assistant", "title": "ada"}, headers=headers)
+
+        bobs = await bob.post("/v1/sessions", json={"agent": "assistant", "title": "bob"}, headers=headers)
+
+    assert (adas.status_code, bobs.status_code) == (201, 201)
+    assert adas.json()["id"] != bobs.json()["id"]
