@@ -1,0 +1,90 @@
+"""Printing an answer while it is written: its text, and dimly what happens beside it."""
+
+from app.cli.answer_events import (
+    AnswerEvent,
+    AnswerReset,
+    CompactionFinished,
+    CompactionStarted,
+    ConnectionCut,
+    MessageCompleted,
+    RunEnded,
+    RunStarted,
+    TextPiece,
+    ToolAnswered,
+    ToolCalled,
+)
+from app.cli.bars import percent
+from app.cli.failures import AnswerFailed
+from app.cli.printable import one_line
+from app.cli.replies import ContextReply
+from app.cli.screen import Screen
+
+SHOWN_ARGUMENTS, SHOWN_RESULT = 120, 160
+
+
+class AnswerView:
+    """Prints the events of one answer."""
+
+    def __init__(self, screen: Screen) -> None:
+        """Print to `screen`."""
+        self._screen = screen
+        self._has_text = False
+
+    def show(self, event: AnswerEvent) -> None:
+        """Print one event. Raises AnswerFailed where the turn ended with an error."""
+        match event:
+            case TextPiece(text=text):
+                self._has_text = True
+                self._screen.write(text)
+            case MessageCompleted(message=message):
+                if not self._has_text and message.role == "assistant":
+                    self._screen.write(message.text)  # the pieces were lost with the events: the message was not
+                self._has_text = False
+                self._screen.end_line()
+            case RunEnded():
+                self._show_end(event)
+            case RunStarted():
+                pass
+            case _:
+                self._has_text = self._has_text and not isinstance(event, AnswerReset)
+                self._screen.note(_remark(event))
+
+    def _show_end(self, end: RunEnded) -> None:
+        self._screen.end_line()
+        if end.status == "failed":
+            raise AnswerFailed(end.error.detail if end.error and end.error.detail else "The turn failed.")
+        if end.status == "cancelled":
+            self._screen.note("stopped")
+        elif end.context is not None and self._screen.is_terminal:
+            self._screen.note(_fill(end.context))
+
+
+def _remark(
+    event: ToolCalled | ToolAnswered | CompactionStarted | CompactionFinished | AnswerReset | ConnectionCut,
+) -> str:
+    match event:
+        case ToolCalled(name=name, arguments=arguments):
+            return f"{name} {one_line(arguments, limit=SHOWN_ARGUMENTS)}"
+        case ToolAnswered(name=name, content=content, is_error=is_error):
+            verb = "failed" if is_error else "gave"
+            return f"{name} {verb}: {one_line(content, limit=SHOWN_RESULT)}"
+        case CompactionStarted(tokens=tokens):
+            return f"summarizing older messages ({tokens:,} tokens in the prompt) …"
+        case CompactionFinished():
+            return _compacted(event)
+        case AnswerReset():
+            return "the answer starts again"
+        case ConnectionCut(attempt=attempt):
+            return f"connection lost, trying again ({attempt})"
+
+
+def _compacted(event: CompactionFinished) -> str:
+    through = "" if event.through_position is None else f", messages up to #{event.through_position} summarized"
+    return f"summary {event.outcome}: {event.tokens_before:,} → {event.tokens_after:,} tokens{through}"
+
+
+def _fill(context: ContextReply) -> str:
+    share = percent(context.total_tokens, context.context_window)
+    whole = " if shown whole" if context.is_over_window else ""
+    firing = " · ⚡ the next message will trigger a summary" if context.is_compacting_next else ""
+    return f"{context.total_tokens:,} of {context.context_window:,} tokens ({share}{whole}){firing}"

@@ -1,0 +1,165 @@
+"""Drawing how full a session's context is: plain functions from numbers to text, never wider than asked."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from app.cli.printable import moment, one_line
+from app.cli.replies import ContextReply, SummaryReply
+
+FULL, EMPTY, MARK = "█", "░", "│"
+SMALLEST_BAR, LARGEST_BAR = 10, 40
+INDENT = "  "
+NEARLY_FULL = 0.75  # of what fires: from here on a bar is yellow
+OVER_WINDOW = "over 100%: what all of it would take if shown whole; the prompt sent fits"
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """One bar: `used` of `limit`, which is None or 0 where there is none. `mark` is a value on the same scale.
+
+    `fires_at` is the value from which the bar is red: the mark if there is one, else the limit.
+    """
+
+    label: str
+    used: int
+    limit: int | None
+    mark: int | None = None
+    is_firing: bool = False
+
+    @property
+    def fires_at(self) -> int:
+        """From where on something happens."""
+        return self.mark or self.limit or 0
+
+
+def draw_context(context: ContextReply, *, width: int) -> Text:
+    """Return the whole picture: title, the bars N and K, the window bar, what happens next, the summaries."""
+    head = f"Context of {context.agent} on {context.model} · window {context.context_window:,} tokens"
+    lines = [
+        Text(one_line(head, limit=width), style="bold"),
+        *draw_gauges(_gauges(context), width=width),
+        *(Text(one_line(line, limit=width - len(INDENT)), style="dim") for line in _window_details(context)),
+        Text(_next_step(context), style="yellow" if context.next_action != "none" else ""),
+        *(Text(one_line(line, limit=width - len(INDENT))) for line in _summary_lines(context)),
+    ]
+    return Text("\n").join([lines[0], *(Text(INDENT) + line for line in lines[1:])])
+
+
+def draw_gauges(gauges: Iterable[Gauge], *, width: int) -> list[Text]:
+    """Return one line per gauge, their columns aligned, each at most `width` - 2 columns."""
+    shown = list(gauges)
+    labels = max(len(gauge.label) for gauge in shown)
+    numbers = [_numbers(gauge) for gauge in shown]
+    tail = max(len(text) for text in numbers)
+    room = width - len(INDENT) - labels - tail - len("  []   100% ⚡ ")
+    inner = max(SMALLEST_BAR, min(LARGEST_BAR, room))
+    return [
+        _line(gauge, f"{gauge.label:<{labels}}", f"{text:>{tail}}", inner)
+        for gauge, text in zip(shown, numbers, strict=True)
+    ]
+
+
+def draw_bar(gauge: Gauge, *, inner: int) -> Text:
+    """Return the bar alone, `inner` cells between brackets: never empty above 0, full only from the limit on."""
+    filled = _filled_cells(gauge, inner)
+    cells = Text(FULL * filled, style=_colour(gauge)) + Text(EMPTY * (inner - filled), style="dim")
+    if gauge.mark and gauge.limit and gauge.mark < gauge.limit:
+        at = min(inner - 1, gauge.mark * inner // gauge.limit)
+        cells = cells[:at] + Text(MARK, style="bold") + cells[at + 1 :]
+    return Text("[") + cells + Text("]")
+
+
+def percent(used: int, limit: int | None) -> str:
+    """Return `used` of `limit` in percent, a dash where there is no limit, capped where it stops telling anything."""
+    if not limit:
+        return "–"
+    share = used * 100 / limit
+    return ">999%" if share > 999 else f"{share:.0f}%"  # noqa: PLR2004  # four places are what the column holds
+
+
+def _line(gauge: Gauge, label: str, numbers: str, inner: int) -> Text:
+    bar = draw_bar(gauge, inner=inner)
+    firing = " ⚡" if gauge.is_firing else ""
+    return Text(f"{label} ") + bar + Text(f" {numbers} {percent(gauge.used, gauge.limit):>5}{firing}")
+
+
+def _filled_cells(gauge: Gauge, inner: int) -> int:
+    if not gauge.limit or gauge.used <= 0:
+        return 0
+    if gauge.used >= gauge.limit:
+        return inner
+    return min(inner - 1, max(1, round(gauge.used * inner / gauge.limit)))
+
+
+def _colour(gauge: Gauge) -> str:
+    if not gauge.fires_at or gauge.used < gauge.fires_at * NEARLY_FULL:
+        return "green"
+    return "yellow" if gauge.used < gauge.fires_at else "red"
+
+
+def _numbers(gauge: Gauge) -> str:
+    return f"{_number(gauge.used)} / {_number(gauge.limit)}" if gauge.limit else f"{_number(gauge.used)} / off"
+
+
+def _number(value: int) -> str:
+    return f"{value:,}" if abs(value) < 10_000_000 else f"{value / 1_000_000:,.1f}M"  # noqa: PLR2004  # keeps 80 columns
+
+
+def _gauges(context: ContextReply) -> tuple[Gauge, Gauge, Gauge]:
+    messages = Gauge("N messages since summary", context.messages_since_summary, context.messages_threshold)
+    tokens = Gauge("K tokens since summary", context.tokens_since_summary, context.tokens_threshold)
+    window = Gauge(
+        "  window",
+        context.total_tokens,
+        context.context_window,
+        mark=context.threshold_tokens,
+        is_firing=context.is_compacting_next,
+    )
+    return messages, tokens, window
+
+
+def _window_details(context: ContextReply) -> list[str]:
+    threshold, reserve = context.threshold_tokens, context.response_reserve
+    share = percent(threshold, context.context_window)
+    answer = context.estimated_response_tokens
+    expected = "" if answer is None else f" · answer about {answer:,}"
+    parts = (
+        f"system {context.system_tokens:,} · tools {context.tools_tokens:,} · "
+        f"summary {context.summary_tokens:,} · messages {context.message_tokens:,}"
+    )
+    return [
+        f"{MARK} threshold {threshold:,} ({share}) · reserve {reserve:,}{expected}",
+        parts,
+        *([OVER_WINDOW] if context.is_over_window else []),
+    ]
+
+
+def _next_step(context: ContextReply) -> str:
+    if not context.will_trigger:
+        return "The next message triggers nothing."
+    match context.next_action:
+        case "compact":
+            return "⚡ The next message will trigger: older messages are summarized first."
+        case "prepare":
+            return "A summary is due (N or K); it is made once the window bar reaches its mark."
+        case other:
+            return f"⚡ The next message will trigger: {one_line(other, limit=30)}."
+
+
+def _summary_lines(context: ContextReply) -> list[str]:
+    if context.summary is None:
+        lines = ["No summary yet: the model sees every message."]
+    else:
+        lines = [f"Summary: {_summary_text(context.summary)}", f"Summaries so far: {context.summary_count}"]
+    if context.prepared is not None:
+        lines.append(f"Prepared: {_summary_text(context.prepared)}")
+    return lines
+
+
+def _summary_text(summary: SummaryReply) -> str:
+    through = "" if summary.through_position is None else f" (up to #{summary.through_position})"
+    when = moment(summary.created_at)
+    model = f" by {summary.model}" if summary.model else ""
+    return f"{summary.messages_summarized} messages{through} in {summary.token_count:,} tokens, {when}{model}"

@@ -1,0 +1,25 @@
+"""What a chat at the command line remembers between two lines."""
+
+from dataclasses import dataclass
+
+from app.cli.client import ServiceClient
+from app.cli.replies import SessionReply
+from app.cli.screen import Screen
+
+
+@dataclass(slots=True)
+class ChatState:
+    """One chat: whom it talks to, in which session (None until the first message), what was listed last."""
+
+    client: ServiceClient
+    screen: Screen
+    agent: str
+    session: SessionReply | None = None
+    listed: tuple[SessionReply, ...] = ()
+    is_over: bool = False
+
+
+def in_history(session: SessionReply) -> str:
+    """Return the line that says how long a resumed session is."""
+    noun = "message" if session.message_count == 1 else "messages"
+    return f"{session.message_count} {noun} in history ({session.summarized_count} summarized)"

@@ -1,0 +1,207 @@
+"""HTTP client of the service: one method per thing the commands ask for, values out, clear errors."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+
+from app.cli.failures import RequestRefused, ServiceUnreachable, UnexpectedReply
+from app.cli.replies import (
+    AgentReply,
+    ContextReply,
+    MessageReply,
+    PageReply,
+    ProblemReply,
+    SessionReply,
+    SummarizeReply,
+    read_json,
+    read_value,
+)
+from app.domain.json_types import JsonObject
+
+PAGE_SIZE = 100
+SUMMARIZE_TIMEOUT_SECONDS = 600.0  # a long history is summarised in many calls
+STREAM_SILENCE_SECONDS = 30.0  # the service sends a heartbeat every 5 s
+
+Query = Mapping[str, str | int]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFilter:
+    """Which sessions to list; empty strings do not filter."""
+
+    agent: str = ""
+    q: str = ""
+
+
+class ServiceClient:
+    """Speaks to one service; `place` is how error messages name it."""
+
+    def __init__(self, http: httpx.AsyncClient, *, place: str) -> None:
+        """Use `http`, which has the base address and the key, and is closed by whoever opened it."""
+        self._http = http
+        self._place = place
+
+    async def agents(self) -> tuple[AgentReply, ...]:
+        """Return the agents one can chat with."""
+        page = read_json(PageReply, await self._get("/v1/agents"))
+        return tuple(read_value(AgentReply, item) for item in page.data)
+
+    async def create_session(self, agent: str, *, title: str) -> SessionReply:
+        """Start a session."""
+        return read_json(SessionReply, await self._post("/v1/sessions", {"agent": agent, "title": title}))
+
+    async def session(self, session_id: str) -> SessionReply:
+        """Return a session."""
+        return read_json(SessionReply, await self._get(f"/v1/sessions/{session_id}"))
+
+    async def session_json(self, session_id: str) -> Mapping[str, object]:
+        """Return a session as the service renders it, for export."""
+        return read_json(dict[str, object], await self._get(f"/v1/sessions/{session_id}"))
+
+    async def sessions(self, chosen: SessionFilter, *, limit: int, cursor: str = "") -> tuple[list[SessionReply], str]:
+        """Return up to `limit` sessions, newest updated first, and the cursor behind them, empty at the end."""
+        found: list[SessionReply] = []
+        while len(found) < limit:
+            size = min(PAGE_SIZE, limit - len(found))
+            query: Query = {"agent": chosen.agent, "q": chosen.q, "limit": size, "cursor": cursor}
+            page = await self._page("/v1/sessions", query)
+            found.extend(read_value(SessionReply, item) for item in page.data)
+            cursor = page.next_cursor or ""
+            if not cursor:
+                break
+        return found, cursor
+
+    async def delete_session(self, session_id: str) -> None:
+        """Erase a session and everything of it."""
+        await self._send("DELETE", f"/v1/sessions/{session_id}")
+
+    async def history(self, session_id: str) -> AsyncIterator[Mapping[str, object]]:
+        """Yield all messages of a session as the service renders them, oldest first."""
+        after = ""
+        while True:
+            page = await self._page(f"/v1/sessions/{session_id}/messages", {"limit": PAGE_SIZE, "after": after})
+            for item in page.data:
+                yield item
+            if not page.next_cursor:
+                return
+            after = page.next_cursor
+
+    async def newest_messages(self, session_id: str, *, limit: int) -> list[MessageReply]:
+        """Return the newest `limit` messages, oldest of them first."""
+        found: list[MessageReply] = []
+        before = ""
+        while len(found) < limit:
+            query: Query = {"limit": min(PAGE_SIZE, limit - len(found)), "before": before, "order": "desc"}
+            page = await self._page(f"/v1/sessions/{session_id}/messages", query)
+            found.extend(read_value(MessageReply, item) for item in page.data)
+            if not page.next_cursor:
+                break
+            before = page.next_cursor
+        return found[::-1]
+
+    async def context(self, session_id: str) -> ContextReply:
+        """Return how full the session's window is."""
+        return read_json(ContextReply, await self._get(f"/v1/sessions/{session_id}/context"))
+
+    async def summarize(self, session_id: str, *, instructions: str) -> SummarizeReply:
+        """Summarise the session now; `instructions` may be empty."""
+        body: JsonObject = {"instructions": instructions} if instructions else {}
+        path = f"/v1/sessions/{session_id}/summarize"
+        return read_json(SummarizeReply, await self._post(path, body, timeout=SUMMARIZE_TIMEOUT_SECONDS))
+
+    async def cancel_run(self, run_id: str) -> None:
+        """Ask for a run to be stopped."""
+        await self._send("POST", f"/v1/runs/{run_id}/cancel")
+
+    @asynccontextmanager
+    async def post_message(self, session_id: str, content: str, *, key: str) -> AsyncIterator[httpx.Response]:
+        """Send a message and open the stream of its events; the same `key` again joins the same run."""
+        headers = {"Idempotency-Key": key}
+        request = self._stream_request(
+            "POST", f"/v1/sessions/{session_id}/messages", headers=headers, body={"content": content}
+        )
+        async with self._open_stream(request) as response:
+            yield response
+
+    @asynccontextmanager
+    async def follow_run(self, run_id: str, *, last_event_id: str) -> AsyncIterator[httpx.Response]:
+        """Open the stream of a run's events after `last_event_id`, from the start where that is empty."""
+        headers = {"Last-Event-ID": last_event_id} if last_event_id else {}
+        async with self._open_stream(self._stream_request("GET", f"/v1/runs/{run_id}/events", headers)) as response:
+            yield response
+
+    def unreachable(self, error: httpx.HTTPError) -> ServiceUnreachable:
+        """Return the sentence for a connection that failed."""
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.UnsupportedProtocol):
+            return ServiceUnreachable(
+                f"Cannot connect to {self._place}. Start the service with `throughline serve`, or check --url."
+            )
+        if isinstance(error, httpx.TimeoutException):
+            return ServiceUnreachable(f"{self._place} did not answer in time. Try again, or look at the service's log.")
+        return ServiceUnreachable(f"The connection to {self._place} broke. Try again, or look at the service's log.")
+
+    async def _page(self, path: str, query: Query) -> PageReply:
+        return read_json(PageReply, await self._get(path, query))
+
+    async def _get(self, path: str, query: Query | None = None) -> bytes:
+        given = {name: value for name, value in (query or {}).items() if value}
+        return (await self._send("GET", path, params=given)).content
+
+    async def _post(self, path: str, body: JsonObject, *, timeout: float | None = None) -> bytes:  # noqa: ASYNC109  # httpx's own deadline
+        extensions = {} if timeout is None else {"timeout": httpx.Timeout(timeout, connect=10).as_dict()}
+        return (await self._send("POST", path, json=body, extensions=extensions)).content
+
+    async def _send(self, method: str, path: str, **parts: object) -> httpx.Response:
+        request = self._http.build_request(method, path, **parts)  # type: ignore[arg-type]  # httpx's own keywords
+        try:
+            response = await self._http.send(request)
+        except httpx.HTTPError as error:
+            raise self.unreachable(error) from error
+        self._refuse(response)
+        return response
+
+    def _stream_request(
+        self, method: str, path: str, headers: Mapping[str, str], body: JsonObject | None = None
+    ) -> httpx.Request:
+        return self._http.build_request(
+            method,
+            path,
+            json=body,
+            headers={"Accept": "text/event-stream", **headers},
+            timeout=httpx.Timeout(STREAM_SILENCE_SECONDS, connect=10),
+        )
+
+    @asynccontextmanager
+    async def _open_stream(self, request: httpx.Request) -> AsyncIterator[httpx.Response]:
+        try:
+            response = await self._http.send(request, stream=True)
+        except httpx.HTTPError as error:
+            raise self.unreachable(error) from error
+        try:
+            if not response.is_success:
+                await response.aread()
+            self._refuse(response)
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                raise UnexpectedReply(f"{self._place} did not answer with a stream. Is it a Throughline service?")
+            yield response
+        except httpx.HTTPError as error:
+            raise self.unreachable(error) from error
+        finally:
+            await response.aclose()
+
+    def _refuse(self, response: httpx.Response) -> None:
+        if response.is_success:
+            return
+        raise RequestRefused(self._sentence(response), status=response.status_code)
+
+    def _sentence(self, response: httpx.Response) -> str:
+        status = f"{response.status_code} {response.reason_phrase}".strip()
+        if not response.headers.get("content-type", "").startswith("application/problem+json"):
+            return f"{self._place} answered {status} in a form that is not Throughline's. Check --url."
+        problem = read_json(ProblemReply, response.content)
+        told = problem.detail or problem.title or f"The service answered {status}."
+        if response.status_code == httpx.codes.UNAUTHORIZED:
+            return f"{told} Give a key with --api-key or THROUGHLINE_API_KEY."
+        return told

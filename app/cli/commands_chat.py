@@ -1,0 +1,93 @@
+"""`throughline chat` and `throughline agents`."""
+
+import asyncio
+from uuid import UUID
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from app.cli.chat import chat
+from app.cli.chat_state import ChatState, in_history
+from app.cli.client import ServiceClient
+from app.cli.connection import Target, open_client, target_options
+from app.cli.lines import standard_input_lines
+from app.cli.parts import Parts
+from app.cli.printable import one_line, printable
+from app.cli.replies import AgentReply
+from app.cli.screen import Screen
+from app.domain.errors import InvalidInput
+
+DEFAULT_AGENT = "assistant"
+
+
+def chat_command(parts: Parts) -> click.Command:
+    """Return the command `chat`."""
+
+    @click.command("chat")
+    @click.argument("agent", required=False)
+    @click.option("--session", "session_id", type=click.UUID, help="Go on with this session.")
+    @target_options
+    def command(agent: str | None, session_id: UUID | None, target: Target) -> None:
+        """Chat with AGENT (default: assistant), or go on with a session.
+
+        At a terminal with line editing and history; lines from a pipe are sent one by one, up to the first
+        error: what follows it is not sent, and the exit code is 1. /help lists the commands.
+        """
+        asyncio.run(_chat(parts, target, agent, session_id))
+
+    return command
+
+
+def agents_command(parts: Parts) -> click.Command:
+    """Return the command `agents`."""
+
+    @click.command("agents")
+    @target_options
+    def command(target: Target) -> None:
+        """List the agents one can chat with."""
+        asyncio.run(_list_agents(parts, target))
+
+    return command
+
+
+async def _chat(parts: Parts, target: Target, agent: str | None, session_id: UUID | None) -> None:
+    screen, lines = Screen(), standard_input_lines()
+    async with open_client(parts, target) as client:
+        state = await _begin(client, screen, agent, session_id)
+        if lines.is_terminal:
+            screen.note(f"chatting with {state.agent}; /help lists the commands, /quit or Ctrl-D leaves")
+        await chat(state, lines)
+        if lines.is_terminal and state.session is not None:
+            screen.note(f"come back with: throughline chat --session {state.session.id}{target.options}")
+
+
+async def _begin(client: ServiceClient, screen: Screen, agent: str | None, session_id: UUID | None) -> ChatState:
+    if session_id is None:
+        return ChatState(client, screen, await _known_agent(client, agent or DEFAULT_AGENT))
+    session = await client.session(str(session_id))
+    if agent not in {None, session.agent}:
+        raise click.UsageError(f"Session {session_id} belongs to the agent {session.agent}, not {agent}.")
+    screen.say(in_history(session))
+    return ChatState(client, screen, session.agent, session=session)
+
+
+async def _known_agent(client: ServiceClient, name: str) -> str:
+    """Return `name`. Raises InvalidInput where the service has no such agent, before anything is typed."""
+    known = sorted(agent.name for agent in await client.agents())
+    if name not in known:
+        raise InvalidInput(f"There is no agent {one_line(name, limit=60)!r}. The service has: {', '.join(known)}.")
+    return name
+
+
+async def _list_agents(parts: Parts, target: Target) -> None:
+    async with open_client(parts, target) as client:
+        Screen().draw(_agents_table(await client.agents()))
+
+
+def _agents_table(agents: tuple[AgentReply, ...]) -> Table:
+    table = Table("Agent", "Model", "Tools", "Description", box=None, pad_edge=False)
+    for agent in agents:
+        cells = (agent.name, agent.model or "default", ", ".join(agent.tools), agent.description or "")
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table

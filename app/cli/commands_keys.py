@@ -1,0 +1,118 @@
+"""`throughline keys create | list | revoke`: straight in the database, so that the first key can be made."""
+
+import asyncio
+from pathlib import Path
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from app.cli.connection import data_dir_option
+from app.cli.parts import LocalOptions, Parts
+from app.cli.printable import moment, printable
+from app.cli.screen import Screen
+from app.db.keys import NewKey, StoredKey
+from app.domain.errors import NotFound
+from app.domain.principal import Scope
+
+DEFAULT_SCOPES = (Scope.READ.value, Scope.WRITE.value)
+
+
+def keys_group(parts: Parts) -> click.Group:
+    """Return the group `keys`."""
+    group = click.Group("keys", help="Create, list and revoke API keys, in the database this machine is set up for.")
+    for build in (_create_command, _list_command, _revoke_command):
+        group.add_command(build(parts))
+    return group
+
+
+def _create_command(parts: Parts) -> click.Command:
+    @click.command("create")
+    @click.option("--user", default="local", show_default=True, help="Whose data the key reaches; created if new.")
+    @click.option("--name", default="", help="What the key is for.")
+    @click.option(
+        "--scope",
+        "scopes",
+        multiple=True,
+        type=click.Choice([scope.value for scope in Scope]),
+        default=DEFAULT_SCOPES,
+        show_default=True,
+        help="May be given several times; act_as lets a back end name its end users.",
+    )
+    @data_dir_option
+    def command(user: str, name: str, scopes: tuple[str, ...], data_dir: Path | None) -> None:
+        """Create a key and print it, this once."""
+        asyncio.run(_create(parts, LocalOptions(data_dir), user=user, name=name, scopes=scopes))
+
+    return command
+
+
+def _list_command(parts: Parts) -> click.Command:
+    @click.command("list")
+    @data_dir_option
+    def command(data_dir: Path | None) -> None:
+        """List all keys, without their secrets."""
+        asyncio.run(_list(parts, LocalOptions(data_dir)))
+
+    return command
+
+
+def _revoke_command(parts: Parts) -> click.Command:
+    @click.command("revoke")
+    @click.argument("key", metavar="PREFIX|ID")
+    @data_dir_option
+    def command(key: str, data_dir: Path | None) -> None:
+        """Revoke a key; running services refuse it within 5 seconds."""
+        asyncio.run(_revoke(parts, LocalOptions(data_dir), key))
+
+    return command
+
+
+async def _create(parts: Parts, options: LocalOptions, *, user: str, name: str, scopes: tuple[str, ...]) -> None:
+    async with parts.keys(options) as keys:
+        created = await keys.create(NewKey(user, name, frozenset(Scope(scope) for scope in scopes)))
+        is_first = len(await keys.list()) == 1
+    click.echo(created.secret)
+    screen = Screen()
+    screen.note(f"keep it: it is shown only now. `throughline keys revoke {created.prefix}` takes it back.")
+    if is_first:
+        screen.note("this is the first key: the service asks for a key from its next start on. Restart one that runs.")
+
+
+async def _list(parts: Parts, options: LocalOptions) -> None:
+    async with parts.keys(options) as keys:
+        stored = await keys.list()
+    screen = Screen()
+    if stored:
+        screen.draw(_keys_table(list(stored)))
+    else:
+        screen.note("no keys yet: `throughline keys create` makes one")
+
+
+async def _revoke(parts: Parts, options: LocalOptions, key: str) -> None:
+    name = _prefix_of(key)
+    async with parts.keys(options) as keys:
+        was_revoked = await keys.revoke(name)
+    if not was_revoked:
+        raise NotFound(f"There is no key {name!r} in force. `throughline keys list` shows the prefixes.")
+    Screen().note(f"key {name} is revoked; running services refuse it within 5 seconds")
+
+
+def _prefix_of(key: str) -> str:
+    """Return the visible part of a key that may have been pasted whole (`tl_<prefix>_<secret>`); an id as it is."""
+    return key.removeprefix("tl_").partition("_")[0]
+
+
+def _keys_table(stored: list[StoredKey]) -> Table:
+    table = Table("Prefix", "User", "Name", "Scopes", "Last used", "Revoked", box=None, pad_edge=False)
+    for key in stored:
+        cells = (
+            key.prefix,
+            key.user_name,
+            key.name,
+            " ".join(sorted(key.scopes)),
+            moment(key.last_used_at),
+            moment(key.revoked_at),
+        )
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table

@@ -1,0 +1,72 @@
+"""What main hands to the command line: callables that start things, and the small values they take and give."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from app.db.keys import CreatedKey, NewKey, StoredKey
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOptions:
+    """Where the data of this machine lies; None leaves it to the settings."""
+
+    data_dir: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """How to serve; None leaves a value to the settings."""
+
+    host: str | None = None
+    port: int | None = None
+    data_dir: Path | None = None
+    no_worker: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """How to run a worker alone; None leaves a value to the settings."""
+
+    concurrency: int | None = None
+    data_dir: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseStatus:
+    """Which schema revision the database has (None: empty) and which one this version needs."""
+
+    current: str | None
+    head: str
+    is_current: bool
+
+
+class KeyAdmin(Protocol):
+    """Creating, listing and revoking API keys, straight in the database."""
+
+    async def create(self, new: NewKey) -> CreatedKey:
+        """Create a key for its user, who is created with it if new."""
+
+    async def list(self) -> Sequence[StoredKey]:
+        """Return all keys."""
+
+    async def revoke(self, prefix_or_id: str) -> bool:
+        """Revoke a key; False where there is none in force."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts behind the commands.
+
+    `open_local_service` serves the REST application of this process over a unix socket for as long as the context
+    is open, and yields the socket's path. It must leave the signals to the command line.
+    """
+
+    serve: Callable[[ServeOptions], None]
+    worker: Callable[[WorkerOptions], None]
+    open_local_service: Callable[[LocalOptions], AbstractAsyncContextManager[Path]]
+    keys: Callable[[LocalOptions], AbstractAsyncContextManager[KeyAdmin]]
+    upgrade_database: Callable[[LocalOptions], Awaitable[None]]
+    database_status: Callable[[LocalOptions], Awaitable[DatabaseStatus]]

@@ -1,0 +1,105 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from app.cli.bars import Gauge, draw_bar, draw_context, percent
+from app.cli.replies import ContextReply, SummaryReply
+
+COUNTS = st.integers(0, 10**12)
+
+
+def context(**changes: object) -> ContextReply:
+    values: dict[str, object] = {
+        "agent": "assistant",
+        "model": "offline",
+        "context_window": 8_192,
+        "response_reserve": 2_048,
+        "total_tokens": 3_000,
+        "threshold_tokens": 6_144,
+        "messages_since_summary": 12,
+        "messages_threshold": 30,
+        "tokens_since_summary": 2_500,
+        "tokens_threshold": 128_000,
+    }
+    return ContextReply(**{**values, **changes})  # type: ignore[arg-type]  # a test names only fields there are
+
+
+def test_the_picture_shows_both_bars_and_the_window() -> None:
+    lines = draw_context(context(), width=80).plain.splitlines()
+
+    assert "12 / 30" in lines[1]
+    assert "40%" in lines[1]
+    assert "2,500 / 128,000" in lines[2]
+    assert "3,000 / 8,192" in lines[3]
+    assert "│" in lines[3]
+    assert "threshold 6,144 (75%)" in lines[4]
+    assert "⚡" not in "".join(lines)
+
+
+def test_the_lightning_says_what_the_next_message_triggers() -> None:
+    text = draw_context(context(will_trigger=True, next_action="compact", total_tokens=6_200), width=80).plain
+
+    assert text.count("⚡") == 2
+    assert "older messages are summarized first" in text
+
+
+def test_a_due_summary_is_told_without_the_lightning_of_one_that_is_made_now() -> None:
+    text = draw_context(context(will_trigger=True, next_action="prepare", messages_since_summary=30), width=80).plain
+
+    assert "A summary is due (N or K)" in text
+    assert "⚡" not in text
+
+
+def test_more_than_the_window_is_explained() -> None:
+    whole = draw_context(context(total_tokens=8_192), width=80).plain
+    over = draw_context(context(total_tokens=9_000), width=80).plain
+
+    assert "over 100%" not in whole
+    assert "over 100%: what all of it would take if shown whole; the prompt sent fits" in over
+
+
+def test_summaries_adopted_and_prepared_are_named() -> None:
+    adopted = SummaryReply(messages_summarized=25, token_count=812, through_position=25, model="m")
+    text = draw_context(context(summary=adopted, summary_count=3, prepared=adopted), width=80).plain
+
+    assert "Summary: 25 messages (up to #25) in 812 tokens, – by m" in text
+    assert "Prepared: 25 messages" in text
+
+
+@given(
+    st.builds(
+        context,
+        total_tokens=COUNTS,
+        context_window=COUNTS,
+        threshold_tokens=COUNTS,
+        messages_since_summary=COUNTS,
+        messages_threshold=st.none() | COUNTS,
+        tokens_since_summary=COUNTS,
+        tokens_threshold=st.none() | COUNTS,
+        will_trigger=st.booleans(),
+        model=st.text(max_size=200),
+    )
+)
+def test_no_line_is_wider_than_80_columns_whatever_the_numbers(drawn: ContextReply) -> None:
+    assert max(cell_len(line) for line in draw_context(drawn, width=80).plain.splitlines()) <= 80
+
+
+@pytest.mark.parametrize(("used", "filled"), [(0, 0), (1, 1), (500, 5), (999, 9), (1_000, 10), (5_000, 10), (-3, 0)])
+def test_a_bar_is_empty_only_at_zero_and_full_only_from_the_limit_on(used: int, filled: int) -> None:
+    assert draw_bar(Gauge("x", used, 1_000), inner=10).plain == "[" + "█" * filled + "░" * (10 - filled) + "]"
+
+
+def test_a_bar_without_a_limit_is_empty() -> None:
+    assert draw_bar(Gauge("x", 7, None), inner=10).plain == "[" + "░" * 10 + "]"
+
+
+def test_the_mark_stands_at_its_share_of_the_bar() -> None:
+    assert draw_bar(Gauge("x", 0, 100, mark=80), inner=10).plain == "[░░░░░░░░│░]"
+
+
+@pytest.mark.parametrize(
+    ("used", "limit", "shown"), [(0, 10, "0%"), (15, 10, "150%"), (10**9, 1, ">999%"), (5, 0, "–"), (5, None, "–")]
+)
+def test_percentages_are_told_beyond_a_hundred_and_without_a_limit(used: int, limit: int | None, shown: str) -> None:
+    assert percent(used, limit) == shown

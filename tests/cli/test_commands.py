@@ -1,0 +1,218 @@
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import httpx
+import pytest
+from click.testing import Result
+
+from app.cli.client import ServiceClient
+from app.cli.connection import Target, open_client
+from app.cli.parts import LocalOptions, ServeOptions, WorkerOptions
+from app.domain.errors import ThroughlineError
+from fakes.fake_parts import FakeWorld
+from fakes.fake_service import serving_on
+
+Throughline = Callable[..., Result]
+
+
+def test_serve_hands_its_options_on_and_leaves_the_rest_to_the_settings(
+    world: FakeWorld, throughline: Throughline, tmp_path: Path
+) -> None:
+    throughline("serve")
+    throughline("serve", "--host", "10.0.0.1", "--port", "9", "--data-dir", str(tmp_path), "--no-worker")
+
+    assert world.served == [
+        ServeOptions(),
+        ServeOptions(host="10.0.0.1", port=9, data_dir=tmp_path, no_worker=True),
+    ]
+
+
+def test_worker_hands_its_options_on(world: FakeWorld, throughline: Throughline) -> None:
+    throughline("worker", "--concurrency", "3")
+
+    assert world.worked == [WorkerOptions(concurrency=3)]
+
+
+def test_the_version_is_printed(throughline: Throughline) -> None:
+    assert throughline("--version").stdout.startswith("throughline, version ")
+
+
+def test_agents_are_listed_with_their_text_as_it_is(throughline: Throughline) -> None:
+    result = throughline("agents")
+
+    assert "researcher" in result.stdout
+    assert "[b]assistant[/b]" in result.stdout
+
+
+def test_without_an_address_the_service_is_opened_where_the_data_lies(
+    world: FakeWorld, throughline: Throughline, tmp_path: Path
+) -> None:
+    throughline("agents", "--data-dir", str(tmp_path))
+
+    assert world.opened == [LocalOptions(tmp_path)]
+
+
+def test_a_service_that_does_not_answer_is_one_sentence_that_says_what_to_do(throughline: Throughline) -> None:
+    result = throughline("agents", "--url", "http://127.0.0.1:1")
+
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "Error: Cannot connect to http://127.0.0.1:1. Start the service with `throughline serve`, or check --url.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("agents", "--url", "ftp://x"),
+        ("agents", "--url", "nonsense"),
+        ("agents", "--url", "http://x", "--api-key", "two words"),
+        ("sessions", "show", "../agents"),
+        ("serve", "--port", "70000"),
+        ("keys", "create", "--scope", "everything"),
+    ],
+)
+def test_bad_arguments_are_usage_errors(throughline: Throughline, arguments: tuple[str, ...]) -> None:
+    assert throughline(*arguments).exit_code == 2
+
+
+def test_a_refused_key_names_the_option(world: FakeWorld, throughline: Throughline) -> None:
+    world.service.required_key = "tl_x"
+
+    result = throughline("agents")
+
+    assert result.exit_code == 1
+    assert "A valid key is needed. Give a key with --api-key or THROUGHLINE_API_KEY." in result.stderr
+
+
+def test_sessions_are_listed_filtered_and_paged(world: FakeWorld, throughline: Throughline) -> None:
+    for number in range(1, 131):
+        world.service.add_session(number, title=f"talk {number}")
+
+    everything = throughline("sessions", "list", "--limit", "130")
+    filtered = throughline("sessions", "list", "--q", "talk 77")
+    first = throughline("sessions", "list", "--limit", "2")
+
+    assert len(everything.stdout.splitlines()) == 131
+    assert str(UUID(int=77)) in filtered.stdout
+    assert len(filtered.stdout.splitlines()) == 2
+    assert "there are more: --cursor 2" in first.stderr
+
+
+def test_show_prints_details_and_context(world: FakeWorld, throughline: Throughline) -> None:
+    result = throughline("sessions", "show", world.service.add_session(1, title="a [b] title", messages=3))
+
+    assert "a [b] title" in result.stdout
+    assert "3 messages in history (0 summarized)" in result.stdout
+    assert "window" in result.stdout
+
+
+def test_export_writes_the_session_and_every_message_as_json_lines(
+    world: FakeWorld, throughline: Throughline, tmp_path: Path
+) -> None:
+    session_id = world.service.add_session(1, title="x", messages=205)
+    world.service.messages[session_id][0]["content"] = "日本\u2028\x9b\x1b[2J"
+    target = tmp_path / "out.jsonl"
+
+    printed = throughline("sessions", "export", session_id)
+    throughline("sessions", "export", session_id, "--output", str(target))
+
+    lines = [json.loads(line) for line in printed.stdout.splitlines()]
+    assert printed.stdout == target.read_text("utf-8")
+    assert [line["type"] for line in lines] == ["session"] + ["message"] * 205
+    assert [line["position"] for line in lines[1:]] == list(range(1, 206))
+    assert lines[1]["content"] == "日本\u2028\x9b\x1b[2J"
+    assert "\x9b" not in printed.stdout
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_an_export_that_fails_leaves_no_file(throughline: Throughline, tmp_path: Path) -> None:
+    result = throughline("sessions", "export", str(UUID(int=5)), "--output", str(tmp_path / "out"))
+
+    assert result.exit_code == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_delete_asks_first(world: FakeWorld, throughline: Throughline) -> None:
+    session_id = world.service.add_session(1)
+
+    refused = throughline("sessions", "delete", session_id, typed="n\n")
+    kept = session_id in world.service.sessions
+    agreed = throughline("sessions", "delete", session_id, "--yes")
+
+    assert (refused.exit_code, kept) == (1, True)
+    assert agreed.exit_code == 0
+    assert world.service.sessions == {}
+
+
+def test_a_key_is_printed_once_and_alone_on_standard_output(throughline: Throughline) -> None:
+    created = throughline("keys", "create", "--user", "ann", "--name", "laptop", "--scope", "read", "--scope", "act_as")
+    listed = throughline("keys", "list")
+
+    assert created.stdout == "tl_00000000_secret\n"
+    assert "shown only now" in created.stderr
+    assert "secret" not in listed.stdout
+    assert listed.stdout.splitlines()[1].split()[:5] == ["00000000", "ann", "laptop", "act_as", "read"]
+
+
+def test_only_the_first_key_comes_with_the_hint_that_keys_are_asked_for_from_the_next_start(
+    throughline: Throughline,
+) -> None:
+    first = throughline("keys", "create")
+    second = throughline("keys", "create")
+
+    assert "asks for a key from its next start on" in first.stderr
+    assert "next start" not in second.stderr
+
+
+@pytest.mark.parametrize("written", ["00000000", "tl_00000000", "tl_00000000_secret"])
+def test_a_key_is_revoked_by_its_prefix_however_it_is_written(throughline: Throughline, written: str) -> None:
+    throughline("keys", "create")
+
+    revoked = throughline("keys", "revoke", written)
+
+    assert revoked.exit_code == 0
+    assert "key 00000000 is revoked; running services refuse it within 5 seconds" in revoked.stderr
+
+
+def test_revoking_an_unknown_key_is_an_error_that_does_not_repeat_a_secret(throughline: Throughline) -> None:
+    result = throughline("keys", "revoke", "tl_other_secret")
+
+    assert result.exit_code == 1
+    assert "'other'" in result.stderr
+    assert "secret" not in result.stderr
+
+
+def test_the_database_status_fails_until_it_is_upgraded(throughline: Throughline) -> None:
+    before = throughline("db", "status")
+    upgrade = throughline("db", "upgrade")
+    after = throughline("db", "status")
+
+    assert before.exit_code == 1
+    assert "throughline db upgrade" in before.stderr
+    assert (upgrade.exit_code, after.exit_code) == (0, 0)
+
+
+async def test_a_running_service_is_reached_by_its_address_with_the_key(world: FakeWorld) -> None:
+    world.service.required_key = "tl_x"
+    listener = socket.create_server(("127.0.0.1", 0))
+    target = Target(f"http://127.0.0.1:{listener.getsockname()[1]}", "tl_x", None)
+
+    async with serving_on(world.service, listener), open_client(world.parts(), target) as client:
+        agents = await client.agents()
+
+    assert [agent.name for agent in agents] == ["assistant", "researcher"]
+    assert world.opened == []
+
+
+@pytest.mark.parametrize(("body", "told"), [(b"<html>", "Check --url"), (b'{"data": 7}', "cannot be read as page")])
+async def test_something_else_that_answers_is_told_from_a_service(body: bytes, told: str) -> None:
+    status = 404 if body.startswith(b"<") else 200
+    transport = httpx.MockTransport(lambda _request: httpx.Response(status, content=body))
+
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+        with pytest.raises(ThroughlineError, match=told):
+            await ServiceClient(http, place="http://x").agents()
