@@ -1,0 +1,110 @@
+"""Logs and metrics, set up once by main. No label and no log field ever holds user text."""
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any
+
+import structlog
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+
+SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+TOKENS = (256, 1_024, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072, 262_144, 1_048_576)
+FRACTIONS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
+
+
+def set_up_logging(level: str, log_format: str) -> None:
+    """Send structured logs to standard error: JSON, or for people where `auto` finds a terminal."""
+    for_people = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if for_people else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[*shared, _drop_exception_text, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[*shared, _drop_exception_text],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+
+
+def _drop_exception_text(
+    _logger: Any,  # noqa: ANN401  # structlog's own signature
+    _name: str,
+    event: MutableMapping[str, Any],
+) -> MutableMapping[str, Any]:
+    """Replace an exception by its class: database drivers put bound values, that is users' words, into its text."""
+    info = event.pop("exc_info", None)
+    error = info[1] if isinstance(info, tuple) else info
+    if isinstance(error, BaseException):
+        event["error"] = type(error).__name__
+    return event
+
+
+class PrometheusMetrics:
+    """What turns report, as Prometheus series; implements the turn's Metrics port."""
+
+    def __init__(self) -> None:
+        """Register the series in a registry of their own."""
+        self.registry = CollectorRegistry()
+        self._turns = Counter(
+            "throughline_turns", "Turns by agent and how they ended", ("agent", "status"), registry=self.registry
+        )
+        self._turn_seconds = Histogram(
+            "throughline_turn_seconds", "Time from claim to end", ("agent",), buckets=SECONDS, registry=self.registry
+        )
+        self._prompt_tokens = Histogram(
+            "throughline_prompt_tokens", "Prompt size by our count", ("model",), buckets=TOKENS, registry=self.registry
+        )
+        self._usage = Histogram(
+            "throughline_prompt_usage", "Prompt tokens / window", ("model",), buckets=FRACTIONS, registry=self.registry
+        )
+        self._compactions = Counter(
+            "throughline_compactions", "Compactions by cause and outcome", ("cause", "outcome"), registry=self.registry
+        )
+        self._compaction_seconds = Histogram(
+            "throughline_compaction_seconds", "Time a compaction took", buckets=SECONDS, registry=self.registry
+        )
+        self._freed = Counter(
+            "throughline_compaction_tokens_freed", "Tokens compactions took out of prompts", registry=self.registry
+        )
+        self._model_failures = Counter(
+            "throughline_model_failures", "Failed model calls by error", ("model", "error"), registry=self.registry
+        )
+
+    def turn_finished(self, *, agent: str, status: str, seconds: float) -> None:
+        """Count a finished turn."""
+        self._turns.labels(agent, status).inc()
+        self._turn_seconds.labels(agent).observe(seconds)
+
+    def prompt_sent(self, *, model: str, tokens: int, window_tokens: int) -> None:
+        """Record the size of a prompt by our own count."""
+        self._prompt_tokens.labels(model).observe(tokens)
+        self._usage.labels(model).observe(tokens / window_tokens)
+
+    def compaction_finished(self, *, cause: str, outcome: str, seconds: float, tokens_freed: int) -> None:
+        """Count a compaction."""
+        self._compactions.labels(cause, outcome).inc()
+        self._compaction_seconds.observe(seconds)
+        self._freed.inc(tokens_freed)
+
+    def model_failed(self, *, model: str, error: str) -> None:
+        """Count a failed model call by error code."""
+        self._model_failures.labels(model, error).inc()
+
+    def render(self) -> tuple[bytes, str]:
+        """Return the exposition and its content type."""
+        return generate_latest(self.registry), CONTENT_TYPE_LATEST

@@ -1,0 +1,30 @@
+"""The whole service against the strict provider double, each as a real process or server."""
+
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from fakes.provider_double import ProviderDouble
+
+MODEL = "double-128k-cl100k"
+
+
+@pytest.fixture
+def folder() -> Generator[Path]:
+    """A short path: a unix socket lies in it."""
+    with TemporaryDirectory(prefix="tl-", ignore_cleanup_errors=True) as name:
+        Path(name).chmod(0o711)
+        yield Path(name)
+
+
+@pytest.fixture
+def on_double(provider_double: ProviderDouble) -> Mapping[str, str]:
+    """Settings that point the service at the double."""
+    return {
+        "DEFAULT_LLM": f"openai:{MODEL}",
+        "DEFAULT_LLM_BASE_URL": provider_double.url,
+        "OPENAI_API_KEY": "test",
+        "LEASE_SECONDS": "2",
+    }

@@ -1,0 +1,110 @@
+"""What dies may die at any moment: the history stays whole, the run ends, the session stays usable."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx
+import pytest
+
+from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
+from fakes.service_process import ServiceProcess, free_port, run_service
+
+pytestmark = pytest.mark.slow
+
+
+async def read_until(service: ServiceProcess, session: str, text: str, event: str) -> None:
+    """Stream a message until `event` has arrived."""
+    headers = {"Accept": "text/event-stream"}
+    path = f"/v1/sessions/{session}/messages"
+    async with service.client.stream("POST", path, json={"content": text}, headers=headers) as response:
+        async for line in response.aiter_lines():
+            if line == f"event: {event}":
+                return
+
+
+async def until_finished(service: ServiceProcess, session: str, count: int) -> list[dict[str, object]]:
+    async with asyncio.timeout(30):
+        while True:
+            history = await service.history(session)
+            if len(history) >= count:
+                return history
+            await asyncio.sleep(0.1)
+
+
+async def test_a_service_killed_in_the_middle_of_a_stream_finishes_the_run_after_its_restart(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    data, port = ("--data-dir", str(folder / "data")), free_port()
+    provider_double.script(
+        ScriptStep(calls=(ScriptedCall("c1", "calculator", '{"expression": "6*7"}'),)),
+        ScriptStep(text="The answer is being written", failure=Failure.HANG_IN_ANSWER),
+        ScriptStep(text="The answer is 42"),
+        ScriptStep(text="And on it goes"),
+    )
+    async with run_service(folder, on_double, *data, port=port) as service:
+        session = await service.new_session()
+        await read_until(service, session, "what is 6*7?", "message.delta")
+        await service.kill()
+
+    async with run_service(folder, on_double, *data, port=port) as service:
+        history = await until_finished(service, session, 4)
+        further = await service.send(session, "go on")
+
+    assert [message["role"] for message in history] == ["user", "assistant", "tool", "assistant"]
+    assert [message["content"] for message in history] == ["what is 6*7?", "", "42", "The answer is 42"]
+    assert further.json()["message"]["content"] == "And on it goes"
+
+
+async def test_a_killed_postgres_is_started_again_and_nothing_stored_is_lost(
+    folder: Path, on_double: Mapping[str, str]
+) -> None:
+    async with run_service(folder, on_double, "--data-dir", str(folder / "data")) as service:
+        session = await service.new_session()
+        before = (await service.send(session, "first")).json()["message"]
+
+        os.kill(postmaster_of(folder), signal.SIGKILL)
+        async with asyncio.timeout(60):
+            answer = await service.send(session, "second", **{"Idempotency-Key": "second"})
+            while answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+                await asyncio.sleep(0.2)
+                answer = await service.send(session, "second", **{"Idempotency-Key": "second"})
+
+        history = await service.history(session)
+
+    assert answer.status_code == httpx.codes.OK
+    assert [message["content"] for message in history if message["role"] == "user"] == ["first", "second"]
+    assert history[1] == before
+
+
+def postmaster_of(folder: Path) -> int:
+    pid_file = next((folder / "data").rglob("postmaster.pid"))
+    return int(pid_file.read_text().splitlines()[0])
+
+
+async def test_a_stopped_service_leaves_with_zero_and_gives_back_what_it_could_not_finish(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    provider_double.script(
+        ScriptStep(text="half an answer", failure=Failure.HANG_IN_ANSWER), ScriptStep(text="a whole answer")
+    )
+    settings = {**on_double, "SHUTDOWN_GRACE_SECONDS": "0.5"}
+    data = ("--data-dir", str(folder / "data"))
+    async with run_service(folder, settings, *data) as service:
+        session = await service.new_session()
+        reading = asyncio.create_task(read_until(service, session, "hello", "run.completed"))
+        async with asyncio.timeout(10):
+            while not provider_double.requests:
+                await asyncio.sleep(0.02)
+
+        code = await service.terminate()
+        outcome = (await asyncio.gather(reading, return_exceptions=True))[0]
+
+    async with run_service(folder, settings, *data) as service:
+        history = await until_finished(service, session, 2)
+
+    assert code == 0
+    assert isinstance(outcome, httpx.RemoteProtocolError), "an unfinished stream is aborted, never closed cleanly"
+    assert [message["content"] for message in history] == ["hello", "a whole answer"]

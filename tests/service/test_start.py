@@ -1,0 +1,63 @@
+"""Starting: what cannot work is refused at once, in a sentence."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from fakes.service_process import free_port, run_service, start_program
+
+pytestmark = pytest.mark.slow
+
+
+async def outcome_of(folder: Path, environment: Mapping[str, str], *arguments: str) -> tuple[int, str]:
+    log = folder / "program.log"
+    process = await start_program(folder, environment, *arguments, log=log)
+    async with asyncio.timeout(60):
+        code = await process.wait()
+    return code, log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"DATABASE_URL": "postgresql://nobody:secret@127.0.0.1:1/none"}, "database"),
+        ({"DATABASE_URL": "mysql://localhost/x"}, "PostgreSQL"),
+        ({"DEFAULT_LLM": "openai:gpt-4o"}, "OPENAI_API_KEY"),
+        ({"DEFAULT_LLM": "nonsense:model"}, "nonsense"),
+        ({"CONTEXT_USAGE_THRESHOLD": "7"}, "CONTEXT_USAGE_THRESHOLD"),
+        ({"AGENTS_DIR": "missing-folder"}, "missing-folder"),
+        ({"BOOTSTRAP_API_KEY": "short"}, "at least 24 characters"),
+        ({"HOST": "0.0.0.0"}, "BOOTSTRAP_API_KEY"),  # noqa: S104  # the bind that must be refused
+    ],
+    ids=[
+        "no database",
+        "other database",
+        "no key",
+        "no provider",
+        "bad setting",
+        "no folder",
+        "short key",
+        "open bind",
+    ],
+)
+async def test_a_start_that_cannot_work_ends_with_a_sentence_and_no_traceback(
+    folder: Path, environment: Mapping[str, str], said: str
+) -> None:
+    code, output = await outcome_of(folder, environment, "serve", "--port", "0", "--data-dir", str(folder / "data"))
+
+    assert code == 1
+    assert said in output
+    assert "Traceback" not in output
+    assert "secret" not in output
+
+
+async def test_a_taken_port_is_named(folder: Path) -> None:
+    port = free_port()
+    async with run_service(folder, {}, "--data-dir", str(folder / "data"), port=port):
+        code, output = await outcome_of(folder, {}, "serve", "--port", str(port), "--data-dir", str(folder / "data"))
+
+    assert code == 1
+    assert str(port) in output
+    assert "Traceback" not in output

@@ -1,0 +1,38 @@
+"""No database connection is held while a stream waits."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from fakes.provider_double import ProviderDouble, ScriptStep
+from fakes.service_process import ServiceProcess, run_service
+
+STREAMS = 50
+
+pytestmark = pytest.mark.slow
+
+
+async def stream_to_end(service: ServiceProcess, number: int) -> str:
+    session = await service.new_session()
+    headers = {"Accept": "text/event-stream"}
+    path = f"/v1/sessions/{session}/messages"
+    async with service.client.stream("POST", path, json={"content": f"tell {number}"}, headers=headers) as response:
+        lines = [line async for line in response.aiter_lines() if line.startswith("event: ")]
+    return lines[-1].removeprefix("event: ")
+
+
+async def test_fifty_slow_streams_finish_on_a_pool_of_two_connections(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    slow = ScriptStep(text="a word at a time, slowly, as models do", pieces=8, delay_seconds=0.25)
+    provider_double.script(*[slow] * STREAMS)
+    settings = {**on_double, "DB_POOL_SIZE": "2", "WORKER_CONCURRENCY": str(STREAMS)}
+
+    async with run_service(folder, settings, "--data-dir", str(folder / "data")) as service:
+        endings = await asyncio.gather(*(stream_to_end(service, number) for number in range(STREAMS)))
+        reachable = await service.client.get("/health/ready")
+
+    assert endings == ["run.completed"] * STREAMS
+    assert reachable.is_success
