@@ -1,0 +1,179 @@
+"""What one turn costs, and that it does not depend on what lies before the cursor.
+
+`python -m benchmarks.turn_cost`. Sessions with rows before and after their cursor are written straight into the
+database; then a few turns are sent to each over REST, with an instant model and a window of 128k. Wall time is a
+median; CPU (of the service's process), WAL and database blocks read (hit or not, in bytes, less what the service reads
+while idle) are means over the turns.
+"""
+
+import argparse
+import asyncio
+import itertools
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg  # type: ignore[import-untyped]  # it ships no types
+import httpx
+import psutil
+
+from benchmarks.processes import ServiceOptions, run_double, run_service
+from benchmarks.servers import dsn_of, run_postgres
+from benchmarks.turn_cost_rows import AGENT, MODEL, fill_session, write_agent
+
+BLOCK_BYTES = 8192
+STATISTICS_SECONDS = 11.0
+"""An idle connection of PostgreSQL 15 and newer hands its statistics in after ten seconds at the latest."""
+
+WARM_UP_TURNS = 3
+ALLOWED_GROWTH = 1.25
+"""So much more may be read with the most rows before the cursor than with none: the tree of an index is deeper."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a turn of one session cost."""
+
+    before: int
+    after: int
+    wall_ms: float
+    cpu_ms: float
+    wal_bytes: float
+    read_bytes: float
+
+
+class Meter:
+    """Measures turns of one service."""
+
+    def __init__(self, connection: asyncpg.Connection, http: httpx.AsyncClient, process: psutil.Process) -> None:
+        """Take what it reads and asks."""
+        self._connection, self._http, self._process = connection, http, process
+        self._idle_blocks_a_second = 0.0
+
+    async def learn_idle(self) -> None:
+        """Measure what the service reads while nobody asks it anything: its workers look for runs every second."""
+        before, began = await self._blocks(), time.monotonic()
+        self._idle_blocks_a_second = (await self._blocks() - before) / (time.monotonic() - began)
+
+    async def measure(self, before: int, after: int, turns: int) -> Cost:
+        """Make a session and measure its turns."""
+        created = (await self._http.post("/v1/sessions", json={"agent": AGENT})).raise_for_status()
+        session_id: str = created.json()["id"]
+        await fill_session(self._connection, session_id, before, after)
+        await self._turns(session_id, WARM_UP_TURNS)
+        blocks, began = await self._blocks(), time.monotonic()
+        cpu, wal = self._cpu_seconds(), await self._wal_position()
+        walls = await self._turns(session_id, turns)
+        cpu, wal = self._cpu_seconds() - cpu, await self._wal_position() - wal
+        read = await self._blocks() - blocks - self._idle_blocks_a_second * (time.monotonic() - began)
+        return Cost(
+            before=before,
+            after=after,
+            wall_ms=1000 * statistics.median(walls),
+            cpu_ms=1000 * cpu / turns,
+            wal_bytes=wal / turns,
+            read_bytes=BLOCK_BYTES * read / turns,
+        )
+
+    async def _turns(self, session_id: str, turns: int) -> list[float]:
+        walls: list[float] = []
+        for number in range(turns):
+            began = time.perf_counter()
+            path = f"/v1/sessions/{session_id}/messages"
+            (await self._http.post(path, json={"content": f"And what about number {number}?"})).raise_for_status()
+            walls.append(time.perf_counter() - began)
+        return walls
+
+    def _cpu_seconds(self) -> float:
+        times = self._process.cpu_times()
+        return float(times.user + times.system)
+
+    async def _wal_position(self) -> int:
+        return int(await self._connection.fetchval("select pg_current_wal_insert_lsn() - '0/0'::pg_lsn"))
+
+    async def _blocks(self) -> int:
+        """Return the blocks read so far in this database, once every connection has handed in its statistics."""
+        await self._connection.execute("select pg_stat_force_next_flush()")
+        await asyncio.sleep(STATISTICS_SECONDS)
+        query = "select blks_hit + blks_read from pg_stat_database where datname = current_database()"
+        return int(await self._connection.fetchval(query))
+
+
+async def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; return 1 if a turn reads more the more lies before the cursor."""
+    options = _parse(arguments)
+    cells = list(itertools.product(_numbers(options.after), _numbers(options.before)))
+    with tempfile.TemporaryDirectory(prefix="turn-cost-") as name:
+        folder = Path(name)
+        async with run_postgres(folder) as url:
+            costs = await _measure(folder, url, cells, options.turns)
+    print(render(costs))
+    problems = dependent(costs)
+    print("\n".join(problems) or "\nA turn's cost does not depend on what lies before the cursor.")
+    return 1 if problems else 0
+
+
+def render(costs: Sequence[Cost]) -> str:
+    """Return the costs as a Markdown table."""
+    lines = [
+        "| rows after | rows before | wall ms | CPU ms | WAL bytes | database bytes read |",
+        "|-----------:|------------:|--------:|-------:|----------:|--------------------:|",
+    ]
+    lines += [
+        f"| {cost.after:10,} | {cost.before:11,} | {cost.wall_ms:7.1f} | {cost.cpu_ms:6.1f} | "
+        f"{cost.wal_bytes:9,.0f} | {cost.read_bytes:19,.0f} |"
+        for cost in costs
+    ]
+    return "\n".join(lines)
+
+
+def dependent(costs: Sequence[Cost]) -> list[str]:
+    """Return where more is read with rows before the cursor than without."""
+    least = {cost.after: cost for cost in sorted(costs, key=lambda cost: -cost.before)}
+    return [
+        f"{cost.after} rows after the cursor: {cost.read_bytes / least[cost.after].read_bytes:.2f} times as many bytes "
+        f"are read with {cost.before:,} rows before it as with {least[cost.after].before:,}"
+        for cost in costs
+        if cost.read_bytes > ALLOWED_GROWTH * least[cost.after].read_bytes
+    ]
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.turn_cost", description=__doc__)
+    parser.add_argument("--after", default="50,500", help="rows after the cursor")
+    parser.add_argument("--before", default="0,1000,100000", help="rows before it")
+    parser.add_argument("--turns", type=int, default=30, help="turns measured; each adds two rows after the cursor")
+    return parser.parse_args(arguments)
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(item) for item in text.split(",")]
+
+
+async def _measure(folder: Path, url: str, cells: Sequence[tuple[int, int]], turns: int) -> list[Cost]:
+    write_agent(folder / "agents")
+    async with AsyncExitStack() as stack:
+        double = stack.enter_context(run_double(folder))
+        options = ServiceOptions(
+            folder=folder,
+            double_url=double.url,
+            model=MODEL,
+            agents_dir=folder / "agents",
+            environment={"DATABASE_URL": url},
+        )
+        service = stack.enter_context(run_service(options))
+        http = await stack.enter_async_context(httpx.AsyncClient(base_url=service.url, timeout=60))
+        connection = await asyncpg.connect(dsn_of(url))
+        stack.push_async_callback(connection.close)
+        meter = Meter(connection, http, psutil.Process(service.pid))
+        await meter.learn_idle()
+        return [await meter.measure(before, after, turns) for after, before in cells]
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
