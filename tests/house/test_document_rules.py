@@ -18,7 +18,7 @@ TRACES = [
     re.compile(r"(?<!\w)/" + "root/"),
     re.compile(r"(?<!\w)/" + r"home/\w+/"),
     re.compile("https?://[^ ]*/" + r"simple\b"),
-    re.compile("pythonhosted" + r"\.org"),
+    re.compile("python" + r"hosted\.org"),
     re.compile("[a-z]+:[^ /@]+@[a-z0-9.-]+:?[0-9]*/(api|repository|pypi)" + "/"),
 ]
 
