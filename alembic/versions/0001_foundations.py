@@ -94,6 +94,7 @@ TABLES = (
         input json not null,
         source text not null,
         author text,
+        actor text,
         idempotency_key text,
         fingerprint text default '' not null,
         worker text,

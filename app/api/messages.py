@@ -75,6 +75,7 @@ async def _read_submission(request: Request, session_id: str, call: Call) -> Sub
         input=RunInput(body.as_content(), body.metadata),
         source=source_of(request, call),
         author=call.principal.user_name,
+        actor=call.principal.actor,
         idempotency_key=idempotency.key,
         fingerprint=idempotency.fingerprint,
         on_busy=OnBusy(body.on_busy),

@@ -87,6 +87,7 @@ class RunOut(BaseModel):
     status: Literal["queued", "running", "succeeded", "failed", "cancelled"]
     source: Source
     author: str | None
+    actor: str | None
     created_at: AwareDatetime
     started_at: AwareDatetime | None
     finished_at: AwareDatetime | None

@@ -59,6 +59,7 @@ class RunRow(Base):
     input: Mapped[Json]
     source: Mapped[String]
     author: Mapped[str | None] = mapped_column(Text)
+    actor: Mapped[str | None] = mapped_column(Text)
     idempotency_key: Mapped[str | None] = mapped_column(Text)
     fingerprint: Mapped[EmptyString]
     worker: Mapped[str | None] = mapped_column(Text)

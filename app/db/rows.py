@@ -27,9 +27,9 @@ PINNED = "m.id in (select p.message_id from message_pins p where p.session_id = 
 """For statements with the parameter `session_id`: the session's pins are looked up once, not for every row."""
 
 RUN_COLUMNS = """
-    r.id, r.session_id, r.owner_id, r.agent, r.seq, r.status, r.input, r.source, r.created_at, r.author, r.attempt,
-    r.cancel_requested, r.input_tokens, r.output_tokens, r.error_type, r.error_detail, r.context, r.started_at,
-    r.finished_at, r.fence"""
+    r.id, r.session_id, r.owner_id, r.agent, r.seq, r.status, r.input, r.source, r.created_at, r.author, r.actor,
+    r.attempt, r.cancel_requested, r.input_tokens, r.output_tokens, r.error_type, r.error_detail, r.context,
+    r.started_at, r.finished_at, r.fence"""
 
 ANSWER_ID = "(select a.id from messages a where a.run_id = r.id and a.step = 'answer') as message_id"
 
@@ -123,6 +123,7 @@ def run_from(row: RowMapping) -> Run:
         source=Source(row["source"]),
         created_at=row["created_at"],
         author=row["author"],
+        actor=row["actor"],
         attempt=row["attempt"],
         cancel_requested=row["cancel_requested"],
         usage=Usage(input_tokens=row["input_tokens"], output_tokens=row["output_tokens"]),

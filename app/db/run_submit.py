@@ -37,10 +37,11 @@ _SUBMIT = sql(
     ), way as (
         select line.*, line.first_id is null and cast(:worker as text) is not null as is_claimed from line
     ), written as (
-        insert into runs as r (id, session_id, owner_id, agent, input, source, author, idempotency_key, fingerprint,
-            status, worker, lease_until, fence, attempt, started_at)
-        select :run_id, :session_id, :owner_id, :agent, cast(:input as json), :source, :author, :idempotency_key,
-            :fingerprint, case when is_claimed then 'running' else 'queued' end, case when is_claimed then :worker end,
+        insert into runs as r (id, session_id, owner_id, agent, input, source, author, actor, idempotency_key,
+            fingerprint, status, worker, lease_until, fence, attempt, started_at)
+        select :run_id, :session_id, :owner_id, :agent, cast(:input as json), :source, :author, :actor,
+            :idempotency_key, :fingerprint,
+            case when is_claimed then 'running' else 'queued' end, case when is_claimed then :worker end,
             case when is_claimed then now() + make_interval(secs => :lease_seconds) end,
             cast(is_claimed as integer), cast(is_claimed as integer), case when is_claimed then now() end
         from way
@@ -83,6 +84,7 @@ async def submit(
         input=input_json(submission.input),
         source=submission.source.value,
         author=submission.author,
+        actor=submission.actor,
         fingerprint=submission.fingerprint,
         worker=None if claimer is None else claimer.worker,
         lease_seconds=0 if claimer is None else claimer.lease_seconds,

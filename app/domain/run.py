@@ -43,13 +43,17 @@ class RunInput:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A message handed in at a door. `fingerprint` is a hash of the body, for the idempotency key."""
+    """A message handed in at a door. `fingerprint` is a hash of the body, for the idempotency key.
+
+    `actor` names the key that acted for the author, None where the author came with a key of their own.
+    """
 
     owner_id: UserId
     session_id: SessionId
     input: RunInput
     source: Source
     author: str | None = None
+    actor: str | None = None
     idempotency_key: str | None = None
     fingerprint: str = ""
     on_busy: OnBusy = OnBusy.ENQUEUE
@@ -81,6 +85,7 @@ class Run:
     source: Source
     created_at: datetime
     author: str | None = None
+    actor: str | None = None
     attempt: int = 0
     cancel_requested: bool = False
     usage: Usage = field(default_factory=Usage)

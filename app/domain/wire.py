@@ -57,6 +57,7 @@ def run_json(run: Run) -> dict[str, JsonValue]:
         "status": run.status.value,
         "source": run.source.value,
         "author": run.author,
+        "actor": run.actor,
         "created_at": _time_json(run.created_at),
         "started_at": _time_json(run.started_at),
         "finished_at": _time_json(run.finished_at),

@@ -168,3 +168,15 @@ async def test_a_trusted_socket_needs_no_loopback_name(database: Database) -> No
         response = await client.get("/v1/sessions", headers={"Host": "api.sock"})
 
     assert response.status_code == 200
+
+
+async def test_a_run_records_the_key_that_acted_for_its_user(database: Database) -> None:
+    stage = set_stage(database, KEYED)
+    async with stage.client(key=await stage.key("backend", *Scope), user="ann") as client:
+        session = await open_session(client)
+        response = await client.post(f"{session}/messages", json={"content": "hi"}, headers={"Prefer": "respond-async"})
+
+    assert response.status_code == 202, response.text
+    run = response.json()["run"]
+    assert run["author"] == "ann"
+    assert run["actor"]
