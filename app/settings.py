@@ -1,5 +1,6 @@
 """Every setting of the service: read once from the environment (or `.env`), frozen, handed down in small values."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -58,10 +59,19 @@ class Settings(BaseSettings):
     @field_validator("cors_origins", mode="before")
     @classmethod
     def _split_origins(cls, value: object) -> object:
-        """Take `http://a, http://b`, as people write lists into environment variables."""
+        """Take `http://a, http://b`, as people write lists into environment variables, or a JSON list."""
         if not isinstance(value, str):
             return value
+        if value.lstrip().startswith("["):
+            return _read_json_list(value)
         return tuple(origin.strip().rstrip("/") for origin in value.split(",") if origin.strip())
+
+
+def _read_json_list(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ValueError("neither a JSON list nor origins separated by commas") from None
 
 
 def read_settings(data_dir: Path | None = None) -> Settings:
@@ -69,7 +79,10 @@ def read_settings(data_dir: Path | None = None) -> Settings:
     try:
         settings = Settings()
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, item['loc'])).upper()}: {item['msg']}" for item in error.errors())
+        wrong = "; ".join(
+            f"{'.'.join(map(str, item['loc'])).upper()}: {item['msg'].removeprefix('Value error, ')}"
+            for item in error.errors()
+        )
         raise SettingInvalid(f"Settings that cannot be used: {wrong}.") from None
     except SettingsError as error:
         raise SettingInvalid(f"Settings that cannot be read: {error}.") from None

@@ -26,6 +26,31 @@ MAX_FIELDS = 20
 MAX_FIELD_LENGTH = 80
 RUN_CANCELLED = "run_cancelled"
 
+WORDS: Mapping[str, str] = {
+    "bool_type": "Must be true or false.",
+    "dict_type": "Must be a JSON object.",
+    "extra_forbidden": "This field is not known here.",
+    "greater_than_equal": "Must be {ge} or more.",
+    "int_parsing": "Must be a whole number.",
+    "int_parsing_size": "Must be a whole number, and a smaller one.",
+    "less_than_equal": "Must be {le} or less.",
+    "list_type": "Must be a list.",
+    "literal_error": "Must be {expected}.",
+    "missing": "This field is needed.",
+    "model_attributes_type": "Must be a JSON object.",
+    "model_type": "Must be a JSON object.",
+    "recursion_loop": "Is nested too deeply.",
+    "string_pattern_mismatch": "Does not have the form it must have, see /openapi.json.",
+    "string_too_long": "Must have {max_length} characters or fewer.",
+    "string_too_short": "Must have {min_length} characters or more.",
+    "string_type": "Must be text.",
+    "too_long": "Must have {max_length} items or fewer.",
+    "too_short": "Must have {min_length} items or more.",
+    "union_tag_invalid": "Its {discriminator} must be one of {expected_tags}.",
+    "union_tag_not_found": "Must be a JSON object with a {discriminator}.",
+}
+"""Sentences for what pydantic finds, filled from the checks' own bounds, never from what was sent."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -180,6 +205,9 @@ def _place(location: object) -> str:
 
 
 def _message(error: Mapping[str, object]) -> str:
-    if error.get("type") == "extra_forbidden":
-        return "This field is not known here."
-    return str(error.get("msg", "")).removeprefix("Value error, ").rstrip(".") + "."
+    kind, context = str(error.get("type")), error.get("ctx")
+    if kind in WORDS:
+        return WORDS[kind].format_map(context if isinstance(context, dict) else {})
+    return (
+        str(error.get("msg", "")).removeprefix("Value error, ").replace("Input should be", "Must be").rstrip(".") + "."
+    )

@@ -9,7 +9,6 @@ from app.api.refusals import StreamAborted
 from app.db.wakeup import RunNews
 from app.domain.errors import NotFound
 from app.domain.events import EventType, RunEvent
-from app.domain.ids import RunId
 from app.domain.json_types import JsonObject
 from app.domain.message import Message
 from app.domain.run import Run, RunError, RunStatus
@@ -17,6 +16,8 @@ from app.domain.wire import message_json, run_json
 
 POLL_SECONDS = 1.0
 PAGE = 500
+STAND_IN_END = 999_999_999
+"""The id of an end that stands in for erased events: whoever comes back with it has seen all there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,11 @@ async def follow_run(call: Call, run: Run, *, after: int = 0, is_fresh: bool = F
 
     `is_fresh`: this process has just begun the run, so there is nothing to read yet. Events that were erased (short
     retention, a crash of the database) are stood in for by `reset` and the stored end. Raises StreamAborted once the
-    process stops.
+    process stops, NotFound once the run is erased.
     """
     beat = _Beat(call)
     async with call.services.database.hub.subscribe(run.id) as news:
-        is_over = False
+        is_over = was_woken = False
         while not is_over:
             events = await _new_events(call, run, after, news=None if is_fresh else news)
             is_fresh = False
@@ -46,13 +47,15 @@ async def follow_run(call: Call, run: Run, *, after: int = 0, is_fresh: bool = F
                 yield events
                 beat.restart()
                 after = events[-1].seq
-                is_over = events[-1].type.is_last
+                was_woken, is_over = False, events[-1].type.is_last
             elif run.status.is_final:
-                yield await stand_in(call, run, after)
+                yield await stand_in(call, run)
                 is_over = True
+            elif was_woken:  # without events: ended, or erased with its session
+                was_woken, run = False, await beat.look_again(run)
             else:
                 _stop_if_stopping(call)
-                await news.wait(min(POLL_SECONDS, call.config.heartbeat_seconds))
+                was_woken = await news.wait(min(POLL_SECONDS, call.config.heartbeat_seconds))
             if not is_over and beat.is_due():
                 run = await beat.look_again(run)
                 yield Idle(run)
@@ -90,14 +93,16 @@ class _Beat:
         return self._clock.monotonic() - self._last >= self._seconds
 
 
-async def find_start(call: Call, run_id: RunId, last_seen: int) -> int | None:
+async def find_start(call: Call, run: Run, last_seen: int) -> int | None:
     """Return after which event a reader that saw `last_seen` goes on; None where it has seen the last event.
 
     A sequence number that is not stored (any more) means that the numbering began anew: -1, start over.
     """
     if last_seen <= 0:
         return 0
-    anchor = await call.services.database.events.read_events(run_id, last_seen - 1, 1)
+    if last_seen == STAND_IN_END and run.status.is_final:
+        return None
+    anchor = await call.services.database.events.read_events(run.id, last_seen - 1, 1)
     if not anchor or anchor[0].seq != last_seen:
         return -1
     return None if anchor[0].type.is_last else last_seen
@@ -108,10 +113,10 @@ def reset_event(run: Run, seq: int = 0) -> RunEvent:
     return RunEvent(run.id, seq, EventType.RESET, {"attempt": run.attempt})
 
 
-async def stand_in(call: Call, run: Run, after: int) -> tuple[RunEvent, ...]:
+async def stand_in(call: Call, run: Run) -> tuple[RunEvent, ...]:
     """Return `reset` and the last event of an ended run, made from what is stored."""
     last_type, data = await ending_of(call, run)
-    return reset_event(run, after + 1), RunEvent(run.id, after + 2, last_type, data)
+    return reset_event(run, STAND_IN_END - 1), RunEvent(run.id, STAND_IN_END, last_type, data)
 
 
 async def ending_of(call: Call, run: Run) -> tuple[EventType, JsonObject]:

@@ -7,19 +7,21 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
+from app.api.accept import prefers_stream
 from app.api.body import read_body
 from app.api.call import Call, Reader, Writer, session_id_of, source_of
 from app.api.documented import IDEMPOTENCY_HEADER, header, json_body
 from app.api.errors import error_problem, turn_problem
 from app.api.follow import Followed, Idle, ending_of, follow_run
 from app.api.idempotency import REPLAYED, read_idempotency
+from app.api.patience import follow_patiently
 from app.api.refusals import ServiceStopping, StreamAborted
 from app.api.requests import ListMessages, SendMessage
 from app.api.responses import JsonResponse
 from app.api.schemas import Accepted, MessagePage, TurnOut
 from app.api.sse import MEDIA_TYPE, stream_run
 from app.db.messages import MessageQuery
-from app.domain.errors import NoWorkerAvailable, TemporaryError
+from app.domain.errors import TemporaryError
 from app.domain.events import EventType
 from app.domain.json_types import JsonObject
 from app.domain.run import OnBusy, Run, RunInput, RunStatus, Submission, Submitted
@@ -32,10 +34,11 @@ PREFER = header("Prefer", "`respond-async`: answer 202 at once; anything else is
 @router.get("", responses={HTTPStatus.OK: {"model": MessagePage}})
 async def list_messages(session_id: str, call: Reader, asked: Annotated[ListMessages, Query()]) -> Response:
     """Return the full history, always: what a summary stands for is here too."""
+    after, before = asked.bounds()
     page = await call.services.database.messages.list_messages(
         call.owner_id,
         session_id_of(session_id),
-        MessageQuery(after=asked.after, before=asked.before, limit=asked.limit, order=asked.order),
+        MessageQuery(after=after, before=before, limit=asked.limit, order=asked.order),
     )
     return JsonResponse({"data": [message_json(item) for item in page.items], "next_cursor": page.next_cursor})
 
@@ -56,8 +59,8 @@ async def send_message(request: Request, session_id: str, call: Writer) -> Respo
     if _prefers_async(request):
         headers = {"Location": f"/v1/runs/{run.id}", "Preference-Applied": "respond-async"}
         response: Response = JsonResponse({"run": run_json(run)}, HTTPStatus.ACCEPTED, headers)
-    elif MEDIA_TYPE in request.headers.get("accept", ""):
-        response = stream_run(call, run, is_fresh=_is_fresh(submitted))
+    elif prefers_stream(request.headers.getlist("accept")):
+        response = await _stream(request, call, submitted)
     else:
         response = await _answer(request, call, submitted)
     if submitted.replayed:
@@ -108,22 +111,18 @@ async def _answer(request: Request, call: Call, submitted: Submitted) -> Respons
 
 
 async def _wait(request: Request, call: Call, submitted: Submitted) -> tuple[EventType, JsonObject]:
-    run = submitted.run
     with suppress(StreamAborted):
-        async with aclosing(follow_run(call, run, is_fresh=_is_fresh(submitted))) as followed:
-            ended = await _first_end(request, _Patience(call), followed)
+        async with aclosing(_follow(call, submitted)) as followed:
+            ended = await _first_end(request, followed)
             if ended is not None:
                 return ended
-    raise ServiceStopping(f"The service stops. The message is kept; the run goes on: GET /v1/runs/{run.id}.")
+    raise _stopping(submitted.run)
 
 
-async def _first_end(
-    request: Request, patience: "_Patience", followed: AsyncGenerator[Followed]
-) -> tuple[EventType, JsonObject] | None:
+async def _first_end(request: Request, followed: AsyncGenerator[Followed]) -> tuple[EventType, JsonObject] | None:
     """Return the end of the run; None where the client went away meanwhile. Raises NoWorkerAvailable."""
     async for news in followed:
         if isinstance(news, Idle):
-            patience.check(news.run)
             if await request.is_disconnected():
                 return None
         elif news[-1].type.is_last:
@@ -131,22 +130,31 @@ async def _first_end(
     return None
 
 
-class _Patience:
-    """How long a waiting request hopes for a worker."""
+async def _stream(request: Request, call: Call, submitted: Submitted) -> Response:
+    """Stream the run. While it waits for a worker the answer is not begun, so that it can still be a problem."""
+    run, followed = submitted.run, _follow(call, submitted)
+    first: tuple[Followed, ...] = ()
+    if run.status is RunStatus.QUEUED and not await call.services.database.runs.is_behind_running(run.id):
+        try:
+            first = await _first_sign(request, followed)
+        except TemporaryError as error:
+            return error_problem(error, run_id=str(run.id))
+        except StreamAborted:
+            return error_problem(_stopping(run), run_id=str(run.id))
+    return stream_run(call, run, followed, first=first)
 
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self._since = call.services.clock.monotonic()
 
-    def check(self, run: Run) -> None:
-        """Raises NoWorkerAvailable where the run still waits for one after the time that was set."""
-        waited = self._call.services.clock.monotonic() - self._since
-        seconds = self._call.config.no_worker_timeout_seconds
-        if run.status is not RunStatus.QUEUED or waited < seconds:
-            return
-        raise NoWorkerAvailable(
-            f"The run was not begun within {seconds:g} seconds: no worker is free (`throughline worker` adds one), or "
-            "earlier messages of the session come first. The message is kept and will be answered: "
-            f"GET /v1/runs/{run.id}.",
-            delay_seconds=seconds,
-        )
+async def _first_sign(request: Request, followed: AsyncGenerator[Followed]) -> tuple[Followed, ...]:
+    """Return the first news that show a run at work, or nobody who asks any more. Raises NoWorkerAvailable."""
+    async for news in followed:
+        if not isinstance(news, Idle) or news.run.status is not RunStatus.QUEUED or await request.is_disconnected():
+            return (news,)
+    return ()
+
+
+def _follow(call: Call, submitted: Submitted) -> AsyncGenerator[Followed]:
+    return follow_patiently(call, follow_run(call, submitted.run, is_fresh=_is_fresh(submitted)))
+
+
+def _stopping(run: Run) -> ServiceStopping:
+    return ServiceStopping(f"The service stops. The message is kept; the run goes on: GET /v1/runs/{run.id}.")

@@ -153,9 +153,21 @@ class ListSessions(_Query):
 
 
 class ListMessages(_Query):
-    """Which part of the history; `after` and `before` are positions, neither is included."""
+    """Which part of the history; `after` and `before` are positions, neither is included.
+
+    `cursor` narrows what they leave: it goes on behind the page it came with, in the order asked for.
+    """
 
     limit: int = Field(50, ge=1, le=200)
     after: int | None = Field(None, ge=0, le=MAX_POSITION)
     before: int | None = Field(None, ge=1, le=MAX_POSITION)
+    cursor: int | None = Field(None, ge=0, le=MAX_POSITION, description="`next_cursor` of the page before")
     order: Literal["asc", "desc"] = "asc"
+
+    def bounds(self) -> tuple[int | None, int | None]:
+        """Return the positions to list after and before, with the cursor in them."""
+        if self.cursor is None:
+            return self.after, self.before
+        if self.order == "asc":
+            return max(self.cursor, self.after or 0), self.before
+        return self.after, self.cursor if self.before is None else min(self.cursor, self.before)

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from app.api.call import Reader, Writer, run_id_of
 from app.api.documented import header
-from app.api.follow import find_start
+from app.api.follow import find_start, follow_run, reset_event
 from app.api.responses import JsonResponse
 from app.api.schemas import RunOut
 from app.api.sse import nothing_more, stream_run
@@ -37,8 +37,11 @@ async def follow_events(request: Request, run_id: str, call: Reader) -> Response
     """Stream the run's events: those after `Last-Event-ID` at once, the others as they happen."""
     last_seen = _last_seen(request)
     run = await call.services.database.runs.get_run(call.owner_id, run_id_of(run_id))
-    start = await find_start(call, run.id, last_seen)
-    return nothing_more() if start is None else stream_run(call, run, after=start)
+    start = await find_start(call, run, last_seen)
+    if start is None:
+        return nothing_more()
+    first = ((reset_event(run),),) if start < 0 else ()
+    return stream_run(call, run, follow_run(call, run, after=max(start, 0)), first=first)
 
 
 @router.post("/{run_id}/cancel", responses={HTTPStatus.OK: {"model": RunOut}})

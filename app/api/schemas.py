@@ -62,7 +62,7 @@ class MessagePage(BaseModel):
     """Messages by position."""
 
     data: list[MessageOut]
-    next_cursor: str | None = Field(description="the position to continue from, as `after` (or `before`, descending)")
+    next_cursor: str | None = Field(description="hand it in as `cursor` to continue in the same order")
 
 
 class UsageOut(BaseModel):

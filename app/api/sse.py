@@ -1,7 +1,7 @@
 """Run events as server-sent events. The close rule: a clean end only after the last event, else the body is cut."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from http import HTTPStatus
 
@@ -11,7 +11,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from app.api.call import Call
-from app.api.follow import Followed, Idle, follow_run, reset_event
+from app.api.follow import Followed, Idle
 from app.api.refusals import StreamAborted
 from app.api.responses import json_bytes
 from app.domain.errors import ThroughlineError
@@ -26,10 +26,10 @@ LINE_ENDS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\x
 log = structlog.get_logger(__name__)
 
 
-def stream_run(call: Call, run: Run, *, after: int = 0, is_fresh: bool = False) -> Response:
-    """Return the response that streams the run's events after `after`; -1 starts over with a `reset`."""
+def stream_run(call: Call, run: Run, followed: AsyncGenerator[Followed], *, first: Sequence[Followed] = ()) -> Response:
+    """Return the response that streams what is `followed` of the run, `first` before it."""
     headers = {**STREAM_HEADERS, "Content-Location": f"/v1/runs/{run.id}/events"}
-    chunks = _chunks(call, run, after, is_fresh=is_fresh)
+    chunks = _chunks(run, first, followed)
     return EventStream(chunks, headers, send_timeout_seconds=call.config.send_timeout_seconds)
 
 
@@ -82,11 +82,11 @@ class EventStream(StreamingResponse):
             raise StreamAborted from None
 
 
-async def _chunks(call: Call, run: Run, after: int, *, is_fresh: bool) -> AsyncGenerator[bytes]:
-    if after < 0:
-        yield render_event(reset_event(run))
+async def _chunks(run: Run, first: Sequence[Followed], followed: AsyncGenerator[Followed]) -> AsyncGenerator[bytes]:
     try:
-        async with aclosing(follow_run(call, run, after=max(after, 0), is_fresh=is_fresh)) as followed:
+        async with aclosing(followed):
+            for news in first:
+                yield _chunk(news)
             async for news in followed:
                 yield _chunk(news)
     except ThroughlineError as error:

@@ -25,6 +25,13 @@ class Address:
     url: URL
     extra: ConnectArguments
 
+    @property
+    def place(self) -> str:
+        """Host and port, or the socket's folder: where the server should be, without who asks."""
+        host = str(self.url.host or self.url.query.get("host") or "localhost")
+        port = self.url.port or self.url.query.get("port", 5432)
+        return host if host.startswith("/") else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
     def arguments(self) -> dict[str, object]:
         """Return everything `asyncpg.connect` needs for a connection beside the pool."""
         arguments: dict[str, object] = {"user": self.url.username, "password": self.url.password}

@@ -4,10 +4,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import NullPool
+from sqlalchemy import ExceptionContext, NullPool, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from app.db.address import Address
+from app.db.failures import READ_ONLY, sqlstate
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 30.0
@@ -38,7 +39,7 @@ def make_engine(address: Address, pool: PoolConfig) -> AsyncEngine:
     Connections are not pinged before use: that would cost a round trip for every intent, while a connection that
     died is noticed by its first statement and the intent is run again on a new one.
     """
-    return create_async_engine(
+    engine = create_async_engine(
         address.url,
         connect_args={**_arguments(address, SESSION_SETTINGS), "command_timeout": ANSWER_TIMEOUT_SECONDS},
         hide_parameters=True,
@@ -49,6 +50,8 @@ def make_engine(address: Address, pool: PoolConfig) -> AsyncEngine:
         pool_use_lifo=True,
         skip_autocommit_rollback=True,
     )
+    event.listen(engine.sync_engine, "handle_error", _drop_read_only)
+    return engine
 
 
 def make_maintenance_engine(address: Address) -> AsyncEngine:
@@ -57,6 +60,12 @@ def make_maintenance_engine(address: Address) -> AsyncEngine:
     return create_async_engine(
         address.url, connect_args=_arguments(address, settings), hide_parameters=True, poolclass=NullPool
     )
+
+
+def _drop_read_only(context: ExceptionContext) -> None:
+    """Treat the pool's connections as lost once one leads to a standby: only new ones find the new primary."""
+    if sqlstate(context.original_exception) == READ_ONLY:
+        context.is_disconnect = True
 
 
 def _read_json(written: str) -> object:

@@ -9,7 +9,9 @@ from app.domain.ids import RunId, SessionId, UserId
 POSITIONS_AT_ONCE = 20_000
 """Messages deleted by one statement, so that none runs into the statement timeout."""
 
-_LOCK_RUNS = text("select id from runs where session_id = :id and status in ('queued', 'running') for update")
+_LOCK_RUNS = text("""
+    select id from runs where session_id = :id and owner_id = :owner_id and status in ('queued', 'running') for update
+""")
 _LOCK_SESSION = text("select message_count from sessions where id = :id and owner_id = :owner_id for update")
 _ALLOW = text("select set_config('throughline.erasure', 'on', true)")
 _FORBID = text("select set_config('throughline.erasure', '', true)")
@@ -32,7 +34,7 @@ async def erase_session(tx: Statements, owner_id: UserId, session_id: SessionId)
 
     Runs are locked before their session, as everywhere; a worker that still writes then finds its lease lost.
     """
-    runs = await tx.fetch(_LOCK_RUNS, id=session_id)
+    runs = await tx.fetch(_LOCK_RUNS, id=session_id, owner_id=owner_id)
     found = await tx.fetch(_LOCK_SESSION, id=session_id, owner_id=owner_id)
     if not found:
         raise session_not_found(session_id)

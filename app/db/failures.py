@@ -15,12 +15,21 @@ RETRY_AFTER_SECONDS = 1.0
 _CONFLICTS = {"40001", "40P01", "23505"}
 """Serialisation failure, deadlock, and a unique key that a racing transaction took first: a second look helps."""
 
-_LOST_CLASSES = ("08", "57P")
+_LOST_CLASSES = ("08", "57P", "25P03", "25P04")
+"""The connection is gone: broken, closed by an operator, or ended after a transaction that took too long."""
+
+READ_ONLY = "25006"
+"""A failover: the connection still leads to the server that has become a standby."""
+
 _BUSY = {
-    "25006": "takes no writes for now: it may be a standby that is about to take over",
     "53300": "has no connection left",
     "57014": "took too long over a statement",
     "55P03": "waited too long for a lock",
+}
+_PASSING_CLASSES = {
+    "53": "is out of resources",
+    "57": "was interrupted by its operator",
+    "58030": "cannot read or write its files",
 }
 _SET_UP_CLASSES = ("28", "3D", "42501")
 
@@ -44,8 +53,8 @@ def explain(error: BaseException) -> Failure:
     code = sqlstate(error)
     if code in _CONFLICTS or _is_stale_plan(error):
         return Failure(_unavailable("The database was too busy with the same rows."), is_repeatable=True)
-    if not code or code.startswith(_LOST_CLASSES):
-        return Failure(_unavailable("The database cannot be reached or closed the connection."), is_repeatable=True)
+    if not code or code == READ_ONLY or code.startswith(_LOST_CLASSES):
+        return Failure(_lost(code), is_repeatable=True)
     return Failure(_by_code(code), is_repeatable=False)
 
 
@@ -57,6 +66,13 @@ def sqlstate(error: BaseException) -> str:
 
 def _unavailable(detail: str) -> DatabaseUnavailable:
     return DatabaseUnavailable(f"{detail} Try again in a moment.", delay_seconds=RETRY_AFTER_SECONDS)
+
+
+def _lost(code: str) -> DatabaseUnavailable:
+    """The next try is on a new connection, see `make_engine`."""
+    if code == READ_ONLY:
+        return _unavailable("The database takes no writes for now: its server may be a standby.")
+    return _unavailable("The database cannot be reached or closed the connection.")
 
 
 def _is_stale_plan(error: BaseException) -> bool:
@@ -75,8 +91,9 @@ def _is_bad_value(error: BaseException) -> bool:
 def _by_code(code: str) -> ThroughlineError:
     if code in _BUSY:
         return _unavailable(f"The database {_BUSY[code]}.")
-    if code.startswith("53"):
-        return _unavailable(f"The database is out of resources (SQLSTATE {code}).")
+    for passing, words in _PASSING_CLASSES.items():
+        if code.startswith(passing):
+            return _unavailable(f"The database {words} (SQLSTATE {code}).")
     if code.startswith("22"):
         return _bad_value()
     if code.startswith(_SET_UP_CLASSES):

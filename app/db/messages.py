@@ -40,13 +40,26 @@ _GET = sql(
 )
 _EXISTS = text("select 1 as found from sessions where id = :session_id and owner_id = :owner_id")
 _PAGE = """
-    select {message_columns}, {pinned} from messages m join sessions s on s.id = m.session_id
-    where s.id = :session_id and s.owner_id = :owner_id and m.position > :after and m.position < :before
-    order by m.position"""
+    with asked as (
+        select {message_columns} from messages m join sessions s on s.id = m.session_id
+        where s.id = :session_id and s.owner_id = :owner_id and m.position > :after and m.position < :before
+        order by m.position {direction} limit :limit
+    ), measured as (
+        select m.*, count(*) over () as found, sum(
+            coalesce(octet_length(m.content), octet_length(cast(m.content_blocks as text)))
+            + octet_length(cast(m.tool_calls as text))) over (order by m.position {direction}) as bytes
+        from asked m
+    ), counted as (
+        select measured.*, lag(measured.bytes, 1, 0) over (order by position {direction}) as bytes_before from measured
+    )
+    select {message_columns}, {pinned}, m.found from counted m where m.bytes_before < :max_bytes
+    order by m.position {direction}
+"""
 _PAGES = {
-    "asc": sql(_PAGE + " limit :limit", message_columns=MESSAGE_COLUMNS, pinned=PINNED),
-    "desc": sql(_PAGE + " desc limit :limit", message_columns=MESSAGE_COLUMNS, pinned=PINNED),
+    order: sql(_PAGE, message_columns=MESSAGE_COLUMNS, pinned=PINNED, direction=order) for order in ("asc", "desc")
 }
+PAGE_BYTES = 8_000_000
+"""A page ends with the message that reaches this, so that no answer is larger than that and one message."""
 _LAST_POSITION = 2**31 - 1
 
 
@@ -95,11 +108,13 @@ class MessageRepository:
             after=_bounded(query.after, 0),
             before=_bounded(query.before, _LAST_POSITION),
             limit=query.limit + 1,
+            max_bytes=PAGE_BYTES,
         )
         if not rows and not await self._transactions.fetch(_EXISTS, owner_id=owner_id, session_id=session_id):
             raise session_not_found(session_id)
         messages = tuple(message_from(row) for row in rows[: query.limit])
-        return Page(messages, str(messages[-1].position) if len(rows) > query.limit else None)
+        has_more = bool(rows) and rows[0]["found"] > len(messages)
+        return Page(messages, str(messages[-1].position) if has_more else None)
 
     async def get_message(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> Message:
         """Return one message. Raises NotFound."""

@@ -6,9 +6,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from app.db.address import parse_address
 from app.db.database import Database, DatabaseConfig
 from app.db.embedded import EmbeddedConfig, EmbeddedServer
 from app.db.migrations import upgrade
+from app.domain.errors import DatabaseUnavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +23,14 @@ class Whereabouts:
 
 @asynccontextmanager
 async def open_address(where: Whereabouts) -> AsyncGenerator[str]:
-    """Yield the database's address. Raises DatabaseUnusable, DatabaseUnavailable."""
+    """Yield the database's address. Raises DatabaseUnusable, DatabaseUnavailable (which names host and port)."""
     if where.url:
-        yield where.url
+        try:
+            yield where.url
+        except DatabaseUnavailable as error:
+            place = parse_address(where.url).place
+            detail = f"PostgreSQL at {place} (DATABASE_URL): {error.detail}"
+            raise DatabaseUnavailable(detail, delay_seconds=error.delay_seconds) from None
         return
     server = await EmbeddedServer.start(EmbeddedConfig(data_dir=where.data_dir))
     watching = asyncio.create_task(server.watch())

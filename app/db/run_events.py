@@ -40,8 +40,18 @@ _STORE_HELD = sql(
     rows=_ROWS,
 )
 _READ = text("""
-    select seq, type, data from run_events where run_id = :run_id and seq > :after_seq order by seq limit :limit
+    with asked as (
+        select seq, type, data from run_events where run_id = :run_id and seq > :after_seq order by seq limit :limit
+    ), measured as (
+        select asked.*, octet_length(cast(data as text)) as bytes from asked
+    ), counted as (
+        select measured.*, sum(bytes) over (order by seq) - bytes as bytes_before from measured
+    )
+    select seq, type, data from counted where bytes_before < :max_bytes order by seq
 """)
+
+PAGE_BYTES = 8_000_000
+"""A page ends with the event that reaches this."""
 
 
 class EventRepository:
@@ -67,8 +77,10 @@ class EventRepository:
         self._hub.announce_events(lease.run_id, events)
 
     async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
-        """Return the stored events after `after_seq`, in order."""
-        rows = await self._transactions.fetch(_READ, run_id=run_id, after_seq=after_seq, limit=limit)
+        """Return the stored events after `after_seq`, in order: up to `limit`, fewer where they are large."""
+        rows = await self._transactions.fetch(
+            _READ, run_id=run_id, after_seq=after_seq, limit=limit, max_bytes=PAGE_BYTES
+        )
         return tuple(
             RunEvent(run_id=run_id, seq=row["seq"], type=EventType(row["type"]), data=row["data"]) for row in rows
         )

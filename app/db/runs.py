@@ -1,5 +1,7 @@
 """Runs by intent: each method is one transaction, and tells the hub what others are waiting for."""
 
+from sqlalchemy import text
+
 from app.db import run_claim, run_finish, run_submit
 from app.db.hub import EventHub
 from app.db.rows import ANSWER_ID, RUN_COLUMNS, run_from, run_not_found
@@ -14,6 +16,11 @@ _GET = sql(
     run_columns=RUN_COLUMNS,
     answer_id=ANSWER_ID,
 )
+
+_BEHIND_RUNNING = text("""
+    select 1 as found from runs r join runs o on o.session_id = r.session_id
+    where r.id = :run_id and o.status = 'running' and o.lease_until > now() and o.id <> r.id
+""")
 
 
 class RunRepository:
@@ -62,6 +69,10 @@ class RunRepository:
         if not rows:
             raise run_not_found(run_id)
         return run_from(rows[0])
+
+    async def is_behind_running(self, run_id: RunId) -> bool:
+        """Whether the run waits for a turn of its session that a living worker holds, and not for a worker."""
+        return bool(await self._transactions.fetch(_BEHIND_RUNNING, run_id=run_id))
 
     async def request_cancel(self, owner_id: UserId, run_id: RunId) -> Run:
         """Cancel a queued run at once, ask a running one to stop; a final one is returned as it is."""

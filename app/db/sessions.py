@@ -99,21 +99,25 @@ class SessionChange:
     archived: bool | None = None
 
 
-class Cancels(Protocol):
-    """Tells the workers, here and elsewhere, to look at runs at once."""
+class Announcements(Protocol):
+    """Tells workers and readers, here and elsewhere, to look at runs at once."""
 
     def announce_cancel(self, run_id: RunId) -> None:
         """Announce that the run is to stop."""
+        ...
+
+    def announce_events(self, run_id: RunId) -> None:
+        """Announce that the run has changed."""
         ...
 
 
 class SessionRepository:
     """Sessions by intent. Missing and foreign sessions are the same NotFound."""
 
-    def __init__(self, transactions: Transactions, cancels: Cancels) -> None:
-        """Work through `transactions`; stop the turns of erased sessions through `cancels`."""
+    def __init__(self, transactions: Transactions, announcements: Announcements) -> None:
+        """Work through `transactions`; end turns and readers of erased sessions through `announcements`."""
         self._transactions = transactions
-        self._cancels = cancels
+        self._announcements = announcements
 
     async def create(self, new: NewSession) -> tuple[Session, bool]:
         """Store the session; True where the idempotency key had already made it. Raises IdempotencyKeyReused."""
@@ -171,7 +175,8 @@ class SessionRepository:
         """Erase the session and everything of it: messages, runs, events, summaries. Raises NotFound."""
         stopped = await self._transactions.run(lambda tx: erase_session(tx, owner_id, session_id))
         for run_id in stopped:
-            self._cancels.announce_cancel(run_id)
+            self._announcements.announce_cancel(run_id)
+            self._announcements.announce_events(run_id)
 
 
 def check_key(key: str | None) -> str | None:

@@ -16,14 +16,15 @@ class Wakeup:
         """Start silent."""
         self._rung = asyncio.Event()
 
-    async def wait(self, timeout_seconds: float) -> None:
-        """Return when rung since the last wait, or after the timeout."""
+    async def wait(self, timeout_seconds: float) -> bool:
+        """Return True when rung since the last wait, False after the timeout."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._rung.wait()
         except TimeoutError:
-            return
+            return False
         self._rung.clear()
+        return True
 
     def wake(self) -> None:
         """Ring."""
@@ -47,9 +48,13 @@ class RunNews(Wakeup):
         self.wake()
 
     def after(self, seq: int) -> tuple[RunEvent, ...]:
-        """Take the events that follow `seq` without a gap; where there is one, the table has to be read."""
+        """Take the events that follow `seq` without a gap; where there is one, the table has to be read.
+
+        Whoever looks here or there has heard the bell: it is silent afterwards.
+        """
         events = [event for event in self._events if event.seq > seq]
         self._events.clear()
+        self._rung.clear()
         if not events or events[0].seq != seq + 1 or events[-1].seq != seq + len(events):
             return ()
         return tuple(events)

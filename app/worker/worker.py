@@ -24,8 +24,8 @@ log = structlog.get_logger(__name__)
 class WorkSignal(Protocol):
     """Wakes the claim loop when a run is queued somewhere."""
 
-    async def wait(self, timeout_seconds: float) -> None:
-        """Return on news, or after the timeout."""
+    async def wait(self, timeout_seconds: float) -> bool:
+        """Return on news, or after the timeout; whether there was news."""
         ...
 
     def wake(self) -> None:

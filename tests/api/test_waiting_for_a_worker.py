@@ -1,0 +1,113 @@
+"""Nobody waits for ever where no worker is, and nobody is sent away who only waits for an earlier turn."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from app.api.config import ApiConfig
+from app.db.database import Database
+from fakes.api_stage import CLAIMER, ApiStage, open_session, set_stage
+
+STREAM = {"Accept": "text/event-stream"}
+ASYNC = {"Prefer": "respond-async"}
+IMPATIENT = ApiConfig(version="0.0.0", is_local_mode=True, heartbeat_seconds=0.05, no_worker_timeout_seconds=0.12)
+HEARTBEATS = 6
+
+
+@pytest.fixture
+def stage(database: Database) -> ApiStage:
+    return set_stage(database, IMPATIENT)
+
+
+@pytest.fixture
+async def client(stage: ApiStage) -> AsyncIterator[httpx.AsyncClient]:
+    async with stage.served() as client:
+        yield client
+        await stage.turns.settle()
+
+
+async def play_next(stage: ApiStage) -> None:
+    claimed = await stage.database.runs.claim_next(CLAIMER)
+    assert claimed is not None
+    await stage.turns.play(claimed)
+
+
+@pytest.mark.parametrize("accept", [STREAM, {}])
+async def test_without_a_worker_the_wait_ends_in_every_mode(
+    stage: ApiStage, client: httpx.AsyncClient, accept: dict[str, str]
+) -> None:
+    session = await open_session(client)
+    stage.turns.has_worker = False
+
+    async with asyncio.timeout(5):
+        response = await client.post(f"{session}/messages", json={"content": "hi"}, headers=accept)
+
+    assert response.status_code == 503
+    assert response.json()["type"] == "/problems/no_worker_available"
+    assert int(response.headers["retry-after"]) >= 1
+    run = await client.get(f"/v1/runs/{response.json()['run_id']}")
+    assert run.json()["status"] == "queued"
+
+
+async def test_a_run_behind_one_that_nobody_takes_is_not_waited_for(stage: ApiStage, client: httpx.AsyncClient) -> None:
+    session = await open_session(client)
+    stage.turns.has_worker = False
+    await client.post(f"{session}/messages", json={"content": "first"}, headers=ASYNC)
+
+    response = await client.post(f"{session}/messages", json={"content": "second"})
+
+    assert response.status_code == 503
+
+
+async def test_a_stream_behind_a_running_turn_lives_on_heartbeats_until_its_own_turn(
+    stage: ApiStage, client: httpx.AsyncClient
+) -> None:
+    session = await open_session(client)
+    stage.turns.may_end.clear()
+    await client.post(f"{session}/messages", json={"content": "first"}, headers=ASYNC)
+    text = ""
+
+    async with client.stream("POST", f"{session}/messages", json={"content": "second"}, headers=STREAM) as response:
+        async for chunk in response.aiter_text():
+            text += chunk
+            if text.count(": heartbeat") >= HEARTBEATS and not stage.turns.may_end.is_set():
+                await stage.turns.settle()
+                await play_next(stage)
+
+    assert response.status_code == 200
+    assert "event: run.completed" in text
+
+
+async def test_a_waiting_request_behind_a_running_turn_keeps_waiting(
+    stage: ApiStage, client: httpx.AsyncClient
+) -> None:
+    session = await open_session(client)
+    stage.turns.may_end.clear()
+    await client.post(f"{session}/messages", json={"content": "first"}, headers=ASYNC)
+    waiting = asyncio.create_task(client.post(f"{session}/messages", json={"content": "second"}))
+    for _ in range(HEARTBEATS):
+        await asyncio.sleep(IMPATIENT.heartbeat_seconds)
+
+    await stage.turns.settle()
+    await play_next(stage)
+
+    assert (await waiting).status_code == 200
+
+
+async def test_a_stream_whose_turn_has_come_is_cut_where_no_worker_is(
+    stage: ApiStage, client: httpx.AsyncClient
+) -> None:
+    session = await open_session(client)
+    stage.turns.may_end.clear()
+    await client.post(f"{session}/messages", json={"content": "first"}, headers=ASYNC)
+
+    async def read_on() -> None:
+        async with client.stream("POST", f"{session}/messages", json={"content": "second"}, headers=STREAM) as response:
+            async for _ in response.aiter_text():
+                stage.turns.may_end.set()
+
+    async with asyncio.timeout(5):
+        with pytest.raises(httpx.RemoteProtocolError):
+            await read_on()

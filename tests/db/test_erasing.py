@@ -1,0 +1,52 @@
+"""Erasing touches nothing of anybody else, and archived sessions still answer for what they took."""
+
+import asyncio
+
+import pytest
+from sqlalchemy import text
+
+from app.db.address import parse_address
+from app.db.database import Database
+from app.db.engine import PoolConfig, make_engine
+from app.db.sessions import SessionChange
+from app.db.transactions import Statements, Transactions
+from app.domain.errors import IdempotencyKeyReused, InvalidInput, NotFound
+from app.domain.run import OnBusy
+from fakes.conversations import Conversation, open_conversation
+
+
+@pytest.fixture
+async def conversation(database: Database) -> Conversation:
+    return await open_conversation(database)
+
+
+async def test_erasing_somebody_elses_session_waits_for_none_of_its_runs(
+    conversation: Conversation, database_url: str
+) -> None:
+    await conversation.start()
+    stranger = await conversation.database.users.get_or_create("mallory")
+    engine = make_engine(parse_address(database_url), PoolConfig(size=1, timeout_seconds=5))
+
+    async def hold(tx: Statements) -> None:
+        await tx.fetch(text("select id from runs for update"))
+        async with asyncio.timeout(1):
+            with pytest.raises(NotFound):
+                await conversation.database.sessions.delete(stranger, conversation.session.id)
+
+    await Transactions(engine).run(hold)
+    await engine.dispose()
+
+
+async def test_a_repeated_message_is_answered_again_after_archiving(conversation: Conversation) -> None:
+    first = await conversation.submit("Hi", key="k1", fingerprint="f")
+    sessions = conversation.database.sessions
+    await sessions.update(conversation.owner_id, conversation.session.id, SessionChange(archived=True))
+
+    again = await conversation.submit("Hi", key="k1", fingerprint="f")
+
+    assert (again.run.id, again.replayed) == (first.run.id, True)
+    with pytest.raises(IdempotencyKeyReused):
+        await conversation.submit("Other", key="k1", fingerprint="g")
+    for on_busy in OnBusy:
+        with pytest.raises(InvalidInput, match="archived"):
+            await conversation.submit("Hi", key="k2", fingerprint="f", on_busy=on_busy)

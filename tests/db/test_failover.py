@@ -1,0 +1,72 @@
+"""Failures that pass are temporary, and one at the start names the place that was asked."""
+
+import pytest
+from sqlalchemy import text
+
+from app.db.address import parse_address
+from app.db.database import DatabaseConfig
+from app.db.engine import PoolConfig, make_engine
+from app.db.failures import explain
+from app.db.migrations import status
+from app.db.opening import Whereabouts, open_address, open_database
+from app.db.transactions import Statements, Transactions
+from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
+
+
+class Refusal(Exception):
+    """What a server answers, as far as we look at it."""
+
+    def __init__(self, sqlstate: str) -> None:
+        super().__init__("words of the server")
+        self.sqlstate = sqlstate
+
+
+@pytest.mark.parametrize(
+    "code", ["25006", "25P03", "25P04", "08006", "53100", "53200", "53300", "57000", "57014", "57P01", "57P03", "58030"]
+)
+def test_what_can_pass_is_temporary(code: str) -> None:
+    assert isinstance(explain(Refusal(code)).error, DatabaseUnavailable)
+
+
+@pytest.mark.parametrize("code", ["28P01", "28000", "3D000", "42501", "42P01", "XX000"])
+def test_what_an_operator_must_mend_is_not(code: str) -> None:
+    assert isinstance(explain(Refusal(code)).error, DatabaseUnusable)
+
+
+async def test_after_a_failover_the_pool_asks_a_new_connection(database_url: str) -> None:
+    engine = make_engine(parse_address(database_url), PoolConfig(size=1, timeout_seconds=5))
+    tries: list[int] = []
+
+    async def intent(tx: Statements) -> None:
+        tries.append((await tx.fetch(text("select pg_backend_pid() as pid")))[0]["pid"])
+        if len(tries) == 1:
+            await tx.fetch(text("set transaction read only"))
+        await tx.fetch(text("update users set name = name"))
+
+    await Transactions(engine).run(intent)
+
+    assert len(set(tries)) == 2
+    await engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("postgresql://nobody:canary@127.0.0.1:1/none", "127.0.0.1:1"),
+        ("postgresql://nobody:canary@name.invalid/none", "name.invalid:5432"),
+        ("postgresql://nobody:canary@/none?host=/nonexistent", "/nonexistent"),
+    ],
+)
+async def test_an_unreachable_database_is_named_at_the_start(url: str, place: str) -> None:
+    with pytest.raises(DatabaseUnavailable) as at_open:
+        async with open_database(Whereabouts(url), DatabaseConfig(url=""), migrate=False):
+            pass
+    with pytest.raises(DatabaseUnavailable) as at_migration:
+        async with open_address(Whereabouts(url)) as address:
+            await status(address)
+
+    for told in (at_open.value.detail, at_migration.value.detail):
+        assert place in told
+        assert "DATABASE_URL" in told
+        assert "canary" not in told
+        assert "nobody" not in told
