@@ -3,11 +3,11 @@
 
 BIN := .venv/bin
 SETUP := PYTHON='$(PYTHON)' scripts/setup
-PYTEST := $(BIN)/pytest -n 2
+PYTEST := $(BIN)/pytest -n 3
 COVERAGE := 90
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench fuzz-api migrate lock setup-dev static house
+.PHONY: help setup run test check format bench chaos fuzz fuzz-api migrate lock setup-dev static house
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -18,8 +18,8 @@ setup: ## make .venv with everything the service needs, as locked
 run: setup ## serve on http://127.0.0.1:8000, with a PostgreSQL of its own unless DATABASE_URL is set (HOST, PORT, ARGS)
 	@exec $(BIN)/throughline serve $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)') $(ARGS)
 
-test: setup-dev ## run the tests with coverage (ARGS="tests/agents -k name")
-	@$(PYTEST) --cov $(ARGS)
+test: setup-dev ## run the tests (ARGS="tests/agents -k name")
+	@$(PYTEST) $(ARGS)
 
 check: setup-dev static house ## run everything a change must pass: linters, types, layers, house rules, tests
 	@echo "== tests"
@@ -30,7 +30,13 @@ format: setup-dev ## format the code and fix what can be fixed safely
 	@$(BIN)/ruff format .
 
 bench: setup-dev ## replay recorded conversations through the running service and print the table (ARGS)
-	@$(BIN)/python benchmarks/replay.py $(ARGS)
+	@$(BIN)/python -m benchmarks.replay $(ARGS)
+
+chaos: setup-dev ## kill, pause and cut everything and count what is lost: about an hour (ARGS="senders streams --factor 0.2")
+	@PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
+
+fuzz: setup-dev ## play 200,000 random sessions through the context engine and judge every prompt (ARGS="--runs 20000")
+	@cd tests && ../$(BIN)/python -m context.fuzz $(ARGS)
 
 fuzz-api: setup-dev ## send about 2,000 requests made from the OpenAPI document to a running service (URL)
 	@$(BIN)/schemathesis run $(or $(URL),http://127.0.0.1:8000)/openapi.json --checks not_a_server_error \
@@ -56,7 +62,7 @@ static: setup-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@echo "== mypy"
-	@$(BIN)/mypy app tests benchmarks
+	@$(BIN)/mypy app tests benchmarks chaos
 	@echo "== import-linter"
 	@$(BIN)/lint-imports
 	@echo "== deptry"

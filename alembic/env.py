@@ -8,10 +8,15 @@ import asyncio
 from sqlalchemy import Connection
 
 from alembic import context
-from app.db import models, models_runs
+from app.db import models, models_runs, models_search, models_slack
 from app.db.migrations import locked_connection
 
-TABLES = (models.MessageRow.metadata, models_runs.RunRow.metadata)  # one object: the imports declare its tables
+TABLES = (
+    models.MessageRow.metadata,
+    models_runs.RunRow.metadata,
+    models_search.SearchTermRow.metadata,
+    models_slack.SlackEventRow.metadata,
+)  # one object: the imports declare its tables
 
 
 def run_migrations(connection: Connection) -> None:

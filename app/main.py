@@ -3,51 +3,69 @@
 import asyncio
 import gc
 import os
-import signal
 import socket
 import tempfile
-import time
 from collections.abc import AsyncGenerator, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import uvloop
 
-from app.agents.registry import AgentDefaults, AgentRegistry, load_agents
+from app.agents.registry import AgentRegistry, load_agents
 from app.api.access import check_access
-from app.api.app import create_app
+from app.api.app import add_door, create_app
 from app.api.config import ApiConfig
-from app.api.server import Ending, HttpServer, TcpAddress, bind_tcp, bind_unix, bound_url, ignore_repeated_signals
+from app.api.server import Ending, HttpServer, TcpAddress, bind_tcp, bind_unix, bound_url
 from app.api.services import Readiness, Services
-from app.cli.parts import DatabaseStatus, KeyAdmin, LocalOptions, Parts, ServeOptions, WorkerOptions
+from app.cli.parts import DatabaseStatus, KeyAdmin, LocalOptions, Parts, ServeOptions, SlackOptions, WorkerOptions
 from app.cli.root import build_cli
 from app.context.explain import ContextReport
-from app.context.transcript import SUMMARISER_SYSTEM_PROMPT
 from app.db.database import Database, DatabaseConfig
 from app.db.migrations import status, upgrade
 from app.db.opening import Whereabouts, open_address, open_database
-from app.domain.ids import SessionId, UserId
+from app.db.vectors import prepare_vectors
+from app.domain.ids import MessageId, SessionId, UserId
+from app.domain.json_types import JsonObject
+from app.domain.message import Content, Message, NewMessage
 from app.domain.principal import Scope
 from app.llm.counters import make_counter, warm_counter
-from app.llm.registry import OFFLINE, ModelRegistry, ModelsConfig
+from app.llm.registry import ModelRegistry
+from app.memory_parts import MemoryShare, choose_embedder, open_memories
+from app.model_parts import agent_defaults, models_config
 from app.settings import Settings, read_settings
+from app.slack.manifest import manifest
+from app.slack_parts import HttpDoor, SlackShare, new_link_code, slack_over_http, slack_over_socket
+from app.stopping import Stopping
+from app.system_clock import SystemClock
 from app.telemetry import PrometheusMetrics, set_up_logging
+from app.tools.hooks import ImportedHooks
+from app.tools.recall import make_recall_tools
 from app.tools.toolbox import ToolBox
+from app.turn.breaker import Breakers
 from app.turn.calibrate import CalibrationCache
+from app.turn.check_agents import check_casts, check_names
 from app.turn.compact_result import CompactionResult
 from app.turn.context_report import report_context
 from app.turn.force import summarize_now
-from app.turn.process_message import check_agent
+from app.turn.pins import pin_message, unpin_message
+from app.turn.preview import preview_context
+from app.turn.prompting import count_new
 from app.turn.state import TurnConfig, TurnParts
 from app.turn.submit import submit_message
+from app.worker.indexing import Indexing
+from app.worker.jobs import Chores, SideJobs
+from app.worker.retention import Retention, RetentionConfig
+from app.worker.summaries_ahead import PREPARE_SUMMARY, prepare_summary
 from app.worker.worker import Worker, WorkerConfig
 
 VERSION = version("throughline")
 MAX_TOOL_RESULT_BYTES = 5_000_000
 CLOSING_SECONDS = 5.0
+RECALL_COUNTER = "tiktoken"
+"""Bounds what recall tools return, whatever the agent's own counter: near enough for a bound."""
 
 
 def main() -> None:
@@ -55,6 +73,9 @@ def main() -> None:
     parts = Parts(
         serve=lambda options: _run(_serve(options)),
         worker=lambda options: _run(_work(options)),
+        slack=lambda options: _run(_take_part_in_slack(options)),
+        slack_manifest=manifest,
+        slack_link_code=slack_link_code,
         open_local_service=open_local_service,
         keys=open_keys,
         upgrade_database=upgrade_database,
@@ -64,24 +85,8 @@ def main() -> None:
 
 
 def _run(program: Coroutine[None, None, None]) -> None:
-    ignore_repeated_signals()
-    uvloop.run(program)
-
-
-class SystemClock:
-    """The real clock; everybody else is handed this one."""
-
-    def now(self) -> datetime:
-        """Return the current time in UTC."""
-        return datetime.now(UTC)  # noqa: TID251  # this is the clock that others ask
-
-    def monotonic(self) -> float:
-        """Return seconds that never run backwards."""
-        return time.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await asyncio.sleep(seconds)
+    with suppress(asyncio.CancelledError):  # stopped while it started
+        uvloop.run(program)
 
 
 # ------------------------------------------------------------------------------------------------- the shared parts
@@ -97,20 +102,19 @@ class Runtime:
     turn_parts: TurnParts
     worker: Worker
     metrics: PrometheusMetrics
+    memories: MemoryShare
 
 
 @asynccontextmanager
 async def open_runtime(settings: Settings) -> AsyncGenerator[Runtime]:
     """Yield the parts. Raises at once where an agent, its model or a tool of its cannot be used."""
     metrics, clock = PrometheusMetrics(), SystemClock()
-    agents = load_agents([settings.agents_dir] if settings.agents_dir else [], _agent_defaults(settings))
-    tools = ToolBox(
-        extra=[name for agent in agents.all() for name in agent.tools],
-        timeout_seconds=settings.tool_timeout_seconds,
-        max_result_bytes=MAX_TOOL_RESULT_BYTES,
-    )
-    models = ModelRegistry(_models_config(settings))
-    async with _database(settings) as database:
+    defaults = agent_defaults(settings)
+    agents = load_agents([settings.agents_dir] if settings.agents_dir else [], defaults)
+    models, embedder = ModelRegistry(models_config(settings)), choose_embedder(settings)
+    async with _database(settings) as database, open_memories(settings, database, embedder, clock) as memories:
+        tools = _tools(settings, database)
+        check_names(agents.all(), defaults, models, tools)
         parts = TurnParts(
             store=database,
             models=models,
@@ -118,24 +122,31 @@ async def open_runtime(settings: Settings) -> AsyncGenerator[Runtime]:
             agents=agents,
             calibrations=CalibrationCache(database.calibrations, clock),
             summaries=database.summaries,
+            breakers=Breakers(clock),
+            hooks=ImportedHooks(),
             metrics=metrics,
             clock=clock,
             make_counter=make_counter,
             config=TurnConfig(deadline_seconds=settings.turn_timeout_seconds),
         )
-        worker = Worker(parts, database.hub.work, _worker_config(settings))
+        jobs = _side_jobs(settings, parts, database, memories)
+        worker = Worker(parts, database.hub.work, jobs, _worker_config(settings))
         database.hub.on_cancel(worker.on_cancel)
         try:
-            await _check_agents(parts)
-            yield Runtime(settings, database, agents, parts, worker, metrics)
+            for cast in await check_casts(parts):
+                await warm_counter(cast.counter)
+            yield Runtime(settings, database, agents, parts, worker, metrics, memories)
         finally:
             await models.close()
 
 
-async def _check_agents(parts: TurnParts) -> None:
-    """Put every agent's cast together once: what could fail a turn for ever fails the start instead."""
-    for agent in parts.agents.all():
-        await warm_counter((await check_agent(parts, agent)).counter)
+def _tools(settings: Settings, database: Database) -> ToolBox:
+    return ToolBox(
+        (),
+        timeout_seconds=settings.tool_timeout_seconds,
+        max_result_bytes=MAX_TOOL_RESULT_BYTES,
+        built_in=make_recall_tools(database.history, make_counter(RECALL_COUNTER).count),
+    )
 
 
 # --------------------------------------------------------------------------------------------------- the programs
@@ -145,11 +156,14 @@ async def _serve(options: ServeOptions) -> None:
     settings = read_settings(options.data_dir)
     set_up_logging(settings.log_level, settings.log_format)
     host = options.host or settings.host
-    async with open_runtime(settings) as runtime:
+    stopping = Stopping()
+    async with open_runtime(settings) as runtime, slack_over_http(_slack_share(runtime)) as slack:
+        manner = _Manner(has_worker=not options.no_worker, slack=slack, stop=stopping.asked)
         config = await _api_config(runtime, host)
         listener = bind_tcp(TcpAddress(host, settings.port if options.port is None else options.port))
         print(f"Throughline is serving on {bound_url(listener)}", flush=True)  # noqa: T201  # the program's one line
-        await _serve_on(listener, runtime, config, _Manner(has_worker=not options.no_worker))
+        stopping.started()
+        await _serve_on(listener, runtime, config, manner)
 
 
 async def _work(options: WorkerOptions) -> None:
@@ -157,23 +171,42 @@ async def _work(options: WorkerOptions) -> None:
     if options.concurrency is not None:
         settings = settings.model_copy(update={"worker_concurrency": options.concurrency})
     set_up_logging(settings.log_level, settings.log_format)
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    stopping = Stopping()
     async with open_runtime(settings) as runtime, runtime.worker.working():
+        stopping.started()
         print("Throughline worker is running", flush=True)  # noqa: T201  # the program's one line
-        await stopped.wait()
+        await stopping.asked.wait()
+
+
+async def _take_part_in_slack(options: SlackOptions) -> None:
+    settings = read_settings(options.data_dir)
+    set_up_logging(settings.log_level, settings.log_format)
+    stopping = Stopping()
+    async with open_runtime(settings) as runtime, slack_over_socket(_slack_share(runtime), turns=not options.no_worker):
+        stopping.started()
+        print("Throughline takes part in Slack", flush=True)  # noqa: T201  # the program's one line
+        await stopping.asked.wait()
+
+
+def _slack_share(runtime: Runtime) -> SlackShare:
+    settings = runtime.settings
+    return SlackShare(settings, runtime.database, runtime.turn_parts, runtime.worker, _worker_config(settings).name)
 
 
 @asynccontextmanager
 async def open_local_service(options: LocalOptions) -> AsyncGenerator[Path]:
     """Yield the path of a unix socket on which this very process serves the API to its own user."""
     settings = _quiet(options)
-    config = ApiConfig(version=VERSION, max_body_bytes=settings.max_body_bytes, trusted_socket=True)
+    config = ApiConfig(
+        version=VERSION,
+        max_body_bytes=settings.max_body_bytes,
+        max_import_bytes=settings.max_import_bytes,
+        trusted_socket=True,
+    )
     with tempfile.TemporaryDirectory(prefix="throughline-") as folder:
         path = Path(folder) / "api.sock"
         async with open_runtime(settings) as runtime:
-            manner = _Manner(by_signal=False)
+            manner = _Manner()
             serving = asyncio.create_task(_serve_on(bind_unix(path), runtime, config, manner))
             try:
                 yield path
@@ -189,10 +222,19 @@ async def open_keys(options: LocalOptions) -> AsyncGenerator[KeyAdmin]:
         yield database.keys
 
 
+async def slack_link_code(options: LocalOptions, user: str) -> str:
+    """Return a code with which somebody in Slack becomes this user."""
+    async with _database(_quiet(options)) as database:
+        return await new_link_code(database, user)
+
+
 async def upgrade_database(options: LocalOptions) -> None:
     """Bring the schema to the newest revision."""
-    async with open_address(_whereabouts(_quiet(options))) as url:
+    settings = _quiet(options)
+    async with open_address(_whereabouts(settings)) as url:
         await upgrade(url)
+        if settings.embedding_model:
+            await prepare_vectors(url, may_create=True)
 
 
 async def database_status(options: LocalOptions) -> DatabaseStatus:
@@ -204,10 +246,10 @@ async def database_status(options: LocalOptions) -> DatabaseStatus:
 
 @dataclass(frozen=True, slots=True)
 class _Manner:
-    """How to serve: with turns in this process or not, stopped by signals or by `stop`."""
+    """How to serve: with turns in this process or not, until `stop`."""
 
     has_worker: bool = True
-    by_signal: bool = True
+    slack: HttpDoor | None = None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -220,8 +262,10 @@ async def _serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig
         stopping.set()
 
     app = create_app(_services(runtime, stopping, has_worker=manner.has_worker), config)
+    if manner.slack is not None:
+        add_door(app, manner.slack.path, manner.slack.endpoint)
     grace = runtime.settings.shutdown_grace_seconds + CLOSING_SECONDS
-    server = HttpServer(app, listener, Ending(before_closing, grace, by_signal=manner.by_signal))
+    server = HttpServer(app, listener, Ending(before_closing, grace))
     watching = asyncio.create_task(_stop_when(manner.stop, server))
     gc.freeze()  # what is loaded by now stays: collections need not walk it again and again
     async with runtime.worker.working() if manner.has_worker else nullcontext():
@@ -244,21 +288,42 @@ def _services(runtime: Runtime, stopping: asyncio.Event, *, has_worker: bool) ->
     async def summarize(owner_id: UserId, session_id: SessionId, instructions: str) -> CompactionResult:
         return await summarize_now(parts, await database.sessions.get(owner_id, session_id), instructions)
 
+    async def preview(owner_id: UserId, session_id: SessionId, content: Content | None) -> JsonObject:
+        return await preview_context(parts, await database.sessions.get(owner_id, session_id), content or "")
+
+    async def pin(owner_id: UserId, session_id: SessionId, message_id: MessageId) -> tuple[Message, ...]:
+        return await pin_message(parts, database.pins, await database.sessions.get(owner_id, session_id), message_id)
+
+    async def unpin(owner_id: UserId, session_id: SessionId, message_id: MessageId) -> tuple[Message, ...]:
+        return await unpin_message(database.pins, await database.sessions.get(owner_id, session_id), message_id)
+
     async def check_ready() -> Readiness:
         await database.check_ready()
-        return Readiness({"database": True, "worker": runtime.worker.is_claiming or not has_worker})
+        checks = {"database": True, "listener": database.hub.is_listening}
+        if has_worker:
+            checks |= {"worker": runtime.worker.is_claiming, "jobs": runtime.worker.is_taking_jobs}
+        return Readiness(checks)
 
     return Services(
         database=database,
+        memories=runtime.memories.keeper,
         agents=runtime.agents,
         submit=lambda submission: submit_message(submission, database, slots),
         report_context=report,
+        preview_context=preview,
+        pin_message=pin,
+        unpin_message=unpin,
         summarize_now=summarize,
         render_metrics=runtime.metrics.render,
         check_ready=check_ready,
+        count_message=partial(_count_message, parts),
         clock=parts.clock,
         shutting_down=stopping,
     )
+
+
+async def _count_message(parts: TurnParts, agent: str, message: NewMessage) -> NewMessage:
+    return await count_new(message, parts.make_counter(parts.agents.get(agent).context.token_counter))
 
 
 # ---------------------------------------------------------------------------------------- small values handed down
@@ -281,6 +346,7 @@ def _database(settings: Settings) -> AbstractAsyncContextManager[Database]:
         pool_size=settings.db_pool_size,
         pool_timeout_seconds=settings.db_pool_timeout_seconds,
         max_queued_per_session=settings.max_queued_per_session,
+        search_language=settings.search_language,
     )
     return open_database(_whereabouts(settings), config, migrate=settings.migrate_on_start)
 
@@ -295,27 +361,23 @@ async def _api_config(runtime: Runtime, host: str) -> ApiConfig:
         version=VERSION,
         cors_origins=settings.cors_origins,
         max_body_bytes=settings.max_body_bytes,
+        max_import_bytes=settings.max_import_bytes,
         is_local_mode=not has_keys,
+        shares_sessions=bool(settings.slack_bot_token),
         no_worker_timeout_seconds=settings.no_worker_timeout_seconds,
     )
 
 
-def _agent_defaults(settings: Settings) -> AgentDefaults:
-    """Without a summary model and a default model of the operator's, an agent summarises with its own model."""
-    configured = "" if settings.default_llm == OFFLINE else settings.default_llm
-    return AgentDefaults(
-        usage_threshold=settings.context_usage_threshold,
-        summary_model=settings.context_summary_model or configured,
+def _side_jobs(settings: Settings, parts: TurnParts, database: Database, memories: MemoryShare) -> SideJobs:
+    config = RetentionConfig(
+        run_events_hours=settings.run_events_retention_hours,
+        unused_summaries_days=settings.unused_summaries_retention_days,
+        job_log_hours=settings.job_log_retention_hours,
     )
-
-
-def _models_config(settings: Settings) -> ModelsConfig:
-    return ModelsConfig(
-        default_model=settings.default_llm,
-        default_base_url=settings.default_llm_base_url or None,
-        idle_timeout_seconds=settings.model_idle_timeout_seconds,
-        summariser_marker=SUMMARISER_SYSTEM_PROMPT,
-    )
+    retention = Retention(database.retention, parts.clock, config)
+    schedules = (*retention.schedules(), *Indexing(database.history).schedules(), *memories.schedules)
+    chores = Chores({PREPARE_SUMMARY: partial(prepare_summary, parts), **memories.kinds}, schedules)
+    return SideJobs(database.jobs, database.make_job_consumer(), chores, settings.job_concurrency)
 
 
 def _worker_config(settings: Settings) -> WorkerConfig:

@@ -2,26 +2,36 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
+from app.agents.addresses import check_address
 from app.domain.errors import SettingInvalid
 
 SHORTEST_KEY = 24
+HOUR, DAY = 3_600, 86_400
+"""Upper bounds in seconds: beyond them a wait is a mistake, and what counts with it (a clock, an interval) breaks."""
 
 
 class Settings(BaseSettings):
-    """What the operator may set. Names are the environment variables in lower case."""
+    """What the operator may set. Names are the environment variables in lower case; an empty one is not set."""
 
-    model_config = SettingsConfigDict(env_file=".env", env_file_encoding="utf-8", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_file=".env",
+        env_file_encoding="utf-8",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        allow_inf_nan=False,
+    )
 
     database_url: str = Field("", description="PostgreSQL 15 or newer; empty: the embedded server")
     data_dir: Path | None = Field(None, description="where the embedded server keeps its data; empty: per user")
     migrate_on_start: bool = Field(default=True, description="run migrations at start, under an advisory lock")
     db_pool_size: int = Field(10, ge=1, le=200, description="database connections of this process, LISTEN not counted")
-    db_pool_timeout_seconds: float = Field(5.0, gt=0, description="how long to wait for a free connection")
+    db_pool_timeout_seconds: float = Field(5.0, gt=0, le=HOUR, description="how long to wait for a free connection")
 
     host: str = "127.0.0.1"
     port: int = Field(8000, ge=0, le=65535)
@@ -29,22 +39,53 @@ class Settings(BaseSettings):
         (), description="origins allowed to call from a browser, separated by commas"
     )
     bootstrap_api_key: str = Field("", description="a key that exists from the first start (at least 24 characters)")
-    max_body_bytes: int = Field(2_000_000, ge=1_000, description="largest request body")
+    max_body_bytes: int = Field(2_000_000, ge=1_000, le=1_000_000_000, description="largest request body")
+    max_import_bytes: int = Field(
+        32_000_000, ge=1_000, le=1_000_000_000, description="largest body of an import; it is held in memory"
+    )
 
     default_llm: str = Field("offline", description="model of agents that name none")
     default_llm_base_url: str = Field("", description="OpenAI-compatible server for `default_llm`")
     context_usage_threshold: float = Field(0.8, gt=0.1, le=0.95, description="fraction of the window that compacts")
     context_summary_model: str = Field("", description="model that writes summaries; empty: `default_llm`")
+    context_summary_model_base_url: str = Field(
+        "", description="server of `context_summary_model`; empty: that of `default_llm` if of the same provider"
+    )
+    embedding_model: str = Field("", description="model that memories are compared by; empty: by their words alone")
+    embedding_base_url: str = Field("", description="OpenAI-compatible server for `embedding_model`")
+    embedding_dimensions: int | None = Field(
+        None, ge=1, le=16_000, description="length of the vectors to ask the model for; empty: its own"
+    )
     agents_dir: Path | None = Field(None, description="folder of agent files that add to or override the shipped ones")
-    tool_timeout_seconds: float = Field(30.0, gt=0)
-    turn_timeout_seconds: float = Field(300.0, gt=0, description="one deadline for all model calls of a turn")
-    model_idle_timeout_seconds: float = Field(60.0, gt=0, description="longest silence of a model")
+    tool_timeout_seconds: float = Field(30.0, gt=0, le=DAY)
+    turn_timeout_seconds: float = Field(300.0, gt=0, le=DAY, description="one deadline for all model calls of a turn")
+    model_idle_timeout_seconds: float = Field(60.0, gt=0, le=DAY, description="longest silence of a model")
 
     worker_concurrency: int = Field(16, ge=1, le=1000, description="turns at once in this process")
-    lease_seconds: float = Field(10.0, ge=2, description="how long a silent worker keeps its run")
-    no_worker_timeout_seconds: float = Field(30.0, gt=0, description="how long a request waits for a worker")
-    max_queued_per_session: int = Field(10, ge=1, description="waiting messages of one session")
-    shutdown_grace_seconds: float = Field(20.0, ge=0, description="how long running turns may take to end at shutdown")
+    lease_seconds: float = Field(10.0, ge=2, le=HOUR, description="how long a silent worker keeps its run")
+    job_concurrency: int = Field(4, ge=1, le=100, description="side jobs at once in this process")
+    no_worker_timeout_seconds: float = Field(30.0, gt=0, le=HOUR, description="how long a request waits for a worker")
+    max_queued_per_session: int = Field(10, ge=1, le=10_000, description="waiting messages of one session")
+    shutdown_grace_seconds: float = Field(
+        20.0, ge=0, le=HOUR, description="how long running turns may take to end at shutdown"
+    )
+
+    slack_bot_token: str = Field(
+        "", repr=False, description="xoxb-…: the app's token in its workspace; empty: no Slack"
+    )
+    slack_signing_secret: str = Field("", repr=False, description="for events over HTTP, at /slack/events of `serve`")
+    slack_app_token: str = Field("", repr=False, description="xapp-…: for Socket Mode, `throughline slack`")
+    slack_agent: str = Field("assistant", description="the agent that answers in Slack")
+    slack_link_by_email: bool = Field(
+        default=False, description="a workspace member with a confirmed e-mail address is the user of that name"
+    )
+    slack_api_url: str = Field("https://slack.com/api/", pattern="^https?://.+/$", description="Slack's Web API")
+
+    search_language: str = Field("english", description="language whose words history search takes to their stem")
+
+    run_events_retention_hours: int = Field(24, ge=1, le=8760, description="how long events of ended runs are kept")
+    unused_summaries_retention_days: int = Field(30, ge=1, le=3650, description="how long unused summaries are kept")
+    job_log_retention_hours: int = Field(72, ge=1, le=8760, description="how long records of side jobs are kept")
 
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
     log_format: str = Field("auto", pattern="^(auto|json|console)$")
@@ -55,6 +96,19 @@ class Settings(BaseSettings):
         if value and len(value) < SHORTEST_KEY:
             raise ValueError(f"a key needs at least {SHORTEST_KEY} characters, this one has {len(value)}")
         return value
+
+    @field_validator("default_llm_base_url", "context_summary_model_base_url", "embedding_base_url")
+    @classmethod
+    def _check_address(cls, value: str) -> str:
+        return check_address(value) if value else value
+
+    @model_validator(mode="after")
+    def _check_address_has_a_model(self) -> Self:
+        if self.context_summary_model_base_url and not self.context_summary_model:
+            raise ValueError("CONTEXT_SUMMARY_MODEL_BASE_URL needs CONTEXT_SUMMARY_MODEL, the model at that address")
+        if not self.embedding_model and (self.embedding_base_url or self.embedding_dimensions):
+            raise ValueError("EMBEDDING_BASE_URL and EMBEDDING_DIMENSIONS need EMBEDDING_MODEL")
+        return self
 
     @field_validator("cors_origins", mode="before")
     @classmethod
@@ -80,7 +134,7 @@ def read_settings(data_dir: Path | None = None) -> Settings:
         settings = Settings()
     except ValidationError as error:
         wrong = "; ".join(
-            f"{'.'.join(map(str, item['loc'])).upper()}: {item['msg'].removeprefix('Value error, ')}"
+            f"{'.'.join(map(str, item['loc'])).upper()}: {item['msg'].removeprefix('Value error, ')}".removeprefix(": ")
             for item in error.errors()
         )
         raise SettingInvalid(f"Settings that cannot be used: {wrong}.") from None

@@ -10,6 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, H
 
 SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 TOKENS = (256, 1_024, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072, 262_144, 1_048_576)
+DEVIATIONS = (-0.5, -0.25, -0.15, -0.1, -0.05, -0.02, 0.0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0)
 FRACTIONS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 
@@ -54,6 +55,31 @@ def _drop_exception_text(
     return event
 
 
+class SummarySeries:
+    """The series on summarizer calls; how many there were is the count of `throughline_summary_seconds`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register the series in `registry`."""
+        self.tokens = Counter(
+            "throughline_summary_tokens", "Tokens of summarizer calls", ("model", "direction"), registry=registry
+        )
+        self.seconds = Histogram(
+            "throughline_summary_seconds", "Time a summariser call took", ("model",), buckets=SECONDS, registry=registry
+        )
+        self.unused = Counter(
+            "throughline_summary_tokens_unused",
+            "Tokens of summarizer calls whose text was never adopted",
+            ("model", "reason"),
+            registry=registry,
+        )
+        self.failures = Counter(
+            "throughline_summary_failures",
+            "Summarizer calls that gave no usable text",
+            ("model", "reason"),
+            registry=registry,
+        )
+
+
 class PrometheusMetrics:
     """What turns report, as Prometheus series; implements the turn's Metrics port."""
 
@@ -81,9 +107,32 @@ class PrometheusMetrics:
         self._freed = Counter(
             "throughline_compaction_tokens_freed", "Tokens compactions took out of prompts", registry=self.registry
         )
+        self._compacted_from, self._compacted_to = (
+            Histogram(
+                f"throughline_compaction_tokens_{when}",
+                f"Prompt size in tokens {when} it was pruned, compacted or fitted",
+                buckets=TOKENS,
+                registry=self.registry,
+            )
+            for when in ("before", "after")
+        )
         self._model_failures = Counter(
             "throughline_model_failures", "Failed model calls by error", ("model", "error"), registry=self.registry
         )
+        self._rungs = Counter(
+            "throughline_rungs", "Rungs of the ladder that changed a view", ("rung",), registry=self.registry
+        )
+        self._overflows = Counter(
+            "throughline_overflow_errors", "Prompts the provider called too long", ("model",), registry=self.registry
+        )
+        self._estimate_error = Histogram(
+            "throughline_estimate_error",
+            "Provider's count of a prompt / ours - 1",
+            ("model",),
+            buckets=DEVIATIONS,
+            registry=self.registry,
+        )
+        self._summaries = SummarySeries(self.registry)
 
     def turn_finished(self, *, agent: str, status: str, seconds: float) -> None:
         """Count a finished turn."""
@@ -101,9 +150,41 @@ class PrometheusMetrics:
         self._compaction_seconds.observe(seconds)
         self._freed.inc(tokens_freed)
 
+    def compaction_measured(self, *, tokens_before: int, tokens_after: int) -> None:
+        """Record what a prompt took before and after it was pruned, compacted or fitted."""
+        self._compacted_from.observe(tokens_before)
+        self._compacted_to.observe(tokens_after)
+
     def model_failed(self, *, model: str, error: str) -> None:
         """Count a failed model call by error code."""
         self._model_failures.labels(model, error).inc()
+
+    def rung_fired(self, *, rung: str) -> None:
+        """Count a rung of the ladder that changed the view of a session."""
+        self._rungs.labels(rung).inc()
+
+    def summary_written(self, *, model: str, input_tokens: int, output_tokens: int, seconds: float) -> None:
+        """Record a summariser call that ended, whatever became of its text."""
+        self._summaries.tokens.labels(model, "input").inc(input_tokens)
+        self._summaries.tokens.labels(model, "output").inc(output_tokens)
+        self._summaries.seconds.labels(model).observe(seconds)
+
+    def summary_unused(self, *, model: str, tokens: int, reason: str) -> None:
+        """Count summariser tokens (read and written) that were paid and never adopted."""
+        self._summaries.unused.labels(model, reason).inc(tokens)
+
+    def summary_failed(self, *, model: str, reason: str) -> None:
+        """Count a summariser call that gave no usable text, by error code."""
+        self._summaries.failures.labels(model, reason).inc()
+
+    def estimate_compared(self, *, model: str, estimated: int, reported: int) -> None:
+        """Record how far the provider's count of a prompt lies from ours; above 0: we counted too few."""
+        if estimated > 0:
+            self._estimate_error.labels(model).observe(reported / estimated - 1)
+
+    def overflow_met(self, *, model: str) -> None:
+        """Count a prompt that the provider called too long."""
+        self._overflows.labels(model).inc()
 
     def render(self) -> tuple[bytes, str]:
         """Return the exposition and its content type."""

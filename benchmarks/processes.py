@@ -1,4 +1,4 @@
-"""Starts what the benchmarks talk to: the provider double and the service, each as its own process."""
+"""Starts what the benchmarks talk to: the provider doubles and the service, each as its own process."""
 
 import os
 import socket
@@ -13,6 +13,9 @@ from pathlib import Path
 import httpx
 
 ROOT = Path(__file__).resolve().parent.parent
+DOUBLES = {"openai": ("fakes.provider_double", "/v1"), "anthropic": ("fakes.anthropic_double", "")}
+"""For each provider the double's module, and what follows its address in the base URL for that provider's clients."""
+
 START_SECONDS = 90.0
 STOP_SECONDS = 30.0
 
@@ -29,7 +32,7 @@ class ServiceOptions:
     """
 
     folder: Path
-    double_url: str
+    double_url: str = ""
     model: str = ""
     agents_dir: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -44,13 +47,14 @@ class Running:
 
 
 @contextmanager
-def run_double(folder: Path) -> Iterator[Running]:
-    """Run the provider double; its `url` is the base URL for OpenAI clients (`…/v1`)."""
+def run_double(folder: Path, provider: str = "openai", arguments: Sequence[str] = ()) -> Iterator[Running]:
+    """Run a provider's double; its `url` is the base URL for that provider's clients."""
+    module, path = DOUBLES[provider]
     port = free_port()
-    command = [sys.executable, "-m", "fakes.provider_double", "--port", str(port)]
     base = f"http://127.0.0.1:{port}"
-    with run_server(command, (f"{base}/v1/models", folder / "double.log"), {}) as pid:
-        yield Running(f"{base}/v1", pid)
+    command = [sys.executable, "-m", module, "--port", str(port), *arguments]
+    with run_server(command, (f"{base}/control/stats", folder / f"double-{provider}.log"), {}) as pid:
+        yield Running(f"{base}{path}", pid)
 
 
 @contextmanager
@@ -63,6 +67,7 @@ def run_service(options: ServiceOptions) -> Iterator[Running]:
         "DEFAULT_LLM": f"openai:{options.model}" if options.model else "offline",
         "DEFAULT_LLM_BASE_URL": options.double_url if options.model else "",
         "OPENAI_API_KEY": "benchmark",
+        "ANTHROPIC_API_KEY": "benchmark",
         "LOG_LEVEL": "WARNING",
         **({"AGENTS_DIR": str(options.agents_dir)} if options.agents_dir else {}),
         **options.environment,

@@ -1,43 +1,52 @@
 """Replays real conversations through the running service and prints what it did to their prompts.
 
-`python -m benchmarks.replay` starts the strict provider double and the service by itself. Several recorded runs are
+`python -m benchmarks.replay` starts the strict provider doubles and the service by itself. Several recorded runs are
 chained into one session until they fill at least three windows. With `--url` the service is somebody else's: the
-program says which settings it must be started with, and waits for it. Exits with 1 if a promise was broken.
+program says which settings it must be started with, and waits for it. Exits with 1 if a promise was broken: a prompt
+over the window or invalid, a turn without an answer, a message changed, or one summarised that no summariser was shown.
 """
 
 import argparse
 import contextlib
 import itertools
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
-from benchmarks.processes import ROOT, Running, ServiceOptions, run_double, run_service
+from benchmarks.processes import DOUBLES, ROOT, Running, ServiceOptions, run_double, run_service
 from benchmarks.replay_agents import write_agents, write_tools
 from benchmarks.replay_cell import Cell, Replayer
-from benchmarks.replay_data import Dataset, Turn, chain, load_datasets, merge_turns
-from benchmarks.replay_table import Row, failures_of, render_table
+from benchmarks.replay_data import Dataset, Turn, chain, merge_turns
+from benchmarks.replay_double import DoubleControl
+from benchmarks.replay_readers import LOADERS, load_datasets
+from benchmarks.replay_table import Row, failures_of, progress, render_table
 
 SAMPLE = Path(__file__).parent / "data"
 WINDOWS = ("8k", "16k", "128k")
 COUNTINGS = ("cl100k", "o200k", "bytes2")
 WINDOWS_TO_FILL = 3
-MEETING_TURNS = 150
-"""So many messages a meeting is made into: lines of talk are joined, the more the larger the window."""
+TALK_TURNS = 150
+"""So many messages a talk is made into: its lines are joined, the more the larger the window."""
 
 CHARACTERS_A_TOKEN = {"cl100k": 4.4, "o200k": 4.4, "bytes2": 2.0}
 WAIT_SECONDS = 300
+ALL_KEPT = (
+    "No prompt over the window, no invalid prompt, every message there byte for byte, "
+    "and every message behind a cursor was read by a summariser that answered."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What to replay."""
 
+    providers: tuple[str, ...]
     datasets: tuple[Dataset, ...]
     windows: tuple[str, ...]
     countings: tuple[str, ...]
@@ -50,27 +59,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with contextlib.ExitStack() as stack:
         folder = Path(options.folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="replay-")))
         folder.mkdir(parents=True, exist_ok=True)
-        double = stack.enter_context(run_double(folder))
-        cells = _make_cells(plan, double)
-        write_agents(folder / "agents", cells, double.url)
+        running = {name: stack.enter_context(run_double(folder, name)) for name in plan.providers}
+        doubles = {
+            name: stack.enter_context(contextlib.closing(DoubleControl(double.url, name)))
+            for name, double in running.items()
+        }
+        cells = _make_cells(plan, doubles)
+        write_agents(folder / "agents", cells, {name: double.url for name, double in running.items()})
         write_tools(folder / "tools.json", cells, plan.datasets)
-        url = options.url or stack.enter_context(_own_service(folder, double)).url
+        url = options.url or stack.enter_context(_own_service(folder)).url
         if options.url:
             _wait_for(url, folder)
-        rows, problems = _replay(cells, url, double)
+        with contextlib.closing(Replayer(url, options.pause)) as replayer:
+            rows, problems = _replay(cells, replayer, doubles)
     print(f"\n{render_table(rows)}\n")
     problems += [failure for row in rows for failure in failures_of(row)]
-    print("\n".join(problems) or "No prompt over the window, no invalid prompt, every message there byte for byte.")
+    print("\n".join(problems) or ALL_KEPT)
     return 1 if problems else 0
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.replay", description=__doc__)
-    parser.add_argument("--data", type=Path, default=SAMPLE, help="folder with tau-bench/ and qmsum/")
-    parser.add_argument("--datasets", default="", help="tau-bench,qmsum (default: all that are found)")
+    parser.add_argument("--data", type=Path, default=SAMPLE, help=f"folder with {', '.join(LOADERS)}")
+    parser.add_argument("--datasets", default="", help="for example tau-bench,qmsum (default: all that are found)")
     parser.add_argument("--windows", default=",".join(WINDOWS), help="for example 8k,16k")
     parser.add_argument("--countings", default=",".join(COUNTINGS))
+    parser.add_argument("--providers", default="openai", help=f"of {','.join(DOUBLES)}")
     parser.add_argument("--quick", action="store_true", help="window 8k counted in cl100k, nothing else")
+    parser.add_argument("--pause", type=float, default=0.1, help="seconds between turns: people take longer")
     parser.add_argument("--url", default="", help="a service that is started by hand")
     parser.add_argument("--folder", default="", help="where agents, logs and the database go; default: a temporary one")
     return parser.parse_args(arguments)
@@ -81,41 +97,44 @@ def _plan(options: argparse.Namespace) -> Plan:
     names = options.datasets.split(",") if options.datasets else list(found)
     missing = [name for name in names if name not in found]
     if missing or not found:
-        sys.exit(f"{options.data} holds no data set {', '.join(missing) or 'at all'}: it needs tau-bench/ or qmsum/")
+        sys.exit(f"{options.data} holds no data set {', '.join(missing) or 'at all'}: it may hold {', '.join(LOADERS)}")
+    providers = tuple(options.providers.split(","))
+    if unknown := [name for name in providers if name not in DOUBLES]:
+        sys.exit(f"There is no double of {', '.join(unknown)}: choose from {', '.join(DOUBLES)}")
     datasets = tuple(found[name] for name in names)
     if options.quick:
-        return Plan(datasets, ("8k",), ("cl100k",))
-    return Plan(datasets, tuple(options.windows.split(",")), tuple(options.countings.split(",")))
+        return Plan(providers, datasets, ("8k",), ("cl100k",))
+    return Plan(providers, datasets, tuple(options.windows.split(",")), tuple(options.countings.split(",")))
 
 
-def _make_cells(plan: Plan, double: Running) -> list[Cell]:
-    with contextlib.closing(Replayer("http://127.0.0.1", double.url)) as replayer:
-        return [
-            _make_cell(dataset, (window, counting), replayer)
-            for window, counting, dataset in itertools.product(plan.windows, plan.countings, plan.datasets)
-        ]
+def _make_cells(plan: Plan, doubles: Mapping[str, DoubleControl]) -> list[Cell]:
+    kinds = itertools.product(plan.providers, plan.windows, plan.countings, plan.datasets)
+    return [
+        _make_cell(dataset, (provider, window, counting), doubles[provider])
+        for provider, window, counting, dataset in kinds
+    ]
 
 
-def _make_cell(dataset: Dataset, kind: tuple[str, str], replayer: Replayer) -> Cell:
-    window, counting = kind
-    name = f"replay-{window}-{counting}-{dataset.name}"
-    empty = Cell(dataset.name, window, counting, name, f"{dataset.system_prompt}\n\n[script:{name}]", ())
+def _make_cell(dataset: Dataset, kind: tuple[str, str, str], double: DoubleControl) -> Cell:
+    provider, window, counting = kind
+    name = f"replay-{provider}-{window}-{counting}-{dataset.name}"
+    prompt = f"{dataset.system_prompt}\n\n[script:{name}]"
+    empty = Cell(provider, dataset.name, window, counting, name, prompt, ())
     tokens = WINDOWS_TO_FILL * empty.window_tokens
-    return empty.with_turns(replayer.fill(_turns(dataset, tokens, counting), empty.model, tokens))
+    return empty.with_turns(double.fill(_turns(dataset, tokens, counting), empty.model, tokens))
 
 
 def _turns(dataset: Dataset, tokens: int, counting: str) -> Iterator[Turn]:
     turns = chain(dataset)
-    if dataset.name != "qmsum":
+    if not dataset.is_talk:
         return turns
-    return merge_turns(turns, int(tokens * CHARACTERS_A_TOKEN[counting] / MEETING_TURNS))
+    return merge_turns(turns, int(tokens * CHARACTERS_A_TOKEN[counting] / TALK_TURNS))
 
 
 @contextlib.contextmanager
-def _own_service(folder: Path, double: Running) -> Iterator[Running]:
+def _own_service(folder: Path) -> Iterator[Running]:
     options = ServiceOptions(
         folder=folder,
-        double_url=double.url,
         agents_dir=folder / "agents",
         environment={"REPLAY_TOOLS": str(folder / "tools.json")},
     )
@@ -128,7 +147,9 @@ def _wait_for(url: str, folder: Path) -> None:
     settings = {"AGENTS_DIR": folder / "agents", "REPLAY_TOOLS": folder / "tools.json", "PYTHONPATH": ROOT}
     shown = " ".join(f"{name}={value.resolve()}" for name, value in settings.items())
     print(
-        f"Start the service with: {shown} OPENAI_API_KEY=benchmark, and no DEFAULT_LLM\nWaiting for {url} …", flush=True
+        f"Start the service with: {shown} OPENAI_API_KEY=benchmark ANTHROPIC_API_KEY=benchmark, and no DEFAULT_LLM\n"
+        f"Waiting for {url} …",
+        flush=True,
     )
     deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
@@ -139,17 +160,19 @@ def _wait_for(url: str, folder: Path) -> None:
     sys.exit(f"{url} did not become ready within {WAIT_SECONDS} seconds")
 
 
-def _replay(cells: Sequence[Cell], url: str, double: Running) -> tuple[list[Row], list[str]]:
+def _replay(
+    cells: Sequence[Cell], replayer: Replayer, doubles: Mapping[str, DoubleControl]
+) -> tuple[list[Row], list[str]]:
     rows: list[Row] = []
     problems: list[str] = []
-    with contextlib.closing(Replayer(url, double.url)) as replayer:
-        for cell in cells:
-            row, wrong = replayer.run(cell)
-            rows.append(row)
-            problems += [f"{cell.agent}: {text}" for text in wrong]
-            print(f"{cell.agent}: {row.turns} turns, {row.prompts} prompts, {row.compactions} compactions", flush=True)
+    for cell in cells:
+        row, wrong = replayer.run(cell, doubles[cell.provider])
+        rows.append(row)
+        problems += [f"{cell.agent}: {text}" for text in wrong]
+        print(f"{cell.agent}: {progress(row)}", flush=True)
     return rows, problems
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # no server may be left behind
     sys.exit(main())

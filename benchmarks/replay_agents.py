@@ -1,17 +1,17 @@
 """Writes what the service needs for a replay: one agent for each cell, and the recorded tools."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from benchmarks.replay_cell import Cell
 from benchmarks.replay_data import Dataset, tool_shapes
 
-TOOL_ROUNDS = 50
+TOOL_ROUNDS = 100
 
 
-def write_agents(folder: Path, cells: Iterable[Cell], double_url: str) -> None:
-    """Write an agent file for each cell (JSON is YAML, too).
+def write_agents(folder: Path, cells: Iterable[Cell], double_urls: Mapping[str, str]) -> None:
+    """Write an agent file for each cell (JSON is YAML, too); `double_urls` are the doubles' base URLs by provider.
 
     No default model may be set in the service, so that each agent writes its summaries with its own.
     """
@@ -19,8 +19,8 @@ def write_agents(folder: Path, cells: Iterable[Cell], double_url: str) -> None:
     for cell in cells:
         agent = {
             "name": cell.agent,
-            "model": f"openai:{cell.model}",
-            "base_url": double_url,
+            "model": f"{cell.provider}:{cell.model}",
+            "base_url": double_urls[cell.provider],
             "system_prompt": cell.system_prompt,
             "tools": [f"benchmarks.replay_tools:{name}" for name in _called(cell)],
             "max_tool_rounds": TOOL_ROUNDS,

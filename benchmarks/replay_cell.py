@@ -1,27 +1,32 @@
-"""Replays one chain of turns into one session of the service and measures what the double saw of it."""
+"""Replays one chain of turns into one session of the service, and sums up what was seen of it."""
 
 import itertools
+import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import httpx
 
-from benchmarks.replay_check import Json, Played, Said, find_differences, said_in
-from benchmarks.replay_data import Step, Turn
+from benchmarks.replay_check import Json, Played, find_differences, find_unread
+from benchmarks.replay_data import Turn
+from benchmarks.replay_double import DoubleControl
+from benchmarks.replay_stages import Prefix, Told, adopted_ahead, prefix_of, read_turn, stage_flags
 from benchmarks.replay_table import Row
 
-Interval: TypeAlias = tuple[float, float]
-BATCH = 50
 PAGE = 200
 TURN_SECONDS = 330.0
+STREAM = {"Accept": "text/event-stream"}
+NOT_ACCEPTED = ("summary_rejected", "summary_not_worth_it", "timeout")
+_UNUSED = re.compile(r'^throughline_summary_tokens_unused_total{.*reason="(\w+)".*} (\S+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One combination to replay. `agent` is the agent's name, which is also its conversation's in the script."""
 
+    provider: str
     dataset: str
     window: str
     counting: str
@@ -45,154 +50,146 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
+class Sent:
+    """A turn as it went: what was sent, what the events told, and when."""
+
+    turn: Turn
+    told: Told
+    began: float
+    ended: float
+
+    def requests_in(self, records: Sequence[Json]) -> list[Json]:
+        """Return the double's records of this turn's time."""
+        return [record for record in records if self.began <= record["at"] <= self.ended]
+
+
+@dataclass(frozen=True, slots=True)
 class Replayed:
-    """What happened: the turns, when each was sent and answered, and the errors of those that failed.
+    """What came of a cell: the turns, the stored messages, where the cursor stands, what the double recorded."""
 
-    `compactions` is the number of turns after which the summary stood for more messages than before.
-    """
+    sent: tuple[Sent, ...]
+    messages: tuple[Json, ...]
+    cursor: int
+    records: tuple[Json, ...]
 
-    session_id: str
-    played: tuple[Played, ...]
-    intervals: tuple[Interval, ...]
-    errors: tuple[str, ...]
-    compactions: int
+    @property
+    def prompts(self) -> list[Json]:
+        """The model requests that could be counted."""
+        return [record for record in self.records if record["line"] != "summariser" and record["prompt_tokens"]]
+
+    @property
+    def summaries(self) -> list[Json]:
+        """The summarisers' requests."""
+        return [record for record in self.records if record["line"] == "summariser"]
 
 
 class Replayer:
-    """Talks to the service and to the double's control routes."""
+    """Plays cells into one service."""
 
-    def __init__(self, service_url: str, double_url: str) -> None:
-        """Connect to both."""
+    def __init__(self, service_url: str, pause_seconds: float = 0.0) -> None:
+        """Connect. Before each turn it waits, so that what is done in the background has some time."""
+        self._pause_seconds = pause_seconds
         self._service = httpx.Client(base_url=service_url, timeout=TURN_SECONDS)
-        self._double = httpx.Client(base_url=double_url.removesuffix("/v1"), timeout=TURN_SECONDS)
 
     def close(self) -> None:
         """Hang up."""
         self._service.close()
-        self._double.close()
 
-    def fill(self, turns: Iterator[Turn], model: str, tokens: int) -> tuple[Turn, ...]:
-        """Take turns until they hold at least `tokens` by the model's own count."""
-        taken: list[Turn] = []
-        while tokens > 0:
-            batch = list(itertools.islice(turns, BATCH))
-            counts = self._count(model, [[_as_prompt(item) for item in said_in(turn)] for turn in batch])
-            for turn, counted in zip(batch, counts, strict=True):
-                if tokens > 0:
-                    taken.append(turn)
-                    tokens -= counted
-        return tuple(taken)
-
-    def run(self, cell: Cell) -> tuple[Row, list[str]]:
+    def run(self, cell: Cell, double: DoubleControl) -> tuple[Row, list[str]]:
         """Replay the cell; return its figures and what went wrong."""
-        self._double.post("/control/reset").raise_for_status()
-        replayed = self._play(cell)
-        records: list[Json] = self._double.get("/control/requests").raise_for_status().json()
-        differences = find_differences(replayed.played, self._messages(replayed.session_id))
-        row = self._measure(cell, replayed, records, len(differences))
-        return row, [*replayed.errors, *differences[:5]]
+        double.reset()
+        rejected = self._rejected_tokens()
+        replayed = self._play(cell, double)
+        rejected = self._rejected_tokens() - rejected
+        played = [Played(sent.turn, sent.told.is_answered) for sent in replayed.sent]
+        differences = find_differences(played, replayed.messages)
+        unread = find_unread(replayed.cursor, replayed.summaries)
+        full = double.full_history(cell.model, cell.system_prompt, cell.turns)
+        row = replace(_measure(cell, replayed), full_history_tokens=full, differences=len(differences))
+        notes = [f"unread behind the cursor at {replayed.cursor}: {unread[:20]}"] if unread else []
+        row = replace(row, unread=len(unread), rejected_tokens=rejected)
+        return row, [*_errors(replayed), *differences[:5], *notes]
 
-    def _play(self, cell: Cell) -> Replayed:
+    def _play(self, cell: Cell, double: DoubleControl) -> Replayed:
         created = self._service.post("/v1/sessions", json={"agent": cell.agent}).raise_for_status()
         session_id: str = created.json()["id"]
-        played: list[Played] = []
-        intervals: list[Interval] = []
-        errors: list[str] = []
-        cursors = [0]
-        for number, turn in enumerate(cell.turns, 1):
-            self._script(cell.agent, turn)
-            sent_at = time.time()
-            response = self._service.post(f"/v1/sessions/{session_id}/messages", json={"content": turn.user})
-            intervals.append((sent_at, time.time()))
-            is_answered = response.status_code == httpx.codes.OK
-            played.append(Played(turn, is_answered))
-            if not is_answered:
-                errors.append(f"turn {number}: {response.status_code} {response.text:.300}")
-            cursors.append(self._summarised(session_id))
-        compactions = sum(1 for before, after in itertools.pairwise(cursors) if after > before)
-        return Replayed(session_id, tuple(played), tuple(intervals), tuple(errors), compactions)
+        sent = tuple(self._send(session_id, turn, cell, double) for turn in cell.turns)
+        double.settle()
+        session = self._service.get(f"/v1/sessions/{session_id}").raise_for_status().json()
+        messages = tuple(self._messages(session_id))
+        return Replayed(sent, messages, session["summarized_count"], tuple(double.requests()))
 
-    def _script(self, line: str, turn: Turn) -> None:
-        """Tell the double the turn's answers; steps left over from a failed turn are dropped."""
-        steps = [_step_json(step) for step in turn.steps]
-        self._double.post("/control/script", json={"steps": steps, "line": line, "replace": True}).raise_for_status()
+    def _send(self, session_id: str, turn: Turn, cell: Cell, double: DoubleControl) -> Sent:
+        time.sleep(self._pause_seconds)
+        double.script(cell.agent, turn)
+        metadata = {"metadata": {"authors": turn.authors}} if turn.authors else {}
+        path, body = f"/v1/sessions/{session_id}/messages", {"content": turn.user, **metadata}
+        began = time.time()
+        try:
+            response = self._service.post(path, json=body, headers=STREAM)
+        except httpx.TransportError as error:  # a stream that is cut is no answer
+            return Sent(turn, Told(is_answered=False, error=repr(error)), began, time.time())
+        ended = time.time()
+        if response.status_code != httpx.codes.OK:
+            told = Told(is_answered=False, error=f"{response.status_code} {response.text:.300}")
+            return Sent(turn, told, began, ended)
+        return Sent(turn, read_turn(response.text), began, ended)
 
-    def _messages(self, session_id: str) -> list[Json]:
-        messages: list[Json] = []
-        while True:
-            after = messages[-1]["position"] if messages else 0
+    def _messages(self, session_id: str) -> Iterator[Json]:
+        after: int | None = 0
+        while after is not None:
             params = {"after": after, "limit": PAGE}
             page = self._service.get(f"/v1/sessions/{session_id}/messages", params=params).raise_for_status().json()
-            messages += page["data"]
-            if page["next_cursor"] is None:
-                return messages
+            yield from page["data"]
+            after = page["data"][-1]["position"] if page["next_cursor"] is not None else None
 
-    def _summarised(self, session_id: str) -> int:
-        """Return how many messages the session's summary stands for."""
-        found: int = self._service.get(f"/v1/sessions/{session_id}").raise_for_status().json()["summarized_count"]
-        return found
-
-    def _measure(self, cell: Cell, replayed: Replayed, records: Sequence[Json], differences: int) -> Row:
-        prompts = [record for record in records if record["line"] != "summariser" and record["prompt_tokens"]]
-        summaries = [record for record in records if record["line"] == "summariser"]
-        sent = [record for record in prompts if record["verdict"] != "over_window"]
-        over = [record for record in records if record["verdict"] == "over_window"]
-        seconds = sum(end - start for start, end in replayed.intervals)
-        previous = sum(record["previous_bytes"] for record in prompts)
-        return Row(
-            dataset=cell.dataset,
-            window=cell.window,
-            counting=cell.counting,
-            turns=len(replayed.played),
-            prompts=len(prompts),
-            compactions=replayed.compactions,
-            largest_fill=max((record["prompt_tokens"] / record["window_tokens"] for record in sent), default=0.0),
-            over_window=len(over),
-            refused_turns=_turns_with(over, replayed.intervals),
-            failed_turns=len(replayed.errors),
-            invalid=sum(1 for record in records if record["verdict"] == "invalid"),
-            summary_calls=len(summaries),
-            summary_tokens=sum(record["prompt_tokens"] for record in summaries),
-            prompt_tokens=sum(record["prompt_tokens"] for record in sent),
-            full_history_tokens=self._full_history(cell),
-            stable_prefix=sum(record["shared_bytes"] for record in prompts) / max(previous, 1),
-            turns_per_second=len(replayed.played) / max(seconds, 1e-9),
-            differences=differences,
-        )
-
-    def _full_history(self, cell: Cell) -> int:
-        """Return what the prompts would come to with the whole history in each; the tools' schemas left out."""
-        said = [item for turn in cell.turns for item in said_in(turn)]
-        system = {"role": "system", "content": cell.system_prompt}
-        fixed, *tokens = self._count(cell.model, [[system], *([_as_prompt(item)] for item in said)])
-        reply = self._count(cell.model, [[]])[0]
-        total, history = 0, fixed
-        for item, counted in zip(said, tokens, strict=True):
-            if item.role == "assistant":
-                total += history
-            history += counted - reply
-        return total
-
-    def _count(self, model: str, prompts: Sequence[Sequence[Json]]) -> list[int]:
-        body = {"model": model, "prompts": prompts}
-        counted: list[int] = self._double.post("/control/count", json=body).raise_for_status().json()["prompts"]
-        return counted
+    def _rejected_tokens(self) -> int:
+        """Return how many tokens summaries took so far that came back and were not accepted."""
+        metrics = self._service.get("/metrics").raise_for_status().text
+        return sum(int(float(value)) for reason, value in _UNUSED.findall(metrics) if reason in NOT_ACCEPTED)
 
 
-def _turns_with(records: Sequence[Json], intervals: Sequence[Interval]) -> int:
-    times = [record["at"] for record in records]
-    return sum(1 for start, end in intervals if any(start <= at <= end for at in times))
+def _errors(replayed: Replayed) -> list[str]:
+    return [f"turn {number}: {sent.told.error}" for number, sent in enumerate(replayed.sent, 1) if sent.told.error]
 
 
-def _step_json(step: Step) -> Json:
-    calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in step.calls]
-    return {"text": step.text, "calls": calls}
+def _measure(cell: Cell, replayed: Replayed) -> Row:
+    prompts, summaries = replayed.prompts, replayed.summaries
+    over = [record for record in replayed.records if record["verdict"] == "over_window"]
+    fitting = [record for record in prompts if record["verdict"] != "over_window"]
+    stages = [stage for sent in replayed.sent for stage in sent.told.stages]
+    prefix = _prefix(replayed, prompts)
+    seconds = sum(sent.ended - sent.began for sent in replayed.sent)
+    return Row(
+        provider=cell.provider,
+        dataset=cell.dataset,
+        window=cell.window,
+        counting=cell.counting,
+        turns=len(replayed.sent),
+        prompts=len(prompts),
+        compactions=sum(stage.outcome == "adopted" for stage in stages),
+        adopted_ahead=sum(adopted_ahead(sent.told, sent.requests_in(summaries)) for sent in replayed.sent),
+        rungs=tuple(sorted(Counter(rung for stage in stages for rung in stage.fired).items())),
+        unachieved=sum(stage.outcome in {"failed", "skipped", "cancelled"} for stage in stages),
+        largest_prompt=max((record["prompt_tokens"] for record in fitting), default=0),
+        largest_fill=max((record["prompt_tokens"] / record["window_tokens"] for record in fitting), default=0.0),
+        over_window=len(over),
+        refused_turns=sum(bool(sent.requests_in(over)) for sent in replayed.sent),
+        failed_turns=len(_errors(replayed)),
+        invalid=sum(record["verdict"] == "invalid" for record in replayed.records),
+        summary_calls=len(summaries),
+        summary_tokens=sum(record["prompt_tokens"] for record in summaries),
+        prompt_tokens=sum(record["prompt_tokens"] for record in fitting),
+        cache_read_tokens=sum(record.get("cache_read_tokens", 0) for record in fitting),
+        cursor=replayed.cursor,
+        stable_prefix=prefix.share,
+        stable_prefix_at_rest=prefix.share_at_rest,
+        turns_per_second=len(replayed.sent) / max(seconds, 1e-9),
+    )
 
 
-def _as_prompt(said: Said) -> Json:
-    calls = [
-        {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-        for call_id, name, arguments in said.calls
-    ]
-    named = {"tool_call_id": said.tool_call_id} if said.tool_call_id else {}
-    return {"role": said.role, "content": said.content, **named, **({"tool_calls": calls} if calls else {})}
+def _prefix(replayed: Replayed, prompts: Sequence[Json]) -> Prefix:
+    """Flag each request with its turn's stages."""
+    of_turns = [(sent.told, sent.requests_in(prompts)) for sent in replayed.sent]
+    flagged = (zip(asked, stage_flags(told, asked), strict=True) for told, asked in of_turns)
+    return prefix_of(itertools.chain.from_iterable(flagged))

@@ -1,4 +1,4 @@
-"""Holds the stored history against what was said: every text must be there, byte for byte, in order."""
+"""The replay's judgement from outside: nothing said is lost or changed, and nothing is summarised that was not read."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,13 @@ Json: TypeAlias = dict[str, Any]  # a message as the service returns it
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One message as it must be stored. `calls` are (id, name, arguments)."""
+    """One message as it must be stored. `calls` are (id, name, arguments), `authors` stand in its metadata."""
 
     role: str
     content: str
     calls: tuple[tuple[str, str, str], ...] = ()
     tool_call_id: str | None = None
+    authors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Played:
 
 def said_in(turn: Turn) -> Iterator[Said]:
     """Yield the messages of a turn in the order they are stored."""
-    yield Said("user", turn.user)
+    yield Said("user", turn.user, authors=turn.authors)
     for step in turn.steps:
         yield Said("assistant", step.text, tuple((call.id, call.name, call.arguments) for call in step.calls))
         yield from (Said("tool", call.result, tool_call_id=call.id) for call in step.calls)
@@ -38,7 +39,8 @@ def said_in(turn: Turn) -> Iterator[Said]:
 def stored(message: Json) -> Said:
     """Return a message of the service in the same terms."""
     calls = tuple((call["id"], call["name"], call["arguments"]) for call in message["tool_calls"])
-    return Said(message["role"], message["content"], calls, message["tool_call_id"])
+    authors = tuple((message.get("metadata") or {}).get("authors", ()))
+    return Said(message["role"], message["content"], calls, message["tool_call_id"], authors)
 
 
 def find_differences(played: Sequence[Played], messages: Sequence[Json]) -> list[str]:
@@ -59,3 +61,17 @@ def find_differences(played: Sequence[Played], messages: Sequence[Json]) -> list
     if place != len(found):
         differences.append(f"{len(found) - place} stored messages from place {place + 1} on were never said")
     return differences
+
+
+def find_unread(cursor: int, requests: Sequence[Json]) -> list[int]:
+    """Return the positions up to the cursor that no summariser was shown in a request that ended well.
+
+    `requests` are records of a double that tell which `[#N …` lines each request held.
+    """
+    read = {position for record in requests if is_read(record) for position in record["positions"]}
+    return [position for position in range(1, cursor + 1) if position not in read]
+
+
+def is_read(record: Json) -> bool:
+    """Whether a summariser's request was answered whole: not refused, not cut off, and not with an empty text."""
+    return bool(record["line"] == "summariser" and record["verdict"] == "answered" and not record["refusal"])

@@ -1,16 +1,15 @@
-"""Reads recorded conversations and cuts them into turns: what the user says, and what the assistant did with it."""
+"""Recorded conversations cut into turns: what the user says, and what the assistant did with it.
+
+Read by `benchmarks.replay_readers`, chained here into sessions as long as a replay needs.
+"""
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeAlias
 
 Json: TypeAlias = dict[str, Any]  # a recorded message: its fields are picked by name
-
-NOTHING_RETURNED = "(empty)"
-"""Stands for a recorded result without text, which no tool of the service can return as it is."""
 
 CLOSING_ANSWER = "You're welcome."
 """Ends a recorded run that stops after the user's word or a tool's result."""
@@ -36,32 +35,31 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One user message and the steps that followed it."""
+    """One user message and the steps that followed it; `authors` are the speakers of a talk, in their order."""
 
     user: str
     steps: tuple[Step, ...]
+    authors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A recorded conversation: a run of tau-bench or a meeting."""
+    """A recorded conversation: an agent's run, a meeting, a day of a channel."""
 
     turns: tuple[Turn, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Conversations of one kind and the system prompt they were held under."""
+    """Conversations of one kind and the system prompt they were held under.
+
+    `is_talk`: people talk in short lines, and nobody calls a tool; lines may be joined to longer messages.
+    """
 
     name: str
     system_prompt: str
     conversations: tuple[Conversation, ...]
-
-
-def load_datasets(folder: Path) -> dict[str, Dataset]:
-    """Return the data sets found in `folder` (`tau-bench/*.json`, `qmsum/*.jsonl`) by name."""
-    loaded = (_load_tau_bench(folder / "tau-bench"), _load_qmsum(folder / "qmsum"))
-    return {dataset.name: dataset for dataset in loaded if dataset.conversations}
+    is_talk: bool = False
 
 
 def chain(dataset: Dataset) -> Iterator[Turn]:
@@ -80,12 +78,13 @@ def merge_turns(turns: Iterable[Turn], characters: int) -> Iterator[Turn]:
 
     For talk in short lines: a turn with tool calls is never joined to another.
     """
-    texts: list[str] = []
+    joined: list[Turn] = []
     for turn in turns:
-        texts.append(turn.user)
-        if len(turn.steps) > 1 or sum(map(len, texts)) >= characters:
-            yield replace(turn, user="\n".join(texts))
-            texts = []
+        joined.append(turn)
+        if len(turn.steps) > 1 or sum(len(part.user) for part in joined) >= characters:
+            authors = dict.fromkeys(author for part in joined for author in part.authors)
+            yield replace(turn, user="\n".join(part.user for part in joined), authors=tuple(authors))
+            joined = []
 
 
 def tool_shapes(datasets: Iterable[Dataset]) -> dict[str, dict[str, str]]:
@@ -114,55 +113,3 @@ def _arguments(call: Call) -> Json:
 
 def _numbered(step: Step, numbers: Iterator[int]) -> Step:
     return replace(step, calls=tuple(replace(call, id=f"{call.id}_{next(numbers)}") for call in step.calls))
-
-
-def _load_tau_bench(folder: Path) -> Dataset:
-    runs = [run for path in sorted(folder.glob("*.json")) for run in json.loads(path.read_text("utf-8"))]
-    trajectories: list[list[Json]] = [run["traj"] for run in runs if "traj" in run]
-    systems = [message["content"] for run in trajectories for message in run if message["role"] == "system"]
-    conversations = tuple(Conversation(tuple(_turns(run))) for run in trajectories)
-    return Dataset("tau-bench", systems[0] if systems else "", conversations)
-
-
-def _turns(messages: Sequence[Json]) -> Iterator[Turn]:
-    for user, following in _stretches(messages, "user"):
-        steps = tuple(_steps(following))
-        if not steps or steps[-1].calls:
-            steps = (*steps, Step(CLOSING_ANSWER))
-        yield Turn(user["content"], steps)
-
-
-def _steps(messages: Sequence[Json]) -> Iterator[Step]:
-    """Yield each step with the results that stand right behind it: ids alone may be used twice in a recorded run."""
-    for step, following in _stretches(messages, "assistant"):
-        results = {message["tool_call_id"]: message["content"] for message in following}
-        calls = (call for call in step.get("tool_calls") or () if call["id"] in results)
-        yield Step(step["content"] or "", tuple(_call(call, results[call["id"]]) for call in calls))
-
-
-def _stretches(messages: Sequence[Json], role: str) -> Iterator[tuple[Json, Sequence[Json]]]:
-    """Yield each message of that role with all that follow until the next one of it."""
-    starts = [index for index, message in enumerate(messages) if message["role"] == role]
-    for start, end in itertools.zip_longest(starts, starts[1:], fillvalue=len(messages)):
-        yield messages[start], messages[start + 1 : end]
-
-
-def _call(recorded: Json, result: str | None) -> Call:
-    function = recorded["function"]
-    text = result if result and result.strip() else NOTHING_RETURNED
-    return Call(recorded["id"], function["name"], function["arguments"], text)
-
-
-def _load_qmsum(folder: Path) -> Dataset:
-    lines = (line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text("utf-8").splitlines())
-    meetings: list[list[Json]] = [json.loads(line)["meeting_transcripts"] for line in lines]
-    return Dataset(
-        name="qmsum",
-        system_prompt="You take part in a meeting as its secretary. Confirm what you have noted.",
-        conversations=tuple(_meeting(transcript) for transcript in meetings),
-    )
-
-
-def _meeting(transcript: Sequence[Json]) -> Conversation:
-    said = [f"{entry['speaker']}: {entry['content']}" for entry in transcript if entry["content"].strip()]
-    return Conversation(tuple(Turn(text, (Step(f"Noted, item {index}."),)) for index, text in enumerate(said, 1)))

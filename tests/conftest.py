@@ -3,6 +3,7 @@
 import asyncio
 import os
 import secrets
+import signal
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from pathlib import Path
@@ -17,7 +18,11 @@ from app.db.database import Database, DatabaseConfig
 from app.db.embedded import EmbeddedConfig, EmbeddedServer
 from app.db.migrations import upgrade
 
-pytest_plugins = ["fakes.provider_double.fixtures"]
+pytest_plugins = [
+    "fakes.provider_double.fixtures",
+    "fakes.anthropic_double.fixtures",
+    "fakes.slack_double.fixtures",
+]
 T = TypeVar("T")
 DROP_TRIES = 25
 
@@ -33,6 +38,7 @@ def server_url() -> Generator[str]:
         Path(folder).chmod(0o711)
         config = EmbeddedConfig(data_dir=Path(folder, "data"), may_create_databases=True)
         server = _in_its_own_loop(lambda: EmbeddedServer.start(config))
+        _spare_the_disk(Path(folder, "data", "postgres", "cluster"))
         try:
             yield server.url
         finally:
@@ -92,6 +98,13 @@ async def _drop(url: str, name: str) -> None:
         except (asyncpg.InsufficientPrivilegeError, asyncpg.ObjectInUseError):
             await asyncio.sleep(0.2)
     return None
+
+
+def _spare_the_disk(cluster: Path) -> None:
+    """Have the tests' server not wait for the disk: it never outlives them. Tests that kill a server have their own."""
+    with (cluster / "postgresql.auto.conf").open("a") as settings:
+        settings.write("fsync = off\nfull_page_writes = off\n")
+    os.kill(int((cluster / "postmaster.pid").read_text().splitlines()[0]), signal.SIGHUP)
 
 
 async def _run_statement(url: str, statement: str) -> None:

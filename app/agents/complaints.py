@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
-from app.agents.yaml_file import FIELDS_OF_OTHER_STRATEGIES, field_names, section_at
+from app.agents.yaml_file import field_names, section_at
 from app.domain.text import clean_text
 
 MAX_SHOWN_CHARACTERS = 80
 MAX_COMPLAINTS = 20
-CREDENTIALS = re.compile(r"//[^/\s]*@")
+CREDENTIALS = re.compile(r"//.*@", re.DOTALL)
 
 Context: TypeAlias = dict[str, Any]  # Any: what pydantic puts into an error depends on its kind
 Details: TypeAlias = Mapping[str, Any]  # Any: pydantic's ErrorDetails, of which only its core knows the type
@@ -37,7 +37,9 @@ KINDS: dict[str, Callable[[Context], str]] = {
 PATTERNS = {
     "name": "must match [a-z][a-z0-9_-]{0,63}: a small letter, then small letters, digits, '_' or '-'",
     "tools": "must be a tool's name or module:attribute",
-    "token_counter": "is not allowed; allowed: tiktoken, tiktoken:<encoding>, chars, module:function",
+    "token_counter": "is not allowed; allowed: tiktoken, tiktoken:<encoding>, chars, transformers:<name or path>, "
+    "module:function",
+    "pre_compact": "must be a function of yours as module:function",
     "model": "must be a model's name without white space, such as openai:gpt-4o",
 }
 
@@ -82,8 +84,6 @@ def _problem(path: tuple[str | int, ...], kind: str, details: Details) -> str:
 def _unknown(path: tuple[str | int, ...]) -> str:
     """Say that there is no such field, and which one may have been meant."""
     name, allowed = str(path[-1]), field_names(section_at(path[:-1]))
-    if name in FIELDS_OF_OTHER_STRATEGIES:
-        return "belongs to a strategy that is not available in this version: remove the field"
     if name in allowed:
         return "is another name of a field that is written too: write one of them"
     near = difflib.get_close_matches(name, allowed, n=3)

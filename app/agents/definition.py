@@ -1,8 +1,16 @@
 """An agent as the rest of the service sees it: one frozen value, whatever its file looked like."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from app.context.policy import ContextPolicy
+
+
+class RecallReach(StrEnum):
+    """What the recall tools reach: the run's own session, or all sessions of its owner."""
+
+    SESSION = "session"
+    USER = "user"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +29,4 @@ class AgentDefinition:
     max_tool_rounds: int = 10
     context: ContextPolicy = field(default_factory=ContextPolicy)
     description: str = ""
+    recall: RecallReach = RecallReach.SESSION

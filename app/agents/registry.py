@@ -1,13 +1,13 @@
 """Loads all agents at start, the shipped ones and the operator's, and hands them out by name."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.agents.definition import AgentDefinition
 from app.agents.read_file import read_agent_file
 from app.agents.yaml_file import AgentFile, ContextSection
-from app.context.policy import ContextPolicy, PrunePolicy, Strategy, SummaryPolicy
+from app.context.policy import ContextPolicy, PrunePolicy, SummaryPolicy
 from app.domain.errors import AgentInvalid, NotFound, SettingInvalid
 
 SHIPPED = Path(__file__).parent / "shipped"
@@ -15,12 +15,22 @@ ENDINGS = frozenset({".yaml", ".yml"})
 DEFAULT_TARGET = ContextPolicy().target
 
 
+def _no_address(_model: str) -> str | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class AgentDefaults:
-    """What applies where an agent's file says nothing; `summary_model` may be empty."""
+    """What applies where an agent's file says nothing; `summary_model` may be empty, and lives at `summary_base_url`.
+
+    `address_beside_default` tells where a model lives that is named beside the default model: at the same server if it
+    is of the same provider. None there is the provider's own address.
+    """
 
     usage_threshold: float
     summary_model: str
+    summary_base_url: str | None = None
+    address_beside_default: Callable[[str], str | None] = _no_address
 
 
 class AgentRegistry:
@@ -102,6 +112,7 @@ def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefini
         max_tool_rounds=file.max_tool_rounds,
         context=_policy(path, file, defaults),
         description=file.description,
+        recall=file.recall,
     )
 
 
@@ -109,7 +120,7 @@ def _policy(path: Path, file: AgentFile, defaults: AgentDefaults) -> ContextPoli
     """Apply the precedence: the agent's value if written, else the setting, else the default."""
     section = file.context
     return ContextPolicy(
-        strategy=Strategy(section.strategy),
+        strategy=section.strategy,
         auto_summarize=section.auto_summarize,
         usage_threshold=section.usage_threshold or defaults.usage_threshold,
         target=_target(path, section, defaults),
@@ -122,21 +133,35 @@ def _policy(path: Path, file: AgentFile, defaults: AgentDefaults) -> ContextPoli
         prune=PrunePolicy(**section.prune.model_dump()),
         summary=_summary_policy(file, defaults),
         token_counter=section.token_counter,
+        pre_compact=section.pre_compact,
+        keep_recent=section.keep_recent,
+        min_score_threshold=section.min_score_threshold,
     )
 
 
 def _summary_policy(file: AgentFile, defaults: AgentDefaults) -> SummaryPolicy:
-    """A summary model that the file names lives where the agent's model does; the setting's has its own place."""
     written = file.context.summary
     return SummaryPolicy(
         model=written.model or defaults.summary_model,
-        base_url=file.base_url or None if written.model else None,
+        base_url=_summary_address(file, defaults),
         kind=written.kind,
+        shape=written.shape,
         style=written.style,
-        max_tokens=written.max_tokens,
+        max_tokens=file.context.max_summary_tokens or written.max_tokens,
         instructions=written.instructions,
         timeout_seconds=written.timeout_seconds,
+        chunk_messages=file.context.summarize_chunk_size,
     )
+
+
+def _summary_address(file: AgentFile, defaults: AgentDefaults) -> str | None:
+    """A summary model that the file names lives where the agent's model does; the setting's has its own place."""
+    named = file.context.summary.model
+    if not named:
+        return defaults.summary_base_url
+    if file.base_url or file.model:
+        return file.base_url
+    return defaults.address_beside_default(named)
 
 
 def _target(path: Path, section: ContextSection, defaults: AgentDefaults) -> float:

@@ -4,41 +4,43 @@ A field left out or left empty is not written and takes its default. Strict: not
 """
 
 from typing import Annotated, Self
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from app.context.policy import Adopt, Strategy, SummaryKind
+from app.agents.addresses import check_address
+from app.agents.definition import RecallReach
+from app.context.policy import Adopt, ContextPolicy, Strategy, SummaryKind, SummaryShape
 from app.domain.text import clean_text
 
 NAME_PATTERN = r"^[a-z][a-z0-9_-]{0,63}\z"
 TOOL_PATTERN = r"^([A-Za-z0-9_-]{1,64}|[A-Za-z_][\w.]*:[A-Za-z_]\w{0,63})\z"
-COUNTER_PATTERN = r"^(tiktoken(:[\w.-]+)?|chars|[A-Za-z_][\w.]*:[A-Za-z_][\w./-]*)\z"
+COUNTER_PATTERN = r"^(tiktoken(:[\w.-]+)?|chars|transformers:\S(.*\S)?|[A-Za-z_][\w.]*:[A-Za-z_][\w./-]*)\z"
+HOOK_PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w{0,63}\z"
 
-FIELDS_OF_OTHER_STRATEGIES = frozenset({
-    "keep_recent",
-    "min_score_threshold",
-    "summarize_chunk_size",
-    "max_summary_tokens",
-})
-"""Options that belong to strategies this version does not have."""
+STRATEGY_OF = {
+    "keep_recent": Strategy.TRUNCATION,
+    "min_score_threshold": Strategy.IMPORTANCE,
+    "summarize_chunk_size": Strategy.SUMMARIZATION,
+    "max_summary_tokens": Strategy.SUMMARIZATION,
+    "max_messages_before_summary": Strategy.SUMMARIZATION,
+    "max_tokens_before_summary": Strategy.SUMMARIZATION,
+    "adopt": Strategy.SUMMARIZATION,
+}
+"""Options that only one strategy has. `summary` is none of them: a session of any agent may be summarised by hand."""
 
-
-def _check_strategy(strategy: str) -> str:
-    if strategy != Strategy.SUMMARIZATION:
-        raise ValueError("is not available in this version; allowed: summarization")
-    return strategy
-
-
-def _check_absent(_: str) -> str:
-    raise ValueError("is not available in this version: remove the field")
-
-
-def _check_address(address: str) -> str:
-    parts = urlsplit(address)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("must be an address such as http://127.0.0.1:8080/v1")
-    return address
+SPARE_MESSAGES = 4
+"""With `adopt: immediately`, N is at least so much above `min_recent_messages`: what is in between is summarised each
+time, and fewer messages would have nearly every turn wait for a summary. Chosen: two exchanges."""
 
 
 def _check_distinct(names: list[str]) -> list[str]:
@@ -52,6 +54,9 @@ Text = Annotated[str, AfterValidator(clean_text)]
 Line = Annotated[str, StringConstraints(pattern=r"^\S+\z", max_length=200)]
 Fraction = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
+Messages = Annotated[int, Field(ge=2, le=10_000)]
+SummaryTokens = Annotated[int, Field(ge=50, le=100_000)]
+DEFAULTS = ContextPolicy()
 
 
 class Section(BaseModel):
@@ -93,23 +98,27 @@ class SummarySection(Section):
 
     model: Line | None = None
     kind: Annotated[SummaryKind, Field(strict=False)] = SummaryKind.HYBRID
+    shape: Annotated[SummaryShape, Field(strict=False)] = DEFAULTS.summary.shape
     style: Text = ""
-    max_tokens: Annotated[int, Field(ge=50, le=100_000)] = 1500
+    max_tokens: SummaryTokens = 1500
     instructions: Text = ""
     timeout_seconds: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = 10.0
 
 
 class ContextSection(Section):
-    """`context`: the agent's policy. `usage_threshold` unwritten is the setting `context_usage_threshold`."""
+    """`context`: the agent's policy. `usage_threshold` unwritten is the setting `context_usage_threshold`.
 
-    strategy: Annotated[str, AfterValidator(_check_strategy)] = Strategy.SUMMARIZATION
+    The strategies' own options come after what they are checked against.
+    """
+
+    strategy: Annotated[Strategy, Field(strict=False)] = Strategy.SUMMARIZATION
     auto_summarize: bool = True
     usage_threshold: Annotated[float, Field(gt=0.1, le=0.95, allow_inf_nan=False)] | None = None
     target: Annotated[float, Field(ge=0.05, le=0.9, allow_inf_nan=False)] | None = None
     max_messages_before_summary: Annotated[int, Field(ge=1, le=1_000_000)] = 30
     max_tokens_before_summary: Annotated[int, Field(ge=1, le=1_000_000_000)] = 128_000
     adopt: Annotated[Adopt, Field(strict=False)] = Adopt.AT_THRESHOLD
-    min_recent_messages: Annotated[int, Field(ge=1, le=10_000)] = 6
+    min_recent_messages: Annotated[int, Field(ge=1, le=10_000, validate_default=True)] = 6
     response_reserve: Annotated[int, Field(ge=16, le=10_000_000)] = 4096
     window: Annotated[int, Field(ge=1024, le=1_000_000_000)] | None = Field(
         None, validation_alias=AliasChoices("window", "max_context_tokens")
@@ -117,7 +126,41 @@ class ContextSection(Section):
     prune: PruneSection = PruneSection()
     summary: SummarySection = SummarySection()
     token_counter: Annotated[str, Field(pattern=COUNTER_PATTERN, max_length=200)] = "tiktoken"  # noqa: S105  # no secret
-    pre_compact: Annotated[str, AfterValidator(_check_absent)] | None = None
+    pre_compact: Annotated[str, Field(pattern=HOOK_PATTERN, max_length=200)] = ""
+    keep_recent: Messages = DEFAULTS.keep_recent
+    min_score_threshold: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = DEFAULTS.min_score_threshold
+    summarize_chunk_size: Messages | None = None
+    max_summary_tokens: SummaryTokens | None = None
+
+    @field_validator(*STRATEGY_OF)
+    @classmethod
+    def _check_strategy_has_it(cls, value: object, info: ValidationInfo) -> object:
+        strategy, wanted = info.data.get("strategy"), STRATEGY_OF[str(info.field_name)]
+        if strategy is not None and strategy is not wanted:
+            raise ValueError(
+                f"is an option of the strategy {wanted}, and this agent's is {strategy}: "
+                f"remove it or write `strategy: {wanted}`"
+            )
+        return value
+
+    @field_validator("min_recent_messages")
+    @classmethod
+    def _check_n_leaves_something_to_summarise(cls, value: int, info: ValidationInfo) -> int:
+        n = info.data.get("max_messages_before_summary")
+        if info.data.get("adopt") is Adopt.IMMEDIATELY and isinstance(n, int) and n < value + SPARE_MESSAGES:
+            raise ValueError(
+                f"leaves too little to summarize of max_messages_before_summary {n}: with `adopt: immediately` that "
+                f"must be at least {SPARE_MESSAGES} more than min_recent_messages, here {value + SPARE_MESSAGES}"
+            )
+        return value
+
+    @field_validator("max_summary_tokens")
+    @classmethod
+    def _check_written_once(cls, value: int | None, info: ValidationInfo) -> int | None:
+        summary = info.data.get("summary")
+        if isinstance(summary, SummarySection) and "max_tokens" in summary.model_fields_set:
+            raise ValueError("is another name of summary.max_tokens, which is written too: write one of them")
+        return value
 
 
 class AgentFile(Section):
@@ -126,9 +169,10 @@ class AgentFile(Section):
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     description: Text = ""
     model: Line | None = None
-    base_url: Annotated[str, Field(max_length=2000), AfterValidator(_check_address)] | None = None
+    base_url: Annotated[str, Field(max_length=2000), AfterValidator(check_address)] | None = None
     system_prompt: Text = ""
     tools: Annotated[list[Annotated[str, Field(pattern=TOOL_PATTERN)]], AfterValidator(_check_distinct)] = []
+    recall: Annotated[RecallReach, Field(strict=False)] = RecallReach.SESSION
     max_tool_rounds: Annotated[int, Field(ge=0, le=100)] = 10
     context: ContextSection = ContextSection()
 

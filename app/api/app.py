@@ -6,10 +6,25 @@ from contextlib import AbstractAsyncContextManager
 from fastapi import FastAPI, Response
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
+from starlette.types import ASGIApp
 
-from app.api import agents, context, health, messages, runs, sessions, summaries
+from app.api import (
+    agents,
+    context,
+    export,
+    health,
+    imports,
+    memories,
+    messages,
+    pins,
+    runs,
+    search,
+    sessions,
+    summaries,
+)
 from app.api.auth import Authenticator
-from app.api.body_cap import BodyCap
+from app.api.body_cap import BodyCap, Cap
 from app.api.call import Door
 from app.api.config import ApiConfig
 from app.api.defects import DefectNet
@@ -17,7 +32,7 @@ from app.api.documented import document
 from app.api.errors import add_error_handlers
 from app.api.services import Services
 
-ROOMS = (messages, sessions, runs, context, summaries, agents, health)
+ROOMS = (messages, pins, search, export, imports, sessions, runs, context, summaries, memories, agents, health)
 CORS_METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 CORS_ASKED = (
     "Accept",
@@ -70,9 +85,19 @@ def create_app(
     return app
 
 
+def add_door(app: FastAPI, path: str, endpoint: ASGIApp) -> None:
+    """Serve `path` by another door's endpoint, with the same cap on bodies; it checks by itself who asks."""
+    app.router.routes.append(Route(path, endpoint, include_in_schema=False))
+
+
 def _middleware(config: ApiConfig) -> list[Middleware]:
     """Outermost first: answers to refused and broken requests carry CORS headers too."""
-    cap = Middleware(BodyCap, max_bytes=config.max_body_bytes, timeout_seconds=config.body_timeout_seconds)
+    cap = Middleware(
+        BodyCap,
+        cap=Cap(config.max_body_bytes, "MAX_BODY_BYTES"),
+        own_caps={imports.router.prefix: Cap(config.max_import_bytes, "MAX_IMPORT_BYTES")},
+        timeout_seconds=config.body_timeout_seconds,
+    )
     inner = [Middleware(DefectNet), cap]
     if not config.cors_origins:
         return inner

@@ -19,6 +19,10 @@ from app.domain.text import is_blank
 LOCAL_USER = "local"
 ON_BEHALF_OF = "on-behalf-of"
 MAX_USER_NAME = 200
+MAKE_ONE = (
+    "`throughline keys create --user NAME --scope read --scope write --scope act_as` makes one; send it as "
+    "`Authorization: Bearer <key>`."
+)
 MAX_KNOWN_KEYS = 1_000
 CacheKey: TypeAlias = tuple[bytes, str]
 
@@ -75,7 +79,7 @@ class Authenticator:
         if not self._config.trusted_socket:
             check_is_local(headers, self._config.cors_origins)
         if ON_BEHALF_OF in headers:
-            raise NotAllowed("`On-Behalf-Of` needs a key with the scope `act_as`.")
+            raise NotAllowed(f"`On-Behalf-Of` needs a key with the scope `act_as`, and no key was sent. {MAKE_ONE}")
         if self._local is None:
             user_id = await self._services.database.users.get_or_create(LOCAL_USER)
             self._local = Principal(user_id, LOCAL_USER, frozenset({Scope.READ, Scope.WRITE}))
@@ -89,7 +93,7 @@ class Authenticator:
         if not user:
             return principal
         if Scope.ACT_AS not in principal.scopes:
-            raise NotAllowed("`On-Behalf-Of` needs a key with the scope `act_as`.")
+            raise NotAllowed(f"`On-Behalf-Of` needs a key with the scope `act_as`, which this one lacks. {MAKE_ONE}")
         if len(user) > MAX_USER_NAME or not (user.isascii() and user.isprintable()):
             raise InvalidInput(
                 f"`On-Behalf-Of` must be 1 to {MAX_USER_NAME} printable ASCII characters.", field="On-Behalf-Of"

@@ -15,6 +15,8 @@ from app.domain.json_types import JsonValue
 from app.domain.text import clean_text
 
 Body = TypeVar("Body", bound=BaseModel)
+CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
+JSON_LINES = frozenset({f"application/{name}" for name in ("x-ndjson", "ndjson", "jsonl", "x-jsonl", "jsonlines")})
 MAX_DEPTH = 64
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 """Possessive, and with the closing quote optional: one that never closes must not be looked for again and again."""
@@ -28,13 +30,13 @@ async def read_body(request: Request, model: type[Body]) -> Body:
     Raises UnsupportedMediaType, MalformedBody, InvalidRequest, and what the body cap raises.
     """
     _check_type(request)
-    return _validate(_parse(await request.body()), model)
+    return validate(parse_json(await request.body()), model)
 
 
 async def read_optional_body(request: Request, model: type[Body]) -> Body:
     """Return the request's body as `model`; no body at all is an empty object."""
     if not await request.body():
-        return _validate({}, model)
+        return validate({}, model)
     return await read_body(request, model)
 
 
@@ -43,18 +45,29 @@ def _check_type(request: Request) -> None:
     declared = request.headers.get("content-type")
     if declared is None or declared == "application/json":
         return
-    header = Message()
-    header["content-type"] = declared
-    kind, charset = header.get_content_type(), header.get_content_charset("utf-8")
+    kind, charset = _read_type(declared)
     if (kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))) and (
-        charset in {"utf-8", "utf8", "us-ascii"}
+        charset in CHARSETS
     ):
         return
     raise UnsupportedMediaType("Send the body as `Content-Type: application/json` in UTF-8.")
 
 
-def _parse(body: bytes) -> JsonValue:
-    """Return the parsed body with every text in it cleaned."""
+def is_json_lines(request: Request) -> bool:
+    """Whether the body is declared as JSON Lines, in UTF-8."""
+    kind, charset = _read_type(request.headers.get("content-type", "application/json"))
+    return kind in JSON_LINES and charset in CHARSETS
+
+
+def _read_type(declared: str) -> tuple[str, str]:
+    """Return type and character set of a `Content-Type`."""
+    header = Message()
+    header["content-type"] = declared
+    return header.get_content_type(), header.get_content_charset("utf-8")
+
+
+def parse_json(body: bytes) -> JsonValue:
+    """Return the parsed body with every text in it cleaned. Raises MalformedBody, InvalidRequest."""
     if not body:
         raise MalformedBody("The body is empty. Send a JSON object.")
     try:
@@ -111,7 +124,8 @@ def _clean_key(key: str) -> str:
     return key
 
 
-def _validate(value: JsonValue, model: type[Body]) -> Body:
+def validate(value: JsonValue, model: type[Body]) -> Body:
+    """Return `value` as `model`. Raises InvalidRequest, which names each wrong field."""
     try:
         return model.model_validate(value)
     except ValidationError as error:

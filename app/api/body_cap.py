@@ -1,6 +1,8 @@
 """Bodies are capped before anybody parses them: by the declared length, and by what really arrives, in time."""
 
 import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -10,16 +12,25 @@ from app.api.refusals import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 from app.domain.errors import PermanentError
 
 
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """The largest body, and the setting that says so."""
+
+    max_bytes: int
+    setting: str
+
+
 class BodyCap:
-    """Refuses bodies above `max_bytes`, compressed ones, and those that take longer than `timeout_seconds`.
+    """Refuses bodies above the cap, compressed ones, and those that take longer than `timeout_seconds`.
 
     Nothing beyond the cap is kept; the server discards what a client still sends after the answer.
     """
 
-    def __init__(self, app: ASGIApp, *, max_bytes: int, timeout_seconds: float) -> None:
-        """Stand before `app`."""
+    def __init__(self, app: ASGIApp, *, cap: Cap, own_caps: Mapping[str, Cap], timeout_seconds: float) -> None:
+        """Stand before `app`; `own_caps` are of the paths that have another cap."""
         self._app = app
-        self._max_bytes = max_bytes
+        self._cap = cap
+        self._own_caps = own_caps
         self._timeout_seconds = timeout_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -27,28 +38,30 @@ class BodyCap:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = self._refuse_by_headers(Headers(scope=scope))
+        cap = self._own_caps.get(scope["path"], self._cap)
+        refusal = _refuse_by_headers(Headers(scope=scope), cap)
         if refusal is not None:
             await error_problem(refusal)(scope, receive, send)
             return
-        await self._app(scope, _Counter(receive, self._max_bytes, self._timeout_seconds).receive, send)
+        await self._app(scope, _Counter(receive, cap, self._timeout_seconds).receive, send)
 
-    def _refuse_by_headers(self, headers: Headers) -> PermanentError | None:
-        encoding = headers.get("content-encoding", "identity")
-        if encoding.lower() not in {"", "identity"}:
-            return UnsupportedMediaType("Compressed bodies are not taken. Send the JSON as it is.")
-        length = headers.get("content-length", "0")
-        if length.isdecimal() and len(length) <= len(str(self._max_bytes)) and int(length) <= self._max_bytes:
-            return None
-        return too_large(self._max_bytes)
+
+def _refuse_by_headers(headers: Headers, cap: Cap) -> PermanentError | None:
+    encoding = headers.get("content-encoding", "identity")
+    if encoding.lower() not in {"", "identity"}:
+        return UnsupportedMediaType("Compressed bodies are not taken. Send the JSON as it is.")
+    length = headers.get("content-length", "0")
+    if length.isdecimal() and len(length) <= len(str(cap.max_bytes)) and int(length) <= cap.max_bytes:
+        return None
+    return too_large(cap)
 
 
 class _Counter:
     """Hands on what arrives, until it is too much or too late."""
 
-    def __init__(self, receive: Receive, max_bytes: int, timeout_seconds: float) -> None:
+    def __init__(self, receive: Receive, cap: Cap, timeout_seconds: float) -> None:
         self._receive = receive
-        self._max_bytes = max_bytes
+        self._cap = cap
         self._timeout_seconds = timeout_seconds
         self._seen = 0
         self._deadline: float | None = None
@@ -61,8 +74,8 @@ class _Counter:
         message = await self._in_time()
         self._seen += len(message.get("body", b""))
         self._is_complete = not message.get("more_body", False)
-        if self._seen > self._max_bytes:
-            raise too_large(self._max_bytes)
+        if self._seen > self._cap.max_bytes:
+            raise too_large(self._cap)
         return message
 
     async def _in_time(self) -> Message:
@@ -77,6 +90,6 @@ class _Counter:
             ) from None
 
 
-def too_large(max_bytes: int) -> BodyTooLarge:
+def too_large(cap: Cap) -> BodyTooLarge:
     """Return the refusal that names the cap."""
-    return BodyTooLarge(f"The body is larger than {max_bytes} bytes, the most this service takes (MAX_BODY_BYTES).")
+    return BodyTooLarge(f"The body is larger than {cap.max_bytes} bytes, the most that is taken here ({cap.setting}).")

@@ -1,5 +1,6 @@
 """What every route gets: the parts behind it, the configuration, and who asks, with the scope already checked."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 from uuid import UUID
@@ -10,12 +11,14 @@ from app.api.auth import Authenticator
 from app.api.config import ApiConfig
 from app.api.services import Services
 from app.domain.errors import NotFound
-from app.domain.ids import RunId, SessionId, SummaryId, UserId
+from app.domain.ids import MemoryId, MessageId, RunId, SessionId, SummaryId, UserId
 from app.domain.message import Source
 from app.domain.principal import Principal, Scope
 from app.domain.text import clean_text
 
 UUID_LENGTH = 36
+OPEN_TO_PARTICIPANTS = ("/messages", "/cancel")
+"""What they may do beside reading: write, and stop a turn. The session, its pins and summaries are its owner's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +37,12 @@ class Call:
     services: Services
     config: ApiConfig
     principal: Principal
+    shared_by: UserId | None = None
 
     @property
     def owner_id(self) -> UserId:
-        """The user whose data may be reached."""
-        return self.principal.user_id
+        """The user whose data may be reached; of a session one takes part in, its owner."""
+        return self.shared_by or self.principal.user_id
 
 
 def door_of(request: Request) -> Door:
@@ -64,7 +68,21 @@ Writer: TypeAlias = Annotated[Call, Depends(as_writer)]
 async def _admit(request: Request, scope: Scope) -> Call:
     door = door_of(request)
     principal = await door.authenticator.admit(request.headers, scope)
-    return Call(door.services, door.config, principal)
+    shared_by = await _sharing_owner(request, door, principal) if door.config.shares_sessions else None
+    return Call(door.services, door.config, principal, shared_by)
+
+
+async def _sharing_owner(request: Request, door: Door, principal: Principal) -> UserId | None:
+    """Return the owner of a session that the principal takes part in, where the request is open to participants."""
+    if request.method != "GET" and not request.url.path.endswith(OPEN_TO_PARTICIPANTS):
+        return None
+    participants, path = door.services.database.participants, request.path_params
+    with suppress(NotFound):  # the route itself will say so
+        if "session_id" in path:
+            return await participants.owner_for(principal.user_id, session_id=session_id_of(path["session_id"]))
+        if "run_id" in path:
+            return await participants.owner_for(principal.user_id, run_id=run_id_of(path["run_id"]))
+    return None
 
 
 def source_of(request: Request, call: Call) -> Source:
@@ -81,6 +99,16 @@ def session_id_of(text: str) -> SessionId:
 def run_id_of(text: str) -> RunId:
     """Return the id in the path. Raises NotFound, in the words for an unknown run, where it cannot be one."""
     return RunId(_uuid(text, "run"))
+
+
+def message_id_of(text: str) -> MessageId:
+    """Return the id in the path. Raises NotFound, in the words for an unknown message, where it cannot be one."""
+    return MessageId(_uuid(text, "message"))
+
+
+def memory_id_of(text: str) -> MemoryId:
+    """Return the id in the path. Raises NotFound, in the words for an unknown memory, where it cannot be one."""
+    return MemoryId(_uuid(text, "memory"))
 
 
 def summary_id_of(text: str) -> SummaryId:

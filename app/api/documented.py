@@ -9,12 +9,32 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from app.api.errors import MEDIA_TYPE
-from app.api.requests import ChangeSession, CreateSession, SendMessage, Summarize
+from app.api.import_openai import ImportSession
+from app.api.requests import (
+    ChangeMemory,
+    ChangeSession,
+    CreateMemory,
+    CreateSession,
+    PreviewContext,
+    SearchMemories,
+    SendMessage,
+    Summarize,
+)
 from app.api.schemas import Problem
 
 Json: TypeAlias = dict[str, Any]  # Any: an OpenAPI document has no type of its own
 REF = "#/components/schemas/{model}"
-BODIES = (CreateSession, ChangeSession, SendMessage, Summarize)
+BODIES = (
+    CreateSession,
+    ChangeSession,
+    SendMessage,
+    PreviewContext,
+    Summarize,
+    CreateMemory,
+    ChangeMemory,
+    SearchMemories,
+    ImportSession,
+)
 SECURITY = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "a key made by `throughline keys create`"},
     "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "the same key"},

@@ -26,8 +26,11 @@ MAX_FIELDS = 20
 MAX_FIELD_LENGTH = 80
 RUN_CANCELLED = "run_cancelled"
 
+TIME_WORDS = "Must be a time with its offset: 2026-03-14T00:00:00Z."
 WORDS: Mapping[str, str] = {
     "bool_type": "Must be true or false.",
+    "datetime_from_date_parsing": TIME_WORDS,
+    "datetime_parsing": TIME_WORDS,
     "dict_type": "Must be a JSON object.",
     "extra_forbidden": "This field is not known here.",
     "greater_than_equal": "Must be {ge} or more.",
@@ -44,6 +47,7 @@ WORDS: Mapping[str, str] = {
     "string_too_long": "Must have {max_length} characters or fewer.",
     "string_too_short": "Must have {min_length} characters or more.",
     "string_type": "Must be text.",
+    "timezone_aware": TIME_WORDS,
     "too_long": "Must have {max_length} items or fewer.",
     "too_short": "Must have {min_length} items or more.",
     "union_tag_invalid": "Its {discriminator} must be one of {expected_tags}.",
@@ -125,12 +129,17 @@ def turn_problem(event_type: EventType, data: JsonObject) -> Response:
     more: dict[str, JsonValue] = {"run_id": run["id"] if isinstance(run, dict) else None, "run": run}
     if event_type is EventType.RUN_CANCELLED:
         more["message"] = data.get("message")
-        return problem(RUN_CANCELLED, "The run was cancelled before it had an answer. The message is kept.", more=more)
+        return problem(RUN_CANCELLED, f"The run was cancelled before it had an answer. {_what_is_left(run)}", more=more)
     match data.get("error"):
         case {"type": str(code), "detail": str(detail)}:
             return problem(code, detail, more=more)
         case _:
             return problem("internal_error", "The run failed. The message is kept; send it again.", more=more)
+
+
+def _what_is_left(run: JsonValue) -> str:
+    was_begun = isinstance(run, dict) and run.get("started_at") is not None
+    return "The message is kept." if was_begun else "It had not begun, so the message was taken back with it."
 
 
 def field_errors(found: Sequence[Mapping[str, object]]) -> tuple[FieldError, ...]:

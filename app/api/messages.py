@@ -9,22 +9,23 @@ from fastapi import APIRouter, Query, Request, Response
 
 from app.api.accept import prefers_stream
 from app.api.body import read_body
-from app.api.call import Call, Reader, Writer, session_id_of, source_of
+from app.api.call import Call, Reader, Writer, message_id_of, session_id_of, source_of
 from app.api.documented import IDEMPOTENCY_HEADER, header, json_body
 from app.api.errors import error_problem, turn_problem
-from app.api.follow import Followed, Idle, ending_of, follow_run
 from app.api.idempotency import REPLAYED, read_idempotency
-from app.api.patience import follow_patiently
-from app.api.refusals import ServiceStopping, StreamAborted
+from app.api.patience import follow_run, stopping, stream_patiently
+from app.api.refusals import StreamAborted
 from app.api.requests import ListMessages, SendMessage
 from app.api.responses import JsonResponse
-from app.api.schemas import Accepted, MessagePage, TurnOut
-from app.api.sse import MEDIA_TYPE, stream_run
+from app.api.schemas import Accepted, MessageOut, MessagePage, TurnOut
+from app.api.sse import MEDIA_TYPE
 from app.db.messages import MessageQuery
+from app.db.redaction import Redaction
+from app.db.run_follow import Followed, Idle
 from app.domain.errors import TemporaryError
 from app.domain.events import EventType
 from app.domain.json_types import JsonObject
-from app.domain.run import OnBusy, Run, RunInput, RunStatus, Submission, Submitted
+from app.domain.run import OnBusy, RunInput, Submission, Submitted
 from app.domain.wire import message_json, run_json
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/messages", tags=["messages"])
@@ -68,6 +69,16 @@ async def send_message(request: Request, session_id: str, call: Writer) -> Respo
     return response
 
 
+@router.post("/{message_id}/redact", responses={HTTPStatus.OK: {"model": MessageOut}})
+async def redact_message(session_id: str, message_id: str, call: Writer) -> Response:
+    """Put a marker in the place of a message's text, for ever, and take away all that was made from it.
+
+    A session whose turn is not finished is refused (409).
+    """
+    wanted = Redaction(call.owner_id, session_id_of(session_id), message_id_of(message_id), call.principal.actor)
+    return JsonResponse(message_json(await call.services.database.messages.redact(wanted)))
+
+
 async def _read_submission(request: Request, session_id: str, call: Call) -> Submission:
     found = session_id_of(session_id)
     body = await read_body(request, SendMessage)
@@ -99,7 +110,7 @@ async def _answer(request: Request, call: Call, submitted: Submitted) -> Respons
     """Wait for the end of the run and return the answer, or the problem the run ended with."""
     run = submitted.run
     if run.status.is_final:
-        event_type, data = await ending_of(call, run)
+        event_type, data = await call.services.database.replay.ending(run)
     else:
         try:
             event_type, data = await _wait(request, call, submitted)
@@ -116,7 +127,7 @@ async def _wait(request: Request, call: Call, submitted: Submitted) -> tuple[Eve
             ended = await _first_end(request, followed)
             if ended is not None:
                 return ended
-    raise _stopping(submitted.run)
+    raise stopping(submitted.run)
 
 
 async def _first_end(request: Request, followed: AsyncGenerator[Followed]) -> tuple[EventType, JsonObject] | None:
@@ -131,30 +142,8 @@ async def _first_end(request: Request, followed: AsyncGenerator[Followed]) -> tu
 
 
 async def _stream(request: Request, call: Call, submitted: Submitted) -> Response:
-    """Stream the run. While it waits for a worker the answer is not begun, so that it can still be a problem."""
-    run, followed = submitted.run, _follow(call, submitted)
-    first: tuple[Followed, ...] = ()
-    if run.status is RunStatus.QUEUED and not await call.services.database.runs.is_behind_running(run.id):
-        try:
-            first = await _first_sign(request, followed)
-        except TemporaryError as error:
-            return error_problem(error, run_id=str(run.id))
-        except StreamAborted:
-            return error_problem(_stopping(run), run_id=str(run.id))
-    return stream_run(call, run, followed, first=first)
-
-
-async def _first_sign(request: Request, followed: AsyncGenerator[Followed]) -> tuple[Followed, ...]:
-    """Return the first news that show a run at work, or nobody who asks any more. Raises NoWorkerAvailable."""
-    async for news in followed:
-        if not isinstance(news, Idle) or news.run.status is not RunStatus.QUEUED or await request.is_disconnected():
-            return (news,)
-    return ()
+    return await stream_patiently(request, call, submitted.run, _follow(call, submitted))
 
 
 def _follow(call: Call, submitted: Submitted) -> AsyncGenerator[Followed]:
-    return follow_patiently(call, follow_run(call, submitted.run, is_fresh=_is_fresh(submitted)))
-
-
-def _stopping(run: Run) -> ServiceStopping:
-    return ServiceStopping(f"The service stops. The message is kept; the run goes on: GET /v1/runs/{run.id}.")
+    return follow_run(call, submitted.run, is_fresh=_is_fresh(submitted))

@@ -1,41 +1,55 @@
-"""How long a request that waits for its answer hopes for a worker."""
+"""How long a request that waits for a run hopes for a worker."""
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Sequence
+
+from fastapi import Request, Response
 
 from app.api.call import Call
-from app.api.follow import Followed, Idle
-from app.domain.errors import NoWorkerAvailable
+from app.api.errors import error_problem
+from app.api.follow import following_of
+from app.api.refusals import ServiceStopping, StreamAborted
+from app.api.sse import stream_run
+from app.db.run_follow import Followed, Idle
+from app.db.run_patience import follow_patiently
+from app.domain.errors import TemporaryError
 from app.domain.run import Run, RunStatus
 
 
-async def follow_patiently(call: Call, followed: AsyncGenerator[Followed]) -> AsyncGenerator[Followed]:
-    """Yield what is followed. Raises NoWorkerAvailable once nobody has taken the run for too long."""
-    patience = _Patience(call)
-    async with aclosing(followed):
-        async for news in followed:
-            if isinstance(news, Idle):
-                await patience.check(news.run)
-            yield news
+def follow_run(call: Call, run: Run, *, after: int = 0, is_fresh: bool = False) -> AsyncGenerator[Followed]:
+    """Follow the run as Following.events. Raises NoWorkerAvailable too, and StreamAborted once the process stops."""
+    following = following_of(call)
+    return follow_patiently(
+        following,
+        following.events(run, after=after, is_fresh=is_fresh),
+        timeout_seconds=call.config.no_worker_timeout_seconds,
+    )
 
 
-class _Patience:
-    """Counts only the time in which a worker could have begun the run: not while an earlier turn is at work."""
+async def stream_patiently(
+    request: Request, call: Call, run: Run, followed: AsyncGenerator[Followed], *, first: Sequence[Followed] = ()
+) -> Response:
+    """Stream what `follow_run` yields of the run, `first` before it.
 
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self._since = call.services.clock.monotonic()
+    While it waits for a worker the answer is not begun, so that it can still be a problem: 503, with Retry-After.
+    """
+    if run.status is RunStatus.QUEUED and not await call.services.database.runs.is_behind_running(run.id):
+        try:
+            first = (*first, *await _first_sign(request, followed))
+        except TemporaryError as error:
+            return error_problem(error, run_id=str(run.id))
+        except StreamAborted:
+            return error_problem(stopping(run), run_id=str(run.id))
+    return stream_run(call, run, followed, first=first)
 
-    async def check(self, run: Run) -> None:
-        now = self._call.services.clock.monotonic()
-        if run.status is not RunStatus.QUEUED or await self._call.services.database.runs.is_behind_running(run.id):
-            self._since = now
-            return
-        seconds = self._call.config.no_worker_timeout_seconds
-        if now - self._since < seconds:
-            return
-        raise NoWorkerAvailable(
-            f"The run was not begun within {seconds:g} seconds: no worker is free (`throughline worker` adds one). "
-            f"The message is kept and will be answered: GET /v1/runs/{run.id}.",
-            delay_seconds=seconds,
-        )
+
+def stopping(run: Run) -> ServiceStopping:
+    """Return the error for a reader whose process stops."""
+    return ServiceStopping(f"The service stops. The message is kept; the run goes on: GET /v1/runs/{run.id}.")
+
+
+async def _first_sign(request: Request, followed: AsyncGenerator[Followed]) -> tuple[Followed, ...]:
+    """Return the first news that show a run at work, or nobody who asks any more. Raises NoWorkerAvailable."""
+    async for news in followed:
+        if not isinstance(news, Idle) or news.run.status is not RunStatus.QUEUED or await request.is_disconnected():
+            return (news,)
+    return ()

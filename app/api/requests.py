@@ -1,10 +1,13 @@
 """What clients may send: bodies and query parameters, checked at the edge; unknown fields are refused."""
 
 import json
+from datetime import UTC, datetime
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
 
+from app.api.errors import TIME_WORDS
+from app.domain.memory import MAX_MEMORY_CHARACTERS
 from app.domain.message import Content, ImageBlock, TextBlock
 from app.domain.text import is_blank
 
@@ -51,6 +54,15 @@ def _check_not_blank(text: str) -> str:
     return text
 
 
+def _in_utc(time: datetime) -> datetime:
+    """Return the time in UTC: within a day of year 1 or 9999 it may not exist there."""
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(TIME_WORDS) from None
+
+
+Moment: TypeAlias = Annotated[AwareDatetime, Field(strict=False), AfterValidator(_in_utc)]
 Metadata: TypeAlias = Annotated[
     dict[str, JsonValue], AfterValidator(_check_metadata), Field(json_schema_extra={"maxProperties": MAX_METADATA_KEYS})
 ]
@@ -74,7 +86,9 @@ class ChangeSession(BaseModel):
 
     title: Title = ""
     metadata: Metadata = Field(default_factory=dict)
-    archived: bool = False
+    archived: bool = Field(
+        default=False, description="takes no message any more; can still be read, summarized, restored and pinned in"
+    )
 
 
 Text: TypeAlias = Annotated[
@@ -101,12 +115,23 @@ class ImagePart(BaseModel):
     detail: Literal["auto", "low", "high"] = "auto"
 
 
-def _content_kind(value: object) -> str:
+def content_kind(value: object) -> str:
+    """Name the kind of a content, for the checks and their errors; in parentheses, so that no field is called so."""
     return "(blocks)" if isinstance(value, (list, tuple)) else "(text)"
+
+
+def optional_content_kind(value: object) -> str:
+    """Name the kind of a content that may be left out."""
+    return "(none)" if value is None else content_kind(value)
 
 
 Part: TypeAlias = Annotated[TextPart | ImagePart, Field(discriminator="type")]
 Parts: TypeAlias = Annotated[list[Part], Field(min_length=1, max_length=MAX_BLOCKS)]
+
+
+Said: TypeAlias = Annotated[
+    Annotated[Text, Tag("(text)")] | Annotated[Parts, Tag("(blocks)")], Discriminator(content_kind)
+]
 
 
 class SendMessage(BaseModel):
@@ -114,20 +139,36 @@ class SendMessage(BaseModel):
 
     model_config = STRICT
 
-    content: Annotated[
-        Annotated[Text, Tag("(text)")] | Annotated[Parts, Tag("(blocks)")], Discriminator(_content_kind)
-    ] = Field(examples=["Hello!"])
+    content: Said = Field(examples=["Hello!"])
     metadata: Metadata = Field(default_factory=dict)
     on_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
 
     def as_content(self) -> Content:
         """Return the content in the domain's words."""
-        if isinstance(self.content, str):
-            return self.content
-        return tuple(
-            TextBlock(part.text) if isinstance(part, TextPart) else ImageBlock(part.url, part.detail)
-            for part in self.content
-        )
+        return _as_content(self.content)
+
+
+class PreviewContext(BaseModel):
+    """A message to be looked at, not sent; without one an empty message is supposed."""
+
+    model_config = STRICT
+
+    content: Annotated[
+        Annotated[Text, Tag("(text)")] | Annotated[Parts, Tag("(blocks)")] | Annotated[None, Tag("(none)")],
+        Discriminator(optional_content_kind),
+    ] = Field(None, examples=["What next?"])
+
+    def as_content(self) -> Content | None:
+        """Return the content in the domain's words, None where there is none."""
+        return None if self.content is None else _as_content(self.content)
+
+
+def _as_content(content: str | list[Part]) -> Content:
+    if isinstance(content, str):
+        return content
+    return tuple(
+        TextBlock(part.text) if isinstance(part, TextPart) else ImageBlock(part.url, part.detail) for part in content
+    )
 
 
 class Summarize(BaseModel):
@@ -138,11 +179,13 @@ class Summarize(BaseModel):
     instructions: str = Field("", max_length=4_000)
 
 
-class _Query(BaseModel):
+class QueryParameters(BaseModel):
+    """Values in the query of an address."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class ListSessions(_Query):
+class ListSessions(QueryParameters):
     """Which sessions, newest first."""
 
     limit: int = Field(50, ge=1, le=200)
@@ -152,7 +195,14 @@ class ListSessions(_Query):
     include_archived: bool = False
 
 
-class ListMessages(_Query):
+class ListSummaries(QueryParameters):
+    """Which part of the versions of a summary, newest first."""
+
+    limit: int = Field(50, ge=1, le=200)
+    cursor: int | None = Field(None, ge=1, le=MAX_POSITION, description="`next_cursor` of the page before")
+
+
+class ListMessages(QueryParameters):
     """Which part of the history; `after` and `before` are positions, neither is included.
 
     `cursor` narrows what they leave: it goes on behind the page it came with, in the order asked for.
@@ -171,3 +221,37 @@ class ListMessages(_Query):
         if self.order == "asc":
             return max(self.cursor, self.after or 0), self.before
         return self.after, self.cursor if self.before is None else min(self.cursor, self.before)
+
+
+class CreateMemory(BaseModel):
+    """A text to keep."""
+
+    model_config = STRICT
+
+    text: Text = Field(max_length=MAX_MEMORY_CHARACTERS, examples=["Anna's cat is called Miso."])
+    metadata: Metadata = Field(default_factory=dict)
+
+
+class ChangeMemory(BaseModel):
+    """What may change of a memory; a field left out stays as it is, metadata is replaced as a whole."""
+
+    model_config = STRICT
+
+    text: Text = Field("-", max_length=MAX_MEMORY_CHARACTERS)
+    metadata: Metadata = Field(default_factory=dict)
+
+
+class SearchMemories(BaseModel):
+    """What to look for among the memories."""
+
+    model_config = STRICT
+
+    query: Text = Field(max_length=1_000, examples=["the name of the cat"])
+    limit: int = Field(10, ge=1, le=50)
+
+
+class ListMemories(QueryParameters):
+    """Which memories, newest first."""
+
+    limit: int = Field(50, ge=1, le=200)
+    cursor: str | None = Field(None, max_length=512, description="`next_cursor` of the page before")

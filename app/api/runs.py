@@ -6,10 +6,12 @@ from fastapi import APIRouter, Request, Response
 
 from app.api.call import Reader, Writer, run_id_of
 from app.api.documented import header
-from app.api.follow import find_start, follow_run, reset_event
+from app.api.follow import following_of
+from app.api.patience import follow_run, stream_patiently
 from app.api.responses import JsonResponse
 from app.api.schemas import RunOut
-from app.api.sse import nothing_more, stream_run
+from app.api.sse import nothing_more
+from app.db.run_follow import reset_event
 from app.domain.errors import InvalidInput
 from app.domain.wire import run_json
 
@@ -29,19 +31,23 @@ async def get_run(run_id: str, call: Reader) -> Response:
     "/{run_id}/events",
     responses={
         HTTPStatus.OK: {"description": "the run's events", "content": {"text/event-stream": {}}},
+        HTTPStatus.SERVICE_UNAVAILABLE: {"description": "no worker took the run in time"},
         HTTPStatus.NO_CONTENT: {"description": "the last event has been seen; do not come back"},
     },
     openapi_extra={"parameters": [header(LAST_EVENT_ID, "go on behind this event", pattern=r"^(-1|\d{1,9})$")]},
 )
 async def follow_events(request: Request, run_id: str, call: Reader) -> Response:
-    """Stream the run's events: those after `Last-Event-ID` at once, the others as they happen."""
+    """Stream the run's events: those after `Last-Event-ID` at once, the others as they happen.
+
+    Of a run that no worker takes there are none: 503 then, as for whoever sent the message, or the stream is cut.
+    """
     last_seen = _last_seen(request)
     run = await call.services.database.runs.get_run(call.owner_id, run_id_of(run_id))
-    start = await find_start(call, run, last_seen)
+    start = await following_of(call).find_start(run, last_seen)
     if start is None:
         return nothing_more()
     first = ((reset_event(run),),) if start < 0 else ()
-    return stream_run(call, run, follow_run(call, run, after=max(start, 0)), first=first)
+    return await stream_patiently(request, call, run, follow_run(call, run, after=max(start, 0)), first=first)
 
 
 @router.post("/{run_id}/cancel", responses={HTTPStatus.OK: {"model": RunOut}})

@@ -65,6 +65,30 @@ class MessagePage(BaseModel):
     next_cursor: str | None = Field(description="hand it in as `cursor` to continue in the same order")
 
 
+class PinnedGroup(BaseModel):
+    """The messages a pin holds: the one that was named, and with a tool call all its results."""
+
+    data: list[MessageOut]
+
+
+class HitOut(BaseModel):
+    """A message that matches."""
+
+    session_id: str
+    score: float = Field(description="to compare within one answer only; 0 where nothing was ranked")
+    snippet: str = Field(description="the piece of the text that matches best, on one line")
+    highlights: list[tuple[int, int]] = Field(description="the places in the snippet that match: from, to")
+    link: str = Field(description="the message at its place in the history")
+    message: MessageOut
+
+
+class SearchOut(BaseModel):
+    """The best matches first."""
+
+    data: list[HitOut]
+    is_complete: bool = Field(description="false where the newest messages could not be looked at in time")
+
+
 class UsageOut(BaseModel):
     """Tokens as the provider reported them."""
 
@@ -113,12 +137,13 @@ class TurnOut(BaseModel):
 
 
 class SummaryVersionOut(BaseModel):
-    """A version of a session's summary."""
+    """A version of a session's summary. A prepared one is written and not yet used; its number comes with that."""
 
     id: str
-    version: int
+    version: int | None
     state: Literal["prepared", "adopted", "superseded"]
-    text: str
+    text: str = Field(description="as the model gets it, the ledger included")
+    stretches: int = Field(description="of how many stretches the text is made")
     token_count: int
     through_id: str | None
     through_position: int
@@ -130,6 +155,7 @@ class SummaryList(BaseModel):
     """Versions, newest first."""
 
     data: list[SummaryVersionOut]
+    next_cursor: str | None
 
 
 class SummarizeOut(BaseModel):
@@ -140,6 +166,69 @@ class SummarizeOut(BaseModel):
     tokens_before: int
     tokens_after: int
     session: SessionOut
+
+
+class StretchToSummarise(BaseModel):
+    """Messages that would be summarized before the model is called."""
+
+    from_position: int
+    through_position: int
+    message_count: int
+
+
+class PreviewedMessage(BaseModel):
+    """One stored message and how the prompt would show it; of those before the cursor only pins are listed."""
+
+    position: int
+    role: Literal["user", "assistant", "tool"]
+    form: Literal["whole", "pruned", "truncated", "folded", "summarised", "trimmed", "left_out"]
+    reason: str = Field(description="why it is not shown whole, or why it is; may be empty")
+    tokens: int = Field(description="what it takes in the prompt, 0 where it is not shown")
+    pinned: bool
+
+
+class PreviewOut(BaseModel):
+    """The plan for one model call; nothing of it has been done. Tokens are the model's."""
+
+    action: Literal["none", "prune", "compact", "adopt", "fit"]
+    cause: Literal["threshold", "messages", "tokens", "manual", "overflow"] | None = Field(
+        description="why room would be made"
+    )
+    fired: list[str] = Field(description="the rungs of the ladder that would change the view, in their order")
+    tokens: int
+    window: int
+    usage_percent: float
+    threshold_tokens: int
+    budget_tokens: int = Field(description="the window less the reserve for the answer")
+    floor_too_high: bool = Field(description="what always stays leaves too little room for a compaction to last")
+    summarised_through: int = Field(description="the position the summary in use reaches, 0 where there is none")
+    summarise: StretchToSummarise | None
+    messages: list[PreviewedMessage]
+
+
+class MemoryOut(BaseModel):
+    """A kept text; `score` is set where it was searched for, to compare within one answer only."""
+
+    id: str
+    text: str
+    metadata: dict[str, JsonValue]
+    created_at: AwareDatetime
+    updated_at: AwareDatetime
+    score: float | None
+
+
+class MemoryPage(BaseModel):
+    """Memories, newest first."""
+
+    data: list[MemoryOut]
+    next_cursor: str | None
+
+
+class MemoryList(BaseModel):
+    """Memories, the best match first, and what they were found by: meaning and words together, or words alone."""
+
+    data: list[MemoryOut]
+    by: Literal["vector", "text"]
 
 
 class AgentOut(BaseModel):

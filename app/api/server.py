@@ -1,10 +1,10 @@
 """Serving the application over TCP or a unix socket, and stopping it so that no answer is cut without need."""
 
 import asyncio
-import signal
+import logging
 import socket
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from app.domain.errors import SettingInvalid
 
 BACKLOG = 2048
+CUT = "ASGI callable returned without completing response."
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +27,10 @@ class TcpAddress:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How serving ends: `before_closing` runs beside the open connections, which are cut after `grace_seconds`.
-
-    `by_signal` is False for a server inside a program that has its own use for Ctrl-C.
-    """
+    """How serving ends: `before_closing` runs beside the open connections, which are cut after `grace_seconds`."""
 
     before_closing: Callable[[], Awaitable[None]]
     grace_seconds: float
-    by_signal: bool = True
 
 
 def bind_tcp(address: TcpAddress) -> socket.socket:
@@ -71,14 +68,24 @@ def bound_url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def ignore_repeated_signals() -> None:
-    """Make the signals that uvicorn raises again after its shutdown harmless, so that the process exits with 0."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda _number, _frame: None)
+class _KnownCuts(logging.Filter):
+    """Keeps back uvicorn's error on a response that was begun and not ended.
+
+    That is how an event stream is cut, so that its reader can tell it from one that has come to its end: when its
+    session is deleted, at shutdown, for a reader that takes nothing. Each is logged by us; a defect is, too.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is logged."""
+        return record.msg != CUT
+
+
+KNOWN_CUTS = _KnownCuts()
+"""One for all servers of a process: a logger has a filter once."""
 
 
 class HttpServer(uvicorn.Server):
-    """Serves until SIGINT, SIGTERM or `stop`; then waits for `before_closing` beside the open connections."""
+    """Serves until `stop`; then waits for `before_closing` beside the open connections."""
 
     def __init__(self, app: FastAPI, listener: socket.socket, ending: Ending) -> None:
         """Serve `app` on `listener`."""
@@ -93,6 +100,7 @@ class HttpServer(uvicorn.Server):
                 timeout_keep_alive=30,
             )
         )
+        logging.getLogger("uvicorn.error").addFilter(KNOWN_CUTS)
         self._listener = listener
         self._ending = ending
 
@@ -106,9 +114,8 @@ class HttpServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Stop on SIGINT and SIGTERM, unless signals belong to somebody else."""
-        with super().capture_signals() if self._ending.by_signal else nullcontext():
-            yield
+        """Leave signals to the program."""
+        yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let turns end while uvicorn waits for the connections that follow them."""

@@ -85,6 +85,9 @@ async def change_session(request: Request, session_id: str, call: Writer) -> Res
 
 @router.delete("/{session_id}", status_code=HTTPStatus.NO_CONTENT)
 async def delete_session(session_id: str, call: Writer) -> Response:
-    """Erase a session and everything of it."""
+    """Erase a session and everything of it, also what recall tools quoted of it in other sessions of the user.
+
+    While such a session's turn is not finished, it is refused (409).
+    """
     await call.services.database.sessions.delete(call.owner_id, session_id_of(session_id))
     return Response(status_code=HTTPStatus.NO_CONTENT)

@@ -11,9 +11,9 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from app.api.call import Call
-from app.api.follow import Followed, Idle
 from app.api.refusals import StreamAborted
 from app.api.responses import json_bytes
+from app.db.run_follow import Followed, Idle
 from app.domain.errors import ThroughlineError
 from app.domain.events import RunEvent
 from app.domain.run import Run

@@ -41,7 +41,7 @@ class ToolAnswered:
 
 @dataclass(frozen=True, slots=True)
 class CompactionStarted:
-    """Old messages are being summarised before the model is asked."""
+    """Room is being made before the model is asked."""
 
     cause: str | None = None
     tokens: int = 0
@@ -49,9 +49,13 @@ class CompactionStarted:
 
 @dataclass(frozen=True, slots=True)
 class CompactionFinished:
-    """How the summarising ended."""
+    """How it ended: with a summary (`adopted`, `skipped`, `failed`), or with less shown (`pruned`, `fitted`).
+
+    `fired` names what was done to the view.
+    """
 
     outcome: str = ""
+    fired: tuple[str, ...] = ()
     tokens_before: int = 0
     tokens_after: int = 0
     through_position: int | None = None

@@ -19,6 +19,7 @@ from app.cli.printable import one_line
 from app.cli.replies import ContextReply
 from app.cli.screen import Screen
 
+LESS_SHOWN = frozenset({"pruned", "fitted"})
 SHOWN_ARGUMENTS, SHOWN_RESULT = 120, 160
 
 
@@ -69,7 +70,7 @@ def _remark(
             verb = "failed" if is_error else "gave"
             return f"{name} {verb}: {one_line(content, limit=SHOWN_RESULT)}"
         case CompactionStarted(tokens=tokens):
-            return f"summarizing older messages ({tokens:,} tokens in the prompt) …"
+            return f"making room ({tokens:,} tokens in the prompt) …"
         case CompactionFinished():
             return _compacted(event)
         case AnswerReset():
@@ -79,12 +80,22 @@ def _remark(
 
 
 def _compacted(event: CompactionFinished) -> str:
-    through = "" if event.through_position is None else f", messages up to #{event.through_position} summarized"
-    return f"summary {event.outcome}: {event.tokens_before:,} → {event.tokens_after:,} tokens{through}"
+    size = f"{event.tokens_before:,} → {event.tokens_after:,} tokens"
+    if event.outcome in LESS_SHOWN:
+        how = ", ".join(one_line(rung, limit=30).replace("_", " ") for rung in event.fired)
+        return f"less is shown{f' ({how})' if how else ''}: {size}"
+    is_told = event.outcome == "adopted" and event.through_position is not None
+    through = f", messages up to #{event.through_position} summarized" if is_told else ""
+    return f"summary {one_line(event.outcome, limit=20)}: {size}{through}"
 
 
 def _fill(context: ContextReply) -> str:
     share = percent(context.total_tokens, context.context_window)
-    whole = " if shown whole" if context.is_over_window else ""
-    firing = " · ⚡ the next message will trigger a summary" if context.is_compacting_next else ""
-    return f"{context.total_tokens:,} of {context.context_window:,} tokens ({share}{whole}){firing}"
+    return f"{context.total_tokens:,} of {context.context_window:,} tokens ({share}){_coming(context)}"
+
+
+def _coming(context: ContextReply) -> str:
+    if context.is_compacting_next:
+        return " · ⚡ the next message will trigger a compaction"
+    is_due = context.next_action == "prepare" and context.prepared is None
+    return " · a summary is being prepared in the background" if is_due else ""

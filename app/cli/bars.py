@@ -3,16 +3,19 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.text import Text
 
-from app.cli.printable import moment, one_line
+from app.cli.printable import joined, moment, one_line, wrapped
 from app.cli.replies import ContextReply, SummaryReply
 
 FULL, EMPTY, MARK = "█", "░", "│"
-SMALLEST_BAR, LARGEST_BAR = 10, 40
+SMALLEST_BAR, LARGEST_BAR = 8, 40
+WIDE = 70  # columns from which on the bars have their long names
 INDENT = "  "
+FIRES = " ⚡"
 NEARLY_FULL = 0.75  # of what fires: from here on a bar is yellow
-OVER_WINDOW = "over 100%: what all of it would take if shown whole; the prompt sent fits"
+OVER_WINDOW = "over 100%: as it stands now; the next message makes it fit first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +39,29 @@ class Gauge:
 
 def draw_context(context: ContextReply, *, width: int) -> Text:
     """Return the whole picture: title, the bars N and K, the window bar, what happens next, the summaries."""
-    head = f"Context of {context.agent} on {context.model} · window {context.context_window:,} tokens"
-    lines = [
-        Text(one_line(head, limit=width), style="bold"),
-        *draw_gauges(_gauges(context), width=width),
-        *(Text(one_line(line, limit=width - len(INDENT)), style="dim") for line in _window_details(context)),
-        Text(_next_step(context), style="yellow" if context.next_action != "none" else ""),
-        *(Text(one_line(line, limit=width - len(INDENT))) for line in _summary_lines(context)),
+    window = f"window {context.context_window:,} tokens"
+    head = f"Context of {one_line(context.agent, limit=64)} on {one_line(context.model, limit=100)} · {window}"
+    style = "yellow" if context.next_action != "none" else ""
+    below = [
+        *draw_gauges(_gauges(context, is_wide=width >= WIDE), width=width),
+        *_texts(_window_details(context), "dim", width=width),
+        *_texts([_next_step(context)], style, width=width),
+        *_texts(_summary_lines(context), "", width=width),
     ]
-    return Text("\n").join([lines[0], *(Text(INDENT) + line for line in lines[1:])])
+    heads = (Text(line, style="bold") for line in wrapped(head, width=width))
+    return joined([*heads, *(Text(INDENT) + line for line in below)], width=width)
 
 
 def draw_gauges(gauges: Iterable[Gauge], *, width: int) -> list[Text]:
     """Return one line per gauge, their columns aligned, each at most `width` - 2 columns."""
     shown = list(gauges)
     labels = max(len(gauge.label) for gauge in shown)
+    beside = width - len(INDENT) - labels - len(" [] >999% ") - cell_len(FIRES)
     numbers = [_numbers(gauge) for gauge in shown]
-    tail = max(len(text) for text in numbers)
-    room = width - len(INDENT) - labels - tail - len("  []   100% ⚡ ")
-    inner = max(SMALLEST_BAR, min(LARGEST_BAR, room))
+    if max(map(len, numbers)) > beside - SMALLEST_BAR:
+        numbers = [_number(gauge.used) for gauge in shown]
+    tail = max(map(len, numbers))
+    inner = max(SMALLEST_BAR, min(LARGEST_BAR, beside - tail))
     return [
         _line(gauge, f"{gauge.label:<{labels}}", f"{text:>{tail}}", inner)
         for gauge, text in zip(shown, numbers, strict=True)
@@ -80,9 +87,14 @@ def percent(used: int, limit: int | None) -> str:
 
 
 def _line(gauge: Gauge, label: str, numbers: str, inner: int) -> Text:
+    """The numbers come last, so that a screen too narrow for all of it cuts them and not what they come to."""
     bar = draw_bar(gauge, inner=inner)
-    firing = " ⚡" if gauge.is_firing else ""
-    return Text(f"{label} ") + bar + Text(f" {numbers} {percent(gauge.used, gauge.limit):>5}{firing}")
+    firing = FIRES if gauge.is_firing else " " * cell_len(FIRES)
+    return Text(f"{label} ") + bar + Text(f" {percent(gauge.used, gauge.limit):>5}{firing} {numbers}")
+
+
+def _texts(lines: Iterable[str], style: str, *, width: int) -> list[Text]:
+    return [Text(part, style=style) for line in lines for part in wrapped(line, width=width - len(INDENT))]
 
 
 def _filled_cells(gauge: Gauge, inner: int) -> int:
@@ -107,9 +119,10 @@ def _number(value: int) -> str:
     return f"{value:,}" if abs(value) < 10_000_000 else f"{value / 1_000_000:,.1f}M"  # noqa: PLR2004  # keeps 80 columns
 
 
-def _gauges(context: ContextReply) -> tuple[Gauge, Gauge, Gauge]:
-    messages = Gauge("N messages since summary", context.messages_since_summary, context.messages_threshold)
-    tokens = Gauge("K tokens since summary", context.tokens_since_summary, context.tokens_threshold)
+def _gauges(context: ContextReply, *, is_wide: bool) -> tuple[Gauge, Gauge, Gauge]:
+    since = " since summary" if is_wide else ""
+    messages = Gauge(f"N messages{since}", context.messages_since_summary, context.messages_threshold)
+    tokens = Gauge(f"K tokens{since}", context.tokens_since_summary, context.tokens_threshold)
     window = Gauge(
         "  window",
         context.total_tokens,
@@ -137,20 +150,23 @@ def _window_details(context: ContextReply) -> list[str]:
 
 
 def _next_step(context: ContextReply) -> str:
-    if not context.will_trigger:
-        return "The next message triggers nothing."
-    match context.next_action:
+    match context.next_action if context.will_trigger else "none":
         case "compact":
-            return "⚡ The next message will trigger: older messages are summarized first."
+            return "⚡ The next message will trigger: older messages are shortened or summarized first."
+        case "prepare" | "none" if context.prepared is not None:
+            through = context.prepared.through_position or context.prepared.messages_summarized
+            return f"A summary is ready (through #{through}); it is used once room is needed."
         case "prepare":
-            return "A summary is due (N or K); it is made once the window bar reaches its mark."
+            return "A summary is due: it is being prepared in the background."
+        case "none":
+            return "The next message triggers nothing."
         case other:
             return f"⚡ The next message will trigger: {one_line(other, limit=30)}."
 
 
 def _summary_lines(context: ContextReply) -> list[str]:
     if context.summary is None:
-        lines = ["No summary yet: the model sees every message."]
+        lines = ["No summary yet."]
     else:
         lines = [f"Summary: {_summary_text(context.summary)}", f"Summaries so far: {context.summary_count}"]
     if context.prepared is not None:
@@ -161,5 +177,5 @@ def _summary_lines(context: ContextReply) -> list[str]:
 def _summary_text(summary: SummaryReply) -> str:
     through = "" if summary.through_position is None else f" (up to #{summary.through_position})"
     when = moment(summary.created_at)
-    model = f" by {summary.model}" if summary.model else ""
+    model = f" by {one_line(summary.model, limit=100)}" if summary.model else ""
     return f"{summary.messages_summarized} messages{through} in {summary.token_count:,} tokens, {when}{model}"

@@ -7,8 +7,9 @@ from uuid import UUID
 
 from rich.text import Text
 
-from app.cli.bars import draw_context
-from app.cli.chat_state import ChatState, in_history
+from app.cli.chat_context import pin, restore, show_context, show_preview, show_summaries, summarize, unpin
+from app.cli.chat_search import search, span_of
+from app.cli.chat_state import ChatState, in_history, session_of
 from app.cli.client import SessionFilter
 from app.cli.printable import moment, one_line, printable
 from app.cli.replies import MessageReply, SessionReply
@@ -18,7 +19,7 @@ LISTED_SESSIONS = 20
 SHOWN_MESSAGES = 20
 MOST_MESSAGES = 10_000
 SHOWN_TOOL_TEXT = 160
-NO_SESSION = "No message has been sent yet: the session begins with the first one."
+PIN = "📌"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,31 +45,20 @@ async def run_command(state: ChatState, line: str) -> None:
     await command.run(state, argument.strip())
 
 
-async def show_context(state: ChatState, _argument: str) -> None:
-    """Draw how full the window is."""
-    session = _require_session(state)
-    state.screen.draw(draw_context(await state.client.context(session.id), width=state.screen.width))
-
-
-async def summarize(state: ChatState, focus: str) -> None:
-    """Summarise now, with an eye on `focus` if given."""
-    session = _require_session(state)
-    state.screen.note("summarizing …")
-    done = await state.client.summarize(session.id, instructions=focus)
-    state.session = done.session
-    state.screen.say(f"Summary {done.outcome}{f': {done.detail}' if done.detail else '.'}")
-    if done.outcome != "adopted":
-        return
-    state.screen.say(
-        f"{done.session.summarized_count} of {done.session.message_count} messages are summarized; "
-        f"the prompt went from {done.tokens_before:,} to {done.tokens_after:,} tokens."
-    )
-
-
 async def show_history(state: ChatState, argument: str) -> None:
     """Print the newest messages, 20 if no number is given."""
     limit = _number(argument, default=SHOWN_MESSAGES)
-    for message in await state.client.newest_messages(_require_session(state).id, limit=limit):
+    for message in await state.client.newest_messages(session_of(state).id, limit=limit):
+        state.screen.draw(draw_message(message))
+
+
+async def read(state: ChatState, argument: str) -> None:
+    """Print the messages at a position and around it, or between two."""
+    first, last = span_of(argument)
+    messages = await state.client.messages_between(session_of(state).id, first, last)
+    if not messages:
+        raise InvalidInput(f"There is no message #{first}. /history shows the numbers.")
+    for message in messages:
         state.screen.draw(draw_message(message))
 
 
@@ -112,7 +102,8 @@ async def leave(state: ChatState, _argument: str) -> None:
 def draw_message(message: MessageReply) -> Text:
     """Return a message with its position; what a tool gave is cut to a line."""
     who = f"{message.role} {message.name}" if message.name else message.role
-    head = Text(f"#{message.position} {printable(who)} ", style="bold" if message.role == "user" else "cyan")
+    pinned = f"{PIN} " if message.pinned else ""
+    head = Text(f"#{message.position} {pinned}{printable(who)} ", style="bold" if message.role == "user" else "cyan")
     if message.role == "tool":
         return head + Text(one_line(message.text, limit=SHOWN_TOOL_TEXT), style="dim")
     calls = [
@@ -126,8 +117,15 @@ COMMANDS = {
     command.name: command
     for command in (
         ChatCommand("/context", "how full the window is, and what the next message triggers", show_context),
+        ChatCommand("/preview [TEXT]", "what the model would be shown with this message", show_preview),
         ChatCommand("/summarize [FOCUS]", "summarize older messages now", summarize),
+        ChatCommand("/summaries", "the versions of the summary", show_summaries),
+        ChatCommand("/restore VERSION", "go back to a version of the summary", restore),
         ChatCommand("/history [N]", "the newest N messages (20)", show_history),
+        ChatCommand("/search WORDS", "find messages of this session by their words", search),
+        ChatCommand("/read N[-M]", "message #N with what stands around it, or #N to #M", read),
+        ChatCommand("/pin N", "always show message #N to the model, with its group", pin),
+        ChatCommand("/unpin N", "take the pin off again", unpin),
         ChatCommand("/sessions", "the newest sessions", list_sessions),
         ChatCommand("/resume ID|NUMBER", "go on with another session", resume),
         ChatCommand("/new", "begin a new session", start_new),
@@ -135,12 +133,6 @@ COMMANDS = {
         ChatCommand("/quit", "leave (also Ctrl-D)", leave),
     )
 }
-
-
-def _require_session(state: ChatState) -> SessionReply:
-    if state.session is None:
-        raise InvalidInput(NO_SESSION)
-    return state.session
 
 
 async def _chosen_id(state: ChatState, argument: str) -> str:

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from app.cli.client import ServiceClient
 from app.cli.replies import SessionReply
 from app.cli.screen import Screen
+from app.domain.errors import InvalidInput
+
+NO_SESSION = "No message has been sent yet: the session begins with the first one."
 
 
 @dataclass(slots=True)
@@ -17,6 +20,13 @@ class ChatState:
     session: SessionReply | None = None
     listed: tuple[SessionReply, ...] = ()
     is_over: bool = False
+
+
+def session_of(state: ChatState) -> SessionReply:
+    """Return the session of the chat. Raises InvalidInput where nothing has been sent yet."""
+    if state.session is None:
+        raise InvalidInput(NO_SESSION)
+    return state.session
 
 
 def in_history(session: SessionReply) -> str:

@@ -10,11 +10,15 @@ from app.cli.failures import RequestRefused, ServiceUnreachable, UnexpectedReply
 from app.cli.replies import (
     AgentReply,
     ContextReply,
+    HitReply,
+    MemoryReply,
     MessageReply,
     PageReply,
+    PreviewReply,
     ProblemReply,
     SessionReply,
     SummarizeReply,
+    VersionReply,
     read_json,
     read_value,
 )
@@ -22,6 +26,7 @@ from app.domain.json_types import JsonObject
 
 PAGE_SIZE = 100
 SUMMARIZE_TIMEOUT_SECONDS = 600.0  # a long history is summarised in many calls
+IMPORT_TIMEOUT_SECONDS = 600.0  # thousands of messages are counted and stored one by one
 STREAM_SILENCE_SECONDS = 30.0  # the service sends a heartbeat every 5 s
 
 Query = Mapping[str, str | int]
@@ -77,6 +82,19 @@ class ServiceClient:
         """Erase a session and everything of it."""
         await self._send("DELETE", f"/v1/sessions/{session_id}")
 
+    async def import_session(self, content: bytes, *, kind: str, agent: str = "", title: str = "") -> SessionReply:
+        """Make a session of a conversation; `kind` is the media type, `agent` and `title` replace those in it."""
+        query = {name: value for name, value in (("agent", agent), ("title", title)) if value}
+        response = await self._send(
+            "POST",
+            "/v1/sessions/import",
+            content=content,
+            params=query,
+            headers={"Content-Type": kind},
+            timeout=httpx.Timeout(IMPORT_TIMEOUT_SECONDS, connect=10),
+        )
+        return read_json(SessionReply, response.content)
+
     async def history(self, session_id: str) -> AsyncIterator[Mapping[str, object]]:
         """Yield all messages of a session as the service renders them, oldest first."""
         after = ""
@@ -101,6 +119,18 @@ class ServiceClient:
             before = page.next_cursor
         return found[::-1]
 
+    async def messages_between(self, session_id: str, first: int, last: int) -> tuple[MessageReply, ...]:
+        """Return the messages from `first` to `last`, as many as one page holds."""
+        query: Query = {"limit": PAGE_SIZE, "after": first - 1, "before": last + 1}
+        page = await self._page(f"/v1/sessions/{session_id}/messages", query)
+        return tuple(read_value(MessageReply, item) for item in page.data)
+
+    async def search(self, session_id: str, words: str, *, limit: int) -> tuple[HitReply, ...]:
+        """Return the messages that match best, in one session or, where `session_id` is empty, in all."""
+        path = f"/v1/sessions/{session_id}/search" if session_id else "/v1/search"
+        page = await self._page(path, {"q": words, "limit": limit})
+        return tuple(read_value(HitReply, item) for item in page.data)
+
     async def context(self, session_id: str) -> ContextReply:
         """Return how full the session's window is."""
         return read_json(ContextReply, await self._get(f"/v1/sessions/{session_id}/context"))
@@ -110,6 +140,79 @@ class ServiceClient:
         body: JsonObject = {"instructions": instructions} if instructions else {}
         path = f"/v1/sessions/{session_id}/summarize"
         return read_json(SummarizeReply, await self._post(path, body, timeout=SUMMARIZE_TIMEOUT_SECONDS))
+
+    async def preview(self, session_id: str, content: str) -> PreviewReply:
+        """Return the plan for the call that `content` would lead to; '' stands for an empty message."""
+        body: JsonObject = {"content": content} if content else {}
+        return read_json(PreviewReply, await self._post(f"/v1/sessions/{session_id}/context/preview", body))
+
+    async def summaries(self, session_id: str) -> tuple[VersionReply, ...]:
+        """Return the versions of the session's summary, newest first, one that is prepared before them."""
+        found: list[VersionReply] = []
+        cursor = ""
+        while True:
+            page = await self._page(f"/v1/sessions/{session_id}/summaries", {"limit": PAGE_SIZE, "cursor": cursor})
+            found.extend(read_value(VersionReply, item) for item in page.data)
+            if not page.next_cursor:
+                return tuple(found)
+            cursor = page.next_cursor
+
+    async def restore(self, session_id: str, summary_id: str) -> SessionReply:
+        """Make a version the session's summary again."""
+        return read_json(
+            SessionReply, await self._post(f"/v1/sessions/{session_id}/summaries/{summary_id}/restore", {})
+        )
+
+    async def message_at(self, session_id: str, position: int) -> MessageReply | None:
+        """Return the message at `position`, None where there is none."""
+        page = await self._page(f"/v1/sessions/{session_id}/messages", {"limit": 1, "after": position - 1})
+        found = [read_value(MessageReply, item) for item in page.data]
+        return found[0] if found and found[0].position == position else None
+
+    async def redact(self, session_id: str, message_id: str) -> MessageReply:
+        """Put a marker in the place of a message's text; return the message as it is then."""
+        return read_json(MessageReply, await self._post(f"/v1/sessions/{session_id}/messages/{message_id}/redact", {}))
+
+    async def pin(self, session_id: str, message_id: str) -> tuple[MessageReply, ...]:
+        """Pin a message; return its whole group."""
+        response = await self._send("PUT", f"/v1/sessions/{session_id}/messages/{message_id}/pin")
+        return tuple(read_value(MessageReply, item) for item in read_json(PageReply, response.content).data)
+
+    async def unpin(self, session_id: str, message_id: str) -> None:
+        """Take the pin off a message and its group."""
+        await self._send("DELETE", f"/v1/sessions/{session_id}/messages/{message_id}/pin")
+
+    async def memories(self, *, limit: int, cursor: str = "") -> tuple[list[MemoryReply], str]:
+        """Return up to `limit` memories, newest first, and the cursor behind them, empty at the end."""
+        found: list[MemoryReply] = []
+        while len(found) < limit:
+            page = await self._page("/v1/memories", {"limit": min(PAGE_SIZE, limit - len(found)), "cursor": cursor})
+            found.extend(read_value(MemoryReply, item) for item in page.data)
+            cursor = page.next_cursor or ""
+            if not cursor:
+                break
+        return found, cursor
+
+    async def memory(self, memory_id: str) -> MemoryReply:
+        """Return a memory."""
+        return read_json(MemoryReply, await self._get(f"/v1/memories/{memory_id}"))
+
+    async def add_memory(self, text: str) -> MemoryReply:
+        """Keep a text."""
+        return read_json(MemoryReply, await self._post("/v1/memories", {"text": text}))
+
+    async def search_memories(self, words: str, *, limit: int) -> tuple[MemoryReply, ...]:
+        """Return the memories that match best."""
+        page = read_json(PageReply, await self._post("/v1/memories/search", {"query": words, "limit": limit}))
+        return tuple(read_value(MemoryReply, item) for item in page.data)
+
+    async def change_memory(self, memory_id: str, text: str) -> None:
+        """Put `text` in the place of a memory's text."""
+        await self._send("PATCH", f"/v1/memories/{memory_id}", json={"text": text})
+
+    async def delete_memory(self, memory_id: str) -> None:
+        """Delete a memory."""
+        await self._send("DELETE", f"/v1/memories/{memory_id}")
 
     async def cancel_run(self, run_id: str) -> None:
         """Ask for a run to be stopped."""

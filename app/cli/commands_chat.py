@@ -59,7 +59,7 @@ async def _chat(parts: Parts, target: Target, agent: str | None, session_id: UUI
             screen.note(f"chatting with {state.agent}; /help lists the commands, /quit or Ctrl-D leaves")
         await chat(state, lines)
         if lines.is_terminal and state.session is not None:
-            screen.note(f"come back with: throughline chat --session {state.session.id}{target.options}")
+            screen.note("come back with:", command=f"throughline chat --session {state.session.id}{target.options}")
 
 
 async def _begin(client: ServiceClient, screen: Screen, agent: str | None, session_id: UUID | None) -> ChatState:

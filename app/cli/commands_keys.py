@@ -9,12 +9,13 @@ from rich.text import Text
 
 from app.cli.connection import data_dir_option
 from app.cli.parts import LocalOptions, Parts
-from app.cli.printable import moment, printable
+from app.cli.printable import moment, one_line, printable
 from app.cli.screen import Screen
-from app.db.keys import NewKey, StoredKey
+from app.db.keys import PREFIX_LENGTH, NewKey, StoredKey
 from app.domain.errors import NotFound
 from app.domain.principal import Scope
 
+MOST_OF_NAME = 36  # an id
 DEFAULT_SCOPES = (Scope.READ.value, Scope.WRITE.value)
 
 
@@ -62,7 +63,10 @@ def _revoke_command(parts: Parts) -> click.Command:
     @click.argument("key", metavar="PREFIX|ID")
     @data_dir_option
     def command(key: str, data_dir: Path | None) -> None:
-        """Revoke a key; running services refuse it within 5 seconds."""
+        """Revoke a key; running services refuse it within 5 seconds.
+
+        PREFIX is the eight characters after `tl_`, as `keys list` shows them.
+        """
         asyncio.run(_revoke(parts, LocalOptions(data_dir), key))
 
     return command
@@ -94,13 +98,21 @@ async def _revoke(parts: Parts, options: LocalOptions, key: str) -> None:
     async with parts.keys(options) as keys:
         was_revoked = await keys.revoke(name)
     if not was_revoked:
-        raise NotFound(f"There is no key {name!r} in force. `throughline keys list` shows the prefixes.")
+        raise NotFound(_unknown(name))
     Screen().note(f"key {name} is revoked; running services refuse it within 5 seconds")
 
 
 def _prefix_of(key: str) -> str:
     """Return the visible part of a key that may have been pasted whole (`tl_<prefix>_<secret>`); an id as it is."""
     return key.removeprefix("tl_").partition("_")[0]
+
+
+def _unknown(name: str) -> str:
+    """What was written may be a part of a key: of a short one it is said what a prefix is."""
+    told = f"There is no key {one_line(name, limit=MOST_OF_NAME)!r} in force."
+    if len(name) < PREFIX_LENGTH:
+        told += f" A prefix is the {PREFIX_LENGTH} characters after `tl_`, this has {len(name)}."
+    return f"{told} `throughline keys list` shows the prefixes."
 
 
 def _keys_table(stored: list[StoredKey]) -> Table:

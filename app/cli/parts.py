@@ -35,6 +35,14 @@ class WorkerOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class SlackOptions:
+    """How to take part in Slack over Socket Mode; None leaves a value to the settings."""
+
+    data_dir: Path | None = None
+    no_worker: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DatabaseStatus:
     """Which schema revision the database has (None: empty) and which one this version needs."""
 
@@ -61,11 +69,15 @@ class Parts:
     """The parts behind the commands.
 
     `open_local_service` serves the REST application of this process over a unix socket for as long as the context
-    is open, and yields the socket's path. It must leave the signals to the command line.
+    is open, and yields the socket's path. It must leave the signals to the command line. `slack_manifest` takes the
+    app's name and the address it is reached at ('': Socket Mode), `slack_link_code` the name of a user.
     """
 
     serve: Callable[[ServeOptions], None]
     worker: Callable[[WorkerOptions], None]
+    slack: Callable[[SlackOptions], None]
+    slack_manifest: Callable[[str, str], str]
+    slack_link_code: Callable[[LocalOptions, str], Awaitable[str]]
     open_local_service: Callable[[LocalOptions], AbstractAsyncContextManager[Path]]
     keys: Callable[[LocalOptions], AbstractAsyncContextManager[KeyAdmin]]
     upgrade_database: Callable[[LocalOptions], Awaitable[None]]

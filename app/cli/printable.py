@@ -1,7 +1,12 @@
 """Making values from elsewhere fit to print: no escape sequence in a message may reach the reader's terminal."""
 
 import re
+import textwrap
+from collections.abc import Iterable
 from datetime import datetime
+
+from rich.cells import cell_len
+from rich.text import Text
 
 from app.domain.text import clean_text
 
@@ -26,6 +31,26 @@ def one_line(text: str, *, limit: int) -> str:
     return head if len(head) <= limit else head[: limit - 1] + "…"
 
 
+def wrapped(text: str, *, width: int) -> list[str]:
+    """Return `text` in lines of at most `width` columns; a character may take two of them.
+
+    Ids and options stay whole: a hyphen is no place to break.
+    """
+    wider = cell_len(text) - len(text)
+    return textwrap.wrap(text, max(width - wider, width // 2), break_on_hyphens=False)
+
+
+def joined(lines: Iterable[Text], *, width: int) -> Text:
+    """Return `lines` as one text, each cut with an ellipsis where it is wider than `width` columns."""
+    shown = list(lines)
+    for line in shown:
+        line.truncate(width, overflow="ellipsis")
+    return Text("\n").join(shown)
+
+
 def moment(time: datetime | None) -> str:
-    """Return a time as the reader's clock shows it, a dash where there is none."""
-    return "–" if time is None else time.astimezone().strftime("%Y-%m-%d %H:%M")
+    """Return a time as the reader's clock shows it, a dash where there is none or no clock could show it."""
+    try:
+        return "–" if time is None else time.astimezone().strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError):  # a year beyond those that a time zone can be looked up for
+        return "–"

@@ -1,6 +1,6 @@
 """What the service answers, as values. Unknown fields are ignored: the service may be newer than the command line."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -53,6 +53,8 @@ class MessageReply:
     position: int
     role: str
     content: str | list[dict[str, object]]
+    id: str = ""
+    pinned: bool = False
     tool_calls: tuple[ToolCallReply, ...] = ()
     name: str | None = None
     created_at: datetime | None = None
@@ -63,6 +65,27 @@ class MessageReply:
         if isinstance(self.content, str):
             return self.content
         return "\n".join(str(block.get("text", f"[{block.get('type', 'block')}]")) for block in self.content)
+
+
+@dataclass(frozen=True, slots=True)
+class HitReply:
+    """A found message; `highlights` are the places in the snippet that match."""
+
+    message: MessageReply
+    session_id: str = ""
+    snippet: str = ""
+    highlights: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReply:
+    """A short text that a user keeps."""
+
+    id: str
+    text: str
+    metadata: dict[str, object] = field(default_factory=dict)
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +105,58 @@ class SummaryReply:
     created_at: datetime | None = None
     through_position: int | None = None
     model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionReply:
+    """A version of a session's summary; one that is prepared has no number yet."""
+
+    id: str
+    state: str
+    version: int | None = None
+    stretches: int = 0
+    token_count: int = 0
+    through_position: int = 0
+    model: str = ""
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToSummariseReply:
+    """Messages that would be summarised first."""
+
+    from_position: int
+    through_position: int
+    message_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewedReply:
+    """How one message would be shown."""
+
+    position: int
+    role: str
+    form: str
+    reason: str = ""
+    tokens: int = 0
+    pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewReply:
+    """The plan for one model call."""
+
+    action: str
+    tokens: int
+    window: int
+    cause: str | None = None
+    fired: tuple[str, ...] = ()
+    threshold_tokens: int = 0
+    budget_tokens: int = 0
+    floor_too_high: bool = False
+    summarised_through: int = 0
+    summarise: ToSummariseReply | None = None
+    messages: tuple[PreviewedReply, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +187,12 @@ class ContextReply:
 
     @property
     def is_compacting_next(self) -> bool:
-        """Whether the next message has older ones summarised; that a summary is due (`prepare`) does nothing yet."""
+        """Whether the next message makes the prompt smaller first; a summary being prepared (`prepare`) does not."""
         return self.will_trigger and self.next_action != "prepare"
 
     @property
     def is_over_window(self) -> bool:
-        """Whether showing everything after the cursor whole would take more than the window."""
+        """Whether what is shown now would take more than the window: the next message makes it smaller first."""
         return self.total_tokens > self.context_window
 
 

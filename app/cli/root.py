@@ -1,16 +1,18 @@
 """The root of the command line: puts the commands together and turns errors into one line and an exit code."""
 
 from importlib.metadata import version
+from typing import IO
 
 import click
 
 from app.cli.commands_chat import agents_command, chat_command
 from app.cli.commands_keys import keys_group
+from app.cli.commands_memories import memories_group
 from app.cli.commands_service import db_group, serve_command, worker_command
 from app.cli.commands_sessions import sessions_group
+from app.cli.commands_slack import slack_group
 from app.cli.parts import Parts
-from app.cli.printable import printable
-from app.cli.screen import tolerate_any_character
+from app.cli.screen import Screen, tolerate_any_character
 from app.domain.errors import ThroughlineError
 
 
@@ -23,7 +25,15 @@ class ThroughlineCli(click.Group):
         try:
             return super().invoke(ctx)
         except ThroughlineError as error:
-            raise click.ClickException(" ".join(printable(error.detail).split())) from error
+            raise _Told(error.detail) from error
+
+
+class _Told(click.ClickException):
+    """One of our errors, told as in a chat."""
+
+    def show(self, _file: IO[str] | None = None) -> None:
+        """Print it to standard error."""
+        Screen().error(self.message)
 
 
 def build_cli(parts: Parts) -> click.Group:
@@ -36,8 +46,10 @@ def build_cli(parts: Parts) -> click.Group:
     commands = (
         serve_command(parts),
         worker_command(parts),
+        slack_group(parts),
         chat_command(parts),
         sessions_group(parts),
+        memories_group(parts),
         agents_command(parts),
         keys_group(parts),
         db_group(parts),

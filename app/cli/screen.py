@@ -3,12 +3,14 @@
 import errno
 import io
 import sys
+from collections.abc import Iterable
 from typing import TextIO
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from app.cli.printable import printable
+from app.cli.printable import printable, wrapped
 
 WIDTH_WITHOUT_TERMINAL = 120
 WIDEST = 110
@@ -44,8 +46,11 @@ class Screen:
         return self._is_terminal
 
     def say(self, text: str, *, style: str = "") -> None:
-        """Print a line of result."""
-        self.draw(Text(printable(text), style=style))
+        """Print a line of result, broken between words where a person's screen is too narrow for it."""
+        shown = printable(text)
+        is_too_wide = self._is_terminal and cell_len(shown) > self._out.width
+        lines = wrapped(shown, width=self._out.width) if is_too_wide else [shown]
+        self.draw(Text("\n".join(lines), style=style))
 
     def draw(self, drawing: RenderableType) -> None:
         """Print a table or a drawing; its texts must be safe already."""
@@ -66,15 +71,25 @@ class Screen:
             self._mid_line = False
             self._out.out("", highlight=False)
 
-    def note(self, text: str) -> None:
-        """Print a remark beside the result, dim."""
-        self.end_line()
-        self._err.print(Text(f"· {printable(text)}", style="dim"), soft_wrap=True)
+    def note(self, text: str, *, command: str = "") -> None:
+        """Print a remark beside the result, dim; `command` is for copying and stays on one line."""
+        whole = f"· {printable(text)} {printable(command)}".rstrip()
+        if command and self._err.is_terminal and cell_len(whole) > self._err.width:
+            self._tell([*self._lines(f"· {printable(text)}"), f"  {printable(command)}"], style="dim")
+        else:
+            self._tell(self._lines(whole), style="dim")
 
     def error(self, text: str) -> None:
-        """Print what went wrong, on one line."""
+        """Print what went wrong, as one paragraph."""
+        self._tell(self._lines(f"Error: {' '.join(printable(text).split())}"), style="red")
+
+    def _lines(self, text: str) -> list[str]:
+        """Break between words for a person; what goes into a file or pipe stays on one line."""
+        return wrapped(text, width=self._err.width) if self._err.is_terminal else [text]
+
+    def _tell(self, lines: Iterable[str], *, style: str) -> None:
         self.end_line()
-        self._err.print(Text(f"Error: {' '.join(printable(text).split())}", style="red"), soft_wrap=True)
+        self._err.print(Text("\n".join(lines), style=style), soft_wrap=True)
 
 
 def tolerate_any_character() -> None:

@@ -20,6 +20,12 @@ MAX_SUMMARY_SHARE = 0.30
 TARGET_BELOW_THRESHOLD = 0.75
 """A target at or above the threshold is lowered to this share of it: compacting must free a real part."""
 
+RESULT_SHARE = 0.125
+"""A tool that can choose how much it returns returns this share of the budget, so that several results fit whole."""
+
+BYTES_PER_TOKEN = 6
+"""No text has more bytes per token on the whole; for holding a count against a cap in bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -64,6 +70,12 @@ def check_fits(budget: Budget, system_tokens: int, tools_tokens: int, *, factor:
             f"take {fixed} of a window of {budget.window_tokens}, more than the {allowed} that leave room to talk: "
             "shorten the system prompt, name fewer tools, or use a model with a larger window"
         )
+
+
+def result_limit(policy: ContextPolicy, budget: Budget, *, factor: float) -> int:
+    """Return how many tokens, by our count, a tool's result may have so that the view shows it without a cut."""
+    share = int(RESULT_SHARE * budget.budget_tokens / factor)
+    return max(1, min(share, policy.prune.max_output_bytes // BYTES_PER_TOKEN))
 
 
 def summary_limit(policy: SummaryPolicy, budget: Budget) -> int:

@@ -16,7 +16,7 @@ KNOWN_MARGIN = 0.03
 LEARNED_MARGIN = 0.02
 """Margin above the learned ratio that never goes away."""
 
-YOUNG_MARGIN = 0.06
+YOUNG_MARGIN = 0.03
 """Further margin above the learned ratio, divided by the number of samples."""
 
 LOWEST_RATIO, HIGHEST_RATIO = 0.5, 4.0
@@ -26,7 +26,10 @@ PRIOR_TOKENS = 32
 """Weight of what was known before, in tokens: the framing of a tiny prompt must not pass for a ratio."""
 
 DECAY = 0.1
-"""How much of the way down to a lower ratio one sample goes; the first few, which know little yet, go further."""
+"""How much of the way down to a lower ratio one sample goes."""
+
+YOUNG_SAMPLES = 4
+"""The first samples are followed down as fast as up: the system prompt's share falls quickly at a session's start."""
 
 BLIND_STEP = 1.3
 """Growth of the ratio after a refusal that names no number."""
@@ -68,7 +71,7 @@ def learn(calibration: Calibration | None, *, ours: int, provider: int, configur
     seen = _bounded((provider + PRIOR_TOKENS * known.ratio) / (ours + PRIOR_TOKENS))
     window = _grown(known.learned_window, provider, configured_window)
     is_lower = known.samples > 0 and seen < known.ratio
-    step = max(DECAY, 1 / (known.samples + 1)) if is_lower else 1.0
+    step = DECAY if is_lower and known.samples >= YOUNG_SAMPLES else 1.0
     ratio = known.ratio + step * (seen - known.ratio)
     return replace(known, ratio=ratio, samples=known.samples + 1, learned_window=window)
 

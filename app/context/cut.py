@@ -14,8 +14,10 @@ class CutTask:
 
     All tokens are ours. `fixed_tokens` is the prompt without these messages and without the summary. `kept_elsewhere`
     counts messages that come after the stored ones or stay shown whatever is cut. `running` is how many of the rows,
-    at the end, belong to the running turn, `kept_row` the index of its user message, which stays shown even where it
-    is summarised. `target_tokens` is None where as much as possible is to be cut.
+    at the end, belong to the running turn. `kept_rows` are the indexes of rows that stay shown even where they are
+    summarised: pins, and the running turn's user message. `least_index`: rows before it are not shown anyhow and have
+    to be among those summarised; `is_more_before` where such rows are not even given. `target_tokens` is None where as
+    much as possible is to be cut.
     """
 
     rows: Sequence[Message]
@@ -26,9 +28,11 @@ class CutTask:
     min_recent: int
     kept_elsewhere: int
     running: int
-    kept_row: int | None
+    kept_rows: frozenset[int]
     target_tokens: int | None
     may_cut_at_end: bool
+    least_index: int = 0
+    is_more_before: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +51,24 @@ def choose_cut(task: CutTask) -> Cut | None:
     The start of a user turn is preferred; a turn is cut in its middle only where no such start reaches the target.
     None where nothing can be cut.
     """
-    before = list(accumulate(task.row_tokens, initial=0))
     points = _legal_points(task)
-    starts = [_cut_at(task, point, before) for point in points if point.is_turn_start]
-    inside = [_cut_at(task, point, before) for point in points if not point.is_turn_start]
+    sums = _sums(task)
+    starts = [_cut_at(task, point, sums) for point in points if point.is_turn_start]
+    inside = [_cut_at(task, point, sums) for point in points if not point.is_turn_start]
     if task.target_tokens is None:
         return starts[-1] if starts else next((cut for cut in reversed(inside) if cut.freed_tokens > 0), None)
     for cut in (*starts, *inside):
         if cut.tokens_after <= task.target_tokens:
             return cut
     return min((*starts, *inside), key=lambda cut: (cut.tokens_after, cut.index), default=None)
+
+
+def least_tokens(task: CutTask) -> int:
+    """Return the tokens of the prompt after the last legal cut, with a summary as large as it may become."""
+    points = _legal_points(task)
+    index = points[-1].index if points else 0
+    left = sum(size for place, size in enumerate(task.row_tokens) if place >= index or place in task.kept_rows)
+    return task.fixed_tokens + left + task.summary_limit
 
 
 def cut_before(rows: Sequence[Message]) -> Cut:
@@ -76,13 +88,33 @@ def _legal_points(task: CutTask) -> list[CutPoint]:
     own_start = len(task.rows) - task.running
     settled = own_start + settled_length(task.rows[own_start:])
     last = min(settled, len(task.rows) + task.kept_elsewhere - task.min_recent)
+    if task.least_index:
+        points = [point for point in points if point.index >= task.least_index]
+        last = max(last, min(settled, points[0].index)) if points else last
     return [point for point in points if point.index <= last]
 
 
-def _cut_at(task: CutTask, point: CutPoint, before: Sequence[int]) -> Cut:
-    """The summary after the cut is taken to be as large as it may become."""
-    replaced = before[point.index] + task.summary_tokens
-    now = task.fixed_tokens + before[-1] + task.summary_tokens
-    still_shown = task.row_tokens[task.kept_row] if task.kept_row is not None and task.kept_row < point.index else 0
-    after = now - replaced + min(task.summary_limit, replaced) + still_shown
-    return Cut(point.index, point.through_position, tokens_after=after, freed_tokens=now - after)
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """For every index, the tokens of the rows before it: as shown, as read by a summariser, and of those kept."""
+
+    shown: Sequence[int]
+    read: Sequence[int]
+    kept: Sequence[int]
+
+
+def _sums(task: CutTask) -> _Sums:
+    shown = list(accumulate(task.row_tokens, initial=0))
+    read = (max(size, row.token_count) for size, row in zip(task.row_tokens, task.rows, strict=True))
+    kept = (size if index in task.kept_rows else 0 for index, size in enumerate(task.row_tokens))
+    return _Sums(shown, list(accumulate(read, initial=0)), list(accumulate(kept, initial=0)))
+
+
+def _cut_at(task: CutTask, point: CutPoint, sums: _Sums) -> Cut:
+    """The summary after the cut is taken to be as large as it may become; rows that are not shown are read too."""
+    index = point.index
+    now = task.fixed_tokens + sums.shown[-1] + task.summary_tokens
+    rest = now - task.summary_tokens - (sums.shown[index] - sums.kept[index])
+    read = sums.read[index] - sums.kept[index] + task.summary_tokens
+    after = rest + (task.summary_limit if task.is_more_before else min(task.summary_limit, read))
+    return Cut(index, point.through_position, tokens_after=after, freed_tokens=now - after)

@@ -4,16 +4,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from app.context.calibration import scale
-from app.context.plan import (
-    ContextInput,
-    Measured,
-    measure_context,
-    messages_since_summary,
-    plan_context,
-)
+from app.context.compaction import row_tokens
+from app.context.context_input import ContextInput
+from app.context.fit import fit_view
+from app.context.measure import count_system
+from app.context.plan import ContextPlan, in_force, plan_context
+from app.context.triggers import is_summarising, messages_since_summary, tokens_since_summary
+from app.context.view import View, show
 from app.domain.json_types import JsonValue
 from app.domain.message import NewMessage, Role, Source
-from app.domain.summary import SummaryVersion
+from app.domain.summary import Prepared, SummaryVersion
 
 RECENT_ANSWERS = 10
 """The next answer is expected to be as long as these were on average."""
@@ -22,7 +22,7 @@ RECENT_ANSWERS = 10
 class NextAction(StrEnum):
     """What the next turn will do with the context, for an empty message and answer.
 
-    `prepare` is part of the wire and not reported yet: no summary is written in the background.
+    `compact` is anything that makes the prompt smaller before the call: pruning, a summary, the last ladder.
     """
 
     NONE = "none"
@@ -32,13 +32,12 @@ class NextAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SummaryFacts:
-    """What is stored of a session's summaries: how many there were, the adopted one and the prepared one."""
+    """What is stored of a session's summaries: how many there were, the adopted one."""
 
     agent: str
     model: str
     summary_count: int = 0
     adopted: SummaryVersion | None = None
-    prepared: SummaryVersion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,10 @@ class SummaryReport:
 
 @dataclass(frozen=True, slots=True)
 class ContextReport:
-    """The state of a session's context. Tokens are the model's: our counts times the factor."""
+    """The state of a session's context. Tokens are the model's: our counts times the factor.
+
+    Thresholds of messages and tokens are None where no summary is written without being asked for.
+    """
 
     agent: str
     model: str
@@ -69,11 +71,11 @@ class ContextReport:
     threshold_tokens: int
     usage_percent: float
     messages_since_summary: int
-    messages_threshold: int
-    messages_percent: float
+    messages_threshold: int | None
+    messages_percent: float | None
     tokens_since_summary: int
-    tokens_threshold: int
-    tokens_percent: float
+    tokens_threshold: int | None
+    tokens_percent: float | None
     will_trigger: bool
     next_action: NextAction
     summary_count: int
@@ -85,44 +87,70 @@ class ContextReport:
 
 def explain_context(inp: ContextInput, facts: SummaryFacts) -> ContextReport:
     """Return the report on a session at rest; `inp.user` is normally None."""
-    measured = measure_context(inp)
-    total = scale(measured.total, inp.factor)
-    message_tokens = scale(measured.messages, inp.factor)
+    inp = in_force(inp)
+    view = show(inp, inp.view_state)
+    system = count_system(inp.system_prompt.strip(), inp.count)
+    total = scale(view.tokens, inp.factor)
+    fixed = (
+        scale(system, inp.factor),
+        scale(inp.tools_tokens, inp.factor),
+        scale(view.system_tokens - system, inp.factor),
+    )
     since = messages_since_summary(inp)
+    since_tokens = scale(tokens_since_summary(inp), inp.factor)
     action = next_action(inp)
+    is_counting = is_summarising(inp)
+    most_messages = inp.policy.max_messages_before_summary if is_counting else None
+    most_tokens = inp.policy.max_tokens_before_summary if is_counting else None
     return ContextReport(
         agent=facts.agent,
         model=facts.model,
         context_window=inp.budget.window_tokens,
         response_reserve=inp.budget.reserve_tokens,
-        system_tokens=scale(measured.system, inp.factor),
-        tools_tokens=scale(measured.tools, inp.factor),
-        summary_tokens=scale(measured.summary, inp.factor),
-        message_tokens=message_tokens,
+        system_tokens=fixed[0],
+        tools_tokens=fixed[1],
+        summary_tokens=fixed[2],
+        message_tokens=max(total - sum(fixed), 0),
         total_tokens=total,
         threshold_tokens=inp.budget.threshold_tokens,
         usage_percent=_percent(total, inp.budget.window_tokens),
         messages_since_summary=since,
-        messages_threshold=inp.policy.max_messages_before_summary,
-        messages_percent=_percent(since, inp.policy.max_messages_before_summary),
-        tokens_since_summary=message_tokens,
-        tokens_threshold=inp.policy.max_tokens_before_summary,
-        tokens_percent=_percent(message_tokens, inp.policy.max_tokens_before_summary),
+        messages_threshold=most_messages,
+        messages_percent=None if most_messages is None else _percent(since, most_messages),
+        tokens_since_summary=since_tokens,
+        tokens_threshold=most_tokens,
+        tokens_percent=None if most_tokens is None else _percent(since_tokens, most_tokens),
         will_trigger=action is not NextAction.NONE,
         next_action=action,
         summary_count=facts.summary_count,
         last_summary_at=None if facts.adopted is None else facts.adopted.created_at.isoformat(),
-        estimated_response_tokens=_expected_answer(inp, measured),
+        estimated_response_tokens=_expected_answer(view),
         summary=_summary_report(facts.adopted),
-        prepared=_summary_report(facts.prepared),
+        prepared=_prepared_report(inp.prepared),
     )
 
 
 def next_action(inp: ContextInput) -> NextAction:
     """Return what an empty message would set off."""
     empty = NewMessage(role=Role.USER, content="", source=Source.API)
-    asked = inp if inp.user is not None else replace(inp, user=empty)
-    return NextAction.NONE if plan_context(asked).cause is None else NextAction.COMPACT
+    plan = plan_context(inp if inp.user is not None else replace(inp, user=empty))
+    if is_making_room(plan):
+        return NextAction.COMPACT
+    return NextAction.NONE if plan.prepare_cause is None else NextAction.PREPARE
+
+
+def is_summary_due(inp: ContextInput) -> bool:
+    """Whether a summary written now, in the background, would save the next turn from waiting for it."""
+    empty = NewMessage(role=Role.USER, content="", source=Source.API)
+    plan = plan_context(inp if inp.user is not None else replace(inp, user=empty))
+    if plan.cause is not None:
+        return not plan.adopts_prepared
+    return plan.prepare_cause is not None
+
+
+def is_making_room(plan: ContextPlan) -> bool:
+    """Whether anything is done to the prompt before the call."""
+    return bool(plan.cause or plan.fired or fit_view(plan.view).notes)
 
 
 def report_json(report: ContextReport) -> dict[str, JsonValue]:
@@ -153,11 +181,25 @@ def _summary_report(version: SummaryVersion | None) -> SummaryReport | None:
     )
 
 
-def _expected_answer(inp: ContextInput, measured: Measured) -> int:
+def _prepared_report(prepared: Prepared | None) -> SummaryReport | None:
+    if prepared is None:
+        return None
+    return SummaryReport(
+        messages_summarized=prepared.through_position,
+        token_count=prepared.token_count,
+        created_at=prepared.created_at.isoformat(),
+        through_id=None,
+        through_position=prepared.through_position,
+        model=prepared.model,
+    )
+
+
+def _expected_answer(view: View) -> int:
     """The mean of the newest answers, the whole reserve where there is none yet."""
-    answers = [tokens for row, tokens in zip(inp.rows, measured.rows, strict=True) if row.role is Role.ASSISTANT][
-        -RECENT_ANSWERS:
-    ]
+    inp = view.inp
+    answers = [
+        tokens for row, tokens in zip(inp.rows, row_tokens(view), strict=True) if tokens and row.role is Role.ASSISTANT
+    ][-RECENT_ANSWERS:]
     if not answers:
         return inp.budget.reserve_tokens
     return min(scale(sum(answers) // len(answers), inp.factor), inp.budget.reserve_tokens)

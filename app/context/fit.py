@@ -1,29 +1,31 @@
-"""The last rung: turns a conversation into a prompt that fits the budget, whatever is in it.
+"""The last ladder: turns a conversation into a prompt that fits the budget, whatever is in it.
 
-Called before every model call. While everything fits, everything is shown, so that each prompt begins with the one
-before; only then do the rungs of `rungs.LADDER` take something away, in their order.
+Called before every model call. While everything fits, everything is shown as the view state says, so that each prompt
+begins with the one before; only then do the rungs take something away, in their order, and leave room to go on in.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.context.calibration import scale, unscale
-from app.context.measure import REPLY_TOKENS, count_system
-from app.context.plan import ContextInput
-from app.context.rungs import LADDER
-from app.context.view import Form, View, list_messages, open_view, system_text
+from app.context.context_input import ContextInput
+from app.context.forms import ShownMessage, shown_messages
+from app.context.measure import tokens_of
+from app.context.rungs import HARD_RUNGS, SOFT_RUNGS, Rung
+from app.context.trimming import Goal
+from app.context.view import View, hidden_through, show
+from app.context.view_state import ViewState
 from app.domain.errors import PromptCannotFit
-from app.domain.message import Message, Role
-from app.domain.prompt import Prompt, PromptMessage
-from app.domain.text import is_blank
+from app.domain.prompt import Prompt
 
+ROOM_SHARE = 0.20
+"""A rung that fires leaves room for this share of the window, where what it may take away allows it."""
 
-@dataclass(frozen=True, slots=True)
-class ShownMessage:
-    """How one stored message after the cursor appears in the prompt."""
+LEAST_AIM_SHARE = 0.5
+GAP_WINDOWS = 1.0
+"""Where rows were not loaded, what is shown begins within so many windows: the edge then moves rarely."""
 
-    position: int
-    form: Form
+SHARE_EACH = 0.25
+"""One message counts at most this share of the window there, as where rows are loaded: it can be shown shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +33,24 @@ class FittedPrompt:
     """A prompt within the budget.
 
     `raw_tokens` is our count of it, tools included; `tokens` is that times the factor. `notes` names the rungs that
-    fired, in order. `rows` are the stored messages after the cursor, `hidden` those that a rung left out.
+    fired, in order; `view_state` is what they left, and `view` shows it.
     """
 
     prompt: Prompt
     tokens: int
     raw_tokens: int
     notes: tuple[str, ...]
-    rows: tuple[Message, ...]
-    hidden: Mapping[int, Form]
+    view: View
 
     @property
     def shown(self) -> tuple[ShownMessage, ...]:
-        """What became of every stored message after the cursor."""
-        by_position = {message.position: message for message in self.prompt.messages}
-        return tuple(
-            ShownMessage(row.position, self.hidden.get(row.position) or _form(row, by_position.get(row.position)))
-            for row in self.rows
-        )
+        """What became of every loaded message."""
+        return shown_messages(self.view)
+
+    @property
+    def view_state(self) -> ViewState:
+        """What has been done to the view, to be kept with the session."""
+        return self.view.state
 
 
 def fit_prompt(inp: ContextInput) -> FittedPrompt:
@@ -56,60 +58,75 @@ def fit_prompt(inp: ContextInput) -> FittedPrompt:
 
     Raises PromptCannotFit only where system prompt and tools alone leave no room for a message.
     """
-    listed = list_messages(inp)
-    system = system_text(inp, inp.summary)
-    system_tokens = count_system(system, inp.count)
-    raw_tokens = system_tokens + inp.tools_tokens + REPLY_TOKENS + sum(listed.counts)
-    limit = unscale(inp.budget.budget_tokens, inp.factor)
-    if raw_tokens > limit:
-        return _climb(inp, open_view(inp, listed, system_tokens), limit)
-    return FittedPrompt(
-        prompt=Prompt(system=system, messages=listed.messages),
-        tokens=scale(raw_tokens, inp.factor),
-        raw_tokens=raw_tokens,
-        notes=(),
-        rows=inp.rows,
-        hidden={},
-    )
+    return fit_view(show(inp, inp.view_state))
 
 
-def _climb(inp: ContextInput, view: View, limit: int) -> FittedPrompt:
-    notes: list[str] = []
-    for name, rung in LADDER:
-        if view.tokens <= limit:
-            break
-        lower = rung(view, limit)
-        if lower is not view:
-            notes.append(name)
-        view = lower
-    if view.tokens > limit:
-        raise PromptCannotFit(_no_room(inp, view))
+def fit_view(view: View) -> FittedPrompt:
+    """Do the same with a view that is made already."""
+    inp, fired = view.inp, []
+    edge = hidden_through(inp, view.state)
+    if edge > max(view.state.trimmed_through_position, inp.summary_through_position):
+        view = show(inp, replace(view.state, trimmed_through_position=_settled_edge(inp, edge)))
+        fired.append("oldest_trimmed")
+    goal, critical = _marks(inp)
+    if view.tokens > critical:
+        view = _climb(view, goal, fired)
     return FittedPrompt(
         prompt=view.prompt,
         tokens=scale(view.tokens, inp.factor),
         raw_tokens=view.tokens,
-        notes=tuple(notes),
-        rows=inp.rows,
-        hidden=dict.fromkeys(view.trimmed.positions, Form.TRIMMED) | dict.fromkeys(view.folded.positions, Form.FOLDED),
+        notes=tuple(dict.fromkeys(fired)),
+        view=view,
     )
 
 
-def _form(row: Message, shown: PromptMessage | None) -> Form:
-    """Compare what is shown with what is stored; a placeholder for an empty text hides nothing."""
-    if shown is None:
-        return Form.LEFT_OUT
-    arguments = [call.arguments for call in shown.tool_calls]
-    is_same = row.role is Role.USER or arguments == [call.arguments for call in row.tool_calls]
-    if is_same and (shown.content == row.content or not _has_text(row)):
-        return Form.WHOLE
-    return Form.TRUNCATED
+def _marks(inp: ContextInput) -> tuple[Goal, int]:
+    """Return the goal and the mark above which the ladder is climbed, by our count."""
+    limit = unscale(inp.budget.budget_tokens, inp.factor)
+    if inp.cap_tokens is not None:
+        limit = min(limit, inp.cap_tokens)
+    room = unscale(int(ROOM_SHARE * inp.budget.window_tokens), inp.factor)
+    goal = Goal(limit=limit, aim=max(limit - room, int(LEAST_AIM_SHARE * limit)))
+    return goal, min(unscale(int(inp.policy.prune.critical * inp.budget.window_tokens), inp.factor), limit)
 
 
-def _has_text(row: Message) -> bool:
-    return not isinstance(row.content, str) or not is_blank(row.content)
+def _climb(view: View, goal: Goal, fired: list[str]) -> View:
+    for name, rung in SOFT_RUNGS:
+        if view.tokens <= goal.aim:
+            return view
+        view = _stepped(view, goal, name, rung, fired)
+    for name, rung in HARD_RUNGS:
+        if view.tokens <= goal.limit:
+            return view
+        view = _stepped(view, goal, name, rung, fired)
+    if view.tokens > goal.limit:
+        raise PromptCannotFit(_no_room(view))
+    return view
 
 
-def _no_room(inp: ContextInput, view: View) -> str:
+def _stepped(view: View, goal: Goal, name: str, rung: Rung, fired: list[str]) -> View:
+    state = rung(view, goal)
+    if state == view.state:
+        return view
+    fired.append(name)
+    return show(view.inp, state)
+
+
+def _settled_edge(inp: ContextInput, edge: int) -> int:
+    """Return how far back a view begins whose older rows were not loaded: not at the very edge, which moves on."""
+    room = unscale(int(GAP_WINDOWS * inp.budget.window_tokens), inp.factor)
+    most_each = unscale(int(SHARE_EACH * inp.budget.window_tokens), inp.factor)
+    last = inp.current.position - 1 if inp.current is not None else None
+    for row in reversed(inp.rows):
+        room -= min(tokens_of(row, inp.counter_name, inp.count), most_each)
+        if room < 0:
+            through = row.position if last is None else min(row.position, last)
+            return max(through, edge)
+    return edge
+
+
+def _no_room(view: View) -> str:
+    inp = view.inp
     return (
         f"the smallest possible prompt takes {scale(view.tokens, inp.factor)} tokens and only "
         f"{inp.budget.budget_tokens} of the window of {inp.budget.window_tokens} may be used: "

@@ -28,16 +28,6 @@ class Group(Generic[M]):
         return tuple(found)
 
     @property
-    def starts_turn(self) -> bool:
-        """Whether a user turn begins here."""
-        return self.head.role is Role.USER
-
-    @property
-    def is_orphan(self) -> bool:
-        """Whether this is a tool result that belongs to no call."""
-        return self.head.role is Role.TOOL
-
-    @property
     def is_complete(self) -> bool:
         """Whether no call waits for its result."""
         return None not in self.results

@@ -29,10 +29,10 @@ TOOLS_TOKENS = 16
 """Framing of the whole list of tools: the cookbook closes it with 12."""
 
 IMAGE_TOKENS = 1600
-"""An image of unknown size: Anthropic's largest (width x height / 750, at most ~1,600); OpenAI's largest is 1,105."""
+"""An image of unknown size: Anthropic's largest (width x height / 750, at most ~1,600); OpenAI's largest is 1,105.
 
-SMALL_IMAGE_TOKENS = 85
-"""An image of detail `low`: OpenAI's fixed price."""
+Detail `low` costs 85 at OpenAI, but not at others, which do not know it: the safe number is taken for all.
+"""
 
 
 def count_message(message: NewMessage | Message | PromptMessage, count: Count) -> int:
@@ -58,12 +58,7 @@ def count_content(content: Content, count: Count) -> int:
     """Return the tokens of a text or of all blocks."""
     if isinstance(content, str):
         return count(content) if content else 0
-    return sum(image_tokens(block) if isinstance(block, ImageBlock) else count(block.text) for block in content)
-
-
-def image_tokens(image: ImageBlock) -> int:
-    """Return the estimate for an image; its size is not known here."""
-    return SMALL_IMAGE_TOKENS if image.detail == "low" else IMAGE_TOKENS
+    return sum(IMAGE_TOKENS if isinstance(block, ImageBlock) else count(block.text) for block in content)
 
 
 def count_call(call: ToolCall, count: Count) -> int:

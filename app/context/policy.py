@@ -26,6 +26,13 @@ class SummaryKind(StrEnum):
     LLM = "llm"
 
 
+class SummaryShape(StrEnum):
+    """How a summary grows: one text written anew each time, or stretches whose neighbours are merged level by level."""
+
+    ROLLING = "rolling"
+    TIERED = "tiered"
+
+
 @dataclass(frozen=True, slots=True)
 class PrunePolicy:
     """When old tool outputs are shown as stubs (fractions of the window), and how many stay whole."""
@@ -43,16 +50,19 @@ class SummaryPolicy:
     """How summaries are written.
 
     `model` has the precedence (agent, `context_summary_model`, `default_llm`) applied; empty: the agent's own model.
-    `base_url` is the agent's server where the agent's file names the summary model, None otherwise.
+    `base_url` is the server that model lives at, None for its provider's own. `chunk_messages` is the most messages
+    that one stretch stands for; None: as many as fit the summary model's window.
     """
 
     model: str = ""
     base_url: str | None = None
     kind: SummaryKind = SummaryKind.HYBRID
+    shape: SummaryShape = SummaryShape.TIERED
     style: str = ""
     max_tokens: int = 1500
     instructions: str = ""
     timeout_seconds: float = 10.0
+    chunk_messages: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,8 @@ class ContextPolicy:
     """All context settings of an agent, with the precedence (agent, setting, default) already applied.
 
     `usage_threshold` and `target` are fractions of the window; `window` is None where the model's own applies.
+    `keep_recent` (messages) belongs to the strategy `truncation`, `min_score_threshold` (0 to 1) to `importance`.
+    `pre_compact` is the hook as `module:function`, '' for none.
     """
 
     strategy: Strategy = Strategy.SUMMARIZATION
@@ -76,3 +88,5 @@ class ContextPolicy:
     summary: SummaryPolicy = field(default_factory=SummaryPolicy)
     token_counter: str = "tiktoken"  # noqa: S105  # a counter of tokens, no secret
     pre_compact: str = ""
+    keep_recent: int = 20
+    min_score_threshold: float = 0.3

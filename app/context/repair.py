@@ -18,7 +18,7 @@ EMPTY_RESULT = "[no output]"
 OPENING = "[The conversation goes on from earlier messages.]"
 
 
-def repair_messages(messages: Sequence[PromptMessage]) -> tuple[PromptMessage, ...]:
+def repair_messages(messages: Sequence[PromptMessage], opening: str = OPENING) -> tuple[PromptMessage, ...]:
     """Return the messages in a form every provider takes; order, positions and untouched messages are kept."""
     if is_valid(messages):
         return tuple(messages)
@@ -27,7 +27,7 @@ def repair_messages(messages: Sequence[PromptMessage]) -> tuple[PromptMessage, .
     for group in group_messages(messages):
         repaired.extend(_repair_group(group, used))
     if repaired and repaired[0].role is not Role.USER:
-        repaired.insert(0, PromptMessage(role=Role.USER, content=OPENING))
+        repaired.insert(0, PromptMessage(role=Role.USER, content=opening))
     return tuple(repaired)
 
 
@@ -117,8 +117,9 @@ def _changed(
     message: PromptMessage, content: Content, calls: tuple[ToolCall, ...], call_id: str | None
 ) -> PromptMessage:
     """Return the message with these values; the very same object where it has them, so that its count stands."""
-    changed = replace(message, content=content, tool_calls=calls, tool_call_id=call_id)
-    return message if changed == message else changed
+    if (message.content, message.tool_calls, message.tool_call_id) == (content, calls, call_id):
+        return message
+    return replace(message, content=content, tool_calls=calls, tool_call_id=call_id)
 
 
 def _content_or(content: Content, placeholder: str) -> Content:

@@ -1,20 +1,23 @@
-"""The rungs of the last ladder: each makes a view smaller in one way, as far as needed and no further.
+"""The rungs of the last ladder: each chooses a view state that shows less in one way, as far as needed.
 
-A rung takes a view that is over `limit` (our tokens) and returns a smaller one, or the same where it cannot help.
+A rung is given a view and a goal and returns a further state, the same one where it cannot help. It never writes a
+prompt itself: `view.show` does, so that what a rung did is done again in the same way before every later call.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from typing import TypeAlias
 
-from app.context.measure import count_message, count_system
-from app.context.shrink import fair_level, shrink_message
-from app.context.truncate import truncate_middle
-from app.context.view import NO_NOTE, Note, Part, View
+from app.context.budget import result_limit
+from app.context.groups import Group
+from app.context.measure import count_system
+from app.context.shrink import fair_level
+from app.context.trimming import Goal, fewest, past_groups, positions_of, removable, trimmed
+from app.context.view import View, show
+from app.context.view_state import PENDING, ViewState
 from app.domain.prompt import PromptMessage
 
-Rung: TypeAlias = Callable[[View, int], View]
+Rung: TypeAlias = Callable[[View, Goal], ViewState]
 
 HOPELESS_USER_SHARE = 0.5
 """A user's text that could never fit is cut to this share of the room first, so that it is not all there is."""
@@ -26,181 +29,238 @@ BIG_SHARE = 0.05
 BIG_TOKENS = 2000
 SMALLEST_SHOWN = 48
 """A message is big, and may be truncated, above this share of the room (at most so many tokens, at least so few)."""
+SQUEEZES = 3
 
-LEVEL_TRIES = 4
-"""How often a level is lowered because some messages could not be cut to it."""
-
-NAMED_TOOLS = 5
-NAME_CHARACTERS = 32
-NOTE_SLACK = 16
-"""Tokens by which a note may grow with the numbers in it."""
+FRAMING_TOKENS = 48
+"""What a result has beside its text: ids, names, and what a message takes by itself."""
 
 
-def cap_hopeless_user_text(view: View, limit: int) -> View:
+def cap_hopeless_user_text(view: View, goal: Goal) -> ViewState:
     """Cut a user's text that does not fit even alone; it would otherwise push everything else out and be cut too."""
     if view.current is None:
-        return view
+        return view.state
     alone = count_system(view.inp.system_prompt, view.inp.count) + view.inp.tools_tokens
-    if view.current.tokens <= limit - alone:
-        return view
-    return replace(view, current=_shrunk(view.current, int(limit * HOPELESS_USER_SHARE), view))
+    if _current_tokens(view) <= goal.limit - alone:
+        return view.state
+    return _with_user_cut(view, int(goal.limit * HOPELESS_USER_SHARE))
 
 
-def shorten_summary(view: View, limit: int) -> View:
+def shorten_summary(view: View, goal: Goal) -> ViewState:
     """Cut the summary: to the floor if that is enough, else only what is above its cap."""
     if not view.summary:
-        return view
+        return view.state
     size = view.inp.count(view.summary)
-    needed = size - (view.tokens - limit)
-    floor, cap = int(SUMMARY_FLOOR_SHARE * limit), int(SUMMARY_CAP_SHARE * limit)
+    needed = size - (view.tokens - goal.limit)
+    floor, cap = int(SUMMARY_FLOOR_SHARE * goal.limit), int(SUMMARY_CAP_SHARE * goal.limit)
     allowed = needed if needed >= floor else cap
-    if size <= allowed:
-        return view
-    return view.with_summary(truncate_middle(view.summary, allowed, view.inp.count, " of the summary"))
+    return view.state if size <= allowed else replace(view.state, summary_to_tokens=max(allowed, 1))
 
 
-def truncate_big_messages(view: View, limit: int) -> View:
-    """Show big messages middle-out, all to one level, the user's current text not among them."""
-    smallest = max(min(int(limit * BIG_SHARE), BIG_TOKENS), SMALLEST_SHOWN)
-    return _truncate(view, limit, smallest, with_past=True)
+def truncate_big_messages(view: View, goal: Goal) -> ViewState:
+    """Show big messages middle-out, all to one level; the user's current text and pins are not among them.
+
+    Nor are the newest results of the running turn where they keep to a tool's share: what was just read again, part
+    by part, would lose its middle to parts that were read before.
+    """
+    smallest = max(min(int(goal.limit * BIG_SHARE), BIG_TOKENS), SMALLEST_SHOWN)
+    return _truncated(view, goal.aim, smallest, spared=_newest_small_step(view))
 
 
-def trim_oldest(view: View, limit: int) -> View:
-    """Leave out the oldest groups before the user's current message, as few as possible."""
-    if not view.past:
-        return view
-    freed = list(accumulate((part.tokens for part in view.past), initial=0))
-    fixed = view.tokens - view.trimmed.tokens
-    everything = _trim_note(view, view.past)
-    for dropped in range(1, len(view.past) + 1):
-        if fixed - freed[dropped] + everything.tokens + NOTE_SLACK <= limit:
-            note = _trim_note(view, view.past[:dropped])
-            trimmed = replace(view, past=view.past[dropped:], trimmed=note)
-            if trimmed.tokens <= limit:
-                return trimmed
-    return replace(view, past=(), trimmed=everything)
+def trim_oldest(view: View, goal: Goal) -> ViewState:
+    """Leave out the oldest groups before the user's current message, as few as reach the aim, else the limit.
+
+    The newest `min_recent_messages` go only where the prompt would not fit otherwise.
+    """
+    past = past_groups(view)
+    if not past:
+        return view.state
+    dropped = fewest(view, past, goal, keep_messages=max(view.inp.policy.min_recent_messages, 0))
+    state, more = trimmed(view, past[:dropped]), 1
+    while dropped < len(past) and show(view.inp, state).tokens > goal.limit:  # the notes took more than was left
+        dropped, more = min(dropped + more, len(past)), 2 * more
+        state = trimmed(view, past[:dropped])
+    return state
 
 
-def squeeze_running_steps(view: View, limit: int) -> View:
-    """Show the running turn's results as short as they can be read."""
-    return _truncate(view, limit, SMALLEST_SHOWN, with_past=False)
+def fold_all_steps(view: View, goal: Goal) -> ViewState:
+    """Fold every step of the running turn, the newest too."""
+    del goal
+    return _folded(view, _running_groups(view))
 
 
-def fold_running_steps(view: View, limit: int) -> View:
-    """Show the oldest steps of the running turn as one short text, as few as possible."""
-    if not view.running:
-        return view
-    freed = list(accumulate((part.tokens for part in view.running), initial=0))
-    fixed = view.tokens - view.folded.tokens
-    everything = _fold_note(view, view.running)
-    for dropped in range(1, len(view.running)):
-        if fixed - freed[dropped] + everything.tokens + NOTE_SLACK <= limit:
-            note = _fold_note(view, view.running[:dropped])
-            folded = replace(view, running=view.running[dropped:], folded=note)
-            if folded.tokens <= limit:
-                return folded
-    return replace(view, running=(), folded=everything)
+def squeeze_messages(view: View, goal: Goal) -> ViewState:
+    """Show all that is left as short as it can be read; what a call cannot give, its ids and names, others give."""
+    return _tightened(view, goal, lambda room: _truncated(view, room, SMALLEST_SHOWN))
 
 
-def drop_summary(view: View, limit: int) -> View:
-    """Leave the summary out of this one prompt; a note says that there was more."""
-    del limit
-    if not view.summary:
-        return view
-    bare = view.with_summary("")
-    return replace(bare, trimmed=_trim_note(bare, view.past[:0]))
+def fold_running_steps(view: View, goal: Goal) -> ViewState:
+    """Show the oldest steps of the running turn as one short text; never the newest, which is what goes on."""
+    running = _running_groups(view)[:-1]
+    return _folded(view, running[: fewest(view, running, goal, keep_messages=0)])
 
 
-def truncate_user_text(view: View, limit: int) -> View:
-    """Cut the user's current text, from what was stored, to what room there is."""
-    if view.current is None or view.whole_current is None:
-        return view
-    room = limit - (view.tokens - view.current.tokens)
-    whole = view.whole_current
-    return replace(view, current=whole if whole.tokens <= room else _shrunk(whole, room, view))
+def drop_summary(view: View, goal: Goal) -> ViewState:
+    """Leave the summary out; a note says that there was more."""
+    del goal
+    return replace(view.state, summary_to_tokens=0) if view.summary else view.state
 
 
-def drop_notes(view: View, limit: int) -> View:
+def truncate_pins(view: View, goal: Goal) -> ViewState:
+    """Cut pinned messages, which fitted when they were pinned: the window has become smaller since.
+
+    The user's current text, if it is pinned too, stays as it is and may be cut from now on.
+    """
+    return _with_pins_cut(view, goal.limit, SMALLEST_SHOWN)
+
+
+def truncate_pins_hard(view: View, goal: Goal) -> ViewState:
+    """Cut pinned messages to what room there is, however little."""
+    return _tightened(view, goal, lambda room: _with_pins_cut(view, room, 1))
+
+
+def truncate_user_text(view: View, goal: Goal) -> ViewState:
+    """Cut the user's current text to what room there is, where that is enough to say anything."""
+    return view.state if _room_for_user(view, goal) < SMALLEST_SHOWN else truncate_user_text_hard(view, goal)
+
+
+def drop_notes(view: View, goal: Goal) -> ViewState:
     """Give the room of the notes to the user's text, in windows so small that nothing else is left to give."""
-    bare = replace(view, trimmed=replace(NO_NOTE, positions=view.trimmed.positions))
-    if bare.current is not None:
-        bare = replace(bare, folded=replace(NO_NOTE, positions=view.folded.positions))
-    return truncate_user_text(bare, limit)
+    del goal
+    is_noted = any(message.position is None and message is not view.current for message in view.messages)
+    return replace(view.state, without_notes=True) if is_noted else view.state
 
 
-LADDER: tuple[tuple[str, Rung], ...] = (
+def truncate_user_text_hard(view: View, goal: Goal) -> ViewState:
+    """Cut the user's current text to what room there is, however little."""
+    return view.state if view.current is None else _with_user_cut(view, _room_for_user(view, goal))
+
+
+SOFT_RUNGS: tuple[tuple[str, Rung], ...] = (
     ("user_text_capped", cap_hopeless_user_text),
     ("summary_shortened", shorten_summary),
     ("messages_truncated", truncate_big_messages),
     ("oldest_trimmed", trim_oldest),
-    ("steps_squeezed", squeeze_running_steps),
+)
+"""Tried in this order until the aim is reached, so that there is room to go on in."""
+
+HARD_RUNGS: tuple[tuple[str, Rung], ...] = (
     ("steps_folded", fold_running_steps),
+    ("messages_squeezed", squeeze_messages),
+    ("all_steps_folded", fold_all_steps),
     ("summary_dropped", drop_summary),
+    ("pins_truncated", truncate_pins),
     ("user_text_truncated", truncate_user_text),
     ("notes_dropped", drop_notes),
+    ("user_text_truncated_hard", truncate_user_text_hard),
+    ("pins_truncated_hard", truncate_pins_hard),
 )
-"""The rungs in the order they are tried; after each one the view is measured again."""
+"""Tried in this order while the prompt is over the limit; the last ones cannot fail where anything fits at all."""
 
 
-def _truncate(view: View, limit: int, smallest: int, *, with_past: bool) -> View:
-    """Cut all messages above one level to it; lower the level where names and framing did not give way."""
-    parts = (*view.past, *view.running) if with_past else view.running
-    sizes = [tokens for part in parts for tokens in part.counts]
-    level = max(fair_level(sizes, limit - (view.tokens - sum(sizes))), smallest)
-    cut = view
-    for _ in range(LEVEL_TRIES):
-        big = sum(size > level for size in sizes)
-        if not big:
-            break
-        running = tuple(_truncated(part, level, view) for part in view.running)
-        past = tuple(_truncated(part, level, view) for part in view.past) if with_past else view.past
-        cut = replace(view, past=past, running=running)
-        if cut.tokens <= limit or level == smallest:
-            break
-        level = max(level - (cut.tokens - limit) // big - 1, smallest)
-    return cut
+def _tightened(view: View, goal: Goal, choose: Callable[[int], ViewState]) -> ViewState:
+    """Choose a level for the room there is, and for less where what cannot be cut has taken more than its share."""
+    room = goal.limit
+    for _ in range(SQUEEZES):
+        state = choose(room)
+        over = show(view.inp, state).tokens - goal.limit
+        if over <= 0:
+            return state
+        room -= over
+    return choose(0)
 
 
-def _truncated(part: Part, level: int, view: View) -> Part:
-    return part if max(part.counts) <= level else _shrunk(part, level, view)
+def _with_pins_cut(view: View, room: int, smallest: int) -> ViewState:
+    sizes = [
+        tokens
+        for message, tokens in zip(view.messages, view.counts, strict=True)
+        if message.position in view.pinned and message is not view.current
+    ]
+    is_current_pinned = view.current is not None and view.current.position in view.pinned
+    if not sizes and not is_current_pinned:
+        return view.state
+    level = max(fair_level(sizes, max(room - (view.tokens - sum(sizes)), 0)), smallest)
+    state = _with_current_kept(view, view.state) if is_current_pinned else view.state
+    cuts = tuple(
+        (position, min(tokens, level) if position in view.pinned and not _is_current(view, position) else tokens)
+        for position, tokens in state.user_cuts
+    )
+    return replace(state, pins_to_tokens=min(level, state.pins_to_tokens or level), user_cuts=cuts)
 
 
-def _shrunk(part: Part, level: int, view: View) -> Part:
-    messages: list[PromptMessage] = []
-    counts: list[int] = []
-    for message, tokens in zip(part.messages, part.counts, strict=True):
-        shown, size = message, tokens
-        if tokens > level:
-            smaller = shrink_message(message, level, view.inp.count)
-            smaller_size = count_message(smaller, view.inp.count)
-            shown, size = (smaller, smaller_size) if smaller_size < tokens else (message, tokens)
-        messages.append(shown)
-        counts.append(size)
-    return Part(tuple(messages), tuple(counts))
+def _newest_small_step(view: View) -> frozenset[int]:
+    """Return the positions of the newest step, none where one of its messages is above what a result should have."""
+    newest = frozenset(position for group in _running_groups(view)[-1:] for position in positions_of([group]))
+    most = result_limit(view.inp.policy, view.inp.budget, factor=view.inp.factor) + FRAMING_TOKENS
+    pairs = zip(view.messages, view.counts, strict=True)
+    is_small = all(tokens <= most for message, tokens in pairs if message.position in newest)
+    return newest if is_small else frozenset()
 
 
-def _trim_note(view: View, parts: Sequence[Part]) -> Note:
-    """The range begins at the cursor (at 1 where the summary is left out too): all of it is missing here."""
-    positions = (*view.trimmed.positions, *(position for part in parts for position in part.positions))
-    first = view.inp.summary_through_position + 1 if view.summary else 1
-    last = max((*positions, view.inp.summary_through_position))
-    text = f"[Earlier messages {_span(first, last)} are not shown here.]" if last >= first else "[…]"
-    return Note(text, _note_tokens(text, view), positions)
+def _truncated(view: View, goal_tokens: int, smallest: int, spared: frozenset[int] = frozenset()) -> ViewState:
+    """Choose the level to which all messages above it are cut, never above one that was chosen before."""
+    stored = [row.position for row in view.messages if row.position is not None and row.position not in spared]
+    sizes = [
+        tokens
+        for message, tokens in zip(view.messages, view.counts, strict=True)
+        if message is not view.current and message.position is not None and message.position not in view.pinned | spared
+    ]
+    level = max(fair_level(sizes, max(goal_tokens - (view.tokens - sum(sizes)), 0)), smallest)
+    if not sizes or max(sizes) <= level:
+        return view.state
+    state = view.state
+    if state.truncated_through_position > view.inp.summary_through_position:
+        level = min(level, state.truncated_to_tokens)
+    through, cursor = max([*stored, state.truncated_through_position]), view.inp.summary_through_position
+    cuts = tuple(
+        (position, tokens)
+        for position, tokens in state.user_cuts
+        if _is_current(view, position) or position > through or (position > cursor and tokens < level)
+    )
+    state = replace(state, truncated_through_position=through, truncated_to_tokens=level, user_cuts=cuts)
+    return _with_current_kept(view, state)
 
 
-def _fold_note(view: View, parts: Sequence[Part]) -> Note:
-    positions = (*view.folded.positions, *(position for part in parts for position in part.positions))
-    calls = [call for part in parts for message in part.messages for call in message.tool_calls]
-    names = dict.fromkeys(call.name[:NAME_CHARACTERS] for call in calls)
-    named = ", ".join(list(names)[:NAMED_TOOLS]) + (", …" if len(names) > NAMED_TOOLS else "")
-    span = _span(min(positions), max(positions)) if positions else ""
-    text = f"[Steps {span} of this turn are folded: {len(calls)} tool calls ({named}) and their results.]"
-    return Note(text, _note_tokens(text, view), positions)
+def _with_current_kept(view: View, state: ViewState) -> ViewState:
+    """Note how much of the user's current text is shown, so that it stays so when its turn is over."""
+    current = view.inp.current
+    if current is None or view.current is None or any(_is_current(view, cut[0]) for cut in state.user_cuts):
+        return state
+    return replace(state, user_cuts=(*state.user_cuts, (current.position, _current_tokens(view))))
 
 
-def _span(first: int, last: int) -> str:
-    return f"#{first}" if first == last else f"#{first}-#{last}"
+def _is_current(view: View, position: int) -> bool:
+    return view.inp.current is not None and view.inp.current.position == position
 
 
-def _note_tokens(text: str, view: View) -> int:
-    return count_message(Note(text).messages[0], view.inp.count)
+def _running_groups(view: View) -> list[Group[PromptMessage]]:
+    return removable(view, view.messages[view.current_index + (view.current is not None) :])
+
+
+def _folded(view: View, groups: Sequence[Group[PromptMessage]]) -> ViewState:
+    positions = positions_of(groups)
+    if not positions:
+        return view.state
+    return replace(view.state, folded=_joined(view.state.folded, (min(positions), max(positions))))
+
+
+def _joined(ranges: tuple[tuple[int, int], ...], new: tuple[int, int]) -> tuple[tuple[int, int], ...]:
+    """Add a range; the turn's earlier one, which the new one follows, grows by it."""
+    if ranges and ranges[-1][1] + 1 >= new[0]:
+        return (*ranges[:-1], (ranges[-1][0], max(new[1], ranges[-1][1])))
+    return (*ranges, new)
+
+
+def _room_for_user(view: View, goal: Goal) -> int:
+    return 0 if view.current is None else goal.limit - (view.tokens - _current_tokens(view))
+
+
+def _current_tokens(view: View) -> int:
+    return view.counts[view.current_index]
+
+
+def _with_user_cut(view: View, tokens: int) -> ViewState:
+    current = view.inp.current
+    position = PENDING if current is None else current.position
+    cursor = view.inp.summary_through_position
+    kept = tuple(cut for cut in view.state.user_cuts if cut[0] != position and cut[0] > cursor)
+    return replace(view.state, user_cuts=(*kept, (position, max(tokens, 1))))

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from app.context.measure import Count, count_message, image_tokens
+from app.context.measure import IMAGE_TOKENS, Count, count_message
 from app.context.truncate import cut_to_bytes, truncate_middle
 from app.domain.message import Block, Content, ImageBlock, TextBlock, ToolCall, text_of
 from app.domain.prompt import PromptMessage
@@ -66,7 +66,7 @@ def _label(message: PromptMessage) -> str:
 def _content_size(content: Content, count: Count) -> int:
     if isinstance(content, str):
         return count(content)
-    return sum(image_tokens(block) if isinstance(block, ImageBlock) else count(block.text) for block in content)
+    return sum(IMAGE_TOKENS if isinstance(block, ImageBlock) else count(block.text) for block in content)
 
 
 def _shrink_content(content: Content, max_tokens: int, count: Count, label: str) -> Content:
@@ -74,23 +74,13 @@ def _shrink_content(content: Content, max_tokens: int, count: Count, label: str)
     if isinstance(content, str):
         return truncate_middle(content, max_tokens, count, label) or NOTHING
     images = [block for block in content if isinstance(block, ImageBlock)]
-    kept = _first_that_fit(images, int(max_tokens * IMAGE_SHARE))
-    left = max_tokens - sum(image_tokens(image) for image in kept)
+    kept = images[: int(max_tokens * IMAGE_SHARE) // IMAGE_TOKENS]
+    left = max_tokens - len(kept) * IMAGE_TOKENS
     text = text_of(content)
     if len(kept) < len(images):
         text = f"[{len(images) - len(kept)} images left out]\n{text}"
     blocks: tuple[Block, ...] = (TextBlock(truncate_middle(text, left, count, label) or NOTHING), *kept)
     return blocks if kept else text_of(blocks)
-
-
-def _first_that_fit(images: Sequence[ImageBlock], room: int) -> list[ImageBlock]:
-    kept: list[ImageBlock] = []
-    for image in images:
-        room -= image_tokens(image)
-        if room < 0:
-            break
-        kept.append(image)
-    return kept
 
 
 def _shrink_arguments(call: ToolCall, max_tokens: int, count: Count) -> str:

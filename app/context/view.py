@@ -1,207 +1,309 @@
-"""The view: what a prompt is about to show, group by group, with the tokens of each. Rungs turn one view into another.
+"""The view: what a prompt shows, made from the rows and the view state by one function, and always in the same way.
 
-All tokens here are our own counts; the limit they are held against is already divided by the factor.
+The rungs choose a further view state; nothing but `show` turns one into messages. So what a rung did stays done, and a
+prompt made again from the same rows has the same bytes. All tokens here are our own counts.
 """
 
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from app.context.assemble import build_prompt_messages, build_system
-from app.context.groups import Group, group_messages
+from app.context.context_input import ContextInput
+from app.context.groups import group_messages
 from app.context.measure import REPLY_TOKENS, count_message, count_system, tokens_of
-from app.context.plan import ContextInput
-from app.context.repair import is_valid, repair_messages
-from app.context.shrink import cap_output
-from app.domain.message import Message, Role
+from app.context.repair import OPENING, is_valid, repair_messages
+from app.context.shrink import NOTHING, cap_output, shrink_message
+from app.context.stubs import STUB_WORTH_TOKENS, fold_note, left_out_note, stub, trim_note, widest_stub
+from app.context.truncate import truncate_middle
+from app.context.view_state import PENDING, ViewState
+from app.domain.message import Message, NewMessage, Role
 from app.domain.prompt import Prompt, PromptMessage
-
-
-class Form(StrEnum):
-    """How a stored message after the cursor appears in one prompt."""
-
-    WHOLE = "whole"
-    TRUNCATED = "truncated"
-    FOLDED = "folded"
-    TRIMMED = "trimmed"
-    LEFT_OUT = "left_out"
-    """Not sendable: a result without a call, a second result, an empty answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A group as it is shown now; `counts` runs beside `messages`."""
-
-    messages: tuple[PromptMessage, ...]
-    counts: tuple[int, ...]
-
-    @property
-    def tokens(self) -> int:
-        """The tokens of the whole group."""
-        return sum(self.counts)
-
-    @property
-    def positions(self) -> tuple[int, ...]:
-        """The positions of the stored messages in the group."""
-        return tuple(message.position for message in self.messages if message.position is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A short text in the user's place that stands for messages which are not shown; empty where none is needed."""
-
-    text: str = ""
-    tokens: int = 0
-    positions: tuple[int, ...] = ()
-
-    @property
-    def messages(self) -> tuple[PromptMessage, ...]:
-        """The note as a message, or nothing."""
-        return (PromptMessage(Role.USER, self.text),) if self.text else ()
-
-
-NO_NOTE = Note()
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A prompt by its parts: the system message, what came before, the user's current message, the running steps.
+    """A prompt with its counts: `counts` runs beside `messages`.
 
-    `trimmed` stands for messages left out before `past`, `folded` for running steps left out after `current`;
-    `whole_current` is the user's message before anything was taken from it.
+    `current` is the user's message that is being answered, as it is shown (None at rest). `pinned` holds the
+    positions that no rung may touch but the last ones.
     """
 
     inp: ContextInput
+    state: ViewState
     summary: str
+    system: str
     system_tokens: int
-    past: tuple[Part, ...]
-    current: Part | None
-    running: tuple[Part, ...]
-    trimmed: Note = NO_NOTE
-    folded: Note = NO_NOTE
-    whole_current: Part | None = None
-
-    @property
-    def tokens(self) -> int:
-        """The tokens of the whole prompt, tools included."""
-        return self.fixed_tokens + sum(part.tokens for part in self.parts)
-
-    @property
-    def fixed_tokens(self) -> int:
-        """The tokens of all but the groups."""
-        return self.system_tokens + self.inp.tools_tokens + REPLY_TOKENS + self.trimmed.tokens + self.folded.tokens
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """All groups that are shown, in order."""
-        current = () if self.current is None else (self.current,)
-        return (*self.past, *current, *self.running)
-
-    @property
-    def prompt(self) -> Prompt:
-        """The prompt the view stands for."""
-        current = () if self.current is None else self.current.messages
-        return build_prompt_messages(
-            self.inp.system_prompt,
-            (
-                *self.trimmed.messages,
-                *(message for part in self.past for message in part.messages),
-                *current,
-                *self.folded.messages,
-                *(message for part in self.running for message in part.messages),
-            ),
-            summary=self.summary,
-            summarized_count=self.inp.summary_through_position,
-        )
-
-    def with_summary(self, summary: str) -> "View":
-        """Return the view with another summary text, its system message counted anew."""
-        return replace(
-            self, summary=summary, system_tokens=count_system(system_text(self.inp, summary), self.inp.count)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """All messages in sendable form with their counts, before any grouping."""
-
     messages: tuple[PromptMessage, ...]
     counts: tuple[int, ...]
     current: PromptMessage | None
+    pinned: frozenset[int]
+
+    @property
+    def fixed_tokens(self) -> int:
+        """The tokens of all but the messages."""
+        return self.system_tokens + self.inp.tools_tokens + REPLY_TOKENS
+
+    @property
+    def message_tokens(self) -> int:
+        """The tokens of the messages, notes included."""
+        return sum(self.counts)
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of the whole prompt."""
+        return self.fixed_tokens + self.message_tokens
+
+    @property
+    def prompt(self) -> Prompt:
+        """The prompt itself."""
+        return build_prompt_messages(
+            self.inp.system_prompt,
+            self.messages,
+            summary=self.summary,
+            summarized_count=self.inp.summary_through_position,
+            tool_instructions=_tool_instructions(self.inp, self.summary),
+        )
+
+    @property
+    def current_index(self) -> int:
+        """Where the user's current message stands; at rest, where the last group begins: it is what is answered."""
+        if self.current is not None:
+            return next(index for index, message in enumerate(self.messages) if message is self.current)
+        heads = [index for index, message in enumerate(self.messages) if message.role is not Role.TOOL]
+        return heads[-1] if heads else 0
 
 
-def list_messages(inp: ContextInput) -> Listed:
-    """Return what is to be shown if all of it fits: valid for strict providers, huge tool outputs capped."""
-    cap, name, count = inp.policy.prune.max_output_bytes, inp.counter_name, inp.count
-    messages: list[PromptMessage] = []
-    counts: list[int] = []
-    for row in _stored(inp):
-        message = _as_shown(row, cap)
-        is_stored_count = message.content is row.content and row.counter == name and row.token_count > 0
-        messages.append(message)
-        counts.append(row.token_count if is_stored_count else count_message(message, count))
-    if inp.user is not None:
-        messages.append(PromptMessage(Role.USER, inp.user.content))
-        counts.append(tokens_of(inp.user, name, count))
-    current = _find_current(inp, messages)
-    if is_valid(messages):
-        return Listed(tuple(messages), tuple(counts), current)
-    return _repaired(inp, messages, counts, current)
-
-
-def open_view(inp: ContextInput, listed: Listed, system_tokens: int) -> View:
-    """Return the view that shows everything, grouped, for the rungs to work on."""
-    counts = {id(message): tokens for message, tokens in zip(listed.messages, listed.counts, strict=True)}
-    groups = group_messages(listed.messages)
-    parts = tuple(_part(group, counts) for group in groups)
-    at = next((index for index, group in enumerate(groups) if group.head is listed.current), None)
-    if at is None:  # no turn is running: the last group is what the model would answer to
-        at = max(len(parts) - 1, 0)
-        return View(inp, inp.summary, system_tokens, parts[:at], None, parts[at:])
-    current = parts[at]
-    return View(inp, inp.summary, system_tokens, parts[:at], current, parts[at + 1 :], whole_current=current)
-
-
-def system_text(inp: ContextInput, summary: str) -> str:
-    """Return the system message with this summary."""
-    return build_system(inp.system_prompt, summary, inp.summary_through_position)
-
-
-def _stored(inp: ContextInput) -> tuple[Message, ...]:
-    kept = inp.current_behind_cursor
-    return inp.rows if kept is None else (kept, *inp.rows)
-
-
-def _as_shown(row: Message, max_output_bytes: int) -> PromptMessage:
-    if row.role is Role.USER:
-        return PromptMessage(Role.USER, row.content, position=row.position)
-    content = row.content
-    if row.role is Role.TOOL and (len(content) * 4 > max_output_bytes or not isinstance(content, str)):
-        content = cap_output(content, max_output_bytes, row.position)
-    return PromptMessage(row.role, content, row.tool_calls, row.tool_call_id, row.name, row.position)
-
-
-def _find_current(inp: ContextInput, messages: list[PromptMessage]) -> PromptMessage | None:
-    if inp.user is not None:
-        return messages[-1]
-    current = inp.current
-    if current is None:
-        return None
-    return next((message for message in reversed(messages) if message.position == current.position), None)
-
-
-def _repaired(
-    inp: ContextInput, messages: list[PromptMessage], counts: list[int], current: PromptMessage | None
-) -> Listed:
-    """Repair the messages; only those that changed are counted anew."""
-    known = {id(message): tokens for message, tokens in zip(messages, counts, strict=True)}
-    repaired = repair_messages(messages)
-    tokens = tuple(
-        known[id(message)] if id(message) in known else count_message(message, inp.count) for message in repaired
+def show(inp: ContextInput, state: ViewState) -> View:
+    """Return the prompt that `state` makes of the rows, valid for strict providers; nothing is fitted here."""
+    summary = _summary_text(inp, state)
+    instructions = _tool_instructions(inp, summary)
+    system = build_system(inp.system_prompt, summary, inp.summary_through_position, instructions)
+    pinned = pinned_positions(inp)
+    lister = _Lister(inp, state, pinned)
+    lister.list_all()
+    messages, counts, current = lister.messages, lister.counts, lister.current
+    if not is_valid(messages):
+        messages, counts, current = _repaired(lister)
+    return View(
+        inp=inp,
+        state=state,
+        summary=summary,
+        system=system,
+        system_tokens=count_system(system, inp.count),
+        messages=tuple(messages),
+        counts=tuple(counts),
+        current=current,
+        pinned=pinned,
     )
-    return Listed(repaired, tokens, _current_in(repaired, current))
 
 
-def _current_in(repaired: tuple[PromptMessage, ...], current: PromptMessage | None) -> PromptMessage | None:
+def pinned_positions(inp: ContextInput) -> frozenset[int]:
+    """Return the positions of all messages whose group holds a pinned one."""
+    rows = inp.rows
+    if not inp.pinned and not any(row.pinned for row in rows):
+        return frozenset()
+    groups = group_messages(sorted((*inp.kept_early, *rows), key=_position))
+    return frozenset(
+        message.position for group in groups if any(row.pinned for row in group.messages) for message in group.messages
+    )
+
+
+def hidden_through(inp: ContextInput, state: ViewState) -> int:
+    """Return the position up to which unpinned messages after the cursor are not shown; rows not loaded cannot be."""
+    rows = inp.rows
+    not_loaded = rows[0].position - 1 if rows and inp.has_gap else 0
+    return max(state.trimmed_through_position, not_loaded)
+
+
+class _Lister:
+    """Lists messages and counts in the order of a prompt: pins from before, the note, the rest, the pending text."""
+
+    def __init__(self, inp: ContextInput, state: ViewState, pinned: frozenset[int]) -> None:
+        self.inp = inp
+        self.state = state
+        self.pinned = pinned
+        self.edge = hidden_through(inp, state)
+        self.messages: list[PromptMessage] = []
+        self.counts: list[int] = []
+        self.current: PromptMessage | None = None
+        self._current_row = inp.current
+        self._stub_counts: dict[str, int] = {}
+        self._user_cuts = dict(state.user_cuts)
+
+    def list_all(self) -> None:
+        """Fill `messages`, `counts` and `current`."""
+        inp, rows, edge = self.inp, self.inp.rows, self.edge
+        early = [row for row in inp.kept_early if self._stays(row)]
+        if edge > inp.summary_through_position:
+            early += [row for row in rows if row.position <= edge and self._stays(row)]
+            rows = tuple(row for row in rows if row.position > edge)
+        for row in sorted(early, key=_position):
+            self._add(row)
+        self._add_note(self._gap_note())
+        if self.state.left_out or self.state.folded:
+            self._add_with_ranges(rows)
+        elif self.pinned or self._user_cuts or self.state.truncated_through_position > inp.summary_through_position:
+            for row in rows:
+                self._add(row)
+        else:
+            self._add_as_stored(rows)
+        if inp.user is not None:
+            self._add_pending(inp.user)
+
+    def _stays(self, row: Message) -> bool:
+        return row.position in self.pinned or row is self._current_row
+
+    def _add_with_ranges(self, rows: Iterable[Message]) -> None:
+        """Leave out what the ranges say; a folded range is one note at its place."""
+        cursor = self.inp.summary_through_position
+        noted: set[int] = set()
+        for row in rows:
+            if self._stays(row):
+                self._add(row)
+                continue
+            fold = next((pair for pair in self.state.folded if pair[0] <= row.position <= pair[1]), None)
+            if fold is not None:
+                if fold[0] not in noted:
+                    noted.add(fold[0])
+                    first = max(fold[0], cursor + 1, self.edge + 1)
+                    self._add_note(fold_note(first, fold[1], self.inp.recall))
+            elif not self.state.is_left_out(row.position):
+                self._add(row)
+
+    def _gap_note(self) -> str:
+        cursor, hint = self.inp.summary_through_position, self.inp.recall
+        start = 1 if self.inp.summary and not self._shows_summary() else cursor + 1
+        if self.edge > cursor or start <= cursor:
+            return trim_note(start, max(self.edge, cursor), hint)
+        ranges = [pair for pair in self.state.left_out if pair[1] > cursor]
+        if not ranges:
+            return ""
+        number = sum(last - max(first, cursor + 1) + 1 for first, last in ranges)
+        return left_out_note(max(ranges[0][0], cursor + 1), ranges[-1][1], number, hint)
+
+    def _shows_summary(self) -> bool:
+        return self.state.summary_to_tokens != 0
+
+    def _add_note(self, text: str) -> None:
+        if text and not self.state.without_notes:
+            note = PromptMessage(Role.USER, text)
+            self._append(note, count_message(note, self.inp.count))
+
+    def _append(self, message: PromptMessage, tokens: int) -> None:
+        self.messages.append(message)
+        self.counts.append(tokens)
+
+    def _add(self, row: Message) -> None:
+        message, tokens = self._as_shown(row)
+        if row.position in self.pinned:
+            message, tokens = self._cut(message, tokens, self._pin_level(row.position))
+        elif row.position in self._user_cuts:
+            message, tokens = self._cut(message, tokens, self._user_cuts[row.position])
+        elif row.position <= self.state.truncated_through_position and row is not self._current_row:
+            message, tokens = self._cut(message, tokens, self.state.truncated_to_tokens)
+        if row is self._current_row:
+            self.current = message
+        self._append(message, tokens)
+
+    def _pin_level(self, position: int) -> int | None:
+        most = self.state.pins_to_tokens
+        return None if most is None else self._user_cuts.get(position, most)
+
+    def _add_as_stored(self, rows: Iterable[Message]) -> None:
+        """Do what `_add` does where nothing is cut or pinned: by far the commonest case, and made fast for it."""
+        counter_name, pruned = self.inp.counter_name, self.state.pruned_through_position
+        most = self.inp.policy.prune.max_output_bytes // 4
+        messages, counts = self.messages.append, self.counts.append
+        for row in rows:
+            role, content, tokens = row.role, row.content, row.token_count
+            is_odd = role is Role.TOOL and (row.position <= pruned or len(content) > most or type(content) is not str)
+            if is_odd or tokens <= 0 or row.counter != counter_name or row is self._current_row:
+                self._add(row)
+            elif role is Role.USER:
+                messages(PromptMessage(role, content, position=row.position))
+                counts(tokens)
+            else:
+                messages(PromptMessage(role, content, row.tool_calls, row.tool_call_id, row.name, row.position))
+                counts(tokens)
+
+    def _add_pending(self, user: NewMessage) -> None:
+        message = PromptMessage(Role.USER, user.content)
+        tokens = tokens_of(user, self.inp.counter_name, self.inp.count)
+        self.current, tokens = self._cut(message, tokens, self._user_cuts.get(PENDING))
+        self._append(self.current, tokens)
+
+    def _as_shown(self, row: Message) -> tuple[PromptMessage, int]:
+        inp, content = self.inp, row.content
+        if row.role is Role.USER:
+            message = PromptMessage(Role.USER, content, position=row.position)
+            is_as_counted = not row.tool_calls and row.tool_call_id is None and row.name is None
+            return message, self._stored_count(row) if is_as_counted else count_message(message, inp.count)
+        if row.role is Role.TOOL:
+            return self._output(row)
+        message = PromptMessage(row.role, content, row.tool_calls, row.tool_call_id, row.name, row.position)
+        return message, self._stored_count(row)
+
+    def _output(self, row: Message) -> tuple[PromptMessage, int]:
+        if row.position <= self.state.pruned_through_position and row.position not in self.pinned:
+            tokens = self._stored_count(row)
+            if tokens > STUB_WORTH_TOKENS:
+                return self._stub(row)
+        max_bytes, content = self.inp.policy.prune.max_output_bytes, row.content
+        if row.position not in self.pinned and (len(content) * 4 > max_bytes or not isinstance(content, str)):
+            content = cap_output(content, max_bytes, row.position)
+        message = PromptMessage(row.role, content, row.tool_calls, row.tool_call_id, row.name, row.position)
+        if content is row.content:
+            return message, self._stored_count(row)
+        return message, count_message(message, self.inp.count)
+
+    def _stub(self, row: Message) -> tuple[PromptMessage, int]:
+        """The stubs of one tool count alike, as the widest of them: a replay then costs no counting."""
+        name, hint = row.name or "tool", self.inp.recall
+        if name not in self._stub_counts:
+            self._stub_counts[name] = self.inp.count(widest_stub(name, hint)) + self.inp.count(name)
+        message = PromptMessage(row.role, stub(row, hint), (), row.tool_call_id, row.name, row.position)
+        framing = count_message(PromptMessage(row.role, "", (), row.tool_call_id), self.inp.count)
+        return message, self._stub_counts[name] + framing
+
+    def _stored_count(self, row: Message) -> int:
+        if row.token_count > 0 and row.counter == self.inp.counter_name:
+            return row.token_count
+        return count_message(row, self.inp.count)
+
+    def _cut(self, message: PromptMessage, tokens: int, level: int | None) -> tuple[PromptMessage, int]:
+        """Show the message in at most `level` tokens where that makes it smaller."""
+        if level is None or tokens <= level:
+            return message, tokens
+        smaller = shrink_message(message, level, self.inp.count)
+        size = count_message(smaller, self.inp.count)
+        return (smaller, size) if size < tokens else (message, tokens)
+
+
+def _position(row: Message) -> int:
+    return row.position
+
+
+def _tool_instructions(inp: ContextInput, summary: str) -> str:
+    """Return how to look up what the summary stands for; without one, nothing has to be looked up."""
+    return inp.recall.summary if summary.strip() else ""
+
+
+def _summary_text(inp: ContextInput, state: ViewState) -> str:
+    if state.summary_to_tokens is None or not inp.summary:
+        return inp.summary
+    return truncate_middle(inp.summary, state.summary_to_tokens, inp.count, " of the summary")
+
+
+def _repaired(lister: _Lister) -> tuple[list[PromptMessage], list[int], PromptMessage | None]:
+    """Repair the messages; only those that changed are counted anew."""
+    known = {id(message): tokens for message, tokens in zip(lister.messages, lister.counts, strict=True)}
+    opening, count = NOTHING if lister.state.without_notes else OPENING, lister.inp.count
+    repaired = repair_messages(lister.messages, opening)
+    tokens = [known[id(message)] if id(message) in known else count_message(message, count) for message in repaired]
+    return list(repaired), tokens, _current_in(repaired, lister.current)
+
+
+def _current_in(repaired: Sequence[PromptMessage], current: PromptMessage | None) -> PromptMessage | None:
     """The user's message may have got a placeholder for its text: it is found by its place then."""
     if current is None:
         return None
@@ -209,8 +311,3 @@ def _current_in(repaired: tuple[PromptMessage, ...], current: PromptMessage | No
         if message is current or (message.role is Role.USER and message.position == current.position):
             return message
     return None
-
-
-def _part(group: Group[PromptMessage], counts: dict[int, int]) -> Part:
-    messages = group.messages
-    return Part(messages, tuple(counts[id(message)] for message in messages))

@@ -11,22 +11,32 @@ from app.db.address import parse_address
 from app.db.calibrations import CalibrationRepository
 from app.db.engine import PoolConfig, make_engine
 from app.db.hub import EventHub
+from app.db.job_consumer import JobConsumer
+from app.db.jobs import JobQueue
 from app.db.keys import KeyRepository
+from app.db.memories import MemoryRepository
+from app.db.memory_vectors import MemoryVectorRepository
 from app.db.messages import MessageRepository
 from app.db.migrations import OLDEST_SERVER, check_known, head_revision
+from app.db.participants import ParticipantRepository
+from app.db.pins import PinRepository
+from app.db.retention import RetentionRepository
 from app.db.run_events import EventRepository
+from app.db.run_replay import RunReplay
 from app.db.runs import RunRepository
+from app.db.search.repository import SearchRepository
 from app.db.sessions import SessionRepository
+from app.db.slack import SlackDatabase, slack_database
+from app.db.slack_inbox import InboxConfig
 from app.db.summaries import SummaryRepository
 from app.db.transactions import Transactions
 from app.db.users import UserRepository
+from app.db.vectors import prepare_vectors
 from app.domain.errors import DatabaseUnusable
 from app.domain.events import RunEvent
 from app.domain.ids import MessageId, RunId, SessionId, UserId
 from app.domain.message import Message, NewMessage
 from app.domain.run import ClaimedRun, Lease, Outcome, Run, Submission, Submitted
-from app.domain.session import Session
-from app.domain.summary import Adoption
 from app.turn.ports import Claimer, ComposeEvents, LoadedContext, NewEvent, Pulse
 
 _SERVER = text("""
@@ -46,6 +56,7 @@ class DatabaseConfig:
     pool_size: int = 10
     pool_timeout_seconds: float = 5.0
     max_queued_per_session: int = 10
+    search_language: str = "english"
 
 
 class Database:
@@ -53,7 +64,8 @@ class Database:
 
     def __init__(self, config: DatabaseConfig) -> None:
         """Put the repositories together; `open` also connects and checks."""
-        address = parse_address(config.url)
+        self._url = config.url
+        self._address = address = parse_address(config.url)
         pool = PoolConfig(size=config.pool_size, timeout_seconds=config.pool_timeout_seconds)
         self._engine: AsyncEngine = make_engine(address, pool)
         self._transactions = Transactions(self._engine)
@@ -62,9 +74,18 @@ class Database:
         self.keys = KeyRepository(self._transactions, self.users)
         self.sessions = SessionRepository(self._transactions, self.hub)
         self.messages = MessageRepository(self._transactions)
+        self.history = SearchRepository(self._transactions, self.messages, config.search_language)
+        self.memories = MemoryRepository(self._transactions, config.search_language)
+        self.memory_vectors = MemoryVectorRepository(self._transactions)
         self.summaries = SummaryRepository(self._transactions)
+        self.pins = PinRepository(self._transactions)
+        self.participants = ParticipantRepository(self._transactions)
         self.calibrations = CalibrationRepository(self._transactions)
         self.events = EventRepository(self._transactions, self.hub)
+        self.replay = RunReplay(self._transactions)
+        self.jobs = JobQueue(self._transactions)
+        self.retention = RetentionRepository(self._transactions)
+        self._max_queued = config.max_queued_per_session
         self.runs = RunRepository(self._transactions, self.hub, max_queued_per_session=config.max_queued_per_session)
 
     @classmethod
@@ -81,6 +102,18 @@ class Database:
             await database.close()
             raise
         return database
+
+    def open_slack(self, agent: str) -> SlackDatabase:
+        """Return what the Slack door works on; `agent` answers there."""
+        return slack_database(self._transactions, self.hub, InboxConfig(agent, self._max_queued))
+
+    def make_job_consumer(self) -> JobConsumer:
+        """Return a new way to take jobs, on a connection of its own while it runs."""
+        return JobConsumer(self._address)
+
+    async def prepare_vectors(self, *, may_create: bool) -> None:
+        """See app/db/vectors.py; before this, `memory_vectors` may not be used."""
+        await prepare_vectors(self._url, may_create=may_create)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -151,10 +184,6 @@ class Database:
     async def append_message(self, lease: Lease, step: str, message: NewMessage) -> Message:
         """See MessageRepository."""
         return await self.messages.append_message(lease, step, message)
-
-    async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
-        """See MessageRepository."""
-        return await self.messages.adopt_summary(adoption, lease)
 
     async def append_events(self, lease: Lease, events: Sequence[NewEvent]) -> None:
         """See EventRepository."""

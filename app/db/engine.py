@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import ExceptionContext, NullPool, event
+from sqlalchemy.engine.interfaces import AdaptedConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from app.db.address import Address
@@ -21,8 +22,14 @@ SESSION_SETTINGS: Mapping[str, str] = {
     "max_parallel_workers_per_gather": "0",
     "statement_timeout": "15s",
     "lock_timeout": "3s",
-    "idle_in_transaction_session_timeout": "10s",
+    "idle_in_transaction_session_timeout": "4s",
 }
+"""No intent waits for anything but the database inside a transaction: 4 s idle in one means a stopped process."""
+
+LIMIT_TRANSACTIONS = (
+    "select set_config('transaction_timeout', '20s', false) where current_setting('server_version_num')::int >= 170000"
+)
+"""A process that was stopped between two messages of one statement is not idle to PostgreSQL, but still holds locks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,7 @@ def make_engine(address: Address, pool: PoolConfig) -> AsyncEngine:
         skip_autocommit_rollback=True,
     )
     event.listen(engine.sync_engine, "handle_error", _drop_read_only)
+    event.listen(engine.sync_engine, "connect", _limit_transactions)
     return engine
 
 
@@ -60,6 +68,11 @@ def make_maintenance_engine(address: Address) -> AsyncEngine:
     return create_async_engine(
         address.url, connect_args=_arguments(address, settings), hide_parameters=True, poolclass=NullPool
     )
+
+
+def _limit_transactions(connection: AdaptedConnection, record: object) -> None:
+    del record
+    connection.run_async(lambda driver: driver.execute(LIMIT_TRANSACTIONS))  # outside of any transaction
 
 
 def _drop_read_only(context: ExceptionContext) -> None:

@@ -2,6 +2,8 @@
 
 from sqlalchemy import text
 
+from app.db.quotations import hold_history
+from app.db.redaction import redact_quotations
 from app.db.rows import session_not_found
 from app.db.transactions import Statements
 from app.domain.ids import RunId, SessionId, UserId
@@ -19,8 +21,11 @@ _DELETE_MESSAGES = text("delete from messages where session_id = :id and positio
 _BEFORE_MESSAGES = (
     text("update sessions set summary_through_id = null, summary_through_position = 0 where id = :id"),
     text("delete from message_pins where session_id = :id"),
+    text("delete from message_redactions where session_id = :id"),
     text("delete from summary_versions where session_id = :id"),
     text("delete from summaries where session_id = :id"),
+    text("delete from search_terms where session_id = :id"),
+    text("delete from search_blocks where session_id = :id"),
 )
 _AFTER_MESSAGES = (
     text("delete from run_events e using runs r where r.session_id = :id and e.run_id = r.id"),
@@ -30,14 +35,17 @@ _AFTER_MESSAGES = (
 
 
 async def erase_session(tx: Statements, owner_id: UserId, session_id: SessionId) -> tuple[RunId, ...]:
-    """Delete every row of the session; return the runs that were waiting or running. Raises NotFound.
+    """Delete every row of the session; return the runs that were waiting or running. Raises NotFound, SessionBusy.
 
-    Runs are locked before their session, as everywhere; a worker that still writes then finds its lease lost.
+    Runs are locked before their session, as everywhere; a worker that still writes then finds its lease lost. What
+    recall tools quoted of it in the user's other sessions is redacted; a turn under way in one of those is SessionBusy.
     """
+    await hold_history(tx, owner_id)
     runs = await tx.fetch(_LOCK_RUNS, id=session_id, owner_id=owner_id)
     found = await tx.fetch(_LOCK_SESSION, id=session_id, owner_id=owner_id)
     if not found:
         raise session_not_found(session_id)
+    await redact_quotations(tx, owner_id, session_id)
     for statement in _BEFORE_MESSAGES:
         await tx.fetch(statement, id=session_id)
     await tx.fetch(_ALLOW)

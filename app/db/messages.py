@@ -5,19 +5,18 @@ from typing import Literal
 
 from sqlalchemy import text
 
-from app.db.adopt import adopt_summary
 from app.db.append import append_message
 from app.db.load_context import load_context
+from app.db.quotations import quotes_elsewhere, still_quotable
+from app.db.redaction import Redaction, redact_message
 from app.db.rows import MESSAGE_COLUMNS, PINNED, message_from, session_not_found
 from app.db.sql import sql
-from app.db.transactions import Transactions
+from app.db.transactions import Statements, Transactions
 from app.domain.errors import NotFound
 from app.domain.ids import MessageId, RunId, SessionId, UserId
 from app.domain.message import Message, NewMessage
 from app.domain.page import Page
 from app.domain.run import Lease
-from app.domain.session import Session
-from app.domain.summary import Adoption
 from app.turn.ports import LoadedContext
 
 _AFTER = sql(
@@ -85,12 +84,13 @@ class MessageRepository:
         return await load_context(self._transactions, session_id, run_id, max_tokens)
 
     async def append_message(self, lease: Lease, step: str, message: NewMessage) -> Message:
-        """Append under the lease, once for each (run, step). Raises LeaseLost."""
-        return await append_message(self._transactions, lease, step, message)
+        """Append under the lease, once for each (run, step). Raises LeaseLost.
 
-    async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
-        """Move the session's summary and cursor forward. Raises SummaryConflict, LeaseLost."""
-        return await adopt_summary(self._transactions, adoption, lease)
+        A result that quotes what was redacted or erased in another session meanwhile is stored as an error.
+        """
+        if not quotes_elsewhere(lease, message):
+            return await append_message(self._transactions, lease, step, message)
+        return await self._transactions.run(lambda tx: _append_quotation(tx, lease, step, message))
 
     async def get_messages_after(
         self, session_id: SessionId, after_message_id: MessageId | None, limit: int = 200
@@ -116,12 +116,23 @@ class MessageRepository:
         has_more = bool(rows) and rows[0]["found"] > len(messages)
         return Page(messages, str(messages[-1].position) if has_more else None)
 
+    async def redact(self, wanted: Redaction) -> Message:
+        """Put a marker in the place of a message's text, and take away what was made from it.
+
+        Raises NotFound, SessionBusy.
+        """
+        return await self._transactions.run(lambda tx: redact_message(tx, wanted))
+
     async def get_message(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> Message:
         """Return one message. Raises NotFound."""
         rows = await self._transactions.fetch(_GET, id=message_id, session_id=session_id, owner_id=owner_id)
         if not rows:
             raise NotFound(f"There is no message {message_id} in session {session_id}.")
         return message_from(rows[0])
+
+
+async def _append_quotation(tx: Statements, lease: Lease, step: str, message: NewMessage) -> Message:
+    return await append_message(tx, lease, step, await still_quotable(tx, lease, message))
 
 
 def _bounded(position: int | None, default: int) -> int:

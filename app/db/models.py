@@ -11,6 +11,7 @@ from sqlalchemy import (
     LargeBinary,
     Text,
     UniqueConstraint,
+    Uuid,
     text,
 )
 from sqlalchemy.orm import Mapped, mapped_column
@@ -105,6 +106,7 @@ class SessionRow(Base):
     summary_version: Mapped[Zero]
     summary_tokens: Mapped[Zero]
     view_state: Mapped[EmptyObject]
+    redaction_count: Mapped[Zero]
     message_count: Mapped[Zero]
     message_tokens: Mapped[BigZero]
     input_tokens: Mapped[BigZero]
@@ -118,7 +120,10 @@ class SessionRow(Base):
 
 
 class MessageRow(Base):
-    """One stored message; a trigger refuses any change. Exactly one of `content` and `content_blocks` holds it."""
+    """One stored message; a trigger refuses any change but redaction.
+
+    Exactly one of `content` and `content_blocks` holds it.
+    """
 
     __tablename__ = "messages"
     __table_args__ = (
@@ -150,6 +155,18 @@ class MessageRow(Base):
     counter: Mapped[EmptyString]
     metadata_: Mapped[EmptyObject] = mapped_column("metadata")
     created_at: Mapped[Time] = mapped_column(server_default=text("clock_timestamp()"))
+
+
+class MessageRedactionRow(Base):
+    """The record of a redaction: which message, when, and who asked for it in the owner's name."""
+
+    __tablename__ = "message_redactions"
+
+    message_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    session_id: Mapped[UUID] = mapped_column(ForeignKey("sessions.id"), index=True)
+    position: Mapped[int]
+    actor: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[Now]
 
 
 class MessagePinRow(Base):

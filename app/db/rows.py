@@ -1,23 +1,25 @@
 """Reads rows into domain values and writes values into parameters: the only place that knows the column layout."""
 
 import json
+from collections.abc import Sequence
 
 from sqlalchemy import RowMapping
 
 from app.domain.errors import NotFound
-from app.domain.ids import MessageId, RunId, SessionId, SummaryId, UserId
+from app.domain.ids import MessageId, RunId, SessionId, StretchId, SummaryId, UserId
 from app.domain.json_types import JsonObject, JsonValue
+from app.domain.ledger import LedgerEntry, LedgerKind
 from app.domain.message import Message, NewMessage, Role, Source, ToolCall
 from app.domain.prompt import Usage
 from app.domain.run import Run, RunError, RunInput, RunStatus
 from app.domain.session import Session
-from app.domain.summary import SummaryState, SummaryVersion
+from app.domain.summary import Stretch, SummaryState, SummaryVersion
 from app.domain.wire import content_from_json, content_json, tool_call_json
 
 SESSION_COLUMNS = """
     s.id, s.owner_id, s.agent, s.title, s.source, s.created_at, s.updated_at, s.conversation_summary,
     s.summary_through_id, s.summary_through_position, s.summary_version, s.summary_tokens, s.message_count,
-    s.view_state, s.metadata, s.archived"""
+    s.view_state, s.metadata, s.archived, s.redaction_count"""
 
 MESSAGE_COLUMNS = """
     m.id, m.session_id, m.position, m.role, m.content, m.content_blocks, m.source, m.created_at, m.tool_calls,
@@ -35,7 +37,12 @@ ANSWER_ID = "(select a.id from messages a where a.run_id = r.id and a.step = 'an
 
 VERSION_COLUMNS = """
     v.id, v.session_id, v.version, v.state, v.text, v.token_count, v.through_id, v.through_position, v.model,
-    v.created_at"""
+    v.created_at, v.stretch_ids, v.ledger"""
+
+STRETCH_COLUMNS = """
+    t.id, t.from_position, t.through_position, t.through_id, t.level, t.text, t.token_count, t.model, t.read_hash"""
+
+_LEDGER_KINDS = frozenset(kind.value for kind in LedgerKind)
 
 
 def to_json(value: "JsonObject | JsonValue") -> str:
@@ -63,6 +70,7 @@ def session_from(row: RowMapping, prefix: str = "") -> Session:
         view_state=row[f"{prefix}view_state"],
         metadata=row[f"{prefix}metadata"],
         archived=row[f"{prefix}archived"],
+        redaction_count=row[f"{prefix}redaction_count"],
     )
 
 
@@ -153,6 +161,35 @@ def version_from(row: RowMapping) -> SummaryVersion:
         through_position=row["through_position"],
         model=row["model"],
         created_at=row["created_at"],
+        stretch_ids=tuple(StretchId(stretch_id) for stretch_id in row["stretch_ids"]),
+        ledger=_ledger_from(row["ledger"]),
+    )
+
+
+def stretch_from(row: RowMapping) -> Stretch:
+    """Return the stretch of a row with STRETCH_COLUMNS."""
+    return Stretch(
+        id=StretchId(row["id"]),
+        from_position=row["from_position"],
+        through_position=row["through_position"],
+        through_id=MessageId(row["through_id"]),
+        level=row["level"],
+        text=row["text"],
+        token_count=row["token_count"],
+        model=row["model"],
+        read_hash=row["read_hash"],
+    )
+
+
+def ledger_json(ledger: Sequence[LedgerEntry]) -> str:
+    """Return what the column `summary_versions.ledger` stores: [kind, text, position] for each entry."""
+    return to_json([[entry.kind.value, entry.text, entry.position] for entry in ledger])
+
+
+def _ledger_from(stored: Sequence[Sequence[str]]) -> tuple[LedgerEntry, ...]:
+    """Read a stored ledger. Kinds that a newer version wrote and this one does not know are left aside."""
+    return tuple(
+        LedgerEntry(LedgerKind(kind), text, int(position)) for kind, text, position in stored if kind in _LEDGER_KINDS
     )
 
 

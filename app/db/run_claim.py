@@ -3,10 +3,12 @@
 from sqlalchemy import text
 
 from app.db.rows import ANSWER_ID, RUN_COLUMNS, run_from
+from app.db.run_events import next_event, store_events
 from app.db.sql import sql
 from app.db.transactions import Statements
+from app.domain.events import EventType
 from app.domain.run import ClaimedRun, Lease
-from app.turn.ports import Claimer, Pulse
+from app.turn.ports import Claimer, NewEvent, Pulse
 
 _CLAIM = sql(
     """
@@ -26,7 +28,6 @@ _CLAIM = sql(
     run_columns=RUN_COLUMNS,
     answer_id=ANSWER_ID,
 )
-_NEXT_EVENT = text("select coalesce(max(seq), 0) + 1 as seq from run_events where run_id = :run_id")
 _BEAT = text("""
     update runs set lease_until = now() + make_interval(secs => :lease_seconds)
     where id = :run_id and fence = :fence and status = 'running'
@@ -35,7 +36,7 @@ _BEAT = text("""
 _GIVE_BACK = text("""
     update runs set status = 'queued', lease_until = null, worker = null, attempt = attempt - 1
     where id = :run_id and fence = :fence and status = 'running'
-    returning id
+    returning attempt
 """)
 
 
@@ -49,8 +50,8 @@ async def claim_next(tx: Statements, claimer: Claimer) -> ClaimedRun | None:
         return None
     run, fence = run_from(rows[0]), rows[0]["fence"]
     lease = Lease(run_id=run.id, session_id=run.session_id, worker=claimer.worker, fence=fence)
-    next_event = 1 if fence == 1 else (await tx.fetch(_NEXT_EVENT, run_id=run.id))[0]["seq"]
-    return ClaimedRun(run=run, lease=lease, next_event=next_event)
+    first_free = 1 if fence == 1 else await next_event(tx, run.id)
+    return ClaimedRun(run=run, lease=lease, next_event=first_free)
 
 
 async def heartbeat(tx: Statements, lease: Lease, lease_seconds: float) -> Pulse:
@@ -59,6 +60,17 @@ async def heartbeat(tx: Statements, lease: Lease, lease_seconds: float) -> Pulse
     return Pulse(is_ours=bool(rows), is_cancel_requested=bool(rows) and rows[0]["cancel_requested"])
 
 
-async def give_back(tx: Statements, lease: Lease) -> bool:
-    """Put the run back into the line as if it had not been tried; False where the lease is gone."""
-    return bool(await tx.fetch(_GIVE_BACK, run_id=lease.run_id, fence=lease.fence))
+async def give_back(tx: Statements, lease: Lease) -> tuple[NewEvent, ...] | None:
+    """Put the run back into the line as if it had not been tried; None where the lease is gone.
+
+    Readers who were shown something of it are told at once to forget it: returns the event that does so.
+    """
+    rows = await tx.fetch(_GIVE_BACK, run_id=lease.run_id, fence=lease.fence)
+    if not rows:
+        return None
+    first_free = await next_event(tx, lease.run_id)
+    if first_free == 1:
+        return ()
+    events = (NewEvent(first_free, EventType.RESET, {"attempt": rows[0]["attempt"] + 1}),)
+    await store_events(tx, lease.run_id, events)
+    return events

@@ -49,6 +49,19 @@ _READ = text("""
     )
     select seq, type, data from counted where bytes_before < :max_bytes order by seq
 """)
+_NEXT = text("""
+    select coalesce(
+        (select max(e.seq) + 1 from run_events e where e.run_id = r.id),
+        case when (select w.stats_reset from pg_stat_wal w) > r.started_at then r.fence * :stride + 1 else 1 end
+    ) as seq
+    from runs r where r.id = :run_id
+""")
+
+STRIDE = 100_000
+"""More events than a holder of a run writes: after a loss of all events, numbers go on beyond what readers have seen.
+
+That there was a loss is told by the server's statistics: a crash resets them when it empties unlogged tables.
+"""
 
 PAGE_BYTES = 8_000_000
 """A page ends with the event that reaches this."""
@@ -90,6 +103,12 @@ async def store_events(tx: Statements, run_id: RunId, events: Sequence[NewEvent]
     """Store events in a transaction that has changed the run's own row, which is guard enough."""
     if events:
         await tx.fetch(_STORE, run_id=run_id, **_parameters(events))
+
+
+async def next_event(tx: Statements, run_id: RunId) -> int:
+    """Return the first free event number of the run; 1 where no reader can have been shown anything of it."""
+    rows = await tx.fetch(_NEXT, run_id=run_id, stride=STRIDE)
+    return int(rows[0]["seq"]) if rows else 1
 
 
 def _parameters(events: Sequence[NewEvent]) -> dict[str, object]:

@@ -6,14 +6,15 @@ from sqlalchemy import RowMapping, text
 
 from app.db.append import INSERT_COLUMNS, INSERT_VALUES, lease_lost
 from app.db.new_ids import new_id
-from app.db.rows import MESSAGE_COLUMNS, RUN_COLUMNS, message_from, message_parameters, run_from, to_json
-from app.db.run_events import store_events
+from app.db.rows import MESSAGE_COLUMNS, RUN_COLUMNS, input_json, message_from, message_parameters, run_from, to_json
+from app.db.run_events import next_event, store_events
 from app.db.sql import sql
+from app.db.titles import retitle
 from app.db.transactions import Statements
 from app.domain.events import EventType
 from app.domain.ids import RunId, UserId
 from app.domain.message import Message, NewMessage, Role, Source
-from app.domain.run import Lease, Outcome, Run
+from app.domain.run import Lease, Outcome, Run, RunInput
 from app.domain.wire import run_json
 from app.turn.ports import ComposeEvents, NewEvent
 
@@ -58,7 +59,11 @@ _CANCEL = sql(
 """,
     run_columns=RUN_COLUMNS,
 )
-_NEXT_EVENT = text("select coalesce(max(seq), 0) + 1 as seq from run_events where run_id = :run_id")
+_TAKE_BACK = text("""
+    update runs r set input = cast(:nothing as json)
+    where r.id = :run_id and not exists (select 1 from messages m where m.run_id = r.id)
+    returning r.id
+""")
 
 
 async def finish(
@@ -78,18 +83,24 @@ async def finish(
 
 
 async def request_cancel(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:
-    """Cancel a queued run with its last event, ask a running one to stop; None where there is nothing to stop."""
+    """Cancel a queued run with its last event, ask a running one to stop; None where there is nothing to stop.
+
+    A message that was never read is taken back with its run: no position of the history is its own, it would come to
+    stand inside the turn before it, and no redaction would find it in the run.
+    """
     rows = await tx.fetch(_CANCEL, run_id=run_id, owner_id=owner_id)
     if not rows:
         return None
     run = run_from(rows[0])
     if run.status.is_final:
+        if await tx.fetch(_TAKE_BACK, run_id=run.id, nothing=input_json(RunInput(""))):
+            await retitle(tx, run.session_id, run.input.content)
         await store_events(tx, run.id, await _cancelled_events(tx, run))
     return run
 
 
 async def _cancelled_events(tx: Statements, run: Run) -> Sequence[NewEvent]:
-    seq = (await tx.fetch(_NEXT_EVENT, run_id=run.id))[0]["seq"]
+    seq = await next_event(tx, run.id)
     return (NewEvent(seq, EventType.RUN_CANCELLED, {"run": run_json(run), "message": None}),)
 
 

@@ -6,14 +6,12 @@ from app.db.new_ids import new_id
 from app.db.rows import ANSWER_ID, RUN_COLUMNS, input_json, run_from, session_not_found
 from app.db.sessions import check_key, key_reused
 from app.db.sql import sql
+from app.db.titles import title_of
 from app.db.transactions import Statements
 from app.domain.errors import InvalidInput, QueueFull, SessionBusy
 from app.domain.ids import RunId
-from app.domain.message import text_of
 from app.domain.run import ClaimedRun, Lease, OnBusy, RunStatus, Submission, Submitted
 from app.turn.ports import Claimer
-
-TITLE_LENGTH = 60
 
 _INTERRUPT = text("""
     update runs r set cancel_requested = true from sessions s
@@ -98,7 +96,7 @@ async def submit(
         )
     submitted = _read(rows[0], submission, claimer, run_id)
     if not submitted.replayed and not session["title"]:
-        await tx.fetch(_SET_TITLE, session_id=submission.session_id, title=_title(submission))
+        await tx.fetch(_SET_TITLE, session_id=submission.session_id, title=title_of(submission.input.content))
     return submitted, RunId(stopped[0]["id"]) if stopped else None
 
 
@@ -139,15 +137,6 @@ def _refusal(row: RowMapping, submission: Submission) -> SessionBusy | QueueFull
         f"Session {submission.session_id} has {row['queued']} messages waiting, and that is the most there may be. "
         "Send this one again when some are answered."
     )
-
-
-def _title(submission: Submission) -> str:
-    """Return the first line of the text, cut at a word where that is possible."""
-    line = next((line.strip() for line in text_of(submission.input.content).splitlines() if line.strip()), "")
-    if len(line) <= TITLE_LENGTH:
-        return line
-    cut = line[: TITLE_LENGTH - 1]
-    return f"{cut.rsplit(' ', 1)[0].rstrip() or cut}…"
 
 
 def new_run_id() -> RunId:

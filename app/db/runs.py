@@ -60,7 +60,9 @@ class RunRepository:
 
     async def give_back(self, lease: Lease) -> None:
         """Put the run back into the line; no error if the lease is gone."""
-        if await run_claim.give_back(self._transactions, lease):
+        events = await self._transactions.run(lambda tx: run_claim.give_back(tx, lease))
+        if events is not None:
+            self._hub.announce_events(lease.run_id, events)
             self._hub.announce_work()
 
     async def get_run(self, owner_id: UserId, run_id: RunId) -> Run:

@@ -8,6 +8,7 @@ from typing import Protocol
 from sqlalchemy import RowMapping
 
 from app.db.erasure import erase_session
+from app.db.import_messages import DatedMessage, Imported, import_session
 from app.db.new_ids import new_id
 from app.db.paging import decode_cursor, encode_cursor
 from app.db.rows import SESSION_COLUMNS, session_from, session_not_found, to_json
@@ -137,6 +138,11 @@ class SessionRepository:
         if rows[0]["fingerprint"] != new.fingerprint:
             raise key_reused(new.idempotency_key)
         return session, session.id != session_id
+
+    async def import_conversation(self, new: Imported, messages: Sequence[DatedMessage]) -> Session:
+        """Store a conversation that was held elsewhere as a new session; its messages are counted already."""
+        session_id = SessionId(new_id())
+        return await self._transactions.run(lambda tx: import_session(tx, session_id, new, messages))
 
     async def get(self, owner_id: UserId, session_id: SessionId) -> Session:
         """Return the session. Raises NotFound."""

@@ -1,104 +1,110 @@
-"""The versions of a session's summary: listed, and gone back to."""
+"""Summaries by intent: what turns write of them (the turn's SummaryStore), and what doors read and restore."""
 
-from sqlalchemy import text
-
+from app.db.adopt import adopt_summary, is_adopted
+from app.db.locks import lock_session
 from app.db.new_ids import new_id
-from app.db.rows import SESSION_COLUMNS, VERSION_COLUMNS, session_from, session_not_found, version_from
-from app.db.sql import sql
+from app.db.prepared import adopt_prepared, prepare_summary
+from app.db.restore import restore
+from app.db.rows import session_not_found
+from app.db.stretches import find_stretch, save_stretch
 from app.db.transactions import Statements, Transactions
+from app.db.versions import count_versions, latest_version, list_versions, load_parts
+from app.db.view import save_view
 from app.domain.errors import NotFound
 from app.domain.ids import SessionId, SummaryId, UserId
+from app.domain.json_types import JsonObject
+from app.domain.page import Page
+from app.domain.run import Lease
 from app.domain.session import Session
-from app.domain.summary import SummaryState, SummaryVersion
-
-_LIST = sql(
-    """
-    select {version_columns} from sessions s left join summary_versions v on v.session_id = s.id
-    where s.id = :session_id and s.owner_id = :owner_id order by v.version desc
-""",
-    version_columns=VERSION_COLUMNS,
-)
-_LATEST = sql(
-    """
-    select {version_columns} from summary_versions v where v.session_id = :session_id and v.state = 'adopted'
-""",
-    version_columns=VERSION_COLUMNS,
-)
-_COUNT = text("select count(*) as versions from summary_versions where session_id = :session_id")
-_LOCK = sql(
-    """
-    select {session_columns} from sessions s where s.id = :session_id and s.owner_id = :owner_id for no key update
-""",
-    session_columns=SESSION_COLUMNS,
-)
-_FIND = sql(
-    "select {version_columns} from summary_versions v where v.id = :summary_id and v.session_id = :session_id",
-    version_columns=VERSION_COLUMNS,
-)
-_SUPERSEDE = text("""
-    update summary_versions set state = 'superseded' where session_id = :session_id and state = 'adopted'
-""")
-_RESTORE = sql(
-    """
-    with version as (
-        insert into summary_versions (id, session_id, version, state, stretch_ids, text, ledger, token_count,
-            through_id, through_position, model)
-        select :new_id, v.session_id, :version, 'adopted', v.stretch_ids, v.text, v.ledger, v.token_count, v.through_id,
-            v.through_position, v.model
-        from summary_versions v where v.id = :summary_id
-        returning session_id, text, token_count, through_id, through_position, version
-    )
-    update sessions s set conversation_summary = version.text, summary_through_id = version.through_id,
-        summary_through_position = version.through_position, summary_tokens = version.token_count,
-        summary_version = version.version, view_state = '{{}}'
-    from version where s.id = version.session_id
-    returning {session_columns}
-""",
-    session_columns=SESSION_COLUMNS,
-)
+from app.domain.summary import Adoption, NewStretch, Stretch, SummaryParts, SummaryState, SummaryVersion
 
 
 class SummaryRepository:
-    """What doors read and change of summaries; turns adopt through the message store."""
+    """Stretches and versions; every change of a cursor is a compare-and-set on the session's `summary_version`."""
 
     def __init__(self, transactions: Transactions) -> None:
         """Work through `transactions`."""
         self._transactions = transactions
 
-    async def list(self, owner_id: UserId, session_id: SessionId) -> tuple[SummaryVersion, ...]:
-        """Return all versions, the newest first. Raises NotFound."""
-        rows = await self._transactions.fetch(_LIST, session_id=session_id, owner_id=owner_id)
-        if not rows:
-            raise session_not_found(session_id)
-        return tuple(version_from(row) for row in rows if row["id"] is not None)
+    async def find_stretch(self, session_id: SessionId, read_hash: str) -> Stretch | None:
+        """Return the stretch that was made from exactly this, None where it was never made."""
+        return await find_stretch(self._transactions, session_id, read_hash)
+
+    async def save_stretch(self, session_id: SessionId, stretch: NewStretch, lease: Lease | None = None) -> Stretch:
+        """Store a stretch once for its `read_hash`. Raises LeaseLost, NotFound."""
+        return await self._transactions.run(lambda tx: save_stretch(tx, session_id, stretch, lease))
+
+    async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryParts | None:
+        """Return the adopted, or the prepared version that builds on it, with its stretches."""
+        return await load_parts(self._transactions, session_id, state)
+
+    async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
+        """Store a version and move the session's cursor forward to it. Raises SummaryConflict, NotFound, LeaseLost."""
+        version_id = SummaryId(new_id())
+        return await self._transactions.run(lambda tx: adopt_summary(tx, adoption, version_id, lease))
+
+    async def prepare_summary(self, adoption: Adoption) -> SummaryVersion:
+        """Store a version for later, in place of an earlier prepared one. Raises SummaryConflict, NotFound."""
+        version_id = SummaryId(new_id())
+        return await self._transactions.run(lambda tx: prepare_summary(tx, adoption, version_id))
+
+    async def adopt_prepared(
+        self, session_id: SessionId, summary_id: SummaryId, expected_version: int, lease: Lease | None = None
+    ) -> Session:
+        """Make the prepared version the session's summary. Raises SummaryConflict, NotFound, LeaseLost.
+
+        Once the transaction is run again, an adopted version may be our own work whose answer was lost: that is then
+        no conflict.
+        """
+        is_repeated = False
+
+        async def adopt(tx: Statements) -> Session:
+            nonlocal is_repeated
+            was_tried, is_repeated = is_repeated, True
+            if was_tried and await is_adopted(tx, summary_id):
+                return await lock_session(tx, session_id)
+            return await adopt_prepared(tx, session_id, summary_id, expected_version, lease)
+
+        return await self._transactions.run(adopt)
+
+    async def save_view(
+        self, session_id: SessionId, view_state: JsonObject, expected_version: int, lease: Lease | None = None
+    ) -> bool:
+        """Keep the view state; False where the summary changed meanwhile. Raises LeaseLost."""
+        return await save_view(self._transactions, session_id, view_state, expected_version, lease)
 
     async def latest(self, session_id: SessionId) -> SummaryVersion | None:
         """Return the adopted version, None where nothing is summarised."""
-        rows = await self._transactions.fetch(_LATEST, session_id=session_id)
-        return version_from(rows[0]) if rows else None
+        return await latest_version(self._transactions, session_id)
 
     async def count(self, session_id: SessionId) -> int:
-        """Return how many versions there have been."""
-        return int((await self._transactions.fetch(_COUNT, session_id=session_id))[0]["versions"])
+        """Return how many versions were ever adopted."""
+        return await count_versions(self._transactions, session_id)
+
+    async def list(
+        self, owner_id: UserId, session_id: SessionId, *, limit: int = 50, newest: int | None = None
+    ) -> Page[SummaryVersion]:
+        """Return a page of the versions: a prepared one first, then the newest. Raises NotFound.
+
+        `newest` is the `next_cursor` of the page before: the number of the first version wanted.
+        """
+        page = await list_versions(self._transactions, owner_id, session_id, limit=limit, newest=newest)
+        if page is None:
+            raise session_not_found(session_id)
+        return page
+
+    async def id_of(self, owner_id: UserId, session_id: SessionId, version: int) -> SummaryId:
+        """Return the id of the version with this number. Raises NotFound."""
+        page = await self.list(owner_id, session_id, limit=1, newest=version)
+        found = [item.id for item in page.items if item.version == version]
+        if not found:
+            raise NotFound(f"There is no version {version} of the summary of session {session_id}.")
+        return found[0]
 
     async def restore(self, owner_id: UserId, session_id: SessionId, summary_id: SummaryId) -> Session:
-        """Adopt an earlier version again, as a new version; the cursor may go back. Raises NotFound.
+        """Adopt an earlier version again, as a new version; the cursor may go back. Raises NotFound, InvalidInput.
 
         A turn that summarises meanwhile finds another `summary_version` than it expected and stores nothing.
         """
-
-        async def restore(tx: Statements) -> Session:
-            found = await tx.fetch(_LOCK, session_id=session_id, owner_id=owner_id)
-            if not found:
-                raise session_not_found(session_id)
-            session = session_from(found[0])
-            versions = await tx.fetch(_FIND, summary_id=summary_id, session_id=session_id)
-            if not versions:
-                raise NotFound(f"There is no summary {summary_id} of session {session_id}.")
-            if version_from(versions[0]).state is SummaryState.ADOPTED:
-                return session
-            await tx.fetch(_SUPERSEDE, session_id=session_id)
-            rows = await tx.fetch(_RESTORE, summary_id=summary_id, new_id=new_id(), version=session.summary_version + 1)
-            return session_from(rows[0])
-
-        return await self._transactions.run(restore)
+        version_id = SummaryId(new_id())
+        return await self._transactions.run(lambda tx: restore(tx, owner_id, session_id, summary_id, version_id))

@@ -106,3 +106,12 @@ def text_of(content: Content) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(block.text for block in content if isinstance(block, TextBlock))
+
+
+def searched_text(message: Message) -> str:
+    """Return the text of a message with the calls in it: what can be searched for, and read again."""
+    return "\n".join(
+        part
+        for part in (text_of(message.content), *(f"{call.name} {call.arguments}" for call in message.tool_calls))
+        if part
+    )

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from app.domain.json_types import JsonValue
+from app.domain.memory import Memory
 from app.domain.message import Block, Content, ImageBlock, Message, TextBlock, ToolCall
 from app.domain.run import Run
 from app.domain.session import Session
@@ -82,6 +83,18 @@ def session_json(session: Session) -> dict[str, JsonValue]:
         "updated_at": _time_json(session.updated_at),
         "metadata": dict(session.metadata),
         "archived": session.archived,
+    }
+
+
+def memory_json(memory: Memory) -> dict[str, JsonValue]:
+    """Return the wire form of a memory."""
+    return {
+        "id": str(memory.id),
+        "text": memory.text,
+        "metadata": dict(memory.metadata),
+        "created_at": _time_json(memory.created_at),
+        "updated_at": _time_json(memory.updated_at),
+        "score": memory.score,
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from langchain_core.messages import AIMessageChunk
 
-from app.domain.errors import AnswerIncomplete, ModelRefused
+from app.domain.errors import AnswerIncomplete, ContextOverflow, ModelRefused
 from app.domain.message import ToolCall
 from app.domain.prompt import AnswerComplete, Usage
 from app.domain.text import clean_text, is_blank
@@ -27,13 +27,16 @@ COMPLETE = frozenset({
     "eos",
     "eos_token",
 })
+WINDOW_FULL = "model_context_window_exceeded"
+"""Anthropic's reason where prompt and answer met the window before the answer met its own limit."""
+
 CUT = frozenset({
     "length",
     "max_tokens",
     "max_output_tokens",
     "max_completion_tokens",
     "model_length",
-    "model_context_window_exceeded",
+    WINDOW_FULL,
 })
 REFUSED = frozenset({
     "refusal",
@@ -92,7 +95,7 @@ class AnswerAssembly:
         return self.text.feed(chunk.content if isinstance(chunk.content, str) else str(chunk.text))
 
     def finish(self, model: str, taken_ids: Collection[str]) -> AnswerComplete:
-        """Return the answer. Raises AnswerIncomplete or ModelRefused where it is none.
+        """Return the answer. Raises AnswerIncomplete, ModelRefused or ContextOverflow where it is none.
 
         `taken_ids` are the tool call ids of the prompt: some servers count from 0 again in every answer, and two
         calls of one conversation must never share an id.
@@ -106,9 +109,21 @@ class AnswerAssembly:
         if reason in CUT:
             calls = tuple(call for call in calls if _is_whole(call))
         if not calls and is_blank(self.text.whole):
+            if reason == WINDOW_FULL:
+                raise self._window_full(model)
             raise AnswerIncomplete(f"{model}: the answer was empty{_named(reason)}; try again")
         filled = tuple(replace(call, arguments="{}") if is_blank(call.arguments) else call for call in calls)
         return AnswerComplete(self.text.whole, filled, self.usage, self.finish_reason)
+
+    def _window_full(self, model: str) -> ContextOverflow:
+        """The prompt was taken and left no room for an answer; what was used is the window."""
+        prompt, said = self.usage.input_tokens, self.usage.output_tokens
+        window = None if prompt is None or said is None else prompt + said
+        return ContextOverflow(
+            f"{model}: the prompt left no room for an answer ({WINDOW_FULL})",
+            window_tokens=window,
+            prompt_tokens=prompt,
+        )
 
     def _add_usage(self, input_tokens: int, output_tokens: int) -> None:
         known_input, known_output = self.usage.input_tokens, self.usage.output_tokens

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
@@ -16,8 +16,10 @@ from app.domain.json_types import JsonObject
 from app.domain.message import text_of
 from app.domain.prompt import ModelEvent, TextDelta
 from app.llm.answer import AnswerAssembly
+from app.llm.cache_markers import with_cache_markers
 from app.llm.classify import Call, classify
 from app.llm.translate import to_langchain, to_tools
+from app.llm.usage_check import checked_usage
 from app.turn.ports import ModelRequest
 
 CHARACTERS_PER_TOKEN = 4
@@ -30,7 +32,8 @@ class ModelTraits:
 
     `output_parameter` is the provider's name for the most tokens of an answer; `adds_usage` is True where a stream
     reports its usage in parts that must be added up; `forbidden_tools` is the `tool_choice` that forbids tools where
-    they must be named even so, as the conversation has calls in it (Anthropic), None where they are left out.
+    they must be named even so, as the conversation has calls in it (Anthropic), None where they are left out;
+    `takes_cache_markers` is True where the provider caches prompts only where it is told to.
     """
 
     name: str
@@ -40,6 +43,7 @@ class ModelTraits:
     adds_usage: bool = True
     has_known_tokenizer: bool = False
     forbidden_tools: JsonObject | None = None
+    takes_cache_markers: bool = False
     base_url: str | None = None
 
 
@@ -81,7 +85,8 @@ class LangChainChatModel:
         if text := assembly.text.flush():
             yield TextDelta(text)
         taken_ids = {call.id for message in request.prompt.messages for call in message.tool_calls}
-        yield assembly.finish(self.name, taken_ids)
+        answer = assembly.finish(self.name, taken_ids)
+        yield replace(answer, usage=checked_usage(answer.usage, request.prompt, self.name))
 
     async def _chunks(self, request: ModelRequest) -> AsyncGenerator[AIMessageChunk]:
         source = self._open(request)
@@ -93,6 +98,8 @@ class LangChainChatModel:
         limit: dict[str, Any] = {self._traits.output_parameter: request.max_output_tokens}  # provider keyword arguments
         try:
             messages = to_langchain(request.prompt)
+            if self._traits.takes_cache_markers:
+                messages = with_cache_markers(messages)
             source = self._with_tools(request).astream(messages, **limit)
         except (TypeError, ValueError, KeyError) as error:
             raise ModelInvalidRequest(

@@ -24,7 +24,8 @@ from app.llm.failure import Failure, read_failure
 from app.llm.overflow import recognise_overflow
 
 SUSPECT_FILL = 0.8
-"""A 400 or 413 without any body, after a prompt above this share of the window, is taken for an overflow."""
+"""A 400 or 413 that says nothing (no body, a proxy's page), after a prompt above this share of the window, is taken for
+an overflow."""
 
 QUOTA_CODES = frozenset({
     "insufficient_quota",
@@ -82,7 +83,7 @@ def _overflow(failure: Failure, call: Call) -> ContextOverflow | None:
             window_tokens=found.window_tokens,
             prompt_tokens=found.prompt_tokens,
         )
-    is_silent = failure.status in {400, 413} and not failure.has_body
+    is_silent = failure.status in {400, 413} and not (failure.message or failure.code or failure.type)
     if is_silent and call.window_tokens and call.prompt_tokens > SUSPECT_FILL * call.window_tokens:
         return ContextOverflow(f"{call.model}: a nearly full prompt was refused without a reason{_label(failure)}")
     return None

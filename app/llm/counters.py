@@ -1,18 +1,23 @@
-"""Token counters by name: `tiktoken`, `tiktoken:<encoding>`, `chars`, or your own function as `module:function`."""
+"""Token counters by name: `tiktoken`, `tiktoken:<encoding>`, `transformers:<name or path>`, `chars`.
+
+Anything else with a colon is an operator's own function, see own_counter.py.
+"""
 
 import asyncio
 import functools
 import importlib
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass
+from typing import Protocol
 
 from app.context.measure import count_message
 from app.domain.errors import SettingInvalid
 from app.domain.message import Message, NewMessage
 from app.domain.prompt import PromptMessage
 from app.domain.text import clean_text
+from app.llm.chars_counter import CharsCounter
 from app.llm.encodings import SHIPPED, load_encoding
+from app.llm.own_counter import import_counter
 from app.turn.ports import TokenCounter
 
 OFF_LOOP_CHARACTERS = 50_000
@@ -23,6 +28,12 @@ PIECE_CHARACTERS = 20_000
 
 PIECE_SEARCH = 200
 """So far back from a piece's end a blank is looked for: tokens begin with one, so that no word is counted in two."""
+
+SHORT_CHARACTERS = 64
+"""Call ids and tool names are no longer; planning a prompt asks for all of theirs again before every call."""
+
+KEPT_SHORT, KEPT_LONG = 16_384, 64
+"""So many counts are kept, of short texts and of others; a system prompt is asked for again before every call, too."""
 
 DEFAULT_ENCODING = "cl100k_base"
 
@@ -40,57 +51,66 @@ class TiktokenCounter:
 
     def count(self, text: str) -> int:
         """Return the number of tokens; special tokens and lone surrogates count as plain text."""
+        if len(text) <= SHORT_CHARACTERS:
+            return _count_short(self.encoding, text)
+        if len(text) <= PIECE_CHARACTERS:
+            return _count_long(self.encoding, text)
         encode = load_encoding(self.encoding).encode_ordinary
         return sum(count_piece(piece, encode) for piece in _pieces(text))
 
 
+@functools.lru_cache(KEPT_SHORT)
+def _count_short(encoding: str, text: str) -> int:
+    return count_piece(text, load_encoding(encoding).encode_ordinary)
+
+
+@functools.lru_cache(KEPT_LONG)
+def _count_long(encoding: str, text: str) -> int:
+    return count_piece(text, load_encoding(encoding).encode_ordinary)
+
+
+class LocalTokenizer(Protocol):
+    """The part of a Hugging Face tokenizer that counting needs; its package is optional."""
+
+    def encode(self, sequence: str, *, add_special_tokens: bool) -> Sized:
+        """Encode a text."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class CharsCounter:
-    """Estimates from the UTF-8 length alone: 0.4 tokens for an ASCII character, 0.8 for every other byte.
-
-    Measured against cl100k this over-counts prose in any language and source code; only dense random text (base64,
-    hashes: up to 0.75 tokens per character) can exceed it. UTF-8 bytes are the true upper bound, but four times too
-    much for English.
-    """
-
-    name: str = "chars"
-
-    def count(self, text: str) -> int:
-        """Return the estimate, rounded up."""
-        size = len(text.encode("utf-8", "replace"))
-        other = size - _ascii_characters(text)
-        return math.ceil(0.4 * (size - other) + 0.8 * other)
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionCounter:
-    """Counts with an operator's own function."""
+class TransformersCounter:
+    """Counts with a model's own tokenizer from a local file."""
 
     name: str
-    function: Callable[[str], object]
+    tokenizer: LocalTokenizer
 
     def count(self, text: str) -> int:
-        """Return what the function says. Raises SettingInvalid if that is no count."""
-        tokens = self.function(clean_text(text))
-        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
-            raise SettingInvalid(f"token counter {self.name} returned {tokens!r}: it must return an int of 0 or more")
-        return tokens
+        """Return the number of tokens; special tokens and lone surrogates count as plain text."""
+        return sum(count_piece(piece, self._encode) for piece in _pieces(clean_text(text)))
+
+    def _encode(self, text: str) -> Sized:
+        return self.tokenizer.encode(text, add_special_tokens=False)
 
 
 @functools.cache
 def make_counter(name: str) -> TokenCounter:
     """Return the counter of that name; the same name gives the same counter.
 
-    Raises SettingInvalid for a name that is neither known nor an importable function.
+    Raises SettingInvalid for a name that is neither known nor an importable function that counts.
     """
     kind, _, rest = name.partition(":")
     if name == "chars":
         return CharsCounter()
     if kind == "tiktoken":
         return _make_tiktoken(name, rest or DEFAULT_ENCODING)
+    if kind == "transformers" and rest:
+        return _make_transformers(name, rest)
     if kind and rest:
-        return _import_counter(name, kind, rest)
-    raise SettingInvalid(f"unknown token counter {name!r}: use tiktoken, tiktoken:o200k_base, chars or module:function")
+        return import_counter(name, kind, rest)
+    raise SettingInvalid(
+        f"unknown token counter {name!r}: use tiktoken, tiktoken:o200k_base, transformers:<name or path>, chars or "
+        "module:function"
+    )
 
 
 def count_tokens(text_or_messages: str | Sequence[Message | NewMessage | PromptMessage], counter: TokenCounter) -> int:
@@ -100,19 +120,12 @@ def count_tokens(text_or_messages: str | Sequence[Message | NewMessage | PromptM
     return sum(count_message(message, counter.count) for message in text_or_messages)
 
 
-async def count_tokens_async(text: str, counter: TokenCounter) -> int:
-    """Return the number of tokens of `text`; a long text is counted in a thread, so that nobody else waits."""
-    if len(text) < OFF_LOOP_CHARACTERS:
-        return count_tokens(text, counter)
-    return await asyncio.to_thread(count_tokens, text, counter)
-
-
 async def warm_counter(counter: TokenCounter) -> None:
     """Let the counter load what it needs in a thread, before the first turn has to wait for it."""
     await asyncio.to_thread(counter.count, "warm")
 
 
-def count_piece(text: str, encode: Callable[[str], list[int]]) -> int:
+def count_piece(text: str, encode: Callable[[str], Sized]) -> int:
     """Return the tokens of a piece; what makes the tokenizer panic is estimated from its characters."""
     try:
         return len(encode(text))
@@ -134,35 +147,18 @@ def _pieces(text: str) -> Iterator[str]:
     yield text[start:] if start else text
 
 
-def _ascii_characters(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("ascii", "ignore"))
-
-
 def _make_tiktoken(name: str, encoding: str) -> TiktokenCounter:
     if encoding not in SHIPPED:
         raise SettingInvalid(f"unknown token counter {name!r}: shipped encodings are {', '.join(sorted(SHIPPED))}")
     return TiktokenCounter(encoding)
 
 
-def _import_counter(name: str, module_name: str, attribute: str) -> FunctionCounter:
+def _make_transformers(name: str, rest: str) -> TransformersCounter:
     try:
-        function = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError, SyntaxError) as error:
-        raise SettingInvalid(f"token counter {name!r} cannot be imported ({error}): name it module:function") from error
-    if not callable(function):
-        raise SettingInvalid(f"token counter {name!r} is no function: it must take a text and return an int")
-    counter = FunctionCounter(name, function)
-    _try_counter(counter)
-    return counter
-
-
-def _try_counter(counter: FunctionCounter) -> None:
-    try:
-        counter.count("one two three")
-    except SettingInvalid:
-        raise
-    except Exception as error:  # somebody else's code: whatever it raises, the setting is what is wrong
+        local = importlib.import_module("app.llm.local_tokenizers")  # late: its packages are optional
+    except ImportError as error:
         raise SettingInvalid(
-            f"token counter {counter.name!r} failed on a short text with {type(error).__name__}: "
-            "it must take a text and return an int"
+            f"token counter {name!r} needs packages that are not installed: pip install 'throughline[transformers]'"
         ) from error
+    load: Callable[[str], LocalTokenizer] = local.load_tokenizer
+    return TransformersCounter(name, load(rest))

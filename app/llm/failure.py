@@ -38,7 +38,7 @@ STATUS_OF_TYPE: Mapping[str, int] = {
     "overloaded_error": 529,
 }
 
-_ECHO = re.compile(r"""(?<!\w)'[^']{24,}'(?!\w)|(?<!\w)"[^"]{24,}"(?!\w)|\binput_value=.*|\bReceived:.*""", re.DOTALL)
+_ECHO = re.compile(r"""(?<!\w)'[^']{16,}'(?!\w)|(?<!\w)"[^"]{16,}"(?!\w)|\binput_value=.*|\bReceived:.*""", re.DOTALL)
 """Parts of an error message that may repeat what the user wrote, which must not be taken for the provider's words."""
 
 
@@ -57,7 +57,6 @@ class Failure:
     message: str
     has_echo: bool
     body: Mapping[str, object]
-    has_body: bool
     in_stream: bool
     retry_after_seconds: float | None
     kinds: frozenset[str]
@@ -81,7 +80,6 @@ def read_failure(error: BaseException) -> Failure:
         message=message[:MAX_MESSAGE],
         has_echo=message != said,
         body=body,
-        has_body=bool(raw),
         in_stream=in_stream and raw is not None,
         retry_after_seconds=read_retry_after(_headers_of(carrier), body),
         kinds=frozenset(cls.__name__ for link in chain for cls in type(link).__mro__),
@@ -99,6 +97,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _status_of(error: BaseException) -> int | None:
     response = getattr(error, "response", None)
+    if isinstance(response, Mapping):
+        return _amazon_status(response)
     for holder, name in ((error, "status_code"), (error, "code"), (response, "status_code")):
         value = getattr(holder, name, None)
         if isinstance(value, int) and _OK <= value <= _LAST_STATUS:
@@ -107,12 +107,40 @@ def _status_of(error: BaseException) -> int | None:
 
 
 def _body_of(error: BaseException) -> object | None:
-    """The parsed body: `body` in the OpenAI and Anthropic SDKs, `details` in Google's; '' is a body that is empty."""
-    for name in ("body", "details"):
-        value: object = getattr(error, name, None)
-        if isinstance(value, Mapping | list | str):
-            return value
-    return None
+    """The parsed body; '' is a body that is empty, None none at all.
+
+    `body` in the OpenAI, Anthropic and Cohere SDKs, `details` in Google's, `error` in Ollama's, `message` in Google's
+    older one, a part of the response in Amazon's, its text where a package raises httpx's own error (Mistral).
+    """
+    response = getattr(error, "response", None)
+    found = [getattr(error, name, None) for name in ("body", "details", "error")]
+    found += [_amazon_error(response), _text_of_response(response)]
+    bodies = [value for value in found if isinstance(value, Mapping | list | str)]
+    said = next((value for value in bodies if value), None)
+    if said is not None or "" in bodies:
+        return said or ""
+    message = getattr(error, "message", None) if _status_of(error) is not None else None
+    return message if isinstance(message, str) else None
+
+
+def _amazon_status(response: Mapping[str, object]) -> int | None:
+    metadata = response.get("ResponseMetadata")
+    status = metadata.get("HTTPStatusCode") if isinstance(metadata, Mapping) else None
+    return status if isinstance(status, int) else None
+
+
+def _amazon_error(response: object) -> Mapping[str, object] | None:
+    """`{"Error": {"Code": …, "Message": …}}`, as botocore keeps it."""
+    said = response.get("Error") if isinstance(response, Mapping) else None
+    return {str(name).lower(): value for name, value in said.items()} if isinstance(said, Mapping) else None
+
+
+def _text_of_response(response: object) -> str | None:
+    try:
+        text: object = getattr(response, "text", None)
+    except Exception:  # noqa: BLE001  # httpx's own for a body that was not read, whose package we do not import here
+        return None
+    return text if isinstance(text, str) else None
 
 
 def _headers_of(error: BaseException) -> Mapping[str, str]:

@@ -13,7 +13,7 @@ from app.domain.prompt import AnswerComplete, ModelEvent, Prompt, TextDelta, Usa
 from app.domain.text import clean_text
 from app.llm.counters import OFF_LOOP_CHARACTERS, TiktokenCounter, warm_counter
 from app.llm.offline_answers import INTRODUCTION, Reply, reply_to
-from app.llm.offline_extract import extract
+from app.llm.offline_extract import NOTHING, extract
 from app.llm.windows import OFFLINE_WINDOW
 from app.turn.ports import ModelRequest
 
@@ -83,7 +83,7 @@ def _summary(prompt: Prompt, max_tokens: int) -> str:
     asked = "\n".join(text_of(message.content) for message in prompt.messages)
     record = _OWN_ANSWER.sub("", unframed(CONVERSATION_TAG, asked))
     source = f"{unframed(EXISTING_TAG, asked)}\n{record}"
-    return extract(source if source.strip() else asked, max_tokens, _COUNTER.count) or "- Nothing of substance yet."
+    return extract(source if source.strip() else asked, max_tokens, _COUNTER.count) or f"- {NOTHING}"
 
 
 def _size(prompt: Prompt) -> int:

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 MAX_QUOTE = 300
 MAX_SENTENCES = 4000
+NOTHING = "Nothing of substance yet."
+"""What an extract of nothing says; in the text of a further one it is nothing again."""
 _SENTENCE = re.compile(r"[^.!?\n]+(?:[.!?](?!\s|$)[^.!?\n]*)*[.!?]*")
 _WORD = re.compile(r"\w+")
+_BULLETS = re.compile(r"^(?:- )+")
 _WEIGHTY = re.compile(
     r"\b(?:remember|always|never|must|decided|agreed|prefer|name is|call me|deadline|because|plan|todo|error|failed)\b"
     r"|\d|https?://|\b\w+[/\\]\w+|\bI (?:am|want|need|like|live|work)\b|\bmy\b",
@@ -58,8 +61,12 @@ def best_sentences(question: str, sentences: Sequence[Sentence], limit: int = 3)
 
 
 def extract(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """Return the weightiest sentences of `text` in their order, within `max_tokens` and a third of its length."""
-    sentences = list(dict.fromkeys(split_sentences(without_markup(text))))[-MAX_SENTENCES:]
+    """Return the weightiest sentences of `text` in their order, within `max_tokens` and a third of its length.
+
+    `text` may hold an earlier extract: its dashes are taken off, or they would grow with each one.
+    """
+    found = (_BULLETS.sub("", sentence) for sentence in split_sentences(without_markup(text)))
+    sentences = list(dict.fromkeys(sentence for sentence in found if sentence != NOTHING))[-MAX_SENTENCES:]
     budget = min(max_tokens, math.ceil(count(text) / 3))
     frequency = Counter(word for sentence in sentences for word in words_of(sentence))
     order = sorted(range(len(sentences)), key=lambda index: (-_weight(sentences[index], frequency), index))

@@ -83,6 +83,8 @@ _PROMPT = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         r"resulted in (\d+) tokens",
+        r"\((\d+) in your prompt",
+        r"\((\d+) of text input",
         r"\((\d+) in the messages, (\d+) in the functions",
         r"\((\d+) in the messages",
         r"request has (\d+) input tokens",
@@ -123,7 +125,8 @@ def recognise_overflow(failure: Failure) -> Overflow | None:
 def _is_something_else(failure: Failure) -> bool:
     if failure.status in {401, 402, 403, 404, 429} or {failure.code, failure.type} & OTHER_CODES:
         return True
-    return bool(NOT_OVERFLOW.search(failure.message)) and failure.code not in MARKERS
+    said = f"{failure.code} {failure.type} {failure.message}"  # Amazon's throttling says "too many tokens, please wait"
+    return bool(NOT_OVERFLOW.search(said)) and failure.code not in MARKERS
 
 
 def _is_named_so(failure: Failure) -> bool:

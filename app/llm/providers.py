@@ -25,6 +25,7 @@ class Provider:
     output_parameter: str = "max_tokens"
     adds_usage: bool = True
     forbidden_tools: JsonObject | None = None
+    takes_cache_markers: bool = False
 
 
 def _plain(name: str, package: str, key_variable: str = "") -> Provider:
@@ -40,7 +41,9 @@ PROVIDERS: Mapping[str, Provider] = {
             "'throughline[anthropic]'",
             "ANTHROPIC_API_KEY",
             "anthropic_api_key",
+            adds_usage=False,
             forbidden_tools={"type": "none"},
+            takes_cache_markers=True,
         ),
         Provider("google_genai", "'throughline[google-genai]'", "GOOGLE_API_KEY", output_parameter="max_output_tokens"),
         Provider("google_vertexai", "langchain-google-vertexai", output_parameter="max_output_tokens"),

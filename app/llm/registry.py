@@ -35,6 +35,26 @@ class ModelsConfig:
     summariser_marker: str = ""
 
 
+def address_beside(model: str, *, default_model: str, default_base_url: str) -> str | None:
+    """Return where `model` lives if its own address is not written: beside the default model, if of one provider.
+
+    None is the provider's own address. Without this, the texts an operator keeps at a server of their own would leave
+    it as soon as a second model of that server is named.
+    """
+    if not default_base_url or OFFLINE in {model, default_model}:
+        return None
+    is_beside = _provider_at(model, default_base_url) == _provider_at(default_model, default_base_url)
+    return default_base_url if is_beside else None
+
+
+def _provider_at(model: str, base_url: str) -> str:
+    """A name that tells no provider is one of an OpenAI-compatible server."""
+    try:
+        return parse_model_name(model, None).provider.name
+    except SettingInvalid:
+        return parse_model_name(model, base_url).provider.name
+
+
 class ModelRegistry:
     """Implements the Models port."""
 
@@ -79,6 +99,7 @@ class ModelRegistry:
             adds_usage=parsed.provider.adds_usage,
             has_known_tokenizer=parsed.provider.name == "openai" and parsed.model.startswith(OPENAI_FAMILIES),
             forbidden_tools=parsed.provider.forbidden_tools,
+            takes_cache_markers=parsed.provider.takes_cache_markers,
             base_url=base_url,
         )
         return LangChainChatModel(model, traits)
@@ -123,7 +144,16 @@ def _make_other(name: ModelName, base_url: str | None, config: ModelsConfig) -> 
         timeout=config.idle_timeout_seconds,
         **options,
     )
+    if name.provider.name == "google_genai":
+        _keep_to_httpx(model)
     return model
+
+
+def _keep_to_httpx(model: BaseChatModel) -> None:
+    """Let Google's SDK use httpx, as it does until somebody else installs aiohttp: with that it loses error bodies."""
+    client = getattr(getattr(model, "client", None), "_api_client", None)
+    if client is not None:
+        client._http_options.httpx_async_client = client._async_httpx_client  # noqa: SLF001  # there is no public way
 
 
 def _require_key(model: BaseChatModel, name: ModelName, base_url: str | None) -> None:

@@ -31,16 +31,18 @@ class ToolBox:
         timeout_seconds: float,
         max_result_bytes: int,
         *,
+        built_in: Sequence[Callable[..., object]] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
         """Hold the built-in tools and those of `extra` (`module:attribute`). Raises SettingInvalid.
 
+        `built_in` are further functions that agents may name as they are called: those that need the database.
         `now` returns seconds since the epoch, for `current_time`.
         """
         self._timeout_seconds = timeout_seconds
         self._max_result_bytes = max_result_bytes
         self._tools: dict[str, FunctionTool] = {}
-        for function in (calculator, make_current_time(now)):
+        for function in (calculator, make_current_time(now), *built_in):
             self._add(make_function_tool(function, origin=function.__name__))
         self._imported: dict[str, str] = {}
         self.specs(extra)

@@ -2,22 +2,43 @@
 
 from dataclasses import replace
 
+import structlog
+
 from app.context.budget import make_budget
 from app.context.calibration import Calibration, factor, learn, learn_overflow, trusted_window
+from app.context.fit import FittedPrompt
 from app.domain.clock import Clock
 from app.domain.errors import ContextOverflow
+from app.domain.message import ImageBlock
+from app.domain.prompt import Prompt
 from app.turn.ports import CalibrationStore
 from app.turn.state import Cast, TurnParts
 
 CACHED_SECONDS = 30.0
+log = structlog.get_logger(__name__)
 WORTH_SAVING = 0.005
 
 
-async def learn_from_usage(parts: TurnParts, cast: Cast, *, ours: int, provider: int) -> None:
-    """Keep the ratio of the provider's count to ours for one prompt. The turn under way keeps its factor."""
-    key = cast.model.calibration_key
+async def learn_from_usage(parts: TurnParts, cast: Cast, fitted: FittedPrompt, *, reported: int) -> Cast:
+    """Keep the ratio of the provider's count to ours for one prompt; return the cast with a factor no lower than it.
+
+    The turn under way takes a higher factor at once, as a tool output may fill the window before it ends; a lower one
+    waits for the next turn.
+
+    A report above the window says that the provider took a prompt it should have refused.
+    """
+    key, model = cast.model.calibration_key, cast.model.name
+    parts.metrics.estimate_compared(model=model, estimated=fitted.tokens, reported=reported)
+    if reported > cast.budget.window_tokens:
+        parts.metrics.overflow_met(model=model)
+        log.warning("provider took more than the window", model=model, reported=reported, estimated=fitted.tokens)
     known = await parts.calibrations.load(key)
-    await parts.calibrations.save(key, learn(known, ours=ours, provider=provider, configured_window=_largest(cast)))
+    ours = fitted.raw_tokens
+    learned = learn(known, ours=ours, provider=reported, configured_window=_largest(cast))
+    if _holds_images(fitted.prompt) and learned.ratio < (1.0 if known is None else known.ratio):
+        return cast  # images are cheaper than we take them to be; text is not for that
+    await parts.calibrations.save(key, learned)
+    return _with_factor(cast, learned)
 
 
 async def learn_from_overflow(parts: TurnParts, cast: Cast, overflow: ContextOverflow, *, ours: int) -> Cast:
@@ -38,11 +59,21 @@ async def learn_from_overflow(parts: TurnParts, cast: Cast, overflow: ContextOve
     await parts.calibrations.save(key, learned)
     named = overflow.window_tokens or configured
     window = max(min(cast.budget.window_tokens, trusted_window(learned, configured), named), 1)
-    return replace(
-        cast,
-        factor=max(factor(learned, is_known_tokenizer=cast.model.has_known_tokenizer), cast.factor),
-        budget=make_budget(cast.agent.context, window),
+    return replace(_with_factor(cast, learned), budget=make_budget(cast.agent.context, window))
+
+
+def _holds_images(prompt: Prompt) -> bool:
+    return any(
+        isinstance(block, ImageBlock)
+        for message in prompt.messages
+        if not isinstance(message.content, str)
+        for block in message.content
     )
+
+
+def _with_factor(cast: Cast, learned: Calibration) -> Cast:
+    """Within a turn the factor only grows."""
+    return replace(cast, factor=max(factor(learned, is_known_tokenizer=cast.model.has_known_tokenizer), cast.factor))
 
 
 def _configured(cast: Cast) -> int:

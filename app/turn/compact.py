@@ -1,191 +1,275 @@
-"""Compaction: asks for summaries chunk by chunk and moves the cursor with each one that is stored."""
+"""Compaction: has a further summary written, or takes the prepared one, and moves the session's cursor once.
+
+`compact` is asked before a model call and on demand; `prepare` writes ahead with the same `Writing`.
+"""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from dataclasses import dataclass, field, replace
 
 import structlog
 
-from app.context.budget import summary_limit
-from app.context.calibration import unscale
-from app.context.plan import ContextPlan, backlog, plan_context
-from app.domain.errors import DatabaseUnavailable, LeaseLost, ThroughlineError
-from app.domain.events import EventType
-from app.domain.json_types import JsonObject
+from app.context.ledger import merge_ledgers
+from app.context.plan import ContextPlan, plan_context
+from app.context.triggers import Cause
+from app.domain.errors import SettingInvalid, SummaryConflict, ThroughlineError
+from app.domain.ledger import LedgerEntry
 from app.domain.message import Message, NewMessage
 from app.domain.run import Lease
 from app.domain.session import Session
-from app.domain.summary import Adoption, NewStretch
+from app.turn.ask_hook import ask_hook
+from app.turn.compact_result import Compacted
+from app.turn.draft import open_draft
+from app.turn.pre_compact import Decision, PreCompact
 from app.turn.prompting import context_input
 from app.turn.state import Cast, Conversation, TurnParts
-from app.turn.summarize import NotWorthIt, Summariser, chunks_for, write_stretch
+from app.turn.stretches import Assignment, StretchWriter
+from app.turn.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
+from app.turn.summarisers import find_summarisers, summary_tokens
+from app.turn.summarize import NotWorthIt
+from app.turn.unread import Unread, behind_cursor
 
-Announce: TypeAlias = Callable[[EventType, JsonObject], None]
-PAGE_MESSAGES = 20
-"""Few, as each may be megabytes."""
-
-BACKLOG_MESSAGES = 200
+NOTHING_TO_READ = "There is nothing that could be summarized without tearing a call from its results."
+CHANGED_MEANWHILE = "The session's summary was changed meanwhile, by another turn or on demand."
+CANCELLED_BY_HOOK = "The agent's pre_compact hook cancelled it."
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What is to be compacted, for whom. `lease` is None where no turn asks (a forced summary)."""
+    """What is to be compacted, for whom. `lease` is None where no turn asks (on demand, or ahead).
+
+    `seconds_left` is what the turn has left of the policy's time limit, None for all of it.
+    """
 
     cast: Cast
     conversation: Conversation
     pending: NewMessage | None = None
     lease: Lease | None = None
     instructions: str = ""
+    seconds_left: float | None = None
+
+    @property
+    def limit_seconds(self) -> float:
+        """What may be spent now: the policy's limit, or what a turn has left of it."""
+        limit = self.cast.agent.context.summary.timeout_seconds
+        return limit if self.seconds_left is None else min(limit, self.seconds_left)
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
-    """How it ended: `adopted`, `skipped` (not worth it) or `failed`; `conversation` is the one to go on with."""
+class Ended:
+    """How the writing of a summary ended: the outcome if nothing was achieved, and why no more was."""
 
-    conversation: Conversation
     outcome: str
     detail: str
-    tokens_before: int
-    tokens_after: int
+    is_stale: bool = False
+
+    @property
+    def is_not_worth_it(self) -> bool:
+        """Whether a summary would have been no smaller than what it replaces."""
+        return self.outcome == "skipped" and not self.is_stale
 
 
-async def compact(parts: TurnParts, task: Compaction, plan: ContextPlan, announce: Announce) -> Compacted:
-    """Summarise what the plan names, within the policy's time limit, and announce start and end.
+async def compact(parts: TurnParts, task: Compaction, plan: ContextPlan) -> Compacted:
+    """Summarise what the plan names, or adopt what is prepared, within the policy's time limit.
 
-    Never raises for a summariser that fails, is slow or writes nonsense: the cursor then stays where the last good
-    summary put it. LeaseLost and DatabaseUnavailable are let through.
+    What was achieved until something failed is adopted, as one version. Never raises for a summariser that fails, is
+    slow or writes nonsense: the cursor then stays where it was. LeaseLost and DatabaseUnavailable are let through.
     """
     started = parts.clock.monotonic()
-    announce(EventType.COMPACTION_STARTED, {"cause": plan.cause, "tokens": plan.tokens})
-    progress = _Progress(task.conversation)
-    outcome, detail = await _within_time(parts, task, plan, progress)
-    after = plan_context(context_input(task.cast, progress.conversation, task.pending)).tokens
-    done = Compacted(progress.conversation, outcome, detail, plan.tokens, after)
-    announce(EventType.COMPACTION_FINISHED, _finished_data(plan, done))
+    done = await (_adopt_prepared if plan.adopts_prepared else _write_and_adopt)(parts, task, plan)
     parts.metrics.compaction_finished(
         cause=plan.cause or "none",
-        outcome=outcome,
+        outcome=done.outcome,
         seconds=parts.clock.monotonic() - started,
-        tokens_freed=max(plan.tokens - after, 0),
+        tokens_freed=max(done.tokens_before - done.tokens_after, 0),
+    )
+    log.info(
+        "compaction finished",
+        session_id=str(task.conversation.session.id),
+        cause=plan.cause,
+        outcome=done.outcome,
+        detail=done.detail,
+        tokens_before=done.tokens_before,
+        tokens_after=done.tokens_after,
+        through_position=done.conversation.session.summary_through_position,
     )
     return done
 
 
-class _Progress:
-    """What has been adopted so far; survives a time-out in the middle of the next chunk."""
+@dataclass(slots=True)
+class Writing:
+    """A summary being written for `task` within `limit_seconds`. `writer` holds what is achieved, also after a failure.
 
-    def __init__(self, conversation: Conversation) -> None:
-        self.conversation = conversation
+    `extends_prepared`: it begins with what is prepared, not with what is adopted.
+    """
+
+    parts: TurnParts
+    task: Compaction
+    plan: ContextPlan
+    event: PreCompact
+    limit_seconds: float
+    extends_prepared: bool
+    writer: StretchWriter | None = None
+    calls: SummariserCalls = field(init=False)
+
+    def __post_init__(self) -> None:
+        """The limit counts from here."""
+        parts = self.parts
+        deadline = parts.clock.monotonic() + self.limit_seconds
+        self.calls = SummariserCalls(parts.clock, parts.metrics, parts.breakers, deadline)
+
+    async def run(self) -> Ended:
+        """Write until all is read, the time is up or something fails. Raises LeaseLost, DatabaseUnavailable."""
+        try:
+            async with asyncio.timeout(self.limit_seconds):
+                return await self._write()
+        except TimeoutError:
+            self.calls.timed_out()
+            return Ended("failed", f"The summary was not ready within {self.limit_seconds:g} seconds.")
+        except NotWorthIt as error:
+            return Ended("skipped", error.detail)
+        except SummaryConflict:
+            return Ended("skipped", CHANGED_MEANWHILE, is_stale=True)
+        except (*SUMMARISER_ERRORS, SettingInvalid) as error:
+            log.warning("summary failed", session_id=self._session_id, error=error.code)
+            return Ended("failed", error.detail)
+        except ThroughlineError:
+            raise
+        except Exception as error:  # noqa: BLE001  # a model's adapter or a counter may fail in any way; no turn does for it
+            log.error("summary broke", session_id=self._session_id, error=type(error).__name__)
+            return Ended("failed", "The summary could not be written.")
+
+    async def _write(self) -> Ended:
+        decision = await _ask(self.parts, self.task, self.event, self.limit_seconds)
+        if decision.cancel:
+            return Ended("cancelled", CANCELLED_BY_HOOK)
+        self.writer = writer = await self._open_writer(decision)
+        if decision.summary and await self._take(writer, decision.summary):
+            return Ended("skipped", NOTHING_TO_READ)
+        unread = self._unread()
+        while batch := await unread.next_batch(writer.session()):
+            await writer.read(batch)
+        await writer.merge()
+        return Ended("skipped", NOTHING_TO_READ)
+
+    async def _open_writer(self, decision: Decision) -> StretchWriter:
+        task, policy = self.task, self.task.cast.agent.context.summary
+        session, count = task.conversation.session, task.cast.counter.count
+        wishes = "\n".join(part for part in (task.instructions, decision.instructions) if part)
+        draft = await open_draft(
+            self.parts.summaries, session, count, lease=task.lease, extends_prepared=self.extends_prepared
+        )
+        return StretchWriter(
+            summaries=self.parts.summaries,
+            assignment=Assignment(session, policy, summary_tokens(task.cast), task.lease),
+            summarisers=await find_summarisers(self.parts, task.cast, wishes),
+            calls=self.calls,
+            draft=draft,
+        )
+
+    async def _take(self, writer: StretchWriter, text: str) -> bool:
+        """Use the hook's text for all that is to be read; the ledger is ours nevertheless."""
+        before = session = writer.session()
+        unread, replaced = self._unread(), 0
+        facts: tuple[LedgerEntry, ...] = ()
+        while batch := await unread.next_batch(session):
+            replaced += sum(message.token_count for message in batch)
+            facts = merge_ledgers(facts, await writer.facts(batch))
+            session = _reaching(session, batch[-1])
+        if session is not before and await writer.take(text, session, facts, replaced):
+            return True
+        log.warning("pre_compact hook's summary cannot be used", session_id=self._session_id)
+        return False
+
+    def _unread(self) -> Unread:
+        task = self.task
+        return Unread(self.parts.store, task.cast, task.conversation, task.pending, self.plan)
+
+    @property
+    def _session_id(self) -> str:
+        return str(self.task.conversation.session.id)
 
 
-async def _within_time(parts: TurnParts, task: Compaction, plan: ContextPlan, progress: _Progress) -> tuple[str, str]:
-    """Summarise chunk after chunk; return outcome and detail. What earlier chunks achieved is never undone."""
-    seconds = task.cast.agent.context.summary.timeout_seconds
-    failed, skipped = "failed", "skipped"
-    outcome, detail = skipped, "There is nothing that could be summarised without tearing a call from its results."
+def hook_event(task: Compaction, plan: ContextPlan) -> PreCompact:
+    """Return what the agent's hook is told; cancelling is no choice where the prompt would not fit otherwise."""
+    cast, session = task.cast, task.conversation.session
+    through = _through_position(task, plan)
+    return PreCompact(
+        trigger="manual" if plan.cause is Cause.MANUAL else "auto",
+        agent=cast.agent.name,
+        session_id=str(session.id),
+        tokens=plan.tokens,
+        target_tokens=cast.budget.target_tokens,
+        message_count=max(through - session.summary_through_position, 0),
+        through_position=through,
+        instructions=task.instructions,
+        must_compact=plan.tokens > cast.budget.budget_tokens,
+    )
+
+
+async def _ask(parts: TurnParts, task: Compaction, event: PreCompact, limit_seconds: float) -> Decision:
+    name = task.cast.agent.context.pre_compact
+    decision = await ask_hook(parts, name, event, limit_seconds=limit_seconds)
+    return replace(decision, cancel=decision.cancel and not event.must_compact)
+
+
+async def _adopt_prepared(parts: TurnParts, task: Compaction, plan: ContextPlan) -> Compacted:
+    """Adopt what is written already. The hook may cancel; its wishes were asked for when that was written."""
+    session, prepared = task.conversation.session, task.conversation.prepared
+    if prepared is None:
+        raise AssertionError("a plan adopts a prepared summary that the conversation does not have")
+    decision = await _ask(parts, task, hook_event(task, plan), task.limit_seconds)
+    if decision.cancel:
+        return _unchanged(task, plan, Ended("cancelled", CANCELLED_BY_HOOK))
     try:
-        async with asyncio.timeout(seconds):
-            await _work_off(parts, task, plan, progress)
-    except (LeaseLost, DatabaseUnavailable):
-        raise
-    except NotWorthIt as error:
-        outcome, detail = skipped, error.detail
-    except TimeoutError:
-        outcome, detail = failed, f"The summary was not ready within {seconds:g} seconds."
-    except ThroughlineError as error:
-        log.warning("summary failed", session_id=str(task.conversation.session.id), error=error.code)
-        outcome, detail = failed, error.detail
-    else:
-        if progress.conversation is not task.conversation:
-            return "adopted", ""
-    return ("adopted" if progress.conversation is not task.conversation else outcome), detail
+        adopted = await parts.summaries.adopt_prepared(session.id, prepared.id, session.summary_version, task.lease)
+    except SummaryConflict:
+        return _unchanged(task, plan, Ended("skipped", CHANGED_MEANWHILE, is_stale=True))
+    return _adopted(task, plan, adopted, "")
 
 
-async def _work_off(parts: TurnParts, task: Compaction, plan: ContextPlan, progress: _Progress) -> None:
-    """Summarise what the plan names; what lies between the cursor and the loaded rows is read first, page by page."""
-    while plan.must_load_first:
-        behind = await _read_backlog(parts, task, progress.conversation.session, plan.through_position)
-        if not behind:
-            return
-        await _adopt_chunks(parts, task, behind, progress)
-        inp = context_input(task.cast, progress.conversation, task.pending)
-        plan = plan_context(inp, forced=plan.cause)
-    await _adopt_chunks(parts, task, plan.to_summarise, progress)
+async def _write_and_adopt(parts: TurnParts, task: Compaction, plan: ContextPlan) -> Compacted:
+    event, extends_prepared = hook_event(task, plan), _extends_prepared(task, plan)
+    writing = Writing(parts, task, plan, event, task.limit_seconds, extends_prepared=extends_prepared)
+    ended = await writing.run()
+    writer = writing.writer
+    if writer is None or not writer.reaches_further:
+        return _unchanged(task, plan, ended)
+    try:
+        session = await parts.summaries.adopt_summary(writer.adoption(), task.lease)
+    except SummaryConflict:
+        writing.calls.wasted("conflict")
+        return _unchanged(task, plan, Ended("skipped", CHANGED_MEANWHILE, is_stale=True))
+    except ValueError as error:  # stretches that do not follow each other: no turn fails for a summary
+        log.error("summary broke", session_id=event.session_id, error=type(error).__name__)
+        return _unchanged(task, plan, Ended("failed", "The summary could not be written."))
+    return _adopted(task, plan, session, ended.detail if ended.outcome == "failed" else "")
 
 
-async def _read_backlog(
-    parts: TurnParts, task: Compaction, session: Session, through_position: int | None
-) -> tuple[Message, ...]:
-    """Read what follows the cursor until it fills a window or is many messages, and on to the end of a group."""
-    rows: tuple[Message, ...] = ()
-    after = session.summary_through_id
-    while True:
-        page = await parts.store.get_messages_after(session.id, after, limit=PAGE_MESSAGES)
-        rows = (*rows, *page)
-        behind = backlog(rows, through_position)
-        if len(page) < PAGE_MESSAGES or (behind and _is_much(task, rows)):
-            return behind
-        after = page[-1].id
+def _extends_prepared(task: Compaction, plan: ContextPlan) -> bool:
+    """What is prepared is read no second time, unless the user has wishes that it was written without."""
+    prepared = task.conversation.prepared
+    if prepared is None or task.instructions:
+        return False
+    return prepared.through_position < (plan.through_position or 0)
 
 
-def _is_much(task: Compaction, rows: tuple[Message, ...]) -> bool:
-    tokens = sum(row.token_count for row in rows)
-    return len(rows) >= BACKLOG_MESSAGES or tokens >= task.cast.budget.window_tokens
+def _through_position(task: Compaction, plan: ContextPlan) -> int:
+    prepared = task.conversation.prepared
+    if plan.adopts_prepared and prepared is not None:
+        return prepared.through_position
+    return plan.through_position or 0
 
 
-async def _adopt_chunks(parts: TurnParts, task: Compaction, messages: tuple[Message, ...], progress: _Progress) -> None:
-    summariser = _summariser(parts, task)
-    for chunk in chunks_for(summariser, messages):
-        session = progress.conversation.session
-        stretch = await write_stretch(parts.clock, summariser, session, chunk)
-        adopted = await parts.store.adopt_summary(_adoption(task, session, stretch), task.lease)
-        progress.conversation = _behind(progress.conversation, adopted)
+def _reaching(session: Session, last: Message) -> Session:
+    return replace(session, summary_through_id=last.id, summary_through_position=last.position)
 
 
-def _summariser(parts: TurnParts, task: Compaction) -> Summariser:
-    """The agent's summary model (the setting's, where the agent names none), else the agent's own model."""
-    cast, policy = task.cast, task.cast.agent.context.summary
-    model = parts.models.get(policy.model, policy.base_url) if policy.model else cast.model
-    instructions = "\n".join(part for part in (policy.instructions, task.instructions) if part)
-    return Summariser(
-        model=model,
-        policy=policy,
-        count=cast.counter.count,
-        max_tokens=max(unscale(summary_limit(policy, cast.budget), cast.factor), 1),
-        window_tokens=cast.budget.window_tokens if model is cast.model else model.context_limit,
-        factor=cast.factor,
-        instructions=instructions,
-    )
+def _unchanged(task: Compaction, plan: ContextPlan, ended: Ended) -> Compacted:
+    return Compacted(task.conversation, ended.outcome, ended.detail, plan.tokens, plan.tokens, ended.is_stale)
 
 
-def _adoption(task: Compaction, session: Session, stretch: NewStretch) -> Adoption:
-    return Adoption(
-        session_id=session.id,
-        expected_version=session.summary_version,
-        stretch=stretch,
-        text=stretch.text,
-        token_count=stretch.token_count,
-        run_id=None if task.lease is None else task.lease.run_id,
-    )
-
-
-def _behind(conversation: Conversation, session: Session) -> Conversation:
-    """Trim the state: what the adopted summary stands for leaves the history; the rows stay where they are."""
-    cursor = session.summary_through_position
-    history = tuple(message for message in conversation.history if message.position > cursor)
-    return replace(conversation, session=session, history=history)
-
-
-def _finished_data(plan: ContextPlan, done: Compacted) -> JsonObject:
-    session = done.conversation.session
-    return {
-        "cause": plan.cause,
-        "outcome": done.outcome,
-        "detail": done.detail,
-        "tokens_before": done.tokens_before,
-        "tokens_after": done.tokens_after,
-        "through_position": session.summary_through_position,
-        "summary_version": session.summary_version,
-    }
+def _adopted(task: Compaction, plan: ContextPlan, session: Session, detail: str) -> Compacted:
+    conversation = behind_cursor(task.conversation, session)
+    after = plan_context(context_input(task.cast, conversation, task.pending)).tokens
+    return Compacted(conversation, "adopted", detail, plan.tokens, after)

@@ -1,14 +1,14 @@
 """The context report of a session: for GET …/context, and for the end of every turn."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from app.context.explain import ContextReport, SummaryFacts, explain_context, report_json
+from app.context.explain import ContextReport, SummaryFacts, explain_context, is_summary_due, report_json
 from app.domain.json_types import JsonObject
 from app.domain.message import Message, NewMessage
 from app.domain.session import Session
 from app.turn.process_message import assemble_cast
 from app.turn.prompting import context_input
-from app.turn.retrieve_context import WINDOWS_LOADED
+from app.turn.reload import conversation_from, tokens_loaded
 from app.turn.state import Cast, Conversation, TurnParts
 
 
@@ -21,16 +21,23 @@ async def report_context(parts: TurnParts, session: Session) -> ContextReport:
 async def at_rest(parts: TurnParts, session: Session) -> tuple[Cast, Conversation]:
     """Return cast and conversation of a session outside any turn."""
     cast = await assemble_cast(parts, parts.agents.get(session.agent))
-    tokens = WINDOWS_LOADED * cast.budget.window_tokens
-    loaded = await parts.store.load_context(session.id, None, max_tokens=tokens)
-    return cast, Conversation(session=loaded.session, history=loaded.history)
+    loaded = await parts.store.load_context(session.id, None, max_tokens=tokens_loaded(cast))
+    return cast, conversation_from(loaded)
 
 
-async def closing_report(parts: TurnParts, cast: Cast, conversation: Conversation, answer: NewMessage) -> JsonObject:
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The report of a turn's end, and whether the next summary should be written in the background now."""
+
+    report: JsonObject
+    is_summary_due: bool
+
+
+async def close_context(parts: TurnParts, cast: Cast, conversation: Conversation, answer: NewMessage) -> Closing:
     """Return the report as it will stand once `answer` is stored; computed before, written with it."""
-    after = conversation.with_own(_as_stored(conversation, answer))
+    inp = context_input(cast, conversation.with_own(_as_stored(conversation, answer)), None)
     facts = await _facts(parts, cast, conversation.session)
-    return report_json(explain_context(context_input(cast, after, None), facts))
+    return Closing(report_json(explain_context(inp, facts)), is_summary_due(inp))
 
 
 async def _facts(parts: TurnParts, cast: Cast, session: Session) -> SummaryFacts:

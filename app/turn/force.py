@@ -1,8 +1,7 @@
 """A summary on demand: what `POST …/summarize` and `/summarize` do. It runs outside any turn, by compare-and-set."""
 
-from app.context.plan import Cause, plan_context
-from app.domain.events import EventType
-from app.domain.json_types import JsonObject
+from app.context.plan import plan_context
+from app.context.triggers import Cause
 from app.domain.session import Session
 from app.turn.compact import Compaction, compact
 from app.turn.compact_result import CompactionResult
@@ -20,12 +19,12 @@ async def summarize_now(parts: TurnParts, session: Session, instructions: str) -
     cast, conversation = await at_rest(parts, session)
     plan = plan_context(context_input(cast, conversation, None), forced=Cause.MANUAL)
     if plan.cause is None:
-        detail = "There is nothing to summarise yet: the newest messages always stay as they are."
+        detail = "There is nothing to summarize yet: the newest messages always stay as they are."
         return CompactionResult("skipped", detail, plan.tokens, plan.tokens, conversation.session)
-    task = Compaction(cast=cast, conversation=conversation, instructions=instructions)
-    done = await compact(parts, task, plan, _nobody_listens)
-    return CompactionResult(done.outcome, done.detail, done.tokens_before, done.tokens_after, done.conversation.session)
-
-
-def _nobody_listens(_event: EventType, _data: JsonObject) -> None:
-    """A forced summary belongs to no run, so it has no events."""
+    done = await compact(parts, Compaction(cast=cast, conversation=conversation, instructions=instructions), plan)
+    after = done.conversation.session
+    if done.outcome == "adopted":
+        parts.metrics.compaction_measured(tokens_before=done.tokens_before, tokens_after=done.tokens_after)
+    if done.is_stale:
+        after = (await at_rest(parts, session))[1].session
+    return CompactionResult(done.outcome, done.detail, done.tokens_before, done.tokens_after, after)

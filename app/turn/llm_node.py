@@ -1,11 +1,11 @@
-"""Fourth node: fits the prompt, calls the model, and stores the step or hands over the answer."""
+"""Fourth node: makes room, calls the model, and stores the step or hands over the answer."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import structlog
 from langgraph.runtime import Runtime
 
-from app.context.fit import FittedPrompt, fit_prompt
-from app.domain.errors import ContextOverflow
+from app.domain.errors import ContextOverflow, PromptCannotFit
 from app.domain.events import EventType
 from app.domain.message import NewMessage, Role
 from app.domain.prompt import AnswerComplete, Usage
@@ -13,37 +13,50 @@ from app.domain.text import clean_text, is_blank
 from app.domain.wire import message_json, tool_call_json
 from app.turn.calibrate import learn_from_overflow, learn_from_usage
 from app.turn.call_model import call_model
+from app.turn.make_room import Ready, fit_room, make_room
 from app.turn.ports import ModelRequest
-from app.turn.prompting import context_input, count_new
+from app.turn.prompting import count_new
 from app.turn.state import Cast, Conversation, Turn, TurnState, present
 
 OUT_OF_ROUNDS = "I have used all the tool calls I may make for one message and still wanted more. Ask me to go on."
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A model call that ended well: what it was asked with, and the step it answered."""
+
+    cast: Cast
+    ready: Ready
+    step: AnswerComplete
 
 
 async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
     """Make one model call. An answer without tool calls ends the turn; a step with calls is stored at once.
 
-    Every prompt is fitted here, so none is sent that is over the budget; if the provider still calls it too long,
-    what it says is learned and a smaller prompt is sent once.
+    Room is made before every call, so no prompt is sent that is over the budget; if the provider still calls one too
+    long, what it says is learned, the conversation is compacted harder, and a smaller prompt is sent once.
     """
-    turn, cast, conversation = runtime.context, present(state.cast), present(state.conversation)
-    try:
-        step = await _ask(turn, cast, conversation)
-    except ContextOverflow as overflow:
-        ours = fit_prompt(context_input(cast, conversation, None)).raw_tokens
-        cast = await learn_from_overflow(turn.parts, cast, overflow, ours=ours)
-        step = await _ask(turn, cast, conversation)
+    turn, conversation = runtime.context, present(state.conversation)
+    asked = await _ask(turn, present(state.cast), conversation)
+    cast, conversation, step = asked.cast, asked.ready.conversation, asked.step
     if not _may_use_tools(cast, conversation):
         step = without_calls(step)
     message = await count_new(_as_message(step, state), cast.counter)
-    usage = _add(state.usage, step.usage)
+    found: dict[str, object] = {
+        "cast": cast,
+        "conversation": conversation,
+        "usage": _add(state.usage, step.usage),
+        "stages": (*state.stages, *asked.ready.stages),
+    }
     if not step.tool_calls:
-        return {"cast": cast, "answer": message, "usage": usage}
+        _log_context(turn, asked, (*state.stages, *asked.ready.stages))
+        return {**found, "answer": message}
     stored = await turn.parts.store.append_message(turn.lease, f"assistant:{rounds(conversation)}", message)
     turn.events.emit(EventType.MESSAGE_COMPLETED, {"message": message_json(stored)})
     for call in step.tool_calls:
         turn.events.emit(EventType.TOOL_CALL, tool_call_json(call))
-    return {"cast": cast, "conversation": conversation.with_own(stored), "usage": usage}
+    return {**found, "conversation": conversation.with_own(stored)}
 
 
 def rounds(conversation: Conversation) -> int:
@@ -58,28 +71,59 @@ def without_calls(step: AnswerComplete) -> AnswerComplete:
     return replace(step, tool_calls=(), text=step.text if not is_blank(step.text) else OUT_OF_ROUNDS)
 
 
-def _may_use_tools(cast: Cast, conversation: Conversation) -> bool:
-    return rounds(conversation) < cast.agent.max_tool_rounds
+async def _ask(turn: Turn, cast: Cast, conversation: Conversation) -> Asked:
+    """Make room and call; a prompt that is refused as too long is followed by one smaller one."""
+    ready = await fit_room(turn, await make_room(turn, cast, conversation))
+    try:
+        return await _call(turn, cast, ready)
+    except ContextOverflow as overflow:
+        turn.parts.metrics.overflow_met(model=cast.model.name)
+        cast = await learn_from_overflow(turn.parts, cast, overflow, ours=ready.fitted.raw_tokens)
+        smaller = await _make_smaller(turn, cast, ready, overflow)
+    return await _call(turn, cast, smaller)
 
 
-async def _ask(turn: Turn, cast: Cast, conversation: Conversation) -> AnswerComplete:
-    """Fit the prompt and call the model; after the last tool round it is called without tools."""
-    fitted = fit_prompt(context_input(cast, conversation, None))
+async def _make_smaller(turn: Turn, cast: Cast, ready: Ready, overflow: ContextOverflow) -> Ready:
+    """Return a prompt smaller than the refused one; where there can be none, the refusal is the turn's error."""
+    room = await make_room(turn, cast, ready.conversation, refused_tokens=ready.fitted.raw_tokens)
+    try:
+        return await fit_room(turn, replace(room, stages=(*ready.stages, "refused", *room.stages)))
+    except PromptCannotFit:
+        raise overflow from None
+
+
+async def _call(turn: Turn, cast: Cast, ready: Ready) -> Asked:
+    """Call the model; after the last tool round without tools. Learn from what it reports of the prompt's size."""
+    fitted = ready.fitted
     request = ModelRequest(
         prompt=fitted.prompt,
         tools=cast.tools,
         max_output_tokens=cast.budget.reserve_tokens,
-        may_call_tools=_may_use_tools(cast, conversation),
+        may_call_tools=_may_use_tools(cast, ready.conversation),
     )
     turn.parts.metrics.prompt_sent(model=cast.model.name, tokens=fitted.tokens, window_tokens=cast.budget.window_tokens)
     step = await call_model(turn, cast.model, request)
-    await _learn(turn, cast, fitted, step)
-    return step
-
-
-async def _learn(turn: Turn, cast: Cast, fitted: FittedPrompt, step: AnswerComplete) -> None:
     if step.usage.input_tokens is not None:
-        await learn_from_usage(turn.parts, cast, ours=fitted.raw_tokens, provider=step.usage.input_tokens)
+        cast = await learn_from_usage(turn.parts, cast, fitted, reported=step.usage.input_tokens)
+    return Asked(cast, ready, step)
+
+
+def _may_use_tools(cast: Cast, conversation: Conversation) -> bool:
+    return rounds(conversation) < cast.agent.max_tool_rounds
+
+
+def _log_context(turn: Turn, asked: Asked, stages: tuple[str, ...]) -> None:
+    """The one line a turn writes about its context."""
+    used, window = asked.ready.fitted.tokens, asked.cast.budget.window_tokens
+    log.info(
+        "context",
+        run_id=str(turn.lease.run_id),
+        session_id=str(turn.lease.session_id),
+        used=used,
+        window=window,
+        usage=f"{100 * used / window:.0f}%",
+        stage=",".join(dict.fromkeys(stages)) or "none",
+    )
 
 
 def _as_message(step: AnswerComplete, state: TurnState) -> NewMessage:

@@ -12,7 +12,7 @@ from app.domain.message import Message, NewMessage, ToolCall
 from app.domain.prompt import ModelEvent, Prompt, ToolSpec
 from app.domain.run import ClaimedRun, Lease, Outcome, Run, Submission, Submitted
 from app.domain.session import Session
-from app.domain.summary import Adoption, SummaryVersion
+from app.domain.summary import Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,17 @@ class LoadedContext:
 
     `history` holds the newest messages after the cursor from other runs, oldest first, at most about `max_tokens`
     worth of them; `own` holds this run's rows, whatever their size. `is_complete` is False where rows after the
-    cursor were left out because they were beyond `max_tokens`.
+    cursor were left out because they were beyond `max_tokens`. `pinned` are the pinned messages of other runs that
+    are in neither, oldest first: behind the cursor, or left out. `prepared` is the newest prepared summary that
+    builds on the session's present version, None where there is none.
     """
 
     session: Session
     history: tuple[Message, ...]
     own: tuple[Message, ...]
     is_complete: bool
+    pinned: tuple[Message, ...] = ()
+    prepared: Prepared | None = None
 
 
 ComposeEvents: TypeAlias = Callable[[Run, Message | None], Sequence[NewEvent]]
@@ -117,13 +121,6 @@ class MessageStore(Protocol):
         """
         ...
 
-    async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
-        """Store the stretch, a new summary version and the session's cursor, by compare-and-set on the version.
-
-        Raises SummaryConflict, and LeaseLost where a lease is given and gone.
-        """
-        ...
-
 
 class EventStore(Protocol):
     """Run events: written by the run's holder, read by anybody who may read the run."""
@@ -150,18 +147,6 @@ class CalibrationStore(Protocol):
 
     async def save(self, model: str, calibration: Calibration) -> None:
         """Keep what was learned; the last writer wins."""
-        ...
-
-
-class SummaryReader(Protocol):
-    """The stored summary versions, as reports need them."""
-
-    async def latest(self, session_id: SessionId) -> SummaryVersion | None:
-        """Return the adopted version, None where there is none."""
-        ...
-
-    async def count(self, session_id: SessionId) -> int:
-        """Return how many versions were ever stored."""
         ...
 
 
@@ -235,13 +220,27 @@ class Models(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ResultRoom:
+    """How much a result may take of the prompt: `tokens`, as the agent's own counter counts them."""
+
+    tokens: int
+    count: Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool may know of the call. `idempotency_key` is `run:tool_call_id`, stable across resumes."""
+    """What a tool may know of the call.
+
+    `idempotency_key` is `run:tool_call_id`, stable across resumes. `may_recall_all`: recall tools may reach all
+    sessions of the owner, not this one alone. A result larger than `room` is not shown whole; None: not known.
+    """
 
     session_id: SessionId
     owner_id: UserId
     run_id: RunId
     idempotency_key: str
+    may_recall_all: bool = False
+    room: ResultRoom | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +284,34 @@ class Metrics(Protocol):
 
     def model_failed(self, *, model: str, error: str) -> None:
         """Count a failed model call by error code."""
+        ...
+
+    def compaction_measured(self, *, tokens_before: int, tokens_after: int) -> None:
+        """Record the size of a prompt before and after room was made, in the model's tokens."""
+        ...
+
+    def rung_fired(self, *, rung: str) -> None:
+        """Count a rung of the ladder (`pruned`, `oldest_trimmed`, …) that changed the view of a session."""
+        ...
+
+    def summary_written(self, *, model: str, input_tokens: int, output_tokens: int, seconds: float) -> None:
+        """Record a summariser call that ended, whatever became of its text."""
+        ...
+
+    def summary_unused(self, *, model: str, tokens: int, reason: str) -> None:
+        """Count summariser tokens (read and written) that were paid and never adopted."""
+        ...
+
+    def summary_failed(self, *, model: str, reason: str) -> None:
+        """Count a summariser call that gave no usable text, by error code."""
+        ...
+
+    def estimate_compared(self, *, model: str, estimated: int, reported: int) -> None:
+        """Record our estimate of a prompt beside the provider's count of it."""
+        ...
+
+    def overflow_met(self, *, model: str) -> None:
+        """Count a prompt that the provider called too long."""
         ...
 
 

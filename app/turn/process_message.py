@@ -28,7 +28,7 @@ async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str,
             "Send it again, perhaps changed; the conversation itself goes on."
         )
     cast = await assemble_cast(turn.parts, turn.parts.agents.get(run.agent))
-    return {"cast": cast, "user": _user_message(run)}
+    return {"cast": cast, "user": user_message(run)}
 
 
 async def assemble_cast(parts: TurnParts, agent: AgentDefinition) -> Cast:
@@ -59,6 +59,8 @@ async def check_agent(parts: TurnParts, agent: AgentDefinition) -> Cast:
     cast = await assemble_cast(parts, agent)
     if agent.context.summary.model:
         parts.models.get(agent.context.summary.model, agent.context.summary.base_url)
+    if agent.context.pre_compact:
+        parts.hooks.get(agent.context.pre_compact)
     configured = make_budget(agent.context, agent.context.window or cast.model.context_limit)
     check_fits(configured, count_system(agent.system_prompt, cast.counter.count), cast.tools_tokens)
     return cast
@@ -77,7 +79,8 @@ def _budget(agent: AgentDefinition, model_limit: int, calibration: Calibration |
     return make_budget(agent.context, trusted_window(calibration, configured))
 
 
-def _user_message(run: Run) -> NewMessage:
+def user_message(run: Run) -> NewMessage:
+    """Return the message the run was submitted with, not counted yet."""
     return NewMessage(
         role=Role.USER,
         content=clean_content(run.input.content),

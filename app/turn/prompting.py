@@ -3,9 +3,11 @@
 import asyncio
 from dataclasses import replace
 
+from app.context.context_input import ContextInput
 from app.context.measure import count_message
-from app.context.plan import ContextInput
-from app.domain.message import NewMessage, text_of
+from app.context.recall_hints import hints_for
+from app.context.view_state import view_state_from
+from app.domain.message import Message, NewMessage, text_of
 from app.turn.ports import TokenCounter
 from app.turn.state import Cast, Conversation
 
@@ -29,7 +31,20 @@ def context_input(cast: Cast, conversation: Conversation, pending: NewMessage | 
         user=pending,
         count=cast.counter.count,
         counter_name=cast.counter.name,
+        pinned=_pinned(conversation),
+        view_state=view_state_from(session.view_state),
+        prepared=conversation.prepared,
+        model_key=cast.model.calibration_key,
+        recall=hints_for(cast.agent.tools),
     )
+
+
+def _pinned(conversation: Conversation) -> tuple[Message, ...]:
+    """Return the pinned messages that are not after the cursor; a compaction may have just moved it past some."""
+    cursor = conversation.session.summary_through_position
+    known = {row.position for row in conversation.pinned}
+    passed = (row for row in (*conversation.history, *conversation.own) if row.pinned and row.position <= cursor)
+    return (*conversation.pinned, *(row for row in passed if row.position not in known))
 
 
 async def count_new(message: NewMessage, counter: TokenCounter) -> NewMessage:

@@ -1,16 +1,14 @@
-"""Second node: loads what stands after the cursor, and compacts when it no longer fits under the threshold."""
+"""Second node: loads what stands after the cursor, and makes room where it no longer fits under the threshold."""
 
 from dataclasses import replace
 
 from langgraph.runtime import Runtime
 
-from app.context.plan import plan_context
 from app.domain.message import Message, Role
-from app.turn.compact import Compaction, compact
-from app.turn.prompting import context_input, count_new
+from app.turn.make_room import make_room
+from app.turn.prompting import count_new
+from app.turn.reload import conversation_from, tokens_loaded
 from app.turn.state import Cast, Conversation, Turn, TurnState, present
-
-WINDOWS_LOADED = 2
 
 
 async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
@@ -21,21 +19,14 @@ async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str
     turn, cast = runtime.context, present(state.cast)
     user = await count_new(present(state.user), cast.counter)
     conversation = await _load(turn, state, cast)
-    pending = None if conversation.own else user
-    plan = plan_context(context_input(cast, conversation, pending))
-    if plan.cause is not None:
-        task = Compaction(cast=cast, conversation=conversation, pending=pending, lease=turn.lease)
-        conversation = (await compact(turn.parts, task, plan, turn.events.emit)).conversation
-    return {"user": user, "conversation": conversation}
+    room = await make_room(turn, cast, conversation, pending=None if conversation.own else user)
+    return {"user": user, "conversation": room.conversation, "stages": room.stages}
 
 
 async def _load(turn: Turn, state: TurnState, cast: Cast) -> Conversation:
     run = state.claimed.run
-    loaded = await turn.parts.store.load_context(
-        run.session_id, run.id, max_tokens=WINDOWS_LOADED * cast.budget.window_tokens
-    )
-    conversation = Conversation(session=loaded.session, history=loaded.history, own=loaded.own)
-    return replace(conversation, resumed_calls=_open_calls(loaded.own))
+    loaded = await turn.parts.store.load_context(run.session_id, run.id, max_tokens=tokens_loaded(cast))
+    return replace(conversation_from(loaded), resumed_calls=_open_calls(loaded.own))
 
 
 def _open_calls(own: tuple[Message, ...]) -> frozenset[str]:

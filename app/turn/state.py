@@ -12,8 +12,12 @@ from app.domain.message import Message, NewMessage, Source
 from app.domain.prompt import ToolSpec, Usage
 from app.domain.run import ClaimedRun, Lease
 from app.domain.session import Session
+from app.domain.summary import Prepared
+from app.turn.breaker import Breakers
 from app.turn.events import EventWriter
-from app.turn.ports import CalibrationStore, ChatModel, Metrics, Models, Store, SummaryReader, TokenCounter, Tools
+from app.turn.ports import CalibrationStore, ChatModel, Metrics, Models, Store, TokenCounter, Tools
+from app.turn.pre_compact import Hooks
+from app.turn.summary_store import SummaryStore
 
 T = TypeVar("T")
 
@@ -39,12 +43,15 @@ class Cast:
 class Conversation:
     """The session as this turn sees it: `history` from other runs after the cursor, `own` from this run.
 
+    `pinned` are pinned messages that are in neither; `prepared` is a summary waiting to be used.
     `resumed_calls` are the tool calls that a dead process left without a result: whether they ran is unknown.
     """
 
     session: Session
     history: tuple[Message, ...] = ()
     own: tuple[Message, ...] = ()
+    pinned: tuple[Message, ...] = ()
+    prepared: Prepared | None = None
     resumed_calls: frozenset[str] = frozenset()
 
     def with_own(self, *messages: Message) -> "Conversation":
@@ -56,7 +63,8 @@ class Conversation:
 class TurnState:
     """What flows through the graph. Each node fills its part and returns it; nothing is changed in place.
 
-    `cast` and `user` are set by process_message, `conversation` by retrieve_context, `answer` by llm_node.
+    `cast` and `user` are set by process_message, `conversation` by retrieve_context, `answer` by llm_node; `stages`
+    names all that was done to make room in this turn.
     """
 
     claimed: ClaimedRun
@@ -65,6 +73,7 @@ class TurnState:
     conversation: Conversation | None = None
     answer: NewMessage | None = None
     usage: Usage = field(default_factory=Usage)
+    stages: tuple[str, ...] = ()
 
 
 def present(value: T | None) -> T:
@@ -93,11 +102,25 @@ class TurnParts:
     tools: Tools
     agents: AgentRegistry
     calibrations: CalibrationStore
-    summaries: SummaryReader
+    summaries: SummaryStore
+    breakers: Breakers
+    hooks: Hooks
     metrics: Metrics
     clock: Clock
     make_counter: Callable[[str], TokenCounter]
     config: TurnConfig
+
+
+@dataclass(slots=True)
+class Waited:
+    """What this turn has spent on summaries: its compactions share one time limit, and none follows a failed one.
+
+    `is_cancelled`: the hook forbade one; it is asked again only where the prompt would not fit otherwise.
+    """
+
+    seconds: float = 0.0
+    has_failed: bool = False
+    is_cancelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +133,4 @@ class Turn:
     deadline: float
     attempt: int
     source: Source
+    waited: Waited = field(default_factory=Waited)

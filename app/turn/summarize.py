@@ -1,17 +1,14 @@
 """Asking a model for a summary. `summarize_messages` can be used alone, outside any turn."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from app.context.policy import SummaryPolicy
-from app.context.summary_check import Verdict, check_summary
-from app.context.transcript import PROMPT_VERSION, chunk_for_summariser, read_hash, summary_request
-from app.domain.clock import Clock
+from app.context.transcript import summary_request
 from app.domain.errors import AnswerIncomplete, PermanentError
 from app.domain.message import Message
-from app.domain.prompt import AnswerComplete, Usage
-from app.domain.session import Session
-from app.domain.summary import NewStretch
+from app.domain.prompt import AnswerComplete, Prompt, Usage
 from app.domain.text import clean_text
 from app.turn.ports import ChatModel, ModelRequest
 
@@ -30,10 +27,11 @@ class SummaryRejected(PermanentError):
 
 @dataclass(frozen=True, slots=True)
 class Summarised:
-    """What the summary model wrote, and the tokens it reported."""
+    """What the summary model wrote, and the tokens it reported; `has_calls`: it called tools that it was not given."""
 
     text: str
     usage: Usage
+    has_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,61 +50,51 @@ class Summariser:
     factor: float = 1.15
     instructions: str = ""
 
+    @property
+    def key(self) -> str:
+        """Under what the model's failures are counted."""
+        return self.model.calibration_key
+
+    def request_tokens(self, max_tokens: int) -> int:
+        """Return how large, by our count, a request may be that leaves room for a text of `max_tokens`."""
+        return int((self.window_tokens - self.output_tokens(max_tokens)) / self._safe_factor)
+
+    def output_tokens(self, max_tokens: int) -> int:
+        """Return `max_tokens` as the model counts them."""
+        return math.ceil(max_tokens * self._safe_factor)
+
+    @property
+    def _safe_factor(self) -> float:
+        """The factor, but never below 1.
+
+        One below is learned on prompts with tools, whose schemas we count too high; these requests have none.
+        """
+        return max(self.factor, 1.0)
+
 
 async def summarize_messages(messages: Sequence[Message], existing_summary: str, summariser: Summariser) -> Summarised:
     """Return one text for `existing_summary` and `messages` together.
 
-    The messages must fit the summary model's window (`chunks_for` cuts them so). No tools are offered.
+    The messages must fit the summary model's window. No tools are offered.
     Raises the ModelRejected and ModelUnavailable families.
     """
     policy = replace(summariser.policy, max_tokens=summariser.max_tokens)
     prompt = summary_request(existing_summary, messages, policy, instructions=summariser.instructions)
-    request = ModelRequest(prompt=prompt, tools=(), max_output_tokens=summariser.max_tokens)
+    return await write_summary(prompt, summariser, max_tokens=summariser.max_tokens)
+
+
+async def write_summary(prompt: Prompt, summariser: Summariser, *, max_tokens: int) -> Summarised:
+    """Send one request for a text of at most `max_tokens` by our count; no tools are offered.
+
+    Raises the ModelRejected and ModelUnavailable families.
+    """
+    request = ModelRequest(prompt=prompt, tools=(), max_output_tokens=summariser.output_tokens(max_tokens))
     stream = summariser.model.stream(request)
     try:
         async for event in stream:
             if isinstance(event, AnswerComplete):
-                return Summarised(text=clean_text(event.text).strip(), usage=event.usage)
+                text = clean_text(event.text).strip()
+                return Summarised(text=text, usage=event.usage, has_calls=bool(event.tool_calls))
     finally:
         await stream.aclose()
     raise AnswerIncomplete("The summary model ended without an answer.")
-
-
-def chunks_for(summariser: Summariser, messages: Sequence[Message]) -> tuple[tuple[Message, ...], ...]:
-    """Cut `messages` into stretches that fit the summary model's own window, in order."""
-    room = summariser.window_tokens - summariser.max_tokens
-    budget = int(room / summariser.factor) - summariser.max_tokens  # the existing summary is read as well
-    return chunk_for_summariser(messages, budget_tokens=budget, count=summariser.count)
-
-
-async def write_stretch(clock: Clock, summariser: Summariser, session: Session, chunk: Sequence[Message]) -> NewStretch:
-    """Summarise `chunk` on top of the session's summary and check what came back.
-
-    Raises NotWorthIt and SummaryRejected besides the model's errors.
-    """
-    began = clock.monotonic()
-    existing = session.conversation_summary
-    written = await summarize_messages(chunk, existing, summariser)
-    checked = check_summary(
-        written.text,
-        replaced_tokens=session.summary_tokens + sum(message.token_count for message in chunk),
-        max_tokens=summariser.max_tokens,
-        count=summariser.count,
-    )
-    if checked.verdict is Verdict.SKIP:
-        raise NotWorthIt(checked.reason)
-    if checked.verdict is Verdict.REJECT:
-        raise SummaryRejected(checked.reason)
-    return NewStretch(
-        from_position=session.summary_through_position + 1,
-        through_position=chunk[-1].position,
-        through_id=chunk[-1].id,
-        text=checked.text,
-        token_count=checked.tokens,
-        model=summariser.model.name,
-        prompt_version=PROMPT_VERSION,
-        read_hash=read_hash(existing, chunk),
-        duration_seconds=clock.monotonic() - began,
-        input_tokens=written.usage.input_tokens or 0,
-        output_tokens=written.usage.output_tokens or 0,
-    )

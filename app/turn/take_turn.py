@@ -12,14 +12,17 @@ from app.domain.events import EventType
 from app.domain.json_types import JsonObject, JsonValue
 from app.domain.message import Message, NewMessage, Role
 from app.domain.run import ClaimedRun, Outcome, Run, RunError, RunStatus
+from app.domain.session import Session
 from app.domain.text import is_blank
 from app.domain.wire import message_json, run_json
-from app.turn.context_report import closing_report
+from app.turn.context_report import close_context
 from app.turn.events import EventWriter
 from app.turn.graph import TurnGraph, step_limit
 from app.turn.lease import Heartbeat, StopReason
 from app.turn.ports import ComposeEvents, NewEvent
+from app.turn.process_message import user_message
 from app.turn.prompting import count_new
+from app.turn.save_user_message import USER_STEP
 from app.turn.state import Turn, TurnParts, TurnState, present
 
 FINISH_PAUSE_SECONDS = 1.0
@@ -39,9 +42,18 @@ class Play:
     heartbeat: Heartbeat
 
 
-async def take_turn(play: Play) -> None:
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the run ends, and the session if its next summary should be written now, in the background."""
+
+    outcome: Outcome
+    summary_due: Session | None = None
+
+
+async def take_turn(play: Play) -> Session | None:
     """Run the turn to its end, or until the lease is lost, a stop is asked for, or this task is cancelled.
 
+    Returns the session where its next summary should be written now, in the background.
     Cancelling the task (shutdown) gives the run back; another worker resumes it from the rows it has written.
     """
     turn = _open(play)
@@ -50,19 +62,21 @@ async def take_turn(play: Play) -> None:
     watch = asyncio.create_task(play.heartbeat.watch())
     try:
         await asyncio.wait({graph, watch}, return_when=asyncio.FIRST_COMPLETED)
-        outcome = await _outcome(turn, graph, watch)
+        ended = await _ended(turn, graph, watch)
     except asyncio.CancelledError:
         await _stop(graph)
         await _give_back(play)
         raise
     finally:
         await _stop(graph, watch)
-    if outcome is None:
-        return
+    if ended is None:
+        return None
+    outcome = ended.outcome
     await _finish(play, turn, outcome)
     seconds = play.parts.clock.monotonic() - started
     play.parts.metrics.turn_finished(agent=play.claimed.run.agent, status=outcome.status.value, seconds=seconds)
     log.info("turn finished", run_id=str(turn.lease.run_id), status=outcome.status.value, seconds=round(seconds, 3))
+    return ended.summary_due
 
 
 def _open(play: Play) -> Turn:
@@ -76,7 +90,7 @@ def _open(play: Play) -> Turn:
     )
 
 
-async def _play(play: Play, turn: Turn) -> Outcome | None:
+async def _play(play: Play, turn: Turn) -> Ended | None:
     """Run the graph; None means that nothing may or can be written and another worker will go on."""
     try:
         return await _through_the_graph(play, turn)
@@ -89,31 +103,32 @@ async def _play(play: Play, turn: Turn) -> Outcome | None:
         return None
     except ThroughlineError as error:
         log.info("turn failed", run_id=str(turn.lease.run_id), error=error.code)
-        return _failed(error.code, error.detail)
+        return Ended(_failed(error.code, error.detail))
     except Exception as error:  # noqa: BLE001  # the one outer loop: a defect ends this turn, never the worker
         log.error("turn broke", run_id=str(turn.lease.run_id), error=type(error).__name__, where=_where(error))
-        return _failed(
-            ThroughlineError.code, "Something unexpected went wrong here. Your message is kept; send it again."
+        return Ended(
+            _failed(ThroughlineError.code, "Something unexpected went wrong here. Your message is kept; send it again.")
         )
 
 
-async def _through_the_graph(play: Play, turn: Turn) -> Outcome:
+async def _through_the_graph(play: Play, turn: Turn) -> Ended:
     limit = step_limit(play.parts.agents.get(play.claimed.run.agent).max_tool_rounds)
     values = await play.graph.ainvoke(TurnState(claimed=play.claimed), context=turn, config={"recursion_limit": limit})
     state = TurnState(**values)
     answer = present(state.answer)
-    report = await closing_report(play.parts, present(state.cast), present(state.conversation), answer)
-    return Outcome(status=RunStatus.SUCCEEDED, answer=answer, usage=state.usage, context=report)
+    conversation = present(state.conversation)
+    closing = await close_context(play.parts, present(state.cast), conversation, answer)
+    due = conversation.session if closing.is_summary_due else None
+    outcome = Outcome(status=RunStatus.SUCCEEDED, answer=answer, usage=state.usage, context=closing.report)
+    return Ended(outcome, due)
 
 
-async def _outcome(
-    turn: Turn, graph: "asyncio.Task[Outcome | None]", watch: "asyncio.Task[StopReason]"
-) -> Outcome | None:
+async def _ended(turn: Turn, graph: "asyncio.Task[Ended | None]", watch: "asyncio.Task[StopReason]") -> Ended | None:
     if graph.done():
         return graph.result()
     await _stop(graph)
     if watch.result() is StopReason.CANCEL_REQUESTED:
-        return Outcome(status=RunStatus.CANCELLED, answer=await _partial_answer(turn))
+        return Ended(Outcome(status=RunStatus.CANCELLED, answer=await _partial_answer(turn)))
     log.warning("lease lost", run_id=str(turn.lease.run_id))
     return None
 
@@ -142,6 +157,7 @@ async def _finish(play: Play, turn: Turn, outcome: Outcome) -> None:
     patience_ends = clock.monotonic() + FINISH_PATIENCE_SECONDS
     while clock.monotonic() < patience_ends:
         try:
+            await _keep_message(play, turn, outcome)
             await play.parts.store.finish(turn.lease, outcome, _composer(turn, outcome, drained))
         except LeaseLost:
             log.info("run had ended already", run_id=str(turn.lease.run_id))
@@ -158,6 +174,22 @@ async def _finish(play: Play, turn: Turn, outcome: Outcome) -> None:
             )
             continue
         return
+
+
+async def _keep_message(play: Play, turn: Turn, outcome: Outcome) -> None:
+    """Store the user's message where the turn ended before that: what was accepted is kept, whatever came of it.
+
+    It is not counted here: counting may be what ended the turn, and a row without a count is counted when loaded.
+    Raises LeaseLost, DatabaseUnavailable.
+    """
+    if outcome.status is RunStatus.SUCCEEDED:
+        return
+    try:
+        await play.parts.store.append_message(turn.lease, USER_STEP, user_message(play.claimed.run))
+    except (LeaseLost, DatabaseUnavailable):
+        raise
+    except Exception as error:  # noqa: BLE001  # the same outer loop: the run ends all the same
+        log.error("message could not be stored", run_id=str(turn.lease.run_id), error=type(error).__name__)
 
 
 def _composer(turn: Turn, outcome: Outcome, drained: Sequence[NewEvent]) -> ComposeEvents:
@@ -195,7 +227,7 @@ async def _give_back(play: Play) -> None:
         log.warning("run is left to its lease", run_id=str(play.claimed.lease.run_id))
 
 
-async def _stop(*tasks: "asyncio.Task[Outcome | None] | asyncio.Task[StopReason]") -> None:
+async def _stop(*tasks: "asyncio.Task[Ended | None] | asyncio.Task[StopReason]") -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

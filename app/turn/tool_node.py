@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from langgraph.runtime import Runtime
 
+from app.agents.definition import RecallReach
+from app.context.budget import result_limit
 from app.domain.events import EventType
-from app.domain.message import Message, NewMessage, Role, ToolCall
-from app.turn.ports import ToolContext, ToolOutcome
+from app.domain.message import Message, NewMessage, Role, Source, ToolCall, text_of
+from app.turn.ports import ResultRoom, ToolContext, ToolOutcome
 from app.turn.prompting import count_new
-from app.turn.state import Conversation, Turn, TurnState, present
+from app.turn.state import Cast, Conversation, Turn, TurnState, present
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ async def _answer(turn: Turn, state: TurnState, open_call: OpenCall) -> Message:
     )
     counted = await count_new(message, present(state.cast).counter)
     stored = await turn.parts.store.append_message(turn.lease, open_call.step, counted)
-    turn.events.emit(EventType.TOOL_RESULT, _event_data(open_call.call, outcome))
+    turn.events.emit(EventType.TOOL_RESULT, _event_data(open_call.call, stored))
     return stored
 
 
@@ -92,10 +94,28 @@ async def _outcome(turn: Turn, state: TurnState, call: ToolCall) -> ToolOutcome:
         known = ", ".join(sorted(offered)) or "none"
         return ToolOutcome(f"There is no tool named {call.name!r}. Tools you can call: {known}.", is_error=True)
     context = ToolContext(
-        session_id=run.session_id, owner_id=run.owner_id, run_id=run.id, idempotency_key=f"{run.id}:{call.id}"
+        session_id=run.session_id,
+        owner_id=run.owner_id,
+        run_id=run.id,
+        idempotency_key=f"{run.id}:{call.id}",
+        may_recall_all=_may_recall_all(state),
+        room=_room(present(state.cast)),
     )
     return await turn.parts.tools.run(call, context)
 
 
-def _event_data(call: ToolCall, outcome: ToolOutcome) -> dict[str, str | bool]:
-    return {"id": call.id, "name": call.name, "content": outcome.text, "is_error": outcome.is_error}
+def _room(cast: Cast) -> ResultRoom:
+    tokens = result_limit(cast.agent.context, cast.budget, factor=cast.factor)
+    return ResultRoom(tokens, cast.counter.count)
+
+
+def _may_recall_all(state: TurnState) -> bool:
+    """Whether recall may leave the session: where the agent's file says so, and nobody else reads the answer."""
+    is_shared = present(state.conversation).session.source is Source.SLACK
+    return present(state.cast).agent.recall is RecallReach.USER and not is_shared
+
+
+def _event_data(call: ToolCall, stored: Message) -> dict[str, str | bool]:
+    """Return what readers are shown: the result as it is stored, which may not be as the tool gave it."""
+    is_error = stored.metadata.get("is_error") is True
+    return {"id": call.id, "name": call.name, "content": text_of(stored.content), "is_error": is_error}

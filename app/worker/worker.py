@@ -1,6 +1,7 @@
 """The worker of one process: claims runs while it has slots, turns them, and hands back what it cannot end."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,13 +12,25 @@ import structlog
 from app.domain.errors import ThroughlineError
 from app.domain.ids import RunId
 from app.domain.run import ClaimedRun
+from app.domain.session import Session
 from app.turn.graph import build_graph
 from app.turn.lease import Heartbeat
 from app.turn.ports import Claimer
 from app.turn.state import TurnParts
 from app.turn.take_turn import Play, take_turn
+from app.worker.jobs import SideJobs
+from app.worker.summaries_ahead import summary_job
 
 POLL_SECONDS = 1.0
+LONGEST_SILENCE_SECONDS = 60.0
+"""Longer than a statement may take with its retries: a claim loop that has not looked for so long is stuck."""
+
+CANCELS_KEPT = 256
+"""Cancels remembered for runs that are just being claimed."""
+
+JOBS_END_SECONDS = 5.0
+"""What stopped jobs get to be handed back; they are taken again anyway once they have been silent for long enough."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -46,8 +59,8 @@ class WorkerConfig:
 class Worker:
     """Runs up to `concurrency` turns at once; also the Slots through which a door may claim at submission."""
 
-    def __init__(self, parts: TurnParts, signal: WorkSignal, config: WorkerConfig) -> None:
-        """Build the graph once; nothing is claimed before `run`."""
+    def __init__(self, parts: TurnParts, signal: WorkSignal, jobs: SideJobs, config: WorkerConfig) -> None:
+        """Build the graph once; nothing is claimed, and no side job taken, before `working`."""
         self._parts = parts
         self._signal = signal
         self._config = config
@@ -56,12 +69,21 @@ class Worker:
         self._room = asyncio.Event()
         self._room.set()
         self._is_open = False
-        self._turns: dict[asyncio.Task[None], tuple[RunId, Heartbeat]] = {}
+        self._turns: dict[asyncio.Task[Session | None], tuple[RunId, Heartbeat]] = {}
+        self._cancels: deque[RunId] = deque(maxlen=CANCELS_KEPT)
+        self._jobs = jobs
+        self._looked_at = parts.clock.monotonic()
 
     @property
     def is_claiming(self) -> bool:
-        """Whether the claim loop is open, for readiness."""
-        return self._is_open
+        """Whether the claim loop is open and has looked for runs lately, for readiness. A full one need not look."""
+        silent_seconds = self._parts.clock.monotonic() - self._looked_at
+        return self._is_open and (self._free == 0 or silent_seconds < LONGEST_SILENCE_SECONDS)
+
+    @property
+    def is_taking_jobs(self) -> bool:
+        """Whether side jobs are being taken, for readiness."""
+        return self._jobs.is_taking
 
     async def run(self) -> None:
         """Claim runs, oldest first, until `drain` or cancellation."""
@@ -69,6 +91,7 @@ class Worker:
         try:
             while self._is_open:
                 await self._room.wait()
+                self._looked_at = self._parts.clock.monotonic()
                 if not await self._claim_one():
                     await self._signal.wait(POLL_SECONDS)
         finally:
@@ -76,28 +99,34 @@ class Worker:
 
     @asynccontextmanager
     async def working(self) -> AsyncGenerator[None]:
-        """Keep the claim loop running inside the block, and drain at its end."""
-        loop = asyncio.create_task(self.run())
+        """Keep the claim loop and the side jobs running inside the block, and drain at its end."""
+        loop, jobs = asyncio.create_task(self.run()), asyncio.create_task(self._jobs.run())
         try:
             yield
         finally:
             await self.drain()
             loop.cancel()
-            await asyncio.gather(loop, return_exceptions=True)
+            await asyncio.wait({jobs}, timeout=JOBS_END_SECONDS)
+            jobs.cancel()
+            await asyncio.gather(loop, jobs, return_exceptions=True)
 
     async def drain(self) -> None:
-        """Stop claiming, let running turns end within the grace, then give the rest back."""
+        """Stop claiming, let running turns end within the grace, then give the rest back.
+
+        Side jobs hold nothing up: they go on while turns end, and are then handed back.
+        """
         self._is_open = False
-        tasks = list(self._turns)
-        if not tasks:
-            return
-        _, late = await asyncio.wait(tasks, timeout=self._config.grace_seconds)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
+        self._jobs.close()
+        if self._turns:
+            _, late = await asyncio.wait(list(self._turns), timeout=self._config.grace_seconds)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        await self._jobs.stop()
 
     def on_cancel(self, run_id: RunId) -> None:
         """A cancel was announced: look at once whether the run is one of ours."""
+        self._cancels.append(run_id)
         for held, heartbeat in self._turns.values():
             if held == run_id:
                 heartbeat.hurry()
@@ -113,6 +142,8 @@ class Worker:
         """Take the claimed run through its turn in the reserved slot."""
         heartbeat = Heartbeat(self._parts.store, claimed.lease, self._config.lease_seconds)
         play = Play(parts=self._parts, graph=self._graph, claimed=claimed, heartbeat=heartbeat)
+        if claimed.run.cancel_requested or claimed.run.id in self._cancels:
+            heartbeat.hurry()  # whoever held it died before it stopped, or the cancel came while it was being claimed
         task = asyncio.create_task(take_turn(play), name=f"turn {claimed.run.id}")
         self._turns[task] = (claimed.run.id, heartbeat)
         task.add_done_callback(lambda done: self._ended(claimed, done))
@@ -149,9 +180,13 @@ class Worker:
         if self._free == 0:
             self._room.clear()
 
-    def _ended(self, claimed: ClaimedRun, task: asyncio.Task[None]) -> None:
+    def _ended(self, claimed: ClaimedRun, task: asyncio.Task[Session | None]) -> None:
         self._turns.pop(task, None)
         self.release()
         self._signal.wake()  # the next message of this session may be waiting
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
             log.error("turn ended without a record", run_id=str(claimed.run.id), error=type(error).__name__)
+        elif (session := task.result()) is not None:
+            self._jobs.enqueue_soon(summary_job(session.id))

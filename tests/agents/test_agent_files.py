@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from app.agents.definition import AgentDefinition
+from app.agents.definition import AgentDefinition, RecallReach
 from app.agents.registry import AgentDefaults, AgentRegistry, load_agents
-from app.context.policy import Adopt, ContextPolicy, PrunePolicy, SummaryKind, SummaryPolicy
-from app.domain.errors import AgentInvalid, NotFound, SettingInvalid
+from app.context.policy import Adopt, ContextPolicy, PrunePolicy, Strategy, SummaryKind, SummaryPolicy, SummaryShape
+from app.domain.errors import AgentInvalid
 
 DEFAULTS = AgentDefaults(usage_threshold=0.7, summary_model="")
 
@@ -16,6 +16,7 @@ model: openai:gpt-4o
 base_url: http://127.0.0.1:8080/v1
 system_prompt: Be brief.
 tools: [current_time, "own_tools:weather"]
+recall: user
 max_tool_rounds: 0
 context:
   strategy: summarization
@@ -29,9 +30,11 @@ context:
   response_reserve: 1000
   window: 16000
   prune: {start: 0.5, aggressive: 0.6, critical: 0.7, keep_last: 3, keep_last_aggressive: 1, max_output_bytes: 9000}
-  summary: {model: offline, kind: llm, style: terse, max_tokens: 800, instructions: Keep names., timeout_seconds: 5}
+  summary: {model: offline, kind: llm, shape: tiered, style: terse, instructions: Keep names., timeout_seconds: 5}
   token_counter: chars
-  pre_compact:
+  pre_compact: own_hooks:before
+  summarize_chunk_size: 40
+  max_summary_tokens: 800
 """
 
 
@@ -49,27 +52,6 @@ def refusal(folder: Path, text: str | bytes) -> str:
 
 
 # --- what is loaded -----------------------------------------------------------------------------------------------
-
-
-def test_the_shipped_agents_follow_the_settings() -> None:
-    agents = load_agents([], AgentDefaults(usage_threshold=0.66, summary_model="openai:small"))
-
-    assert [agent.name for agent in agents.all()] == ["assistant", "quick_assistant", "researcher"]
-    for agent in agents.all():
-        assert agent.model == ""
-        assert agent.context.usage_threshold == 0.66
-        assert agent.context.summary.model == "openai:small"
-        assert agent.tools == ("current_time", "calculator")
-
-
-def test_a_summary_model_of_the_settings_is_not_looked_for_at_the_agents_server(tmp_path: Path) -> None:
-    agent = load(
-        tmp_path,
-        "name: local\nmodel: openai:local\nbase_url: http://127.0.0.1:8080/v1\n",
-        AgentDefaults(usage_threshold=0.8, summary_model="openai:small"),
-    ).get("local")
-
-    assert (agent.context.summary.model, agent.context.summary.base_url) == ("openai:small", None)
 
 
 def test_the_shipped_assistant_writes_down_the_defaults() -> None:
@@ -97,6 +79,7 @@ def test_every_field_is_carried(tmp_path: Path) -> None:
         system_prompt="Be brief.",
         tools=("current_time", "own_tools:weather"),
         max_tool_rounds=0,
+        recall=RecallReach.USER,
         context=ContextPolicy(
             auto_summarize=False,
             usage_threshold=0.6,
@@ -109,9 +92,18 @@ def test_every_field_is_carried(tmp_path: Path) -> None:
             window=16_000,
             prune=PrunePolicy(0.5, 0.6, 0.7, 3, 1, 9_000),
             summary=SummaryPolicy(
-                "offline", "http://127.0.0.1:8080/v1", SummaryKind.LLM, "terse", 800, "Keep names.", 5.0
+                model="offline",
+                base_url="http://127.0.0.1:8080/v1",
+                kind=SummaryKind.LLM,
+                shape=SummaryShape.TIERED,
+                style="terse",
+                max_tokens=800,
+                instructions="Keep names.",
+                timeout_seconds=5.0,
+                chunk_messages=40,
             ),
             token_counter="chars",
+            pre_compact="own_hooks:before",
         ),
     )
 
@@ -134,37 +126,60 @@ def test_the_window_may_be_called_max_context_tokens(tmp_path: Path) -> None:
     assert agents.get("bare").context.window == 2048
 
 
-def test_the_agents_own_values_win_over_the_settings(tmp_path: Path) -> None:
-    written = "name: own\nmodel: openai:a\ncontext:\n  usage_threshold: 0.9\n  summary:\n    model: openai:b"
+def test_each_strategy_has_its_own_options(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("name: a\ncontext: {strategy: truncation, keep_recent: 2}")
+    (tmp_path / "b.yaml").write_text("name: b\ncontext: {strategy: importance, min_score_threshold: 1}")
+    (tmp_path / "c.yaml").write_text("name: c\ncontext: {min_score_threshold: , keep_recent: , summarize_chunk_size: }")
 
-    agent = load(tmp_path, written, AgentDefaults(usage_threshold=0.5, summary_model="openai:c")).get("own")
+    agents = load_agents([tmp_path], DEFAULTS)
 
-    assert (agent.model, agent.context.usage_threshold, agent.context.summary.model) == ("openai:a", 0.9, "openai:b")
-
-
-def test_a_folder_adds_agents_and_overrides_shipped_ones(tmp_path: Path) -> None:
-    agents = load(tmp_path, "name: assistant\nsystem_prompt: Mine.")
-
-    assert agents.get("assistant").system_prompt == "Mine."
-    assert len(agents.all()) == 3
+    truncation, importance = agents.get("a").context, agents.get("b").context
+    assert (truncation.strategy, truncation.keep_recent) == (Strategy.TRUNCATION, 2)
+    assert (importance.strategy, importance.min_score_threshold) == (Strategy.IMPORTANCE, 1.0)
+    assert agents.get("c").context == ContextPolicy(usage_threshold=0.7)
 
 
-def test_only_visible_yaml_files_are_agents(tmp_path: Path) -> None:
-    for name in ("notes.txt", ".hidden.yaml", "agent.yaml~"):
-        (tmp_path / name).write_text("not an agent")
-    (tmp_path / "folder.yaml").mkdir()
-    (tmp_path / "more.yml").write_text("name: more")
+def test_the_most_tokens_of_a_summary_may_be_written_in_either_place(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("name: a\ncontext: {max_summary_tokens: 700}")
+    (tmp_path / "b.yaml").write_text("name: b\ncontext: {summary: {max_tokens: 700}, max_summary_tokens: }")
 
-    assert load_agents([tmp_path], DEFAULTS).get("more").name == "more"
+    agents = load_agents([tmp_path], DEFAULTS)
+
+    assert agents.get("a").context.summary == agents.get("b").context.summary == SummaryPolicy(max_tokens=700)
+
+
+@pytest.mark.parametrize(
+    "counter",
+    [
+        "tiktoken",
+        "tiktoken:o200k_base",
+        "chars",
+        "transformers:Qwen/Qwen3-0.6B",
+        "transformers:/srv/models/my model/tokenizer.json",
+        "own_counters:count_words",
+    ],
+)
+def test_a_counter_may_be_named_in_five_ways(tmp_path: Path, counter: str) -> None:
+    agents = load(tmp_path, f"name: a\ncontext: {{token_counter: '{counter}'}}")
+
+    assert agents.get("a").context.token_counter == counter
 
 
 def test_text_is_cleaned(tmp_path: Path) -> None:
     assert load(tmp_path, 'name: bare\nsystem_prompt: "a\\0b"').get("bare").system_prompt == "a\ufffdb"
 
 
-def test_an_unknown_agent_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(NotFound, match=r"'nobody'.*assistant, quick_assistant, researcher"):
-        load_agents([], DEFAULTS).get("nobody")
+def test_with_immediate_summaries_n_may_be_four_above_what_stays(tmp_path: Path) -> None:
+    written = "name: a\ncontext: {adopt: immediately, max_messages_before_summary: 10}"
+
+    assert load(tmp_path, written).get("a").context.max_messages_before_summary == 10
+
+
+@pytest.mark.parametrize("strategy", ["truncation", "importance"])
+def test_how_summaries_are_written_may_be_said_with_any_strategy(tmp_path: Path, strategy: str) -> None:
+    agents = load(tmp_path, f"name: a\ncontext: {{strategy: {strategy}, summary: {{style: terse}}}}")
+
+    assert agents.get("a").context.summary.style == "terse"
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------
@@ -184,6 +199,9 @@ def test_an_unknown_agent_is_answered_with_the_known_ones() -> None:
         ("name: a\nmodel: gpt 4", ["model: 'gpt 4'", "white space"]),
         ("name: a\nbase_url: ftp://user:secret@host/", ["base_url: 'ftp://host/'", "http://"]),
         ("name: a\nbase_url: 'http://[x'", ["base_url:", "http"]),
+        ("name: a\nbase_url: http://user:secret@x y/", ["base_url: 'http://x y/'", "without white space"]),
+        ("name: a\nbase_url: http://user:a secret@x/", ["base_url: 'http://x/'", "without white space"]),
+        ("name: a\nbase_url: http://user:a/secret@x/", ["base_url: 'http://x/' must be an address"]),
         ("name: a\ntools: calculator", ["tools: 'calculator'", "list"]),
         ("name: a\ntools: [calculator, 5]", ["tools[1]: 5", "text"]),
         ("name: a\ntools: [rm -rf]", ["tools[0]: 'rm -rf'", "module:attribute"]),
@@ -199,12 +217,73 @@ def test_an_unknown_agent_is_answered_with_the_known_ones() -> None:
         ("name: a\ncontext: {window: 2000, max_context_tokens: 2000}", ["context.max_context_tokens", "one of them"]),
         ("name: a\ncontext: {adopt: soon}", ["context.adopt: 'soon'", "at_threshold or immediately"]),
         (
-            "name: a\ncontext: {strategy: truncation}",
-            ["context.strategy: 'truncation' is not available", "allowed: summ"],
+            "name: a\ncontext: {strategy: magic}",
+            ["context.strategy: 'magic' is not allowed", "allowed: summarization, truncation or importance"],
         ),
-        ("name: a\ncontext: {strategy: magic}", ["context.strategy: 'magic'", "allowed: summarization"]),
-        ("name: a\ncontext: {keep_recent: 5}", ["context.keep_recent", "not available in this version"]),
-        ("name: a\ncontext: {pre_compact: 'a:b'}", ["context.pre_compact: 'a:b' is not available in this version"]),
+        ("name: a\ncontext: {strategy: 5}", ["context.strategy: 5"]),
+        (
+            "name: a\ncontext: {keep_recent: 5}",
+            ["context.keep_recent: 5 is an option of the strategy truncation, and this agent's is summarization"],
+        ),
+        (
+            "name: a\ncontext: {keep_recent: 5, strategy: importance}",
+            ["context.keep_recent: 5", "this agent's is importance: remove it or write `strategy: truncation`"],
+        ),
+        (
+            "name: a\ncontext: {min_score_threshold: 0.3}",
+            ["context.min_score_threshold: 0.3", "write `strategy: importance`"],
+        ),
+        (
+            "name: a\ncontext: {strategy: truncation, summarize_chunk_size: 5}",
+            ["context.summarize_chunk_size: 5 is an option of the strategy summarization"],
+        ),
+        (
+            "name: a\ncontext: {strategy: truncation, max_summary_tokens: 500}",
+            ["context.max_summary_tokens: 500 is an option of the strategy summarization"],
+        ),
+        (
+            "name: a\ncontext: {strategy: truncation, adopt: immediately}",
+            ["context.adopt: 'immediately'", "is an option of the strategy summarization"],
+        ),
+        (
+            "name: a\ncontext: {strategy: importance, max_messages_before_summary: 9, max_tokens_before_summary: 9}",
+            [
+                "context.max_messages_before_summary: 9 is an option",
+                "context.max_tokens_before_summary: 9 is an option",
+            ],
+        ),
+        (
+            "name: a\ncontext: {adopt: immediately, max_messages_before_summary: 9}",
+            ["context.min_recent_messages: 6 leaves too little", "max_messages_before_summary 9", "at least 4", "10"],
+        ),
+        (
+            "name: a\ncontext: {min_recent_messages: 30, adopt: immediately}",
+            ["context.min_recent_messages: 30 leaves too little", "max_messages_before_summary 30"],
+        ),
+        ("name: a\ncontext: {strategy: truncation, keep_recent: 1}", ["context.keep_recent: 1", "at least 2"]),
+        ("name: a\ncontext: {strategy: truncation, keep_recent: 10001}", ["context.keep_recent: 10001", "10000"]),
+        ("name: a\ncontext: {strategy: truncation, keep_recent: 2.5}", ["context.keep_recent: 2.5", "whole number"]),
+        (
+            "name: a\ncontext: {strategy: importance, min_score_threshold: 1.1}",
+            ["context.min_score_threshold: 1.1", "at most 1"],
+        ),
+        (
+            "name: a\ncontext: {strategy: importance, min_score_threshold: .nan}",
+            ["context.min_score_threshold: nan", "number"],
+        ),
+        ("name: a\ncontext: {summarize_chunk_size: 1}", ["context.summarize_chunk_size: 1", "at least 2"]),
+        ("name: a\ncontext: {summarize_chunk_size: many}", ["context.summarize_chunk_size: 'many'", "whole number"]),
+        ("name: a\ncontext: {max_summary_tokens: 49}", ["context.max_summary_tokens: 49", "at least 50"]),
+        (
+            "name: a\ncontext: {max_summary_tokens: 500, summary: {max_tokens: 500}}",
+            ["context.max_summary_tokens: 500 is another name of summary.max_tokens", "write one of them"],
+        ),
+        ("name: a\ncontext: {keep_recents: 5}", ["context.keep_recents: no such field; did you mean keep_recent?"]),
+        ("name: a\ncontext: {summary: {shape: round}}", ["context.summary.shape: 'round'", "rolling or tiered"]),
+        ("name: a\ncontext: {pre_compact: before}", ["context.pre_compact: 'before' must be", "module:function"]),
+        ("name: a\ncontext: {pre_compact: 'a:b.c'}", ["context.pre_compact: 'a:b.c' must be", "module:function"]),
+        ("name: a\ncontext: {pre_compact: [a]}", ["context.pre_compact: ['a'] must be text"]),
+        ("name: a\ncontext: {token_counter: 'transformers:'}", ["context.token_counter: 'transformers:'"]),
         ("name: a\ncontext: {auto_summarize: maybe}", ["context.auto_summarize: 'maybe'", "true or false"]),
         ("name: a\ncontext: {usage_threshold: 0.96}", ["context.usage_threshold: 0.96", "at most 0.95"]),
         ("name: a\ncontext: {usage_threshold: .nan}", ["context.usage_threshold: nan"]),
@@ -217,7 +296,7 @@ def test_an_unknown_agent_is_answered_with_the_known_ones() -> None:
         ("name: a\ncontext: {summary: {timeout_seconds: 0}}", ["context.summary.timeout_seconds: 0", "above 0"]),
         (
             "name: a\ncontext: {token_counter: magic}",
-            ["context.token_counter: 'magic'", "tiktoken, tiktoken:<encoding>"],
+            ["context.token_counter: 'magic'", "tiktoken, tiktoken:<encoding>", "transformers:<name or path>"],
         ),
         ("", ["empty"]),
         ("# nothing but words\n", ["empty"]),
@@ -260,33 +339,3 @@ def test_a_flood_of_mistakes_is_cut(tmp_path: Path) -> None:
     told = refusal(tmp_path, "name: a\n" + "\n".join(f"field_{n}: 1" for n in range(500)))
 
     assert "and 480 more" in told
-
-
-def test_two_files_of_one_folder_cannot_share_a_name(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("name: twin")
-    (tmp_path / "b.yaml").write_text("name: twin")
-
-    with pytest.raises(AgentInvalid, match=r"b\.yaml:\n  name: 'twin' is the name of a\.yaml too"):
-        load_agents([tmp_path], DEFAULTS)
-
-
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    (tmp_path / "dangling.yaml").symlink_to(tmp_path / "nowhere")
-
-    with pytest.raises(AgentInvalid, match=r"dangling\.yaml: cannot be read \(No such file"):
-        load_agents([tmp_path], DEFAULTS)
-
-
-def test_what_is_no_regular_file_is_told(tmp_path: Path) -> None:
-    (tmp_path / "device.yaml").symlink_to("/dev/zero")
-
-    with pytest.raises(AgentInvalid, match=r"device\.yaml: is not a regular file"):
-        load_agents([tmp_path], DEFAULTS)
-
-
-@pytest.mark.parametrize("name", ["missing", "file.txt"])
-def test_a_missing_folder_is_an_error(tmp_path: Path, name: str) -> None:
-    (tmp_path / "file.txt").write_text("")
-
-    with pytest.raises(SettingInvalid, match=f"AGENTS_DIR.*{name}"):
-        load_agents([tmp_path / name], DEFAULTS)

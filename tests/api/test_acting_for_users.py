@@ -50,3 +50,12 @@ async def test_a_user_who_speaks_for_herself_has_no_actor(client: httpx.AsyncCli
     answered = (await client.post(f"{session}/messages", json={"content": "hi"})).json()
 
     assert (answered["run"]["author"], answered["run"]["actor"]) == ("backend", None)
+
+
+async def test_without_a_key_it_is_said_which_one_is_needed_and_how_to_make_it(database: Database) -> None:
+    async with set_stage(database).client(user="ann") as client:
+        refused = await client.get("/v1/sessions")
+
+    assert refused.status_code == 403
+    assert "needs a key with the scope `act_as`, and no key was sent" in refused.json()["detail"]
+    assert "throughline keys create --user NAME --scope read --scope write --scope act_as" in refused.json()["detail"]

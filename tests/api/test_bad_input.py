@@ -179,6 +179,41 @@ async def test_a_hostile_filter_is_only_a_filter(client: httpx.AsyncClient, subt
             assert (response.status_code, response.json()["data"]) == (200, [])
 
 
+BAD_PREVIEWS = {
+    name: case
+    for name, case in MESSAGES.items()
+    if name not in {"no body", "no content"} and "metadata" not in name and b"metadata" not in case[0]
+} | {
+    "metadata": (b'{"content": "hi", "metadata": {}}', 422, "invalid_input"),
+    "a way to be busy": (b'{"content": "hi", "on_busy": "reject"}', 422, "invalid_input"),
+    "instructions": (b'{"instructions": "hi"}', 422, "invalid_input"),
+}
+
+
+async def test_a_bad_preview_is_refused_like_a_bad_message(
+    stage: ApiStage, client: httpx.AsyncClient, subtests: pytest.Subtests
+) -> None:
+    session = await open_session(client)
+
+    for name, (body, status, kind) in BAD_PREVIEWS.items():
+        with subtests.test(name):
+            check_problem(await client.post(f"{session}/context/preview", content=body, headers=JSON), status, kind)
+
+    assert stage.pins.previewed == []
+
+
+async def test_what_cannot_be_a_messages_id_cannot_be_pinned(
+    client: httpx.AsyncClient, subtests: pytest.Subtests
+) -> None:
+    session = await open_session(client)
+
+    for text in (*IDS, str(UUID(int=7))):
+        for method in ("PUT", "DELETE"):
+            with subtests.test(f"{method} {text}"):
+                answer = await client.request(method, f"{session}/messages/{text}/pin")
+                assert str(check_problem(answer, 404, "not_found")["detail"]).startswith("There is no message")
+
+
 IDS = ("1", "x" * 36, "%00", "{01900000-0000-7000-8000-000000000000}", "01900000000070008000000000000000")
 WITH_IDS = ("/v1/sessions/{}", "/v1/sessions/{}/messages", "/v1/runs/{}", "/v1/runs/{}/events")
 

@@ -90,3 +90,18 @@ async def test_a_refusal_reaches_pages_of_allowed_origins(database: Database) ->
     assert "Location" in opened.headers["access-control-expose-headers"]
     assert asked.status_code == 200
     assert "access-control-allow-origin" not in stranger.headers
+
+
+async def test_an_import_has_a_cap_of_its_own(database: Database) -> None:
+    config = ApiConfig(version="0", is_local_mode=True, max_body_bytes=1_000, max_import_bytes=CAP)
+    async with set_stage(database, config).client() as client:
+        answers = [
+            await client.post(
+                "/v1/sessions/import",
+                json={"agent": "assistant", "messages": [{"role": "user", "content": "x" * size}]},
+            )
+            for size in (CAP - 1_000, CAP)
+        ]
+
+    assert [answer.status_code for answer in answers] == [201, 413]
+    assert "MAX_IMPORT_BYTES" in answers[1].text

@@ -20,17 +20,35 @@ OPEN_TO_ALL = {
     ("GET", "/docs"),
     ("GET", "/docs/oauth2-redirect"),
 }
-LISTS = {("GET", "/v1/sessions"), ("GET", "/v1/agents"), ("POST", "/v1/sessions")}
+LISTS = {
+    ("GET", "/v1/sessions"),
+    ("GET", "/v1/search"),
+    ("GET", "/v1/agents"),
+    ("POST", "/v1/sessions"),
+    ("POST", "/v1/sessions/import"),
+    ("GET", "/v1/memories"),
+    ("POST", "/v1/memories"),
+    ("POST", "/v1/memories/search"),
+}
 BY_ID: dict[tuple[str, str], dict[str, object] | None] = {
     ("GET", "/v1/sessions/{session_id}"): None,
     ("PATCH", "/v1/sessions/{session_id}"): {"title": "taken"},
     ("DELETE", "/v1/sessions/{session_id}"): None,
     ("GET", "/v1/sessions/{session_id}/messages"): None,
     ("POST", "/v1/sessions/{session_id}/messages"): {"content": "hi"},
+    ("GET", "/v1/sessions/{session_id}/search?q=secret"): None,
+    ("GET", "/v1/sessions/{session_id}/export"): None,
     ("GET", "/v1/sessions/{session_id}/context"): None,
+    ("POST", "/v1/sessions/{session_id}/context/preview"): {"content": "hi"},
+    ("PUT", "/v1/sessions/{session_id}/messages/{message_id}/pin"): None,
+    ("DELETE", "/v1/sessions/{session_id}/messages/{message_id}/pin"): None,
+    ("POST", "/v1/sessions/{session_id}/messages/{message_id}/redact"): None,
     ("POST", "/v1/sessions/{session_id}/summarize"): {},
     ("GET", "/v1/sessions/{session_id}/summaries"): None,
     ("POST", "/v1/sessions/{session_id}/summaries/{summary_id}/restore"): None,
+    ("GET", "/v1/memories/{memory_id}"): None,
+    ("PATCH", "/v1/memories/{memory_id}"): {"text": "taken"},
+    ("DELETE", "/v1/memories/{memory_id}"): None,
     ("GET", "/v1/runs/{run_id}"): None,
     ("GET", "/v1/runs/{run_id}/events"): None,
     ("POST", "/v1/runs/{run_id}/cancel"): None,
@@ -43,9 +61,13 @@ class Owned:
 
     session_id: str
     run_id: str
+    message_id: str = UNKNOWN
+    memory_id: str = UNKNOWN
 
     def path(self, template: str) -> str:
-        return template.format(session_id=self.session_id, run_id=self.run_id, summary_id=UNKNOWN)
+        ids = {"session_id": self.session_id, "run_id": self.run_id, "message_id": self.message_id}
+        ids["memory_id"] = self.memory_id
+        return template.format(**ids, summary_id=UNKNOWN)
 
 
 def routes_of(stage: ApiStage) -> Iterator[tuple[str, str]]:
@@ -57,20 +79,47 @@ def routes_of(stage: ApiStage) -> Iterator[tuple[str, str]]:
 async def owned_by(client: httpx.AsyncClient) -> Owned:
     session = await open_session(client)
     answered = await client.post(f"{session}/messages", json={"content": "my secret"})
-    return Owned(session.rpartition("/")[2], answered.json()["run"]["id"])
+    memory = await client.post("/v1/memories", json={"text": "my secret"})
+    answer = answered.json()
+    return Owned(session.rpartition("/")[2], answer["run"]["id"], answer["message"]["id"], memory.json()["id"])
 
 
 async def everything_of(client: httpx.AsyncClient, owned: Owned) -> list[object]:
-    paths = ("/v1/sessions/{session_id}", "/v1/sessions/{session_id}/messages", "/v1/runs/{run_id}")
+    paths = (
+        "/v1/sessions/{session_id}",
+        "/v1/sessions/{session_id}/messages",
+        "/v1/runs/{run_id}",
+        "/v1/memories/{memory_id}",
+    )
     return [(await client.get(owned.path(path))).json() for path in paths]
 
 
 def without_ids(response: httpx.Response, named: Owned) -> str:
-    return response.text.replace(named.session_id, "<id>").replace(named.run_id, "<id>")
+    text = response.text
+    for name in (named.session_id, named.run_id, named.message_id, named.memory_id):
+        text = text.replace(name, "<id>")
+    return text
+
+
+async def test_a_pin_cannot_be_set_through_another_session(database: Database) -> None:
+    """The message is the caller's own and so is the session, but one is not in the other."""
+    stage = set_stage(database, KEYED)
+    async with stage.client(key=await stage.key("ada")) as ada:
+        first, second = await owned_by(ada), await owned_by(ada)
+        crossed = Owned(first.session_id, first.run_id, second.message_id)
+
+        answers = [
+            await ada.request(method, crossed.path("/v1/sessions/{session_id}/messages/{message_id}/pin"))
+            for method in ("PUT", "DELETE")
+        ]
+
+    assert [answer.status_code for answer in answers] == [404, 404]
 
 
 def test_every_route_has_a_row(database: Database) -> None:
-    assert set(routes_of(set_stage(database))) == OPEN_TO_ALL | LISTS | set(BY_ID)
+    assert set(routes_of(set_stage(database))) == OPEN_TO_ALL | LISTS | {
+        (method, path.partition("?")[0]) for method, path in BY_ID
+    }
 
 
 async def test_another_users_thing_is_answered_like_an_unknown_one(

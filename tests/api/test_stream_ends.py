@@ -1,12 +1,15 @@
 """How streams end that have nothing stored to end with: events that are gone, sessions that were erased."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx
 import pytest
 
 from app.api.config import ApiConfig
+from app.api.server import Ending, HttpServer, TcpAddress, bind_tcp, bound_url
 from app.db.database import Database
 from fakes.api_stage import ApiStage, open_session, set_stage
 from fakes.raw_sql import run_sql
@@ -34,6 +37,12 @@ async def begin(stage: ApiStage, client: httpx.AsyncClient) -> tuple[str, str]:
     return session, accepted.headers["location"]
 
 
+async def read_and_erase(client: httpx.AsyncClient, session: str, run: str) -> None:
+    async with client.stream("GET", f"{run}/events") as response:
+        async for _ in response.aiter_text():
+            await client.delete(session)
+
+
 def ids_and_types(text: str) -> list[tuple[str, str]]:
     lines = text.splitlines()
     ids = [line.removeprefix("id: ") for line in lines if line.startswith("id: ")]
@@ -53,8 +62,21 @@ async def test_a_reader_of_a_stand_in_end_is_sent_away_when_it_comes_back(
         told = ids_and_types(first.text)
         again = await client.get(f"{run}/events", headers={"Last-Event-ID": told[-1][0]})
 
-        assert [kind for _, kind in told][-2:] == ["reset", "run.completed"]
+        assert [kind for _, kind in told][-3:] == ["reset", "message.completed", "run.completed"]
         assert (again.status_code, again.text) == (204, "")
+
+
+async def test_a_reader_cut_off_within_a_stand_in_gets_all_of_it_again(
+    stage: ApiStage, client: httpx.AsyncClient, database_url: str
+) -> None:
+    _, run = await begin(stage, client)
+    await stage.turns.settle()
+    await run_sql(database_url, "delete from run_events")
+    first = ids_and_types((await client.get(f"{run}/events")).text)
+
+    again = await client.get(f"{run}/events", headers={"Last-Event-ID": first[0][0]})
+
+    assert [kind for _, kind in ids_and_types(again.text)] == ["reset", *(kind for _, kind in first)]
 
 
 async def test_the_id_of_a_stand_in_does_not_end_a_run_that_goes_on(stage: ApiStage, client: httpx.AsyncClient) -> None:
@@ -77,14 +99,42 @@ async def test_the_id_of_a_stand_in_does_not_end_a_run_that_goes_on(stage: ApiSt
 async def test_readers_of_an_erased_session_are_let_go_at_once(stage: ApiStage, client: httpx.AsyncClient) -> None:
     session, run = await begin(stage, client)
 
-    async def read_on() -> None:
-        async with client.stream("GET", f"{run}/events") as response:
-            async for _ in response.aiter_text():
-                await client.delete(session)
-
     async with asyncio.timeout(3):
         with pytest.raises(httpx.RemoteProtocolError):
-            await read_on()
+            await read_and_erase(client, session, run)
 
     stage.turns.may_end.set()
     await asyncio.gather(*stage.turns.tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def served_for_good(stage: ApiStage) -> AsyncIterator[httpx.AsyncClient]:
+    """Serve as `throughline serve` does."""
+
+    async def nothing() -> None:
+        """Nothing runs that has to end first."""
+
+    listener = bind_tcp(TcpAddress("127.0.0.1", 0))
+    server = HttpServer(stage.app, listener, Ending(nothing, grace_seconds=1))
+    serving = asyncio.create_task(server.run_until_stopped())
+    try:
+        async with httpx.AsyncClient(base_url=bound_url(listener)) as client:
+            yield client
+    finally:
+        server.stop()
+        await serving
+
+
+async def test_a_stream_that_is_cut_on_purpose_is_no_error_in_the_log(
+    stage: ApiStage, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR, logger="uvicorn.error")
+    async with served_for_good(stage) as client:
+        session, run = await begin(stage, client)
+        with pytest.raises(httpx.RemoteProtocolError):
+            await read_and_erase(client, session, run)
+        logging.getLogger("uvicorn.error").error("something else")
+        stage.turns.may_end.set()
+        await asyncio.gather(*stage.turns.tasks, return_exceptions=True)
+
+    assert [record.message for record in caplog.records if record.name == "uvicorn.error"] == ["something else"]

@@ -111,3 +111,38 @@ async def test_a_stream_whose_turn_has_come_is_cut_where_no_worker_is(
     async with asyncio.timeout(5):
         with pytest.raises(httpx.RemoteProtocolError):
             await read_on()
+
+
+@pytest.mark.parametrize("last_seen", ["0", "-1", "7"])
+async def test_a_reader_of_a_run_that_nobody_takes_is_told_so(
+    stage: ApiStage, client: httpx.AsyncClient, last_seen: str
+) -> None:
+    session = await open_session(client)
+    stage.turns.has_worker = False
+    accepted = await client.post(f"{session}/messages", json={"content": "hi"}, headers=ASYNC)
+
+    async with asyncio.timeout(5):
+        path = f"{accepted.headers['location']}/events"
+        response = await client.get(path, headers={"Last-Event-ID": last_seen})
+
+    assert response.status_code == 503
+    assert response.json()["type"] == "/problems/no_worker_available"
+
+
+async def test_a_reader_who_waits_for_a_worker_gets_the_whole_stream_once_one_comes(
+    stage: ApiStage, client: httpx.AsyncClient
+) -> None:
+    session = await open_session(client)
+    stage.turns.has_worker = False
+    accepted = await client.post(f"{session}/messages", json={"content": "hi"}, headers=ASYNC)
+    reading = asyncio.create_task(client.get(f"{accepted.headers['location']}/events"))
+    await asyncio.sleep(IMPATIENT.heartbeat_seconds)
+
+    await play_next(stage)
+    text = (await reading).text
+
+    assert [line for line in text.splitlines() if line.startswith("event: ")] == [
+        "event: run.started",
+        "event: message.delta",
+        "event: run.completed",
+    ]

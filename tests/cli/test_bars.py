@@ -37,17 +37,53 @@ def test_the_picture_shows_both_bars_and_the_window() -> None:
     assert "⚡" not in "".join(lines)
 
 
+def test_what_never_triggers_by_itself_is_off() -> None:
+    lines = draw_context(context(messages_threshold=None, tokens_threshold=None), width=80).plain.splitlines()
+
+    assert [line.split("]")[1].split() for line in lines[1:3]] == [["–", "12", "/", "off"], ["–", "2,500", "/", "off"]]
+
+
+def test_on_a_narrow_screen_the_limits_go_and_the_shares_and_the_lightning_stay() -> None:
+    drawn = context(will_trigger=True, next_action="compact", total_tokens=9_000, tokens_since_summary=99_000)
+
+    lines = draw_context(drawn, width=40).plain.splitlines()
+
+    bars = [line for line in lines if "]" in line]
+    assert [line.split("]")[1].split() for line in bars] == [["40%", "12"], ["77%", "99,000"], ["110%", "⚡", "9,000"]]
+
+
+def test_on_a_narrow_screen_every_word_around_the_bars_is_still_told() -> None:
+    summary = SummaryReply(messages_summarized=25, token_count=812, through_position=25, model="openai:gpt-4o-mini")
+    drawn = context(summary=summary, summary_count=3, estimated_response_tokens=700)
+
+    text = " ".join(draw_context(drawn, width=40).plain.split())
+
+    assert "…" not in text
+    for words in ("on offline · window 8,192 tokens", "answer about 700", "messages 0", "by openai:gpt-4o-mini"):
+        assert words in text
+
+
 def test_the_lightning_says_what_the_next_message_triggers() -> None:
     text = draw_context(context(will_trigger=True, next_action="compact", total_tokens=6_200), width=80).plain
 
     assert text.count("⚡") == 2
-    assert "older messages are summarized first" in text
+    assert "older messages are shortened or summarized first" in " ".join(text.split())
 
 
 def test_a_due_summary_is_told_without_the_lightning_of_one_that_is_made_now() -> None:
     text = draw_context(context(will_trigger=True, next_action="prepare", messages_since_summary=30), width=80).plain
 
-    assert "A summary is due (N or K)" in text
+    assert "A summary is due: it is being prepared in the background." in text
+    assert "⚡" not in text
+
+
+@pytest.mark.parametrize("action", ["none", "prepare"])
+def test_a_summary_that_is_ready_is_told_with_how_far_it_reaches(action: str) -> None:
+    ready = SummaryReply(messages_summarized=25, token_count=812, through_position=25)
+
+    text = draw_context(context(will_trigger=action != "none", next_action=action, prepared=ready), width=80).plain
+
+    assert "A summary is ready (through #25); it is used once room is needed." in text
     assert "⚡" not in text
 
 
@@ -56,7 +92,7 @@ def test_more_than_the_window_is_explained() -> None:
     over = draw_context(context(total_tokens=9_000), width=80).plain
 
     assert "over 100%" not in whole
-    assert "over 100%: what all of it would take if shown whole; the prompt sent fits" in over
+    assert "over 100%: as it stands now; the next message makes it fit first" in over
 
 
 def test_summaries_adopted_and_prepared_are_named() -> None:
@@ -78,11 +114,14 @@ def test_summaries_adopted_and_prepared_are_named() -> None:
         tokens_since_summary=COUNTS,
         tokens_threshold=st.none() | COUNTS,
         will_trigger=st.booleans(),
+        next_action=st.sampled_from(["none", "prepare", "compact", "something else that is rather long"]),
+        prepared=st.none() | st.builds(SummaryReply, messages_summarized=COUNTS, token_count=COUNTS),
         model=st.text(max_size=200),
-    )
+    ),
+    st.sampled_from([30, 40, 60, 80, 110]),
 )
-def test_no_line_is_wider_than_80_columns_whatever_the_numbers(drawn: ContextReply) -> None:
-    assert max(cell_len(line) for line in draw_context(drawn, width=80).plain.splitlines()) <= 80
+def test_no_line_is_wider_than_the_screen_whatever_the_numbers(drawn: ContextReply, width: int) -> None:
+    assert max(cell_len(line) for line in draw_context(drawn, width=width).plain.split("\n")) <= width
 
 
 @pytest.mark.parametrize(("used", "filled"), [(0, 0), (1, 1), (500, 5), (999, 9), (1_000, 10), (5_000, 10), (-3, 0)])

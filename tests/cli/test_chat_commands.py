@@ -61,6 +61,47 @@ def test_history_pages_back_as_far_as_asked(world: FakeWorld, throughline: Throu
     assert "#20 " not in result.stdout
 
 
+def test_a_search_prints_positions_that_read_takes(world: FakeWorld, throughline: Throughline) -> None:
+    session_id = world.service.add_session(7, messages=9)
+    message = world.service.messages[session_id][4]
+    world.service.hits = [
+        {"message": message, "snippet": "…text\x1b 5", "highlights": [[1, 5]], "session_id": session_id}
+    ]
+
+    result = throughline("chat", "--session", session_id, typed="/search text five\n/read 5\n/read 8-9\n")
+
+    assert world.service.searched == [{"path": f"/v1/sessions/{session_id}/search", "q": "text five", "limit": "10"}]
+    assert result.stdout.splitlines()[1:] == [
+        "#5 user …text\ufffd 5",
+        *(f"#{n} {'user' if n % 2 else 'assistant'} text {n}" for n in (3, 4, 5, 6, 7, 8, 9)),
+    ]
+
+
+@pytest.mark.parametrize("typed", ["/search", "/read x", "/read", "/read 0", "/read 99999999999"])
+def test_a_search_or_a_position_that_says_nothing_is_refused(
+    world: FakeWorld, throughline: Throughline, typed: str
+) -> None:
+    session_id = world.service.add_session(7, messages=9)
+
+    result = throughline("chat", "--session", session_id, typed=f"{typed}\n")
+
+    assert f"Write {typed[:5]}" in result.stderr
+
+
+def test_sessions_are_searched_from_the_command_line(world: FakeWorld, throughline: Throughline) -> None:
+    session_id = world.service.add_session(7, messages=1)
+    world.service.hits = [
+        {"message": world.service.messages[session_id][0], "snippet": "text", "session_id": session_id}
+    ]
+
+    everywhere = throughline("sessions", "search", "text")
+    inside = throughline("sessions", "search", "text", "--session", session_id)
+
+    assert everywhere.stdout == f"{session_id} #1 user text\n"
+    assert inside.stdout == "#1 user text\n"
+    assert [asked["path"] for asked in world.service.searched] == ["/v1/search", f"/v1/sessions/{session_id}/search"]
+
+
 def test_sessions_are_numbered_and_resumed_by_number_or_id(world: FakeWorld, throughline: Throughline) -> None:
     world.service.add_session(1, title="first", messages=2)
     second = world.service.add_session(2, title="second", messages=4)
@@ -99,7 +140,7 @@ def test_context_draws_the_bars(world: FakeWorld, throughline: Throughline) -> N
 
     assert "29 / 30" in result.stdout
     assert "50% ⚡" in result.stdout
-    assert "older messages are summarized first" in result.stdout
+    assert "older messages are shortened or summarized first" in result.stdout
 
 
 def test_summarize_hands_the_focus_on(world: FakeWorld, throughline: Throughline) -> None:
@@ -158,6 +199,16 @@ def test_tools_and_compactions_are_told_beside_the_answer(world: FakeWorld, thro
             started(),
             Event("context.compaction.started", {"cause": "threshold", "tokens": 7000}),
             Event("context.compaction.finished", {"outcome": "adopted", "tokens_before": 7000, "tokens_after": 900}),
+            Event(
+                "context.compaction.finished",
+                {
+                    "outcome": "pruned",
+                    "fired": ["pruned", "pruned_aggressively"],
+                    "tokens_before": 900,
+                    "tokens_after": 700,
+                    "through_position": 7,
+                },
+            ),
             Event("tool.call", {"id": "1", "name": "calculator", "arguments": '{"x": 1}'}),
             Event("tool.result", {"id": "1", "name": "calculator", "content": "2\n3", "is_error": False}),
             Event("something.of_later", {}),
@@ -169,7 +220,9 @@ def test_tools_and_compactions_are_told_beside_the_answer(world: FakeWorld, thro
     result = throughline("chat", typed="1+1\n")
 
     assert result.stdout == "It is 2.\n"
+    assert "making room (7,000 tokens in the prompt)" in result.stderr
     assert "summary adopted: 7,000 → 900 tokens" in result.stderr
+    assert "less is shown (pruned, pruned aggressively): 900 → 700 tokens\n" in result.stderr
     assert 'calculator {"x": 1}' in result.stderr
     assert "calculator gave: 2 3" in result.stderr
 

@@ -1,6 +1,7 @@
 import json
 import socket
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
@@ -9,8 +10,10 @@ import pytest
 from click.testing import Result
 
 from app.cli.client import ServiceClient
+from app.cli.commands_sessions import draw_sessions
 from app.cli.connection import Target, open_client
 from app.cli.parts import LocalOptions, ServeOptions, WorkerOptions
+from app.cli.replies import SessionReply
 from app.domain.errors import ThroughlineError
 from fakes.fake_parts import FakeWorld
 from fakes.fake_service import serving_on
@@ -102,6 +105,26 @@ def test_sessions_are_listed_filtered_and_paged(world: FakeWorld, throughline: T
     assert "there are more: --cursor 2" in first.stderr
 
 
+@pytest.mark.parametrize("width", [80, 110])
+def test_a_list_of_sessions_keeps_its_numbers_and_cuts_its_titles(width: int) -> None:
+    sessions = [
+        SessionReply(str(UUID(int=1)), "quick_assistant", "An exceedingly long title " * 9, message_count=1_234),
+        SessionReply(
+            str(UUID(int=2)), "assistant", "short", message_count=7, updated_at=datetime(2026, 5, 4, 3, 2, tzinfo=UTC)
+        ),
+    ]
+
+    lines = draw_sessions(sessions, width=width).plain.split("\n")
+
+    assert lines[0].split() == ["ID", "Agent", "Messages", "Updated", "Title"]
+    assert " 1234 " in lines[1]
+    assert "An excee" in lines[1]
+    assert lines[1].endswith("…")
+    assert " 7 2026-05-04" in lines[2]
+    assert lines[2].endswith(" short")
+    assert max(map(len, lines)) <= width
+
+
 def test_show_prints_details_and_context(world: FakeWorld, throughline: Throughline) -> None:
     result = throughline("sessions", "show", world.service.add_session(1, title="a [b] title", messages=3))
 
@@ -183,6 +206,7 @@ def test_revoking_an_unknown_key_is_an_error_that_does_not_repeat_a_secret(throu
 
     assert result.exit_code == 1
     assert "'other'" in result.stderr
+    assert "A prefix is the 8 characters after `tl_`, this has 5." in " ".join(result.stderr.split())
     assert "secret" not in result.stderr
 
 

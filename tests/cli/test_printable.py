@@ -1,8 +1,10 @@
+from datetime import datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cli.printable import one_line, printable
+from app.cli.printable import moment, one_line, printable
 
 
 @pytest.mark.parametrize(
@@ -34,3 +36,7 @@ def test_one_line_is_one_line_and_no_longer_than_allowed(text: str, limit: int) 
 
     assert len(shown) <= limit
     assert len(shown.splitlines()) <= 1
+
+
+def test_a_time_no_clock_could_show_is_a_dash() -> None:
+    assert moment(datetime.fromisoformat("0001-01-01T00:00:00+01:00")) == moment(None) == "–"

@@ -29,7 +29,7 @@ def _content(message: PromptMessage, count: Callable[[str], int]) -> int:
         if isinstance(block, TextBlock):
             total += count(block.text)
         else:
-            total += 85 if block.detail == "low" else 1600
+            total += 1600
     return total
 
 
@@ -58,6 +58,55 @@ def faults(prompt: Prompt) -> list[str]:
             if not _is_visible(answer):
                 found.append("an empty result")
     return found
+
+
+def anthropic_faults(prompt: Prompt) -> list[str]:
+    """Return what Anthropic's API would refuse once neighbours of one role are one message, as its clients send them.
+
+    Results are the user's; those of a call stand at the start of the very next user message, each id once.
+    """
+    merged = _merged(prompt)
+    found = [] if not merged or merged[0][0] == "user" else ["the first message is not the user's"]
+    used: set[str] = set()
+    asked: list[str] = []
+    for role, blocks in merged:
+        results = [block for kind, block in blocks if kind == "tool_result"]
+        calls = [block for kind, block in blocks if kind == "tool_use"]
+        if sorted(results) != sorted(asked):
+            found.append(f"results of {results} where {asked} were asked for")
+        if any(kind != "tool_result" for kind, _ in blocks[: len(results)]):
+            found.append("a result stands behind other content")
+        if any(kind == "text" and not _shows_something(text) for kind, text in blocks):
+            found.append("an empty text")
+        if not blocks or (role == "user" and calls) or used & set(calls):
+            found.append("an empty message, the user's call, or an id used twice")
+        used |= set(calls)
+        asked = calls
+    return found + (["a call at the end has no result"] if asked else [])
+
+
+def _merged(prompt: Prompt) -> list[tuple[str, list[tuple[str, str]]]]:
+    merged: list[tuple[str, list[tuple[str, str]]]] = []
+    for message in prompt.messages:
+        role = "assistant" if message.role is Role.ASSISTANT else "user"
+        if not merged or merged[-1][0] != role:
+            merged.append((role, []))
+        merged[-1][1].extend(_blocks(message))
+    return merged
+
+
+def _blocks(message: PromptMessage) -> list[tuple[str, str]]:
+    if message.role is Role.TOOL:
+        return [("tool_result", message.tool_call_id or "")]
+    blocks = (TextBlock(message.content),) if isinstance(message.content, str) else message.content
+    said = [("text", block.text) if isinstance(block, TextBlock) else ("image", block.url) for block in blocks]
+    if message.tool_calls and message.content == "":
+        said = []
+    return [*said, *(("tool_use", call.id) for call in message.tool_calls)]
+
+
+def _shows_something(text: str) -> bool:
+    return bool(text.strip().strip("\u200b\u200c\u200d\u2060\ufeff").strip())
 
 
 def _message_faults(message: PromptMessage, index: int) -> list[str]:

@@ -1,7 +1,7 @@
 """Random conversations, none of them tame: what the engine has to take."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.vendor.pretty import RepresentationPrinter
 
 from app.context.budget import make_budget
+from app.context.context_input import ContextInput
 from app.context.measure import count_message
-from app.context.plan import ContextInput
 from app.context.policy import Adopt, ContextPolicy, PrunePolicy, SummaryPolicy
 from app.domain.ids import MessageId, SessionId
 from app.domain.message import Content, ImageBlock, Message, NewMessage, Role, Source, TextBlock, ToolCall
+from app.domain.prompt import PromptMessage
 
 SESSION = SessionId(UUID(int=1))
 TIME = datetime(2026, 1, 1, tzinfo=UTC)
@@ -141,7 +142,7 @@ def stored(
     said: Sequence[Said], count: Callable[[str], int], *, first: int = 1, counter: str = "test"
 ) -> tuple[Message, ...]:
     """Return what was said as stored rows, counted once by `count`."""
-    rows = (
+    return tuple(
         Message(
             id=MessageId(UUID(int=first + index)),
             session_id=SESSION,
@@ -152,11 +153,15 @@ def stored(
             created_at=TIME,
             tool_calls=item.tool_calls,
             tool_call_id=item.tool_call_id,
+            token_count=count_message(_bare(item), count),
             counter=counter,
         )
         for index, item in enumerate(said)
     )
-    return tuple(replace(row, token_count=count_message(row, count)) for row in rows)
+
+
+def _bare(item: Said) -> PromptMessage:
+    return PromptMessage(item.role, item.content, item.tool_calls, item.tool_call_id)
 
 
 def conversation_input(

@@ -107,7 +107,7 @@ def test_the_adopted_summary_is_described() -> None:
     ("stored_turns", "adopting", "action"),
     [
         (13, Adopt.AT_THRESHOLD, NextAction.NONE),
-        (15, Adopt.AT_THRESHOLD, NextAction.NONE),
+        (15, Adopt.AT_THRESHOLD, NextAction.PREPARE),
         (14, Adopt.IMMEDIATELY, NextAction.NONE),
         (15, Adopt.IMMEDIATELY, NextAction.COMPACT),
         (300, Adopt.AT_THRESHOLD, NextAction.COMPACT),
@@ -223,7 +223,7 @@ def test_a_call_and_its_results_are_one_group_and_no_cut_goes_through() -> None:
     groups = group_messages(rows)
 
     assert [[row.position for row in group.messages] for group in groups] == [[1], [2, 5, 3], [4], [6], [7]]
-    assert [group.is_orphan for group in groups] == [False, False, False, True, False]
+    assert [group.head.role is Role.TOOL for group in groups] == [False, False, False, True, False]
     assert [point.through_position for point in cut_points(rows)] == [1, 5, 6]
     assert [len(piece) for piece in split_at_cuts(rows)] == [1, 4, 1, 1]
     assert split_at_cuts(()) == ()

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.context.plan import Cause, ContextInput, ContextPlan, backlog, plan_context
+from app.context.context_input import ContextInput
+from app.context.plan import ContextPlan, backlog, plan_context
 from app.context.policy import Adopt, ContextPolicy, Strategy, SummaryPolicy
+from app.context.triggers import Cause
 from app.domain.message import Message, Role, ToolCall
 from context.strategies import Said, conversation_input, inputs, stored
 
@@ -31,6 +33,7 @@ def adopt(inp: ContextInput, plan: ContextPlan, summary: str) -> ContextInput:
     assert plan.through_position is not None
     return replace(
         inp,
+        view_state=plan.view_state,
         summary=summary,
         summary_tokens=inp.count(summary),
         summary_through_position=plan.through_position,
@@ -197,7 +200,7 @@ def test_an_overflow_cuts_harder_than_the_threshold() -> None:
 
 
 def test_a_giant_running_turn_is_cut_between_complete_steps_and_keeps_its_user_message() -> None:
-    inp = conversation_input(own=running_turn(60), user=None)
+    inp = conversation_input(own=running_turn(150), user=None)
 
     plan = plan_context(inp)
     after = adopt(inp, plan, "what was found")
@@ -209,7 +212,7 @@ def test_a_giant_running_turn_is_cut_between_complete_steps_and_keeps_its_user_m
 
 
 def test_an_unanswered_call_of_the_running_turn_is_never_behind_the_cut() -> None:
-    own = [*running_turn(20), Said(Role.ASSISTANT, "", (ToolCall("open", "search", "{}"),)), *running_turn(40)[1:]]
+    own = [*running_turn(20), Said(Role.ASSISTANT, "", (ToolCall("open", "search", "{}"),)), *running_turn(150)[1:]]
 
     policy = ContextPolicy(summary=SummaryPolicy(max_tokens=200))
     plan = plan_context(conversation_input(own=own, user=None, policy=policy))

@@ -209,8 +209,8 @@ async def test_no_statement_runs_for_ever(transactions: Transactions) -> None:
     rows = await transactions.fetch(
         text(
             "select name, setting from pg_settings where name in ('statement_timeout', 'lock_timeout', 'jit',"
-            " 'idle_in_transaction_session_timeout', 'TimeZone') order by lower(name)"
+            " 'idle_in_transaction_session_timeout', 'TimeZone', 'transaction_timeout') order by lower(name)"
         )
     )
 
-    assert [row["setting"] for row in rows] == ["10000", "off", "3000", "15000", "UTC"]
+    assert [row["setting"] for row in rows] == ["4000", "off", "3000", "15000", "UTC", "20000"]

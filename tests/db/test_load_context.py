@@ -1,6 +1,7 @@
 """Loading a turn's context: what is loaded, what is left out, and what is never read."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,8 @@ from app.db.database import Database
 from app.db.load_context import LOAD_CONTEXT
 from app.domain.errors import NotFound
 from app.domain.ids import SessionId
-from fakes.conversations import Conversation, open_conversation, user_message
+from app.domain.message import NewMessage, Role, Source, ToolCall
+from fakes.conversations import Conversation, answer_message, open_conversation, user_message
 from fakes.raw_sql import run_sql
 
 
@@ -50,6 +52,68 @@ async def test_one_message_above_the_limit_is_still_there(conversation: Conversa
     assert loaded.is_complete
 
 
+def calling(*names: str) -> NewMessage:
+    return answer_message("", tool_calls=tuple(ToolCall(name, "grep", "{}") for name in names))
+
+
+def output(name: str, *, tokens: int) -> NewMessage:
+    return NewMessage(
+        role=Role.TOOL, content="x", source=Source.API, tool_call_id=name, token_count=tokens, counter="test"
+    )
+
+
+async def test_one_huge_tool_output_does_not_keep_away_what_was_said_before_it(conversation: Conversation) -> None:
+    await conversation.say("hello", "world", tokens=10)
+    await conversation.store(calling("c1", "c2"), output("c1", tokens=300_000), output("c2", tokens=300_000))
+    await conversation.say("found it", tokens=10)
+
+    loaded = await conversation.database.messages.load_context(conversation.session.id, None, max_tokens=16_000)
+
+    assert [message.position for message in loaded.history] == [1, 2, 3, 4, 5, 6]
+    assert loaded.is_complete
+
+
+async def test_results_are_not_separated_from_their_call(conversation: Conversation) -> None:
+    names = [f"c{n}" for n in range(20)]
+    await conversation.say("hello", "world", tokens=10)
+    await conversation.store(calling(*names), *(output(name, tokens=300_000) for name in names))
+
+    loaded = await conversation.database.messages.load_context(conversation.session.id, None, max_tokens=16_000)
+
+    assert [message.position for message in loaded.history] == list(range(3, 24))
+    assert not loaded.is_complete
+
+
+async def test_a_call_far_above_its_results_comes_alone_with_them_and_its_pins_once(conversation: Conversation) -> None:
+    names = [f"c{n}" for n in range(150)]
+    before = await conversation.say(*(f"text {n}" for n in range(1, 301)), tokens=10)
+    group = await conversation.store(calling(*names), *(output(name, tokens=300_000) for name in names))
+    await conversation.pin(before[10], before[298], group[0], group[20], group[149])
+
+    loaded = await conversation.database.messages.load_context(conversation.session.id, None, max_tokens=16_000)
+
+    assert [message.position for message in loaded.history] == list(range(301, 452))
+    assert [message.position for message in loaded.history if message.pinned] == [301, 321, 450]
+    assert [message.position for message in loaded.pinned] == [11, 299]
+    assert not loaded.is_complete
+
+
+async def test_a_call_behind_the_cursor_and_a_result_without_call_bring_nothing_along(
+    conversation: Conversation,
+) -> None:
+    stored = await conversation.store(
+        calling("c1", "c2"), output("c1", tokens=9), output("c2", tokens=9), output("lost", tokens=9)
+    )
+    load = conversation.database.messages.load_context
+
+    orphan = await load(conversation.session.id, None, max_tokens=1)
+    await conversation.adopt(stored[1])
+    behind = await load(conversation.session.id, None, max_tokens=10)
+
+    assert [message.position for message in orphan.history] == [4]
+    assert [message.position for message in behind.history] == [3, 4]
+
+
 async def test_the_runs_own_rows_come_apart_and_whatever_their_size(conversation: Conversation) -> None:
     await conversation.say("old", "older", tokens=10)
     claimed = await conversation.start()
@@ -73,14 +137,9 @@ async def test_an_empty_session_loads_and_a_missing_one_is_not_found(conversatio
         await conversation.database.messages.load_context(SessionId(conversation.owner_id), None, max_tokens=10)
 
 
-async def test_pinned_messages_say_so(conversation: Conversation, database_url: str) -> None:
+async def test_pinned_messages_say_so(conversation: Conversation) -> None:
     plain, pinned = await conversation.say("plain", "pinned")
-    await run_sql(
-        database_url,
-        "insert into message_pins (message_id, session_id) values ($1, $2)",
-        pinned.id,
-        conversation.session.id,
-    )
+    await conversation.pin(pinned)
 
     loaded = await conversation.database.messages.load_context(conversation.session.id, None, max_tokens=10)
 
@@ -97,18 +156,93 @@ async def test_messages_that_belong_to_no_run_are_history(conversation: Conversa
         assert loaded.is_complete
 
 
+async def test_pins_of_other_runs_come_along_wherever_they_lie(conversation: Conversation) -> None:
+    stored = await conversation.say(*(f"text {n}" for n in range(1, 301)), tokens=10)
+    await conversation.adopt(stored[99])
+    pinned = [stored[n] for n in (4, 99, 100, 150, 260, 270, 299)]
+    await conversation.pin(*pinned)
+
+    for max_tokens, first in ((100_000, 101), (1000, 201), (400, 261), (395, 261)):
+        loaded = await conversation.database.messages.load_context(conversation.session.id, None, max_tokens)
+
+        assert [message.position for message in loaded.history] == list(range(first, 301))
+        assert [m.position for m in loaded.pinned] == [m.position for m in pinned if m.position < max(first, 101)]
+        assert all(message.pinned for message in loaded.pinned)
+        assert [m.position for m in loaded.history if m.pinned] == [
+            m.position for m in pinned if m.position >= max(first, 101)
+        ]
+        assert loaded.is_complete is (first == 101)
+
+
+async def test_a_pin_comes_whole_as_it_was_stored(conversation: Conversation) -> None:
+    stored = await conversation.say("to be kept", "b", tokens=10)
+    await conversation.pin(stored[0])
+    await conversation.adopt(stored[1])
+
+    loaded = await conversation.database.messages.load_context(conversation.session.id, None, max_tokens=10)
+
+    assert loaded.pinned == (replace(stored[0], pinned=True),)
+    assert loaded.history == ()
+    assert loaded.is_complete
+
+
+async def test_the_runs_own_pinned_rows_come_once(conversation: Conversation) -> None:
+    old = await conversation.say("old", tokens=10)
+    claimed = await conversation.start()
+    append = conversation.database.messages.append_message
+    own = [await append(claimed.lease, f"step:{n}", user_message(f"own {n}", tokens=10)) for n in range(3)]
+    await conversation.pin(old[0], own[0], own[2])
+    await conversation.adopt(own[1])
+
+    load = conversation.database.messages.load_context
+    mine, others = [await load(conversation.session.id, run_id, 1000) for run_id in (claimed.run.id, None)]
+
+    assert [message.content for message in mine.own] == ["own 0", "own 1", "own 2"]
+    assert [message.pinned for message in mine.own] == [True, False, True]
+    assert [message.content for message in mine.pinned] == ["old"]
+    assert mine.history == ()
+    assert [message.content for message in others.pinned] == ["old", "own 0"]
+    assert [message.content for message in others.history] == ["own 2"]
+    assert mine.is_complete
+    assert others.is_complete
+
+
+async def test_pins_of_another_session_stay_there(conversation: Conversation) -> None:
+    other = await open_conversation(conversation.database)
+    await other.pin(*await other.say("elsewhere"))
+
+    loaded = await conversation.database.messages.load_context(conversation.session.id, None, 1000)
+
+    assert (loaded.pinned, loaded.prepared) == ((), None)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("is_analysed", [True, False])
 async def test_the_cost_does_not_depend_on_what_lies_before_the_cursor(
-    conversation: Conversation, database_url: str
+    conversation: Conversation, database_url: str, *, is_analysed: bool
 ) -> None:
     short, long = conversation, await open_conversation(conversation.database)
-    for one, before in ((short, 0), (long, 20_000)):
+    for one, before in ((short, 0), (long, 100_000)):
         await _fill(database_url, one, before=before, after=60)
-    await run_sql(database_url, "analyze messages")
-
+    if is_analysed:
+        await run_sql(database_url, "analyze")
     costs = [await _rows_read(database_url, one) for one in (short, long)]
 
+    await run_sql(
+        database_url,
+        "insert into message_pins (message_id, session_id) select id, session_id from messages"
+        " where session_id = $1 and position % 1000 = 0",
+        long.session.id,
+    )
+    if is_analysed:
+        await run_sql(database_url, "analyze")
+    with_pins = await _rows_read(database_url, long)
+    loaded = await long.database.messages.load_context(long.session.id, None, 100_000)
+
     assert costs[1] <= costs[0] + 64
+    assert with_pins <= costs[1] + 100
+    assert [message.position for message in loaded.pinned] == list(range(1000, 100_001, 1000))
+    assert len(loaded.history) == 60
 
 
 async def _fill(url: str, conversation: Conversation, *, before: int, after: int) -> None:
@@ -132,10 +266,10 @@ async def _fill(url: str, conversation: Conversation, *, before: int, after: int
 async def _rows_read(url: str, conversation: Conversation) -> int:
     """Return how many rows all scans of `messages` read for one load, by the database's own count."""
     statement = str(LOAD_CONTEXT)
-    for name, number in (("session_id", 1), ("max_tokens", 2)):
+    for name, number in (("session_id", 1), ("max_tokens", 2), ("most_each", 3)):
         statement = statement.replace(f":{name}", f"${number}")
     statement = statement.replace(":run_id", "null")
-    plan = await run_sql(url, f"explain (analyze, format json) {statement}", conversation.session.id, 100_000)
+    plan = await run_sql(url, f"explain (analyze, format json) {statement}", conversation.session.id, 100_000, 12_500)
     return sum(_scanned(json.loads(str(plan[0][0]))[0]["Plan"]))
 
 

@@ -9,7 +9,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import CheckConstraint, Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from app.db import models, models_runs
+from app.db import models, models_runs, models_search, models_slack
 from app.db.address import parse_address
 from app.db.database import Database, DatabaseConfig
 from app.db.migrations import downgrade, head_revision, status, upgrade
@@ -41,7 +41,8 @@ async def test_the_schema_goes_up_down_and_up_again(empty_database_url: str) -> 
 
 
 async def test_the_migrated_schema_is_what_the_models_describe(database_url: str) -> None:
-    assert models_runs.RunRow.metadata is METADATA
+    assert models_runs.RunRow.metadata is models_search.SearchTermRow.metadata is METADATA
+    assert models_slack.SlackEventRow.metadata is METADATA
 
     def differences(connection: Connection) -> list[object]:
         context = MigrationContext.configure(
@@ -63,7 +64,8 @@ async def test_checks_and_unlogged_tables_are_what_the_models_describe(database_
         f"select conname::text from pg_constraint where contype = 'c' and connamespace = {PUBLIC}",
     )
     unlogged = await run_sql(
-        database_url, "select relname::text from pg_class where relpersistence = 'u' and relkind = 'r'"
+        database_url,
+        f"select relname::text from pg_class where relpersistence = 'u' and relkind = 'r' and relnamespace = {PUBLIC}",
     )
 
     constraints = [constraint for table in METADATA.tables.values() for constraint in table.constraints]

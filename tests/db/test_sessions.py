@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from app.db.database import Database
+from app.db.redaction import Redaction
 from app.db.sessions import NewSession, SessionChange, SessionQuery
 from app.domain.errors import IdempotencyKeyReused, InvalidInput, LeaseLost, NotFound
 from app.domain.events import EventType
@@ -14,7 +15,18 @@ from app.turn.ports import NewEvent
 from fakes.conversations import CLAIMER, Conversation, open_conversation
 from fakes.raw_sql import run_sql
 
-TABLES_OF_A_SESSION = ("sessions", "messages", "message_pins", "runs", "run_events", "summaries", "summary_versions")
+TABLES_OF_A_SESSION = (
+    "search_terms",
+    "search_blocks",
+    "message_redactions",
+    "sessions",
+    "messages",
+    "message_pins",
+    "runs",
+    "run_events",
+    "summaries",
+    "summary_versions",
+)
 
 
 @pytest.fixture
@@ -163,6 +175,8 @@ async def _full_conversation(database: Database, url: str) -> Conversation:
     claimed = await conversation.start()
     await database.events.append_events(claimed.lease, [NewEvent(1, EventType.RUN_STARTED, {})])
     await conversation.end(claimed.lease, "answer")
+    await database.messages.redact(Redaction(conversation.owner_id, conversation.session.id, stored[2].id))
+    await database.history.index_session(conversation.session.id)
     await conversation.submit("waiting")
     await database.runs.claim_next(CLAIMER)
     pin = "insert into message_pins (message_id, session_id) values ($1, $2)"

@@ -1,15 +1,18 @@
 """Adopting summaries: by compare-and-set, forward only, and back only on an explicit restore."""
 
 import asyncio
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
 from app.db.database import Database
-from app.domain.errors import LeaseLost, NotFound, SummaryConflict
+from app.domain.errors import InvalidInput, LeaseLost, NotFound, SummaryConflict
 from app.domain.ids import SummaryId
+from app.domain.ledger import LedgerEntry, LedgerKind
 from app.domain.summary import SummaryState
-from fakes.conversations import Conversation, adoption_of, open_conversation
+from fakes.conversations import Conversation, adoption_of, everything, open_conversation, stretch_of
+from fakes.raw_sql import run_sql
 
 
 @pytest.fixture
@@ -53,29 +56,188 @@ async def test_of_racers_with_the_same_version_one_wins(conversation: Conversati
     assert await conversation.database.summaries.count(session.id) == 1
 
 
-async def test_the_cursor_never_goes_back_or_to_a_message_of_another_session(conversation: Conversation) -> None:
+async def test_the_cursor_never_goes_back(conversation: Conversation) -> None:
     stored = await conversation.say("a", "b", "c")
-    other = await open_conversation(conversation.database)
-    foreign = (await other.say("x", "y", "z"))[2]
     await conversation.adopt(stored[1])
 
-    for through in (stored[0], stored[1], foreign):
+    for through in stored[:2]:
         assert not await conversation.tries_to_adopt(through, "worse", expected=1)
 
     session = await conversation.reload()
     assert (session.summary_through_position, session.conversation_summary) == (2, "summary")
 
 
-async def test_who_lost_the_lease_adopts_nothing(conversation: Conversation) -> None:
+async def test_who_lost_the_lease_writes_nothing(conversation: Conversation, database_url: str) -> None:
     stored = await conversation.say("a", "b")
-    claimed = await conversation.start()
-    adoption = adoption_of(conversation.session, 0, stored[0], "late")
-    await conversation.database.runs.give_back(claimed.lease)
+    stretch = await conversation.stretch(stored[0])
+    prepared = await conversation.prepare(stored[0])
+    late = (await conversation.start()).lease
+    await conversation.database.runs.give_back(late)
+    before = await everything(database_url)
 
-    with pytest.raises(LeaseLost):
-        await conversation.database.messages.adopt_summary(adoption, claimed.lease)
+    summaries, session_id = conversation.database.summaries, conversation.session.id
+    for write in (
+        summaries.save_stretch(session_id, stretch_of(stored[1], "late"), late),
+        summaries.adopt_summary(adoption_of(0, stored[0], stretch), late),
+        summaries.adopt_prepared(session_id, prepared.id, 0, late),
+        summaries.save_view(session_id, {"keep_last": 2}, 0, late),
+    ):
+        with pytest.raises(LeaseLost):
+            await write
 
-    assert (await conversation.reload()).summary_version == 0
+    assert await everything(database_url) == before
+
+
+async def test_a_lease_serves_its_own_session_only(conversation: Conversation, database_url: str) -> None:
+    stored = await conversation.say("a")
+    other = await open_conversation(conversation.database)
+    lease = (await other.start()).lease
+    before = await everything(database_url)
+
+    summaries, session_id = conversation.database.summaries, conversation.session.id
+    for write in (
+        summaries.save_stretch(session_id, stretch_of(stored[0], "foreign"), lease),
+        summaries.save_view(session_id, {"keep_last": 2}, 0, lease),
+    ):
+        with pytest.raises(LeaseLost):
+            await write
+
+    assert await everything(database_url) == before
+
+
+async def test_whoever_holds_the_lease_writes_all_of_it(conversation: Conversation) -> None:
+    stored = await conversation.say("a", "b", "c")
+    lease = (await conversation.start()).lease
+    summaries, session_id = conversation.database.summaries, conversation.session.id
+
+    stretch = await summaries.save_stretch(session_id, stretch_of(stored[0], "first"), lease)
+    session = await summaries.adopt_summary(adoption_of(0, stored[0], stretch), lease)
+    prepared = await conversation.prepare(stored[1])
+    session = await summaries.adopt_prepared(session_id, prepared.id, session.summary_version, lease)
+    assert await summaries.save_view(session_id, {"keep_last": 2}, session.summary_version, lease)
+
+    session = await conversation.reload()
+    assert (session.summary_version, session.summary_through_position, session.view_state) == (2, 2, {"keep_last": 2})
+
+
+async def test_stretches_that_leave_a_gap_overlap_or_are_not_the_sessions_are_refused(
+    conversation: Conversation, database_url: str
+) -> None:
+    stored = await conversation.say(*"abcdef")
+    one = await conversation.stretch(stored[1])
+    two = await conversation.stretch(stored[3], first=3)
+    late = await conversation.stretch(stored[5], first=5)
+    wide = await conversation.stretch(stored[3], first=2)
+    other = await open_conversation(conversation.database)
+    foreign = await other.stretch((await other.say(*"wxyz"))[3], first=3)
+    before = await everything(database_url)
+
+    for stretches, through, why in (
+        ((), 3, "end with message None at 0"),
+        ((two,), 3, "starts at 3"),
+        ((one, late), 5, "starts at 5"),
+        ((one, wide), 3, "starts at 2"),
+        ((two, one), 3, "starts at 3"),
+        ((one, two, two), 3, "starts at 3"),
+        ((one, foreign), 3, "not the session's"),
+        ((one, two), 4, "at 4"),
+        ((one, two), 2, "at 4"),
+        ((one, two, late), 3, "at 6"),
+    ):
+        adoption = adoption_of(0, stored[through], *stretches)
+        for write in (conversation.database.summaries.adopt_summary, conversation.database.summaries.prepare_summary):
+            with pytest.raises(ValueError, match=why):
+                await write(adoption)
+
+    assert await everything(database_url) == before
+
+
+async def test_a_summary_ends_with_a_message_of_its_session(conversation: Conversation, database_url: str) -> None:
+    stored = await conversation.say("a", "b")
+    stretch = await conversation.stretch(stored[1])
+    other = await open_conversation(conversation.database)
+    foreign = (await other.say("x", "y"))[1]
+    before = await everything(database_url)
+
+    with pytest.raises(ValueError, match=str(foreign.id)):
+        await conversation.database.summaries.adopt_summary(
+            replace(adoption_of(0, stored[1], stretch), through_id=foreign.id)
+        )
+    with pytest.raises(NotFound, match=str(foreign.id)):
+        await conversation.stretch(foreign, "foreign")
+    with pytest.raises(NotFound, match="at position 1 of"):
+        await conversation.stretch(replace(stored[1], position=1))
+
+    assert await everything(database_url) == before
+
+
+async def test_stretches_and_ledger_of_a_version_come_back_as_they_were_given(conversation: Conversation) -> None:
+    stored = await conversation.say(*"abcd")
+    merged = await conversation.stretch(stored[1], "merged", level=1)
+    leaf = await conversation.stretch(stored[3], "leaf", first=3)
+    ledger = (
+        LedgerEntry(LedgerKind.INSTRUCTION, 'Always answer in "French"\n\u2028', 1),
+        LedgerEntry(LedgerKind.PATH, "/srv/données/\U0001f600.txt", 4),
+    )
+
+    await conversation.database.summaries.adopt_summary(adoption_of(0, stored[3], merged, leaf, ledger=ledger))
+
+    parts = await conversation.database.summaries.load_parts(conversation.session.id, SummaryState.ADOPTED)
+    assert parts is not None
+    assert parts.stretches == (merged, leaf)
+    assert [(stretch.level, stretch.from_position) for stretch in parts.stretches] == [(1, 1), (0, 3)]
+    assert (parts.version.stretch_ids, parts.version.ledger) == ((merged.id, leaf.id), ledger)
+    assert parts.version == await conversation.database.summaries.latest(conversation.session.id)
+
+
+async def test_ledger_entries_of_a_kind_this_version_does_not_know_are_left_aside(
+    conversation: Conversation, database_url: str
+) -> None:
+    stored = await conversation.say("a")
+    await conversation.adopt(stored[0])
+    await run_sql(
+        database_url, """update summary_versions set ledger = '[["mood", "fine", 1], ["url", "https://a.b", 1]]'"""
+    )
+
+    latest = await conversation.database.summaries.latest(conversation.session.id)
+
+    assert latest is not None
+    assert latest.ledger == (LedgerEntry(LedgerKind.URL, "https://a.b", 1),)
+
+
+async def test_only_the_version_in_use_and_the_prepared_one_have_parts(conversation: Conversation) -> None:
+    load_parts = conversation.database.summaries.load_parts
+
+    assert await load_parts(conversation.session.id, SummaryState.ADOPTED) is None
+    assert await load_parts(conversation.session.id, SummaryState.PREPARED) is None
+    with pytest.raises(ValueError, match="superseded"):
+        await load_parts(conversation.session.id, SummaryState.SUPERSEDED)
+
+
+async def test_a_summary_of_a_session_that_is_gone_is_not_found(conversation: Conversation) -> None:
+    stored = await conversation.say("a")
+    adoption = await conversation.adoption(stored[0])
+    await conversation.database.sessions.delete(conversation.owner_id, conversation.session.id)
+
+    for write in (
+        conversation.database.summaries.adopt_summary(adoption),
+        conversation.database.summaries.prepare_summary(adoption),
+        conversation.stretch(stored[0], "again"),
+    ):
+        with pytest.raises(NotFound):
+            await write
+    assert not await conversation.database.summaries.save_view(conversation.session.id, {}, 0)
+
+
+async def test_a_view_is_kept_only_beside_the_summary_it_was_made_on(conversation: Conversation) -> None:
+    stored = await conversation.say("a", "b")
+    save_view = conversation.database.summaries.save_view
+
+    assert await save_view(conversation.session.id, {"keep_last": 5}, 0)
+    await conversation.adopt(stored[0])
+    assert not await save_view(conversation.session.id, {"keep_last": 2}, 0)
+
+    assert (await conversation.reload()).view_state == {"keep_last": 5}
 
 
 async def test_restoring_goes_back_as_a_new_version_and_spoils_adoptions_under_way(
@@ -85,12 +247,13 @@ async def test_restoring_goes_back_as_a_new_version_and_spoils_adoptions_under_w
     await conversation.adopt(stored[0], "first")
     await conversation.adopt(stored[2], "second")
     summaries = conversation.database.summaries
-    first = (await summaries.list(conversation.owner_id, conversation.session.id))[1]
+    first = (await summaries.list(conversation.owner_id, conversation.session.id)).items[1]
 
     session = await summaries.restore(conversation.owner_id, conversation.session.id, first.id)
 
     assert (session.conversation_summary, session.summary_through_position, session.summary_version) == ("first", 1, 3)
-    versions = await summaries.list(conversation.owner_id, session.id)
+    versions = (await summaries.list(conversation.owner_id, session.id)).items
+    assert versions[0].stretch_ids == first.stretch_ids
     assert [(v.version, v.text, v.state) for v in versions] == [
         (3, "first", SummaryState.ADOPTED),
         (2, "second", SummaryState.SUPERSEDED),
@@ -98,6 +261,33 @@ async def test_restoring_goes_back_as_a_new_version_and_spoils_adoptions_under_w
     ]
     with pytest.raises(SummaryConflict, match="version 2"):
         await conversation.adopt(stored[3], "too late", expected=2)
+
+
+async def test_restoring_begins_the_view_anew_and_forgets_what_was_prepared(conversation: Conversation) -> None:
+    stored = await conversation.say(*"abcd")
+    await conversation.adopt(stored[0], "first")
+    await conversation.adopt(stored[1], "second")
+    summaries, session_id = conversation.database.summaries, conversation.session.id
+    await summaries.save_view(session_id, {"keep_last": 2}, 2)
+    prepared = await conversation.prepare(stored[3])
+    first = (await summaries.list(conversation.owner_id, session_id)).items[-1]
+
+    session = await summaries.restore(conversation.owner_id, session_id, first.id)
+
+    assert session.view_state == {"skipped_through_position": 4, "restored_at_position": 4, "summary_position": 1}
+    assert session.summary_version == 3
+    assert session == await conversation.reload()
+    assert [v.version for v in (await summaries.list(conversation.owner_id, session_id)).items] == [3, 2, 1]
+    with pytest.raises(SummaryConflict):
+        await summaries.adopt_prepared(session_id, prepared.id, 3)
+
+
+async def test_what_was_only_prepared_cannot_be_restored(conversation: Conversation) -> None:
+    stored = await conversation.say("a", "b")
+    prepared = await conversation.prepare(stored[0])
+
+    with pytest.raises(InvalidInput, match="never in use"):
+        await conversation.database.summaries.restore(conversation.owner_id, conversation.session.id, prepared.id)
 
 
 async def test_restoring_what_is_adopted_changes_nothing(conversation: Conversation) -> None:

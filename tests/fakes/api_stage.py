@@ -5,7 +5,7 @@ import contextlib
 import socket
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import httpx
@@ -19,13 +19,16 @@ from app.api.services import Readiness, Services
 from app.context.explain import ContextReport, NextAction, report_json
 from app.db.database import Database
 from app.db.keys import NewKey
+from app.db.messages import MessageQuery
+from app.domain.errors import InvalidInput, NotFound
 from app.domain.events import EventType
-from app.domain.ids import SessionId, UserId
-from app.domain.json_types import JsonValue
-from app.domain.message import Message, NewMessage, Role
+from app.domain.ids import MessageId, SessionId, UserId
+from app.domain.json_types import JsonObject, JsonValue
+from app.domain.message import Content, Message, NewMessage, Role
 from app.domain.principal import Scope
 from app.domain.run import ClaimedRun, Outcome, Run, RunError, RunStatus, Submission, Submitted
 from app.domain.wire import message_json, run_json
+from app.memories.keeper import MemoryKeeper
 from app.turn.compact_result import CompactionResult
 from app.turn.ports import Claimer, NewEvent
 
@@ -58,6 +61,40 @@ REPORT = ContextReport(
     summary=None,
     prepared=None,
 )
+
+
+PREVIEW: dict[str, JsonValue] = {
+    "action": "compact",
+    "cause": "threshold",
+    "fired": ["pruned"],
+    "tokens": 6_900,
+    "window": 8_192,
+    "usage_percent": 84.2,
+    "threshold_tokens": 5_836,
+    "budget_tokens": 6_144,
+    "floor_too_high": False,
+    "summarised_through": 0,
+    "summarise": {"from_position": 1, "through_position": 2, "message_count": 2},
+    "messages": [
+        {
+            "position": 1,
+            "role": "user",
+            "form": "summarised",
+            "reason": "the summary stands for it",
+            "tokens": 0,
+            "pinned": False,
+        },
+        {
+            "position": 3,
+            "role": "user",
+            "form": "whole",
+            "reason": "pinned: always shown",
+            "tokens": 70,
+            "pinned": True,
+        },
+    ],
+}
+"""What the scripted plan says for every message but "too much", for which there is none."""
 
 
 class WallClock:
@@ -131,11 +168,47 @@ class ScriptedTurns:
 
 
 @dataclass
+class FakePins:
+    """Pins that live in memory: each message is a group of its own. `previewed` keeps what plans were asked for."""
+
+    database: Database
+    pinned: set[MessageId] = field(default_factory=set)
+    previewed: list[Content | None] = field(default_factory=list)
+    limit: int = 2
+
+    async def preview(self, owner_id: UserId, session_id: SessionId, content: Content | None) -> JsonObject:
+        await self.database.sessions.get(owner_id, session_id)
+        self.previewed.append(content)
+        return PREVIEW
+
+    async def pin(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> tuple[Message, ...]:
+        message = await self._find(owner_id, session_id, message_id)
+        if len(self.pinned) >= self.limit:
+            raise InvalidInput("Pins may take a fifth of the window. Take a pin off first.")
+        self.pinned.add(message_id)
+        return (replace(message, pinned=True),)
+
+    async def unpin(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> tuple[Message, ...]:
+        message = await self._find(owner_id, session_id, message_id)
+        self.pinned.discard(message_id)
+        return (message,)
+
+    async def _find(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> Message:
+        query = MessageQuery(after=None, before=None, limit=200, order="asc")
+        page = await self.database.messages.list_messages(owner_id, session_id, query)
+        found = next((message for message in page.items if message.id == message_id), None)
+        if found is None:
+            raise NotFound(f"There is no message {message_id}.")
+        return found
+
+
+@dataclass
 class ApiStage:
     """The application, what stands behind it, and how to reach it."""
 
     database: Database
     turns: ScriptedTurns
+    pins: FakePins
     services: Services
     app: FastAPI
 
@@ -173,9 +246,9 @@ class ApiStage:
         return (await self.database.keys.create(named)).secret
 
 
-def set_stage(database: Database, config: ApiConfig = LOCAL) -> ApiStage:
-    """Return the application on `database`."""
-    turns = ScriptedTurns(database)
+def set_stage(database: Database, config: ApiConfig = LOCAL, memories: MemoryKeeper | None = None) -> ApiStage:
+    """Return the application on `database`; without `memories` they are found by their words alone."""
+    turns, pins = ScriptedTurns(database), FakePins(database)
 
     async def report_context(owner_id: UserId, session_id: SessionId) -> ContextReport:
         await database.sessions.get(owner_id, session_id)
@@ -185,21 +258,29 @@ def set_stage(database: Database, config: ApiConfig = LOCAL) -> ApiStage:
         session = await database.sessions.get(owner_id, session_id)
         return CompactionResult("skipped", "There is nothing to summarise yet.", 30, 30, session)
 
+    async def count_message(_agent: str, message: NewMessage) -> NewMessage:
+        return replace(message, token_count=7, counter="fake")
+
     async def check_ready() -> Readiness:
         await database.check_ready()
         return Readiness({"database": True})
 
     services = Services(
         database=database,
+        memories=memories or MemoryKeeper(database.memories),
         agents=load_agents([], AgentDefaults(usage_threshold=0.8, summary_model="")),
         submit=turns.submit,
         report_context=report_context,
         summarize_now=summarize_now,
+        preview_context=pins.preview,
+        pin_message=pins.pin,
+        unpin_message=pins.unpin,
         render_metrics=lambda: (b"# nothing yet\n", "text/plain; version=0.0.4; charset=utf-8"),
         check_ready=check_ready,
+        count_message=count_message,
         clock=WallClock(),
     )
-    return ApiStage(database, turns, services, create_app(services, config))
+    return ApiStage(database, turns, pins, services, create_app(services, config))
 
 
 async def open_session(client: httpx.AsyncClient) -> str:
@@ -209,4 +290,14 @@ async def open_session(client: httpx.AsyncClient) -> str:
     return f"/v1/sessions/{response.json()['id']}"
 
 
-__all__ = ["KEYED", "LOCAL", "ApiStage", "ScriptedTurns", "WallClock", "open_session", "set_stage"]
+__all__ = [
+    "KEYED",
+    "LOCAL",
+    "PREVIEW",
+    "ApiStage",
+    "FakePins",
+    "ScriptedTurns",
+    "WallClock",
+    "open_session",
+    "set_stage",
+]

@@ -7,11 +7,13 @@ from app.db.database import Database
 from app.db.sessions import NewSession
 from app.domain.errors import SummaryConflict
 from app.domain.ids import UserId
+from app.domain.ledger import LedgerEntry
 from app.domain.message import Message, NewMessage, Role, Source, ToolCall
 from app.domain.run import ClaimedRun, Lease, OnBusy, Outcome, Run, RunInput, RunStatus, Submission, Submitted
 from app.domain.session import Session
-from app.domain.summary import Adoption, NewStretch
+from app.domain.summary import Adoption, NewStretch, Stretch, SummaryVersion
 from app.turn.ports import Claimer, NewEvent
+from fakes.raw_sql import run_sql
 
 CLAIMER = Claimer(worker="worker-1", lease_seconds=30)
 
@@ -64,11 +66,13 @@ class Conversation:
 
     async def say(self, *texts: str, tokens: int = 1) -> list[Message]:
         """Run one whole turn that stores these messages."""
+        return await self.store(*(user_message(text, tokens=tokens) for text in texts))
+
+    async def store(self, *messages: NewMessage) -> list[Message]:
+        """Run one whole turn that stores these messages as they are."""
         claimed = await self.start()
-        stored = [
-            await self.database.messages.append_message(claimed.lease, f"step:{n}", user_message(text, tokens=tokens))
-            for n, text in enumerate(texts)
-        ]
+        append = self.database.messages.append_message
+        stored = [await append(claimed.lease, f"step:{n}", message) for n, message in enumerate(messages)]
         await self.end(claimed.lease)
         return stored
 
@@ -82,10 +86,26 @@ class Conversation:
     async def reload(self) -> Session:
         return await self.database.sessions.get(self.owner_id, self.session.id)
 
+    async def stretch(self, through: Message, text: str = "summary", *, first: int = 1, level: int = 0) -> Stretch:
+        """Store a stretch from position `first`; the same one again is the stored one."""
+        return await self.database.summaries.save_stretch(
+            self.session.id, stretch_of(through, text, first=first, level=level)
+        )
+
+    async def adoption(self, through: Message, text: str = "summary", *, expected: int | None = None) -> Adoption:
+        """Store one stretch for all messages up to `through` and return what there is to adopt or prepare."""
+        version = (await self.reload()).summary_version if expected is None else expected
+        return adoption_of(version, through, await self.stretch(through, text))
+
     async def adopt(self, through: Message, text: str = "summary", *, expected: int | None = None) -> Session:
-        session = await self.reload()
-        version = session.summary_version if expected is None else expected
-        return await self.database.messages.adopt_summary(adoption_of(session, version, through, text))
+        return await self.database.summaries.adopt_summary(await self.adoption(through, text, expected=expected))
+
+    async def prepare(self, through: Message, text: str = "prepared", *, expected: int | None = None) -> SummaryVersion:
+        return await self.database.summaries.prepare_summary(await self.adoption(through, text, expected=expected))
+
+    async def pin(self, *messages: Message) -> tuple[Message, ...]:
+        ids = tuple(message.id for message in messages)
+        return await self.database.pins.pin(self.owner_id, self.session.id, ids, lambda _elsewhere: None)
 
     async def tries_to_adopt(self, through: Message, text: str, *, expected: int) -> bool:
         try:
@@ -95,21 +115,36 @@ class Conversation:
         return True
 
 
-def adoption_of(session: Session, version: int, through: Message, text: str) -> Adoption:
-    stretch = NewStretch(
-        from_position=session.summary_through_position + 1,
+def stretch_of(through: Message, text: str, *, first: int = 1, level: int = 0) -> NewStretch:
+    return NewStretch(
+        from_position=first,
         through_position=through.position,
         through_id=through.id,
         text=text,
         token_count=5,
         model="offline",
-        prompt_version="1",
-        read_hash=f"hash-{through.position}",
+        prompt_version="2",
+        read_hash=f"hash-{first}-{through.position}-{level}-{text}",
         duration_seconds=0.1,
         input_tokens=100,
         output_tokens=5,
+        level=level,
     )
-    return Adoption(session.id, version, stretch, text=text, token_count=5)
+
+
+def adoption_of(version: int, through: Message, *stretches: Stretch, ledger: tuple[LedgerEntry, ...] = ()) -> Adoption:
+    """What stands for messages 1..`through`, made of these stretches; the text is the last one's."""
+    return Adoption(
+        session_id=through.session_id,
+        expected_version=version,
+        stretch_ids=tuple(stretch.id for stretch in stretches),
+        text=stretches[-1].text if stretches else "nothing",
+        token_count=5,
+        ledger=ledger,
+        through_id=through.id,
+        through_position=through.position,
+        model="offline",
+    )
 
 
 async def open_conversation(database: Database, owner: str = "anna", *, title: str = "") -> Conversation:
@@ -117,3 +152,10 @@ async def open_conversation(database: Database, owner: str = "anna", *, title: s
     new = NewSession(owner_id=owner_id, agent="assistant", title=title, source=Source.API, metadata={})
     session, _ = await database.sessions.create(new)
     return Conversation(database, owner_id, session)
+
+
+async def everything(url: str) -> list[tuple[object, ...]]:
+    """A hash over each table that a summary has to do with: equal before and after means that nothing was written."""
+    tables = ("messages", "sessions", "summaries", "summary_versions", "message_pins")
+    hashes = (f"(select md5(coalesce(string_agg(t::text, '|' order by t::text), '')) from {name} t)" for name in tables)
+    return await run_sql(url, f"select {', '.join(hashes)}")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
-from app.cli.parts import DatabaseStatus, LocalOptions, Parts, ServeOptions, WorkerOptions
+from app.cli.parts import DatabaseStatus, LocalOptions, Parts, ServeOptions, SlackOptions, WorkerOptions
 from app.db.keys import CreatedKey, NewKey, StoredKey
 from app.domain.ids import KeyId, UserId
 from fakes.fake_service import FakeService, serving
@@ -55,12 +55,16 @@ class FakeWorld:
     revision: str | None = None
     served: list[ServeOptions] = field(default_factory=list)
     worked: list[WorkerOptions] = field(default_factory=list)
+    in_slack: list[SlackOptions] = field(default_factory=list)
     opened: list[LocalOptions] = field(default_factory=list)
 
     def parts(self) -> Parts:
         return Parts(
             serve=self.served.append,
             worker=self.worked.append,
+            slack=self.in_slack.append,
+            slack_manifest=lambda name, url: f"manifest of {name} at {url or 'no address'}",
+            slack_link_code=self._link_code,
             open_local_service=self._open,
             keys=self._open_keys,
             upgrade_database=self._upgrade,
@@ -77,6 +81,10 @@ class FakeWorld:
     @asynccontextmanager
     async def _open_keys(self, _options: LocalOptions) -> AsyncIterator[FakeKeys]:
         yield self.keys
+
+    async def _link_code(self, options: LocalOptions, user: str) -> str:
+        self.opened.append(options)
+        return f"code-of-{user}"
 
     async def _upgrade(self, _options: LocalOptions) -> None:
         self.revision = "0001"

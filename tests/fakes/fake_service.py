@@ -17,6 +17,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from fakes.fake_memories import FakeMemories
+
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC).isoformat()
 RUN_ID = "01900000-0000-7000-8000-0000000000aa"
 
@@ -64,6 +66,10 @@ def ending(text: str) -> list[Step]:
     ]
 
 
+def message_id(position: int) -> str:
+    return str(UUID(int=0xAA0000 + position))
+
+
 def sse_bytes(number: int, event: Event) -> bytes:
     return f"id: {number}\nevent: {event.type}\ndata: {json.dumps(event.data)}\n\n".encode()
 
@@ -100,11 +106,21 @@ class FakeService:
     sessions: dict[str, dict[str, object]] = field(default_factory=dict)
     messages: dict[str, list[dict[str, object]]] = field(default_factory=dict)
     context: dict[str, object] = field(default_factory=dict)
+    preview: dict[str, object] = field(default_factory=dict)
+    summaries: list[dict[str, object]] = field(default_factory=list)
+    restored: list[str] = field(default_factory=list)
+    previewed: list[str | None] = field(default_factory=list)
     received: list[Received] = field(default_factory=list)
     instructions: list[str] = field(default_factory=list)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     names_run: bool = True
     required_key: str = ""
+    hits: list[dict[str, object]] = field(default_factory=list)
+    searched: list[dict[str, str]] = field(default_factory=list)
+    search_refusal: str = ""
+    imported: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+    redacted: list[str] = field(default_factory=list)
+    memories: FakeMemories = field(default_factory=FakeMemories)
     _script: list[Step] = field(default_factory=list)
 
     def add_session(self, number: int, *, title: str = "", messages: int = 0, summarized: int = 0) -> str:
@@ -122,7 +138,14 @@ class FakeService:
             "archived": False,
         }
         self.messages[session_id] = [
-            {"position": n, "role": "user" if n % 2 else "assistant", "content": f"text {n}", "created_at": NOW}
+            {
+                "id": message_id(n),
+                "position": n,
+                "pinned": False,
+                "role": "user" if n % 2 else "assistant",
+                "content": f"text {n}",
+                "created_at": NOW,
+            }
             for n in range(1, messages + 1)
         ]
         return session_id
@@ -133,10 +156,19 @@ class FakeService:
                 Route("/v1/agents", self._agents),
                 Route("/v1/sessions", self._list_sessions, methods=["GET"]),
                 Route("/v1/sessions", self._create_session, methods=["POST"]),
+                Route("/v1/sessions/import", self._import, methods=["POST"]),
                 Route("/v1/sessions/{id}", self._session, methods=["GET", "DELETE"]),
                 Route("/v1/sessions/{id}/messages", self._history, methods=["GET"]),
                 Route("/v1/sessions/{id}/messages", self._message, methods=["POST"]),
+                Route("/v1/sessions/{id}/messages/{message}/pin", self._pin, methods=["PUT", "DELETE"]),
+                Route("/v1/sessions/{id}/messages/{message}/redact", self._redact, methods=["POST"]),
+                *self.memories.routes(),
+                Route("/v1/search", self._search),
+                Route("/v1/sessions/{id}/search", self._search),
                 Route("/v1/sessions/{id}/context", self._context),
+                Route("/v1/sessions/{id}/context/preview", self._preview, methods=["POST"]),
+                Route("/v1/sessions/{id}/summaries", self._summaries),
+                Route("/v1/sessions/{id}/summaries/{summary}/restore", self._restore, methods=["POST"]),
                 Route("/v1/sessions/{id}/summarize", self._summarize, methods=["POST"]),
                 Route("/v1/runs/{id}/events", self._events),
                 Route("/v1/runs/{id}/cancel", self._cancel, methods=["POST"]),
@@ -171,18 +203,64 @@ class FakeService:
             return Response(status_code=204)
         return JSONResponse(session)
 
+    async def _import(self, request: Request) -> Response:
+        body = await request.body()
+        self.imported.append((request.headers["content-type"], dict(request.query_params), body))
+        return JSONResponse(self.sessions[self.add_session(500, title="Imported", messages=3)], 201)
+
+    async def _redact(self, request: Request) -> Response:
+        message = request.path_params["message"]
+        self.redacted.append(message)
+        found = self.messages.get(request.path_params["id"], [])
+        item = next((item for item in found if item["id"] == message), None)
+        return _problem(404, "There is no such message.") if item is None else JSONResponse(item)
+
     async def _history(self, request: Request) -> Response:
         query, found = request.query_params, self.messages[request.path_params["id"]]
         limit = int(query["limit"])
         if query.get("order") == "desc":
             rest = [m for m in reversed(found) if int(str(m["position"])) < int(query.get("before", 10**9))]
         else:
-            rest = [m for m in found if int(str(m["position"])) > int(query.get("after", 0))]
+            after, before = int(query.get("after", 0)), int(query.get("before", 10**9))
+            rest = [m for m in found if after < int(str(m["position"])) < before]
         page = rest[:limit]
         return JSONResponse({"data": page, "next_cursor": str(page[-1]["position"]) if len(rest) > limit else None})
 
+    async def _search(self, request: Request) -> Response:
+        self.searched.append({"path": request.url.path, **request.query_params})
+        if self.search_refusal:
+            return _problem(422, self.search_refusal)
+        return JSONResponse({"data": self.hits, "is_complete": True})
+
     async def _context(self, _request: Request) -> Response:
         return JSONResponse({"agent": "assistant", "model": "offline", "context_window": 8192, **self.context})
+
+    async def _preview(self, request: Request) -> Response:
+        self.previewed.append((await request.json()).get("content"))
+        return JSONResponse({"action": "none", "tokens": 0, "window": 8192, **self.preview})
+
+    async def _summaries(self, request: Request) -> Response:
+        limit, first = int(request.query_params["limit"]), int(request.query_params.get("cursor", "0"))
+        behind = str(first + limit) if first + limit < len(self.summaries) else None
+        return JSONResponse({"data": self.summaries[first : first + limit], "next_cursor": behind})
+
+    async def _restore(self, request: Request) -> Response:
+        chosen = next(item for item in self.summaries if item["id"] == request.path_params["summary"])
+        if chosen["version"] is None:
+            return _problem(422, "A prepared summary was never in use.")
+        self.restored.append(str(chosen["id"]))
+        session = self.sessions[request.path_params["id"]]
+        session["summarized_count"] = chosen["through_position"]
+        return JSONResponse(session)
+
+    async def _pin(self, request: Request) -> Response:
+        """Pins a message; one of a tool is pinned with the message before it, its call."""
+        found = self.messages[request.path_params["id"]]
+        at = next(n for n, item in enumerate(found) if item["id"] == request.path_params["message"])
+        group = found[at - 1 : at + 1] if found[at]["role"] == "tool" else [found[at]]
+        for message in group:
+            message["pinned"] = request.method == "PUT"
+        return JSONResponse({"data": group}) if request.method == "PUT" else Response(status_code=204)
 
     async def _summarize(self, request: Request) -> Response:
         session = self.sessions[request.path_params["id"]]

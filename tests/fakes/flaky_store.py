@@ -3,17 +3,18 @@
 from typing import Any
 
 from app.db.database import Database
+from app.db.summaries import SummaryRepository
 
 
 class FlakyStore:
-    """Raises the errors of `failures[intent]` one by one, then hands the calls on to the database."""
+    """Raises the errors of `failures[intent]` one by one, then hands the calls on to the real store."""
 
-    def __init__(self, database: Database, **failures: list[Exception]) -> None:
-        self._database = database
+    def __init__(self, store: Database | SummaryRepository, **failures: list[Exception]) -> None:
+        self._store = store
         self._failures = failures
 
     def __getattr__(self, intent: str) -> Any:  # noqa: ANN401  # stands for every method of the store
-        real = getattr(self._database, intent)
+        real = getattr(self._store, intent)
         failures = self._failures.get(intent)
         if not failures:
             return real

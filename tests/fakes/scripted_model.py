@@ -26,6 +26,7 @@ class Call:
 
     calls: tuple[ToolCall, ...]
     text: str = ""
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +39,9 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """Raise something nobody planned for."""
+    """Raise something nobody planned for, a cancellation for example: what a dying process looks like from inside."""
 
-    error: Exception
+    error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +119,8 @@ async def _end_of(step: Step) -> ModelEvent:
             if gate is not None:
                 await gate.wait()
             return AnswerComplete(text=text, tool_calls=(), usage=usage, finish_reason="stop")
-        case Call(calls=calls, text=text):
-            return AnswerComplete(text=text, tool_calls=calls, usage=Usage(), finish_reason="tool_calls")
+        case Call(calls=calls, text=text, usage=usage):
+            return AnswerComplete(text=text, tool_calls=calls, usage=usage, finish_reason="tool_calls")
         case Fail(error=error):
             raise error
         case Break(error=broken):

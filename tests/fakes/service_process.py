@@ -73,6 +73,26 @@ async def run_service(
                 await process.wait()
 
 
+@asynccontextmanager
+async def run_worker(
+    folder: Path, environment: Mapping[str, str], *arguments: str, name: str = "worker"
+) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """Start `worker`; yields once it claims runs, kills it at the end."""
+    log = folder / f"{name}.log"
+    log.unlink(missing_ok=True)
+    process = await start_program(folder, environment, "worker", *arguments, log=log)
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            while "worker is running" not in log.read_text():
+                assert process.returncode is None, f"the worker ended with {process.returncode}: {_tail(log)}"
+                await asyncio.sleep(0.05)
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
 async def start_program(
     folder: Path, environment: Mapping[str, str], *arguments: str, log: Path
 ) -> asyncio.subprocess.Process:

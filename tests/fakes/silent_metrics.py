@@ -20,5 +20,28 @@ class SilentMetrics:
     def model_failed(self, *, model: str, error: str) -> None:
         self.reports.append(("model_failed", {"model": model, "error": error}))
 
+    def compaction_measured(self, *, tokens_before: int, tokens_after: int) -> None:
+        self.reports.append(("compaction_measured", {"tokens_before": tokens_before, "tokens_after": tokens_after}))
+
+    def rung_fired(self, *, rung: str) -> None:
+        self.reports.append(("rung_fired", {"rung": rung}))
+
+    def summary_written(self, *, model: str, input_tokens: int, output_tokens: int, seconds: float) -> None:
+        fields = {"model": model, "input_tokens": input_tokens, "output_tokens": output_tokens, "seconds": seconds}
+        self.reports.append(("summary_written", fields))
+
+    def summary_unused(self, *, model: str, tokens: int, reason: str) -> None:
+        self.reports.append(("summary_unused", {"model": model, "tokens": tokens, "reason": reason}))
+
+    def summary_failed(self, *, model: str, reason: str) -> None:
+        self.reports.append(("summary_failed", {"model": model, "reason": reason}))
+
+    def estimate_compared(self, *, model: str, estimated: int, reported: int) -> None:
+        fields = {"model": model, "estimated": estimated, "reported": reported}
+        self.reports.append(("estimate_compared", fields))
+
+    def overflow_met(self, *, model: str) -> None:
+        self.reports.append(("overflow_met", {"model": model}))
+
     def of(self, name: str) -> list[dict[str, object]]:
         return [fields for reported, fields in self.reports if reported == name]

@@ -15,6 +15,7 @@ from app.domain.run import ClaimedRun, Run, RunInput, Submission
 from app.domain.session import Session
 from app.llm.counters import make_counter
 from app.tools.toolbox import ToolBox
+from app.turn.breaker import Breakers
 from app.turn.calibrate import CalibrationCache
 from app.turn.graph import build_graph
 from app.turn.lease import Heartbeat
@@ -22,6 +23,7 @@ from app.turn.ports import Claimer, Tools
 from app.turn.state import TurnConfig, TurnParts
 from app.turn.take_turn import Play, take_turn
 from fakes.manual_clock import ManualClock
+from fakes.own_hooks import OwnHooks
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.silent_metrics import SilentMetrics
 
@@ -104,6 +106,8 @@ async def open_stage(
         agents=AgentRegistry([agent]),
         calibrations=CalibrationCache(database.calibrations, clock),
         summaries=database.summaries,
+        breakers=Breakers(clock),
+        hooks=OwnHooks(),
         metrics=metrics,
         clock=clock,
         make_counter=make_counter,

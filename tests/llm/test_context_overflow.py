@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from app.domain.errors import ContextOverflow, ModelInvalidRequest, ModelQuotaExhausted, ModelRateLimited
+from app.domain.errors import ContextOverflow, ModelInvalidRequest
 from fakes.model_calls import refusal_of
-from fakes.raw_http_server import error_answer, openai_stream
+from fakes.raw_http_server import Answer, anthropic_stream, error_answer, openai_stream
 
 ANTHROPIC = "anthropic:claude-test"
 GEMINI = "google_genai:gemini-test"
@@ -161,7 +161,7 @@ OPENAI_SHAPES = [
             }
         },
         200_000,
-        250_000,
+        240_000,
         id="openrouter",
     ),
     pytest.param(openai_error("Please reduce the length of the messages or completion."), None, None, id="groq"),
@@ -194,6 +194,59 @@ OPENAI_SHAPES = [
     ),
     pytest.param(openai_error("ValidationException: Input is too long for requested model."), None, None, id="bedrock"),
     pytest.param(openai_error("prompt tokens (9000) exceed model maximum (8192)"), 8192, 9000, id="bedrock mantle"),
+    pytest.param(
+        openai_error(
+            "This model's maximum context length is 8192 tokens, however you requested 10000 tokens (9000 in your "
+            "prompt; 1000 for the completion). Please reduce your prompt; or completion length.",
+            code="context_length_exceeded",
+        ),
+        8192,
+        9000,
+        id="azure",
+    ),
+    pytest.param(
+        openai_error(
+            "This model's maximum context length is 8192 tokens. However, your prompt contains 99000 characters (more "
+            "than 65536 characters, which is the upper bound for 8192 input tokens).",
+            type="BadRequestError",
+            param="input_text",
+            code=400,
+        ),
+        8192,
+        None,
+        id="vllm characters",
+    ),
+    pytest.param(
+        openai_error("max_tokens=9000 cannot be greater than max_model_len=8192. Please request fewer output tokens."),
+        8192,
+        None,
+        id="vllm max_model_len",
+    ),
+    pytest.param(
+        openai_error("input after truncation exceeds maximum context length"), None, None, id="ollama truncated"
+    ),
+    pytest.param(openai_error("litellm: Context Window exceeded for the model"), None, None, id="litellm words"),
+    pytest.param(openai_error("input tokens exceeded the model's maximum"), None, None, id="bedrock exceeded"),
+    pytest.param(openai_error("ValidationException: too many input tokens"), None, None, id="bedrock too many"),
+    pytest.param(
+        openai_error("Malformed input request: expected maxLength: 50000, actual: 60000"), None, None, id="bedrock max"
+    ),
+    pytest.param(
+        {"error": "Input validation error: `inputs` must have less than 4096 tokens. Given: 5000", "error_type": "x"},
+        4096,
+        None,
+        id="tgi",
+    ),
+    pytest.param(
+        {
+            "error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` "
+            "tokens and 100 `max_new_tokens`",
+            "error_type": "validation",
+        },
+        4096,
+        5000,
+        id="tgi joint",
+    ),
 ]
 
 
@@ -217,113 +270,63 @@ async def test_an_overflow_told_inside_a_stream_is_recognised_with_its_numbers(
     assert (error.window_tokens, error.prompt_tokens) == (window, prompt)
 
 
-async def test_text_generation_inferences_422_is_an_overflow() -> None:
-    body = {
-        "error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` "
-        "tokens and 100 `max_new_tokens`",
-        "error_type": "validation",
-    }
+@pytest.mark.parametrize("status", [413, 422])
+async def test_the_same_words_count_under_the_other_statuses_of_overflows(status: int) -> None:
+    body = {"error": "Input validation error: `inputs` must have less than 4096 tokens. Given: 5000"}
 
-    error = await refusal_of(error_answer(422, body))
+    error = await refusal_of(error_answer(status, body))
 
     assert isinstance(error, ContextOverflow)
-    assert (error.window_tokens, error.prompt_tokens) == (4096, 5000)
 
 
-@pytest.mark.parametrize(
-    ("status", "kind", "message", "window", "prompt"),
-    [
-        (400, "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum", 200_000, 210_000),
-        (
-            400,
-            "invalid_request_error",
-            "input length and `max_tokens` exceed context limit: 199000 + 8192 > 200000, decrease input length",
-            200_000,
-            199_000,
-        ),
-        (413, "request_too_large", "Request exceeds the maximum size", None, None),
-    ],
-)
+ANTHROPIC_SHAPES = [
+    (400, "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum", 200_000, 210_000),
+    (
+        400,
+        "invalid_request_error",
+        "input length and `max_tokens` exceed context limit: 199000 + 8192 > 200000, decrease input length",
+        200_000,
+        199_000,
+    ),
+    (413, "request_too_large", "Request exceeds the maximum size", None, None),
+]
+
+
+@pytest.mark.parametrize("in_stream", [False, True])
+@pytest.mark.parametrize(("status", "kind", "message", "window", "prompt"), ANTHROPIC_SHAPES)
 async def test_anthropics_overflows_are_recognised(
-    status: int, kind: str, message: str, window: int | None, prompt: int | None
+    status: int, kind: str, message: str, window: int | None, prompt: int | None, *, in_stream: bool
 ) -> None:
-    body = {"type": "error", "error": {"type": kind, "message": message}}
+    body: dict[str, object] = {"type": "error", "error": {"type": kind, "message": message}}
 
-    error = await refusal_of(error_answer(status, body), ANTHROPIC)
+    error = await refusal_of(anthropic_stream(body) if in_stream else error_answer(status, body), ANTHROPIC)
 
     assert isinstance(error, ContextOverflow)
     assert (error.window_tokens, error.prompt_tokens) == (window, prompt)
 
 
-async def test_geminis_overflow_is_recognised() -> None:
-    message = "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."
-
-    error = await refusal_of(error_answer(400, google_error(400, "INVALID_ARGUMENT", message)), GEMINI)
-
-    assert isinstance(error, ContextOverflow)
-    assert (error.window_tokens, error.prompt_tokens) == (1_048_576, 1_200_000)
-
-
+@pytest.mark.parametrize("in_stream", [False, True])
 @pytest.mark.parametrize(
-    ("status", "body", "expected"),
+    ("message", "window", "prompt"),
     [
         (
-            429,
-            openai_error(
-                "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 40000. The maximum "
-                "context length is not the problem.",
-                type="tokens",
-                code="rate_limit_exceeded",
-            ),
-            ModelRateLimited,
+            "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+            1_048_576,
+            1_200_000,
         ),
-        (413, openai_error("Request too large: TPM", code="rate_limit_exceeded"), ModelRateLimited),
-        (
-            429,
-            openai_error("You exceeded your current quota.", type="insufficient_quota", code="insufficient_quota"),
-            ModelQuotaExhausted,
-        ),
-        (
-            400,
-            openai_error(
-                "Invalid 'messages[0].content': string too long. Expected a string with maximum length 1048576",
-                code="string_above_max_length",
-            ),
-            ModelInvalidRequest,
-        ),
-        (
-            400,
-            openai_error("Invalid value: 'tell me of the maximum context length is 300 tokens'. Supported: 'a'"),
-            ModelInvalidRequest,
-        ),
-        (
-            400,
-            openai_error("1 validation error for Message: input_value='prompt is too long: 999 tokens > 500 maximum'"),
-            ModelInvalidRequest,
-        ),
-        (
-            400,
-            openai_error(
-                "An assistant message with 'tool_calls' must be followed by tool messages responding to each."
-            ),
-            ModelInvalidRequest,
-        ),
+        ("Request payload size exceeds the limit: 20971520 bytes.", None, None),
     ],
 )
-async def test_what_looks_like_an_overflow_is_told_apart(
-    status: int, body: dict[str, object], expected: type[Exception]
+async def test_geminis_overflow_is_recognised(
+    message: str, window: int | None, prompt: int | None, *, in_stream: bool
 ) -> None:
-    error = await refusal_of(error_answer(status, body))
+    body = google_error(400, "INVALID_ARGUMENT", message)
+    streamed = Answer([f"data: {json.dumps(body)}\r\n\r\n"], content_type="text/event-stream")
 
-    assert type(error) is expected
+    error = await refusal_of(streamed if in_stream else error_answer(400, body), GEMINI)
 
-
-async def test_a_google_error_that_only_mentions_a_token_limit_is_no_overflow() -> None:
-    body = google_error(400, "INVALID_ARGUMENT", "max_output_tokens must be below the token limit of the model")
-
-    error = await refusal_of(error_answer(400, body), GEMINI)
-
-    assert type(error) is ModelInvalidRequest
+    assert isinstance(error, ContextOverflow)
+    assert (error.window_tokens, error.prompt_tokens) == (window, prompt)
 
 
 async def test_numbers_that_cannot_be_true_teach_nothing() -> None:
@@ -333,11 +336,15 @@ async def test_numbers_that_cannot_be_true_teach_nothing() -> None:
     assert error.window_tokens is None
 
 
-async def test_a_bare_400_after_a_nearly_full_prompt_is_taken_for_an_overflow() -> None:
+@pytest.mark.parametrize("status", [400, 413])
+@pytest.mark.parametrize("page", ["", "<html><head><title>413 Request Entity Too Large</title></head></html>"])
+async def test_a_refusal_that_says_nothing_is_an_overflow_after_a_nearly_full_prompt_only(
+    status: int, page: str
+) -> None:
     small_window_model = "gpt-4"
 
-    full = await refusal_of(error_answer(400, ""), small_window_model, text="word " * 6000)
-    short = await refusal_of(error_answer(400, ""), small_window_model)
+    full = await refusal_of(error_answer(status, page), small_window_model, text="word " * 6000)
+    short = await refusal_of(error_answer(status, page), small_window_model)
 
     assert type(full) is ContextOverflow
     assert type(short) is ModelInvalidRequest

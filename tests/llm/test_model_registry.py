@@ -6,7 +6,7 @@ from langchain.chat_models import base as langchain_models
 
 from app.domain.errors import SettingInvalid
 from app.llm.providers import PROVIDERS, parse_model_name
-from app.llm.registry import ModelRegistry, ModelsConfig
+from app.llm.registry import ModelRegistry, ModelsConfig, address_beside
 
 
 @pytest.fixture(autouse=True)
@@ -129,3 +129,25 @@ def test_importing_the_package_reads_no_provider() -> None:
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert shown.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("model", "default_model", "address"),
+    [
+        ("openai:small", "openai:big", "http://local/v1"),
+        ("small", "openai:big", "http://local/v1"),
+        ("openai:small", "qwen2.5:7b", "http://local/v1"),
+        ("anthropic:claude-haiku", "anthropic:claude-opus", "http://local/v1"),
+        ("anthropic:claude-haiku", "openai:big", None),
+        ("claude-haiku", "openai:big", None),
+        ("offline", "openai:big", None),
+        ("openai:small", "offline", None),
+    ],
+)
+def test_a_second_model_of_one_provider_lives_beside_the_default_one(
+    model: str, default_model: str, address: str | None
+) -> None:
+    beside = address_beside(model, default_model=default_model, default_base_url="http://local/v1")
+
+    assert beside == address
+    assert address_beside(model, default_model=default_model, default_base_url="") is None

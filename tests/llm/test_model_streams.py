@@ -323,7 +323,7 @@ async def test_anthropic_answers_are_read() -> None:
     assert (heard.answer.text, heard.answer.finish_reason) == ("Hello", "end_turn")
     assert (heard.answer.usage.input_tokens, heard.answer.usage.output_tokens) == (7, 4)
     assert heard.sent["max_tokens"] == 100
-    assert heard.sent["system"] == "Be brief."
+    assert heard.sent["system"] == [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
 
 
 @pytest.mark.parametrize(

@@ -160,3 +160,24 @@ async def test_its_summary_is_made_of_the_record_and_not_of_the_request_around_i
     assert "Berlin" in answer.text
     assert "The record to add" not in answer.text
     assert "must have" not in answer.text
+
+
+async def test_a_summary_written_anew_time_after_time_gathers_no_dashes_and_no_empty_words() -> None:
+    summary = "- Nothing of substance yet."
+    for number in range(5):
+        words = f"[#{number} user] My appointment {number} is on 12 May. " + "And so on. " * 30
+        record = framed(CONVERSATION_TAG, words)
+        answer = await ask(user(f"{framed(EXISTING_TAG, summary)}\n{record}"), system=MARKER)
+        summary = answer.text
+
+    assert "- [#0 user] My appointment 0 is on 12 May." in summary.splitlines()
+    assert not any(line.startswith("- - ") for line in summary.splitlines())
+    assert "Nothing of substance" not in summary
+
+
+async def test_a_summary_of_nothing_says_so_once() -> None:
+    existing = framed(EXISTING_TAG, "- Nothing of substance yet.")
+
+    answer = await ask(user(f"{existing}\n{framed(CONVERSATION_TAG, '')}"), system=MARKER)
+
+    assert answer.text == "- Nothing of substance yet."

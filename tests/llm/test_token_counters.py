@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from app.domain.errors import SettingInvalid
 from app.domain.message import Role
 from app.domain.prompt import PromptMessage
+from app.llm.chars_counter import CharsCounter
 from app.llm.counters import (
     PIECE_CHARACTERS,
-    CharsCounter,
     TiktokenCounter,
     count_piece,
     count_tokens,
-    count_tokens_async,
     make_counter,
     warm_counter,
 )
@@ -152,12 +151,12 @@ def test_our_encoding_is_tiktokens_own() -> None:
     assert encoding.n_vocab == 100_256
 
 
-async def test_a_long_text_counted_off_the_loop_has_the_same_count() -> None:
+async def test_a_counter_is_warmed_off_the_loop() -> None:
     counter = make_counter("tiktoken")
-    await warm_counter(counter)
-    text = PROSE * 50
 
-    assert await count_tokens_async(text, counter) == count_tokens(text, counter)
+    await warm_counter(counter)
+
+    assert counter.count("warm") == 1
 
 
 def test_a_function_of_the_operator_counts() -> None:
@@ -175,8 +174,12 @@ def test_a_function_of_the_operator_counts() -> None:
         ("no_such_module:count", "cannot be imported"),
         ("fakes.own_counters:no_such_function", "cannot be imported"),
         ("fakes.own_counters:NOT_CALLABLE", "no function"),
-        ("fakes.own_counters:returns_text", "must return an int"),
-        ("fakes.own_counters:raises", "ZeroDivisionError"),
+        ("fakes.broken_module:count", "cannot be imported"),
+        ("fakes.own_counters:returns_text", r"returned ''.*must take a text and return an int"),
+        ("fakes.own_counters:returns_less_than_nothing", "returned -13"),
+        ("fakes.own_counters:returns_a_share", r"returned 0\.0"),
+        ("fakes.own_counters:raises", "raised ZeroDivisionError"),
+        ("fakes.own_counters:raises_when_empty", "raised ZeroDivisionError"),
     ],
 )
 def test_a_counter_that_cannot_work_is_refused_with_the_reason(name: str, reason: str) -> None:
@@ -189,3 +192,29 @@ def test_messages_are_counted_with_their_framing() -> None:
     messages = [PromptMessage(Role.USER, "hello world"), PromptMessage(Role.ASSISTANT, "hello world")]
 
     assert count_tokens(messages, counter) > 2 * count_tokens("hello world", counter)
+
+
+def test_a_counter_that_breaks_later_falls_back_to_characters() -> None:
+    counter = make_counter("fakes.own_counters:breaks_later")
+
+    assert (counter.count("one two"), counter.count("break")) == (2, CharsCounter().count("break"))
+
+
+@pytest.mark.slow
+def test_a_counter_that_never_returns_is_refused_after_two_seconds() -> None:
+    with pytest.raises(SettingInvalid, match="takes too long"):
+        make_counter("fakes.own_counters:never_returns")
+
+
+@pytest.mark.slow
+def test_a_counter_without_its_packages_is_refused_with_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['tokenizers'] = None\n"
+        "from app.llm.counters import make_counter\n"
+        "try:\n    make_counter('transformers:gpt2')\n"
+        "except Exception as error:\n    print(error)\n"
+    )
+
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert "pip install 'throughline[transformers]'" in shown.stdout

@@ -11,7 +11,8 @@ from benchmarks.replay import main
 def test_real_conversations_of_three_windows_lose_nothing_and_never_overflow(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    exit_code = main(["--quick", "--folder", str(tmp_path)])
+    datasets = "tau-bench,qmsum,ubuntu-irc,openhands-events"
+    exit_code = main(["--quick", "--datasets", datasets, "--folder", str(tmp_path)])
 
     printed = capsys.readouterr().out
     assert exit_code == 0, printed

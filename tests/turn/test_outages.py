@@ -17,6 +17,7 @@ from app.turn.take_turn import take_turn
 from app.worker.worker import Worker, WorkerConfig
 from fakes.flaky_store import FlakyStore
 from fakes.scripted_model import Call, Say
+from fakes.side_jobs import side_jobs
 from fakes.stage import Stage, open_stage
 
 AWAY = DatabaseUnavailable("away")
@@ -100,7 +101,7 @@ async def test_an_answer_that_cannot_be_stored_ends_the_run_with_an_error(stage:
 async def test_the_claim_loop_outlives_every_answer_of_the_database(stage: Stage) -> None:
     stage.model.script(Say("at last"))
     break_store(stage, claim_next=[DatabaseUnusable("read only"), ValueError("a defect"), AWAY])
-    worker = Worker(stage.parts, stage.database.hub.work, WorkerConfig(name="test"))
+    worker = Worker(stage.parts, stage.database.hub.work, side_jobs(stage), WorkerConfig(name="test"))
     async with worker.working():
         run = await stage.submit("anybody?")
         async with asyncio.timeout(15):

@@ -10,6 +10,7 @@ from app.db.database import Database
 from app.domain.errors import AnswerIncomplete, ModelQuotaExhausted, ModelRateLimited, PromptCannotFit
 from app.domain.events import EventType
 from app.domain.message import Role, ToolCall, text_of
+from app.domain.prompt import Usage
 from app.domain.run import RunStatus
 from app.turn.ports import Claimer
 from app.turn.process_message import check_agent
@@ -229,7 +230,7 @@ async def test_a_long_session_is_summarised_and_the_messages_stay(database: Data
 
     session = await stage.reload()
     assert session.summary_through_position > 0
-    assert session.conversation_summary.startswith("Intent")
+    assert "Intent: numbers." in session.conversation_summary
     assert len(await stage.messages()) == 24
     assert "[Context Summary" in model.requests[-1].prompt.system
 
@@ -259,6 +260,7 @@ async def test_the_third_death_ends_a_run_with_a_clear_error(stage: Stage) -> No
     ended = await stage.database.runs.get_run(stage.owner_id, run.id)
     assert ended.error is not None
     assert ended.error.type == "run_abandoned"
+    assert [(m.position, m.role, m.content) for m in await stage.messages()] == [(1, Role.USER, "poison")]
 
 
 async def test_an_agent_whose_prompt_leaves_no_room_is_refused_at_the_start(database: Database) -> None:
@@ -267,6 +269,36 @@ async def test_an_agent_whose_prompt_leaves_no_room_is_refused_at_the_start(data
 
     with pytest.raises(PromptCannotFit, match="shorten the system prompt"):
         await check_agent(stage.parts, crowded)
+
+
+def _sent(stage: Stage) -> list[int]:
+    """Return the estimates of the prompts sent, in order."""
+    return [int(str(report["tokens"])) for report in stage.metrics.of("prompt_sent")]
+
+
+async def test_a_dense_first_count_makes_the_same_turns_next_prompt_weigh_more(database: Database) -> None:
+    """Text that costs more than we counted must not fill the window unseen before the turn ends."""
+    stage = await open_stage(database)
+    told = 4 * stage.parts.make_counter("chars").count("dense " * 500)
+    stage.model.script(Call((sum_call(),), usage=Usage(input_tokens=told)), Say("5"))
+
+    await stage.turn("dense " * 500)
+
+    first, second = _sent(stage)
+    assert second > 2 * first
+
+
+async def test_a_lower_count_of_the_first_call_waits_for_the_next_turn(database: Database) -> None:
+    stage = await open_stage(database)
+    await stage.parts.calibrations.save("scripted", Calibration(ratio=1.5, samples=1))
+    stage.model.script(Call((sum_call(),), usage=Usage(input_tokens=10)), Say("5"), Say("again"))
+
+    await stage.turn("sparse " * 500)
+    await stage.turn("and now?")
+
+    first, second, next_turn = _sent(stage)
+    assert first <= second
+    assert next_turn < second
 
 
 async def test_what_is_learned_of_a_provider_never_stops_a_session_that_worked(database: Database) -> None:

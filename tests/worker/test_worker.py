@@ -7,8 +7,10 @@ import pytest
 from app.db.database import Database
 from app.domain.message import text_of
 from app.domain.run import Run, RunStatus
+from app.turn.ports import Claimer
 from app.worker.worker import Worker, WorkerConfig
 from fakes.scripted_model import Hang, Say
+from fakes.side_jobs import side_jobs
 from fakes.stage import Stage, open_stage
 
 
@@ -17,9 +19,9 @@ async def stage(database: Database) -> Stage:
     return await open_stage(database)
 
 
-def worker_of(stage: Stage, *, concurrency: int = 2, grace_seconds: float = 5) -> Worker:
-    config = WorkerConfig(name="test", concurrency=concurrency, grace_seconds=grace_seconds)
-    return Worker(stage.parts, stage.database.hub.work, config)
+def worker_of(stage: Stage, *, concurrency: int = 2, grace_seconds: float = 5, lease_seconds: float = 10) -> Worker:
+    config = WorkerConfig("test", concurrency, lease_seconds, grace_seconds)
+    return Worker(stage.parts, stage.database.hub.work, side_jobs(stage), config)
 
 
 async def ended(stage: Stage, run: Run) -> Run:
@@ -70,6 +72,35 @@ async def test_a_closed_worker_takes_nothing(stage: Stage) -> None:
 
     assert worker.reserve() is None
     assert not worker.is_claiming
+
+
+async def test_a_run_that_was_to_stop_when_its_worker_died_is_stopped_at_once_by_the_next(stage: Stage) -> None:
+    stage.model.script(Hang("taken up again"))
+    run = await stage.submit("hello")
+    await stage.database.runs.claim_next(Claimer(worker="dead", lease_seconds=0))
+    await stage.database.runs.request_cancel(stage.owner_id, run.id)
+
+    async with worker_of(stage, lease_seconds=600).working():
+        found = await ended(stage, run)
+
+    assert found.status is RunStatus.CANCELLED
+
+
+async def test_a_cancel_that_is_heard_while_the_run_is_being_claimed_is_not_lost(stage: Stage) -> None:
+    stage.model.script(Hang("a word"))
+    run = await stage.submit("hello")
+    worker = worker_of(stage, lease_seconds=600)
+    claimed = await stage.claim()
+    await stage.database.runs.request_cancel(stage.owner_id, run.id)
+    worker.on_cancel(run.id)
+
+    async with worker.working():
+        while worker.reserve() is None:
+            await asyncio.sleep(0.01)
+        worker.start(claimed)
+        found = await ended(stage, run)
+
+    assert found.status is RunStatus.CANCELLED
 
 
 async def test_what_does_not_end_within_the_grace_is_given_back_to_the_line(stage: Stage) -> None:

@@ -12,8 +12,16 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="0: a free one")
     parser.add_argument("--print-url", action="store_true", help="print the base URL for clients")
     parser.add_argument("--keep-prompts", action="store_true", help="keep every prompt, not only its figures")
+    parser.add_argument("--answer-seconds", type=float, default=0.0, help="how long an answer takes to begin")
+    parser.add_argument("--summary-seconds", type=float, default=0.0, help="how long a summary takes to begin")
     options = parser.parse_args()
-    double = ProviderDouble(DoubleConfig(keeps_prompts=options.keep_prompts))
+    double = ProviderDouble(
+        DoubleConfig(
+            keeps_prompts=options.keep_prompts,
+            answer_seconds=options.answer_seconds,
+            summary_seconds=options.summary_seconds,
+        )
+    )
     with bind(options.port) as listener:
         double.url = base_url(listener)
         if options.print_url:

@@ -1,7 +1,7 @@
 """What the double says when nobody told it what to say, and how a step becomes a completion."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from fakes.provider_double.chat_request import ChatRequest
@@ -15,7 +15,8 @@ SUMMARY_TOKENS = 400
 
 LINE_CHARACTERS = 110
 ECHO_CHARACTERS = 60
-_RECORD_LINE = re.compile(r"^\[#\d+ .+", re.MULTILINE)
+_RECORD_LINE = re.compile(r"^(?:- )?(\[#\d+ \w.+)", re.MULTILINE)
+"""Lines of the record, or of summaries of it."""
 _BROKEN_CALL = ScriptedCall("call_broken", "calculator", '{"expression": "1 + ')
 
 
@@ -34,9 +35,13 @@ def echo(messages: Sequence[Json]) -> str:
 def summarise(request: ChatRequest) -> str:
     """Return an honest summary: lines of the record with their positions, evenly chosen, and never too long."""
     record = "\n".join(" ".join(texts_of(message)) for message in request.messages if message["role"] == "user")
+    return summary_of(record, request.max_tokens, request.model.counting.count)
+
+
+def summary_of(record: str, max_tokens: int | None, count: Callable[[str], int]) -> str:
+    """Return a summary of the record lines in `record`, whatever wire it came over."""
     lines = _RECORD_LINE.findall(record) or record.splitlines()
-    count = request.model.counting.count
-    room = min(SUMMARY_TOKENS, int(0.6 * (request.max_tokens or SUMMARY_TOKENS)), count(record) // 4)
+    room = min(SUMMARY_TOKENS, int(0.6 * (max_tokens or SUMMARY_TOKENS)), count(record) // 4)
     parts = ["## State"]
     used = count(parts[0])
     for line in _evenly(lines, max(room // 40, 1)):
@@ -50,9 +55,9 @@ def summarise(request: ChatRequest) -> str:
 
 def complete(step: ScriptStep, request: ChatRequest, number: int) -> Completion:
     """Return the step as a completion, cut at the request's `max_tokens` as the real one would."""
-    step = _with_failure(step)
-    text, is_cut = _limited(step.text, request)
+    step = with_failure(step)
     count = request.model.counting.count
+    text, is_cut = limited(step.text, request.max_tokens, count)
     answered = count(text) + sum(count(call.name) + count(call.arguments) for call in step.calls)
     natural = "length" if is_cut else "tool_calls" if step.calls else "stop"
     return Completion(
@@ -69,7 +74,8 @@ def complete(step: ScriptStep, request: ChatRequest, number: int) -> Completion:
     )
 
 
-def _with_failure(step: ScriptStep) -> ScriptStep:
+def with_failure(step: ScriptStep) -> ScriptStep:
+    """Return the step with what a failure inside a whole answer makes of it."""
     match step.failure:
         case Failure.EMPTY:
             return replace(step, text="", calls=())
@@ -80,8 +86,8 @@ def _with_failure(step: ScriptStep) -> ScriptStep:
             return step
 
 
-def _limited(text: str, request: ChatRequest) -> tuple[str, bool]:
-    count, limit = request.model.counting.count, request.max_tokens
+def limited(text: str, limit: int | None, count: Callable[[str], int]) -> tuple[str, bool]:
+    """Return the text cut to `limit` tokens, and whether it had to be cut."""
     if limit is None or len(text) <= limit // 3 or count(text) <= limit:
         return text, False
     shown = text[: len(text) * limit // count(text)]

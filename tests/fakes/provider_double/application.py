@@ -1,4 +1,4 @@
-"""The double over HTTP: `/v1/chat/completions`, `/v1/models`, and `/control/*` for whoever runs it as a process."""
+"""The double over HTTP: chat, embeddings and models below `/v1`, `/control/*` for whoever runs it as a process."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,10 +17,11 @@ from fakes.provider_double.wire import Ending, Reply, json_reply
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """An ASGI response: sends a reply piece by piece and ends it as the script wants."""
+    """An ASGI response: waits, sends a reply piece by piece, and ends it as the script wants."""
 
     reply: Reply
     at_end: Callable[[], None]
+    wait_seconds: float = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the reply."""
@@ -32,6 +33,7 @@ class Sending:
 
     async def _send(self, receive: Receive, send: Send) -> None:
         reply = self.reply
+        await asyncio.sleep(self.wait_seconds)
         if reply.pieces:
             await send({"type": "http.response.start", "status": reply.status, "headers": _headers(reply)})
         for piece in reply.pieces if reply.delay_seconds else (b"".join(reply.pieces),):
@@ -51,7 +53,11 @@ def make_application(double: ProviderDouble) -> Starlette:
 
     async def chat_completions(request: Request) -> Sending:
         exchange = double.receive(await request.body(), request.headers.get("authorization", ""))
-        return Sending(exchange.reply, _leaving(double, exchange))
+        return Sending(exchange.reply, _leaving(double, exchange), exchange.wait_seconds)
+
+    async def embeddings(request: Request) -> Sending:
+        reply = double.receive_texts(await request.body(), request.headers.get("authorization", ""))
+        return Sending(reply, lambda: None)
 
     async def models(request: Request) -> Sending:
         del request
@@ -61,6 +67,7 @@ def make_application(double: ProviderDouble) -> Starlette:
     return Starlette(
         routes=[
             Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+            Route("/v1/embeddings", embeddings, methods=["POST"]),
             Route("/v1/models", models),
             *control_routes(double),
         ]

@@ -1,19 +1,48 @@
 """Routes to script and question a double that runs as its own process."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from fakes.provider_double.double import ProviderDouble
-from fakes.provider_double.models import find_model
-from fakes.provider_double.records import Verdict
-from fakes.provider_double.script import ANY_TURN, step_from_json
+from fakes.provider_double.json_types import Json
+from fakes.provider_double.records import RequestRecord, Verdict
+from fakes.provider_double.script import ANY_TURN, ScriptStep, step_from_json
 
 
-def control_routes(double: ProviderDouble) -> list[Route]:
+class Controlled(Protocol):
+    """What the routes need of a double."""
+
+    @property
+    def requests(self) -> Sequence[RequestRecord]:
+        """All requests so far."""
+        ...
+
+    def script(self, *steps: ScriptStep, line: str = ANY_TURN, then_default: bool = False) -> None:
+        """Append steps to a line."""
+        ...
+
+    def drop_line(self, line: str) -> None:
+        """Forget a line's steps."""
+        ...
+
+    def complaints(self) -> list[str]:
+        """What is wrong with the script."""
+        ...
+
+    def count(self, body: Json) -> Json:
+        """Count prompts as the model named in the body does."""
+        ...
+
+    def reset(self) -> None:
+        """Forget requests and script."""
+        ...
+
+
+def control_routes(double: Controlled) -> list[Route]:
     """Return the `/control/*` routes of `double`."""
 
     async def script(request: Request) -> Response:
@@ -37,11 +66,8 @@ def control_routes(double: ProviderDouble) -> list[Route]:
         return JSONResponse({"verdicts": _by_verdict(double), "complaints": double.complaints()})
 
     async def count(request: Request) -> Response:
-        """`{model, tools, prompts: [[message, …], …]}`: the model's own count of each prompt, tools apart."""
-        body = json.loads(await request.body())
-        counting = find_model(body["model"]).counting
-        tokens = [counting.in_messages(prompt) for prompt in body["prompts"]]
-        return JSONResponse({"prompts": tokens, "tools": counting.in_tools(body.get("tools", []))})
+        """`{model, tools, prompts: […]}`: the model's own count of each prompt."""
+        return JSONResponse(double.count(json.loads(await request.body())))
 
     async def reset(request: Request) -> Response:
         """Forget requests and script."""
@@ -58,7 +84,7 @@ def control_routes(double: ProviderDouble) -> list[Route]:
     ]
 
 
-def _by_verdict(double: ProviderDouble) -> Mapping[str, int]:
+def _by_verdict(double: Controlled) -> Mapping[str, int]:
     counts = dict.fromkeys((verdict.value for verdict in Verdict), 0)
     for record in double.requests:
         counts[record.verdict.value] += 1

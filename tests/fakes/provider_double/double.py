@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from app.context.transcript import SUMMARISER_SYSTEM_PROMPT
 from fakes.provider_double.answers import default_step
 from fakes.provider_double.chat_request import ChatRequest, check_request, check_window, parse_body
+from fakes.provider_double.embeddings import EmbeddingDouble
 from fakes.provider_double.json_types import Json
+from fakes.provider_double.models import find_model
 from fakes.provider_double.records import PrefixMeter, RequestRecord, Verdict, positions_in
 from fakes.provider_double.refusals import Refused
 from fakes.provider_double.replies import refusal_reply, step_reply
@@ -22,18 +24,27 @@ _FAILURES_THAT_ANSWER = (None, Failure.EMPTY, Failure.BAD_TOOL_JSON)
 
 @dataclass(frozen=True, slots=True)
 class DoubleConfig:
-    """What the double keeps, and how it tells a summariser's request: by how its system message begins."""
+    """What the double keeps, and how slow it is; a summariser's request is told by how its system message begins.
+
+    An answer begins after `answer_seconds`, a summary after `summary_seconds`.
+    """
 
     keeps_prompts: bool = True
     summariser_marker: str = SUMMARISER_MARKER
+    answer_seconds: float = 0.0
+    summary_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request and its reply; `conversation` is to be handed to `ProviderDouble.leave` when it is over."""
+    """A request and its reply, which is to be sent after a wait.
+
+    `conversation` is to be handed to `ProviderDouble.leave` when it is over.
+    """
 
     reply: Reply
     conversation: str = ""
+    wait_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -43,6 +54,7 @@ class ProviderDouble:
     config: DoubleConfig = field(default_factory=DoubleConfig)
     url: str = ""
     requests: list[RequestRecord] = field(default_factory=list)
+    embeddings: EmbeddingDouble = field(default_factory=EmbeddingDouble)
     _script: Script = field(default_factory=Script)
     _meter: PrefixMeter = field(default_factory=PrefixMeter)
     _busy: dict[str, int] = field(default_factory=dict)
@@ -71,9 +83,16 @@ class ProviderDouble:
     def reset(self) -> None:
         """Forget requests and script."""
         self.requests.clear()
+        self.embeddings.reset()
         self._script = Script()
         self._meter = PrefixMeter()
         self._number = 0
+
+    def count(self, body: Json) -> Json:
+        """`{model, tools, prompts: [[message, …], …]}`: the model's own count of each prompt, tools apart."""
+        counting = find_model(body["model"]).counting
+        tokens = [counting.in_messages(prompt) for prompt in body["prompts"]]
+        return {"prompts": tokens, "tools": counting.in_tools(body.get("tools", []))}
 
     def receive(self, raw: bytes, authorization: str) -> Exchange:
         """Check, answer and record one request."""
@@ -90,6 +109,15 @@ class ProviderDouble:
             self._record(_unread(refused, body, keeps_prompt=self.config.keeps_prompts))
             return Exchange(refusal_reply(refused))
         return self._serve(request)
+
+    def receive_texts(self, raw: bytes, authorization: str) -> Reply:
+        """Check and answer one request for embeddings."""
+        try:
+            if not authorization.startswith("Bearer "):
+                raise _no_key()
+            return self.embeddings.answer(parse_body(raw))
+        except Refused as refused:
+            return refusal_reply(refused)
 
     def leave(self, conversation: str) -> None:
         """Note that an answer is over."""
@@ -110,7 +138,8 @@ class ProviderDouble:
         verdict = Verdict.ANSWERED if step.failure in _FAILURES_THAT_ANSWER else Verdict.FAILED
         self._record(replace(record, verdict=verdict, refusal=step.failure.value if step.failure else ""))
         self._busy[record.conversation] = self._busy.get(record.conversation, 0) + 1
-        return Exchange(step_reply(step, request, self._number), record.conversation)
+        wait = self.config.summary_seconds if record.is_summary else self.config.answer_seconds
+        return Exchange(step_reply(step, request, self._number), record.conversation, wait)
 
     def _describe(self, request: ChatRequest) -> RequestRecord:
         system = _system_text(request.messages)

@@ -23,10 +23,18 @@ class DoubleModel:
 
 def find_model(name: str) -> DoubleModel:
     """Return the model of that name. Raises Refused (404) as OpenAI does for one it does not know."""
-    match = _NAME.fullmatch(name)
-    if match is None or match[3] not in COUNTINGS:
+    model = look_up_model(name)
+    if model is None:
         raise Refused(
             f"The model `{name}` does not exist or you do not have access to it.", status=404, code="model_not_found"
         )
+    return model
+
+
+def look_up_model(name: str) -> DoubleModel | None:
+    """Return the model of that name, None for a name that says no window or no known way of counting."""
+    match = _NAME.fullmatch(name)
+    if match is None or match[3] not in COUNTINGS:
+        return None
     window = int(match[1]) * (1024 if match[2] else 1)
     return DoubleModel(name, window, COUNTINGS[match[3]])

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
@@ -29,7 +29,8 @@ class RequestRecord:
     `line` is the script line it was answered from, `conversation` the name its system message carries.
     `overlapped` tells that another request of the same conversation was still being answered. `positions` are the
     numbers of the `[#N …` record lines it was shown. `prompt` is empty where prompts are not kept; `shared_bytes` of
-    the `previous_bytes` of the conversation's last prompt stand at the start of this one, too.
+    the `previous_bytes` of the conversation's last prompt stand at the start of this one, too. The last three are
+    of providers with a prompt cache: tokens read from it and written to it, and the request's cache markers.
     """
 
     number: int
@@ -48,6 +49,9 @@ class RequestRecord:
     overlapped: bool = False
     previous_bytes: int = 0
     shared_bytes: int = 0
+    cache_read_tokens: int = 0
+    cache_written_tokens: int = 0
+    markers: int = 0
 
     @property
     def is_summary(self) -> bool:
@@ -85,8 +89,13 @@ def common_prefix(first: bytes, second: bytes) -> int:
 
 def positions_in(messages: Sequence[Json]) -> tuple[int, ...]:
     """Return the numbers of the record lines (`[#12 user] …`) in the messages, each once, in order."""
-    texts = (text for message in messages for text in texts_of(message) if "[#" in text)
-    return tuple(sorted({int(number) for text in texts for number in _SHOWN.findall(text)}))
+    return positions_in_texts(text for message in messages for text in texts_of(message))
+
+
+def positions_in_texts(texts: Iterable[str]) -> tuple[int, ...]:
+    """Return the numbers of the record lines in the texts, each once, in order."""
+    shown = (text for text in texts if "[#" in text)
+    return tuple(sorted({int(number) for text in shown for number in _SHOWN.findall(text)}))
 
 
 def _dumps(value: Sequence[Json]) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
+from starlette.applications import Starlette
 
 from fakes.provider_double.application import make_application
 from fakes.provider_double.double import ProviderDouble
@@ -19,14 +20,21 @@ def serve_double(double: ProviderDouble) -> Iterator[ProviderDouble]:
     """Serve `double` inside the block; `double.url` says where."""
     with bind(0) as listener:
         double.url = base_url(listener)
-        server = make_server(double)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="provider-double")
-        thread.start()
-        try:
+        with serve_application(make_application(double), listener):
             yield double
-        finally:
-            server.should_exit = True
-            thread.join()
+
+
+@contextmanager
+def serve_application(application: Starlette, listener: socket.socket) -> Iterator[None]:
+    """Serve `application` on `listener` inside the block, in a thread of its own."""
+    server = server_of(application)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="provider-double")
+    thread.start()
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def bind(port: int) -> socket.socket:
@@ -44,10 +52,15 @@ def base_url(listener: socket.socket) -> str:
 
 
 def make_server(double: ProviderDouble) -> uvicorn.Server:
-    """Return the server, not running. It says nothing: dropped connections are what it is for."""
+    """Return the server of `double`, not running."""
+    return server_of(make_application(double))
+
+
+def server_of(application: Starlette) -> uvicorn.Server:
+    """Return a server, not running. It says nothing: dropped connections are what it is for."""
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
-        make_application(double),
+        application,
         log_config=None,
         access_log=False,
         lifespan="off",

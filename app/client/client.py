@@ -1,0 +1,134 @@
+"""What a program can do with conversations: open sessions, submit messages, follow, await and stop their runs."""
+
+import hashlib
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from app.client.answer import Ended
+from app.db.messages import MessageQuery
+from app.db.run_follow import Followed, Following, Idle, reset_event
+from app.db.run_patience import follow_patiently
+from app.db.sessions import NewSession
+from app.domain.errors import InvalidInput
+from app.domain.events import RunEvent
+from app.domain.ids import RunId, SessionId, UserId
+from app.domain.message import Message, Source
+from app.domain.run import OnBusy, Run, RunInput, Submission
+from app.domain.session import Session
+from app.domain.text import clean_text, is_blank
+
+PAGE = 200
+
+
+class Client:
+    """Acts as one user. Whatever belongs to somebody else is NotFound, as on every other way in."""
+
+    def __init__(self, following: Following, owner_id: UserId, *, user: str, worker_timeout_seconds: float) -> None:
+        """Waiting for a run that no worker takes is given up after `worker_timeout_seconds`."""
+        self._following = following
+        self._database = following.database
+        self._owner_id = owner_id
+        self._user = user
+        self._worker_timeout_seconds = worker_timeout_seconds
+
+    async def new_session(self, agent: str = "assistant", *, title: str = "", idempotency_key: str = "") -> Session:
+        """Open a session. Which agents there are is the workers' matter: with an unknown one its runs fail.
+
+        The same `idempotency_key` again returns the same session. Raises IdempotencyKeyReused.
+        """
+        new = NewSession(
+            owner_id=self._owner_id,
+            agent=clean_text(agent),
+            title=clean_text(title),
+            source=Source.WORKER,
+            metadata={},
+            idempotency_key=idempotency_key or None,
+            fingerprint=_fingerprint("new_session", agent, title),
+        )
+        return (await self._database.sessions.create(new))[0]
+
+    async def submit(
+        self, session_id: SessionId, text: str, *, idempotency_key: str = "", on_busy: OnBusy = OnBusy.ENQUEUE
+    ) -> Run:
+        """Store a message as a run and return at once: a worker answers it, whatever becomes of this process.
+
+        The same `idempotency_key` again returns the same run, nothing is done twice. Raises NotFound, InvalidInput (an
+        empty text, an archived session), SessionBusy, QueueFull, IdempotencyKeyReused, DatabaseUnavailable.
+        """
+        if is_blank(text):
+            raise InvalidInput("The message holds nothing to answer.", field="text")
+        submission = Submission(
+            owner_id=self._owner_id,
+            session_id=session_id,
+            input=RunInput(clean_text(text)),
+            source=Source.WORKER,
+            author=self._user,
+            idempotency_key=idempotency_key or None,
+            fingerprint=_fingerprint("submit", str(session_id), text),
+            on_busy=on_busy,
+        )
+        return (await self._database.runs.submit(submission, None)).run
+
+    async def events(self, run_id: RunId, *, after: int = 0) -> AsyncGenerator[RunEvent]:
+        """Yield the run's events as they happen, from the one behind number `after` up to the last.
+
+        Can be begun again anywhere, in any process: `after` is the `seq` of the last event seen. A `reset` says that
+        what was shown so far no longer counts. Raises NoWorkerAvailable, NotFound.
+        """
+        run = await self.get_run(run_id)
+        start = await self._following.find_start(run, after)
+        if start is None:
+            return
+        if start < 0:
+            yield reset_event(run)
+        async with aclosing(self._follow(run, after=max(start, 0))) as followed:
+            async for news in followed:
+                for event in _events(news):
+                    yield event
+
+    async def wait(self, run_id: RunId) -> Ended:
+        """Return once the run has ended. Raises NoWorkerAvailable, NotFound where its session is deleted meanwhile."""
+        async with aclosing(self._follow(await self.get_run(run_id))) as followed:
+            async for news in followed:
+                if any(event.type.is_last for event in _events(news)):
+                    break
+        ended = await self.get_run(run_id)
+        return Ended(ended, await self._answer(ended))
+
+    async def get_run(self, run_id: RunId) -> Run:
+        """Return the run as it stands. Raises NotFound."""
+        return await self._database.runs.get_run(self._owner_id, run_id)
+
+    async def cancel(self, run_id: RunId) -> Run:
+        """Ask the run to stop; what was written is kept. One that has ended stays as it is. Raises NotFound."""
+        return await self._database.runs.request_cancel(self._owner_id, run_id)
+
+    async def history(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[Message]:
+        """Yield all stored messages of the session behind position `after`, oldest first. Raises NotFound."""
+        while True:
+            query = MessageQuery(after=after, before=None, limit=PAGE, order="asc")
+            page = await self._database.messages.list_messages(self._owner_id, session_id, query)
+            for message in page.items:
+                yield message
+            if page.next_cursor is None:
+                return
+            after = page.items[-1].position
+
+    def _follow(self, run: Run, *, after: int = 0) -> AsyncGenerator[Followed]:
+        followed = self._following.events(run, after=after)
+        return follow_patiently(self._following, followed, timeout_seconds=self._worker_timeout_seconds)
+
+    async def _answer(self, run: Run) -> Message | None:
+        if run.message_id is None:
+            return None
+        return await self._database.messages.get_message(self._owner_id, run.session_id, run.message_id)
+
+
+def _events(news: Followed) -> tuple[RunEvent, ...]:
+    return () if isinstance(news, Idle) else news
+
+
+def _fingerprint(*asked: str) -> str:
+    """Hash what is asked for, so that a key that comes with something else is noticed."""
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()

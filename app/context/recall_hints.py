@@ -1,0 +1,59 @@
+"""What the prompt tells the model about looking up what it is not shown, by the recall tools that its agent has."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+SEARCH, READ, OUTPUT = "search_history", "read_history", "read_output"
+RECALL_TOOLS = (SEARCH, READ, OUTPUT)
+TAG = "quoted_history"
+"""What frames the messages in a recall tool's result; one inside them is escaped."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecallHints:
+    """Sentences for a stub of one output, for a note on several messages, and for a summary; each may be empty."""
+
+    output: str = ""
+    span: str = ""
+    summary: str = ""
+
+    def for_output(self, position: int) -> str:
+        """Return how the output at `position` is shown, with a space before it."""
+        return self.output.format(position=position)
+
+    def for_span(self, first: int, last: int) -> str:
+        """Return how the messages are shown, with a space before it."""
+        return self.span.format(first=first, last=last)
+
+
+NO_HINTS = RecallHints()
+
+
+def hints_for(tools: Collection[str]) -> RecallHints:
+    """Return the hints for an agent with these tools. The same tools give the same bytes."""
+    return RecallHints(output=_output_hint(tools), span=_span_hint(tools), summary=_summary_hint(tools))
+
+
+def _output_hint(tools: Collection[str]) -> str:
+    if OUTPUT in tools:
+        return " read_output({position}) shows it."
+    if READ in tools:
+        return " read_history({position}, {position}) shows it."
+    return " search_history finds words in it." if SEARCH in tools else ""
+
+
+def _span_hint(tools: Collection[str]) -> str:
+    shown = " read_history({first}, {last}) shows them." if READ in tools else ""
+    return f"{shown} search_history finds words in them." if SEARCH in tools else shown
+
+
+def _summary_hint(tools: Collection[str]) -> str:
+    ways = {
+        SEARCH: 'search_history("words") finds the messages that hold them',
+        READ: "read_history(12, 40) shows the original messages of [#12-#40]",
+        OUTPUT: "read_output(12) shows the tool output at #12 part by part",
+    }
+    known = [way for tool, way in ways.items() if tool in tools]
+    if not known:
+        return ""
+    return f"All original messages are kept: {'; '.join(known)}. Look there before you say that something is not known."

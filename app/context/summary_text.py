@@ -1,0 +1,90 @@
+"""What stretches look like as text, in a prompt and in a request to merge them; those too big are cut visibly."""
+
+import re
+from collections.abc import Sequence
+
+from app.context.measure import Count
+from app.context.shrink import fair_level
+from app.context.truncate import truncate_middle
+from app.domain.summary import Stretch
+
+CUT_MARK = "\n[The summary was longer and is cut here.]"
+PARAGRAPH = "\n\n"
+
+HEAD_TOKENS = 12
+"""A head line and the blank line before it: `[#123456-#123999]` has 10 tokens in cl100k."""
+
+CUT_TRIES = 3
+"""Rounds of cutting a little deeper, for counters that find more in the whole than in its parts."""
+
+_BOUNDARY = re.compile(r"\n\n|\n|(?<=[.!?。!?])\s")
+_HEAD_LINE = re.compile(r"^(?=\[#\d+-#\d+\]\s*$)", re.MULTILINE)
+
+
+def head_line(stretch: Stretch) -> str:
+    """Return the line above a stretch's text, for example `[#1-#40]`."""
+    return f"[#{stretch.from_position}-#{stretch.through_position}]"
+
+
+def node_text(stretch: Stretch) -> str:
+    """Return the stretch under its head line; a line of its text that looks like one is moved to the right."""
+    return f"{head_line(stretch)}\n{_body(stretch)}"
+
+
+def narrative_text(stretches: Sequence[Stretch], *, max_tokens: int, count: Count) -> str:
+    """Return the stretches, oldest to newest, in at most `max_tokens`; empty ones are left out.
+
+    Where they take more, the biggest are cut at a boundary, all to the same size, as many as it needs. The same
+    stretches and limit give the same bytes.
+    """
+    told = [stretch for stretch in stretches if stretch.text.strip()]
+    whole = PARAGRAPH.join(node_text(stretch) for stretch in told)
+    if not told or count(whole) <= max_tokens:
+        return whole
+    sizes = [count(node_text(stretch)) + 1 for stretch in told]
+    room = max_tokens
+    for _ in range(CUT_TRIES):
+        cut = _cut_biggest(told, sizes, room, count)
+        tokens = count(cut)
+        if tokens <= max_tokens:
+            return cut
+        room -= tokens - max_tokens
+    return truncate_middle(whole, max_tokens, count, " of the summary")
+
+
+def cut_at_boundary(text: str, max_tokens: int, count: Count) -> str:
+    """Return the text up to the last paragraph, line or sentence that fits together with the mark."""
+    if count(text) <= max_tokens:
+        return text
+    ends = [match.start() for match in _BOUNDARY.finditer(text)]
+    fitting = _last_fitting(text, ends, max_tokens, count)
+    return f"{text[:fitting].rstrip()}{CUT_MARK}" if fitting else truncate_middle(text, max_tokens, count)
+
+
+def _body(stretch: Stretch) -> str:
+    return _HEAD_LINE.sub(" ", stretch.text.strip())
+
+
+def _cut_biggest(stretches: Sequence[Stretch], sizes: Sequence[int], room: int, count: Count) -> str:
+    level = fair_level(sizes, room)
+    nodes = [
+        node_text(stretch) if size <= level else _cut_node(stretch, level, count)
+        for stretch, size in zip(stretches, sizes, strict=True)
+    ]
+    return PARAGRAPH.join(nodes)
+
+
+def _cut_node(stretch: Stretch, max_tokens: int, count: Count) -> str:
+    head = f"{head_line(stretch)}\n"
+    return f"{head}{cut_at_boundary(_body(stretch), max_tokens - count(head) - 1, count)}"
+
+
+def _last_fitting(text: str, ends: Sequence[int], max_tokens: int, count: Count) -> int:
+    low, high = 0, len(ends)
+    while low < high:
+        middle = (low + high) // 2
+        if count(f"{text[: ends[middle]].rstrip()}{CUT_MARK}") <= max_tokens:
+            low = middle + 1
+        else:
+            high = middle
+    return ends[low - 1] if low else 0

@@ -1,0 +1,77 @@
+"""Choosing which groups leave the view: as few of the oldest as it takes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from app.context.groups import Group, group_messages
+from app.context.view import View
+from app.context.view_state import ViewState
+from app.domain.prompt import PromptMessage
+
+NOTE_TOKENS = 48
+"""What a note takes, about: so much room is left for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What the prompt must not take more than (`limit`) and what a rung that fires aims at, both by our count."""
+
+    limit: int
+    aim: int
+
+
+def past_groups(view: View) -> list[Group[PromptMessage]]:
+    """Return the groups before the user's current message that may be taken away, oldest first."""
+    return removable(view, view.messages[: view.current_index])
+
+
+def removable(view: View, messages: Sequence[PromptMessage]) -> list[Group[PromptMessage]]:
+    """Return the groups that a rung may take away: pins, notes and what repairing added are none."""
+    return [
+        group
+        for group in group_messages(messages)
+        if group.head.position is not None and not any(message.position in view.pinned for message in group.messages)
+    ]
+
+
+def positions_of(groups: Sequence[Group[PromptMessage]]) -> list[int]:
+    """Return where the groups' messages are stored; a result that was made up for a call is nowhere."""
+    return [message.position for group in groups for message in group.messages if message.position is not None]
+
+
+def group_tokens(view: View, groups: Sequence[Group[PromptMessage]]) -> list[int]:
+    """Return the tokens of each group as it is shown."""
+    tokens = {id(message): count for message, count in zip(view.messages, view.counts, strict=True)}
+    return [sum(tokens[id(message)] for message in group.messages) for group in groups]
+
+
+def fewest(view: View, groups: Sequence[Group[PromptMessage]], goal: Goal, *, keep_messages: int) -> int:
+    """Return how many groups, oldest first, have to go: for the aim, else for the limit, else all.
+
+    The newest groups, of `keep_messages` messages, go for the limit only.
+    """
+    total, count = view.tokens, len(groups)
+    freed = list(accumulate(group_tokens(view, groups), initial=-NOTE_TOKENS))
+    freed[0] = 0
+    for_limit = next((n for n in range(count + 1) if total - freed[n] <= goal.limit), count)
+    for_aim = next((n for n in range(count + 1) if total - freed[n] <= goal.aim), count)
+    return max(for_limit, min(for_aim, droppable(groups, keep_messages)))
+
+
+def droppable(groups: Sequence[Group[PromptMessage]], keep_messages: int) -> int:
+    """Return how many of the groups may go so that the newest ones, of at least so many messages, stay."""
+    kept = 0
+    for index in range(len(groups) - 1, -1, -1):
+        if kept >= keep_messages:
+            return index + 1
+        kept += len(groups[index].messages)
+    return 0
+
+
+def trimmed(view: View, groups: Sequence[Group[PromptMessage]]) -> ViewState:
+    """Return the state that no longer shows these groups, the oldest ones. A late result goes with its call."""
+    current = view.inp.current
+    end = float("inf") if current is None else current.position
+    through = max((position for position in positions_of(groups) if position < end), default=0)
+    return replace(view.state, trimmed_through_position=max(through, view.state.trimmed_through_position))

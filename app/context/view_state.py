@@ -1,0 +1,94 @@
+"""The view state: what the stages have already done to a session's view, kept with the session.
+
+A stage only moves it forward; between stages it is replayed as it stands, so that each prompt begins with the bytes of
+the one before. Everything in it is in positions and in our own counts: a replay never depends on a model's factor.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+
+from app.domain.json_types import JsonObject, JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class ViewState:
+    """What has been done to the view. 0 (None, ()) everywhere: nothing yet.
+
+    `model` is the calibration key of the model the state was made for, `factor` the factor in force since the last
+    stage. Tool outputs up to `pruned_through_position` are shown as stubs; `keep_last` is how many were kept whole
+    then. Messages up to `truncated_through_position` are shown in at most `truncated_to_tokens`. Messages up to
+    `trimmed_through_position`, and those in the `left_out` ranges, are not shown; each range of `folded` is shown as
+    one short text. Ranges are inclusive. The summary is shown in at most `summary_to_tokens` (0: not at all), each
+    pinned message in `pins_to_tokens`, and of the user's own texts those in `user_cuts` (position, tokens) in so many
+    tokens; PENDING is the position of the one that is not stored yet. `without_notes`: there was no room even for the
+    notes that stand for what is not shown. `compacted_to_tokens` is what the prompt took, by our count, after the last
+    compaction; `skipped_through_position` is the newest message when a summary was last not worth writing.
+    `restored_at_position` is the newest message when the summary in use was restored, 0 where it was not.
+    `summary_position` is the cursor of the summary that all this was done beside, None where that was not noted.
+    """
+
+    model: str = ""
+    factor: float | None = None
+    pruned_through_position: int = 0
+    keep_last: int | None = None
+    truncated_through_position: int = 0
+    truncated_to_tokens: int = 0
+    trimmed_through_position: int = 0
+    left_out: tuple[tuple[int, int], ...] = ()
+    folded: tuple[tuple[int, int], ...] = ()
+    summary_to_tokens: int | None = None
+    pins_to_tokens: int | None = None
+    user_cuts: tuple[tuple[int, int], ...] = ()
+    without_notes: bool = False
+    compacted_to_tokens: int | None = None
+    skipped_through_position: int = 0
+    summary_position: int | None = None
+    restored_at_position: int = 0
+
+    def is_left_out(self, position: int) -> bool:
+        """Whether the message there is not shown."""
+        if position <= self.trimmed_through_position:
+            return True
+        return any(first <= position <= last for first, last in self.left_out)
+
+
+NEW_VIEW = ViewState()
+PENDING = -1
+"""In place of a position: the user's message that is not stored yet."""
+
+_PAIRS = ("left_out", "folded", "user_cuts")
+
+
+def after_compaction(state: ViewState, tokens: int | None) -> ViewState:
+    """Return the state once a further summary is in use and the prompt takes `tokens` (None where nobody measured).
+
+    What was done to the old summary is over; what was done to messages that are still shown stays done.
+    """
+    return replace(
+        state,
+        summary_to_tokens=None,
+        pins_to_tokens=None,
+        without_notes=False,
+        compacted_to_tokens=tokens,
+        restored_at_position=0,
+    )
+
+
+def view_state_json(state: ViewState) -> JsonObject:
+    """Return what is stored: only what differs from a new view."""
+    found: dict[str, JsonValue] = {}
+    for field in fields(ViewState):
+        value = getattr(state, field.name)
+        if value != field.default:
+            found[field.name] = [list(pair) for pair in value] if field.name in _PAIRS else value
+    return found
+
+
+def view_state_from(stored: Mapping[str, JsonValue]) -> ViewState:
+    """Read a stored view state. What a newer version wrote and this one does not know is left aside."""
+    known = {field.name: stored[field.name] for field in fields(ViewState) if field.name in stored}
+    for name in _PAIRS:
+        ranges = known.get(name)
+        if isinstance(ranges, list):
+            known[name] = tuple((int(pair[0]), int(pair[1])) for pair in ranges)  # type: ignore[arg-type,assignment,index]  # ours
+    return ViewState(**known)  # type: ignore[arg-type]  # our own JSON, checked by the round-trip property

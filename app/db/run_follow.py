@@ -1,0 +1,115 @@
+"""Reading a run's events as they are stored, from any point on; no database connection is held while waiting."""
+
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from app.db.database import Database
+from app.db.run_replay import STAND_IN_END
+from app.db.wakeup import RunNews
+from app.domain.events import EventType, RunEvent
+from app.domain.run import Run
+
+POLL_SECONDS = 1.0
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing has happened for a heartbeat's time; the run as it stands now."""
+
+    run: Run
+
+
+Followed: TypeAlias = tuple[RunEvent, ...] | Idle
+
+
+def _go_on() -> None:
+    """Let every wait begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """How runs are followed in this process.
+
+    Idle comes after `heartbeat_seconds` without an event; `monotonic` returns seconds that never run backwards.
+    `before_waiting` is called before each wait; what it raises ends the following.
+    """
+
+    database: Database
+    monotonic: Callable[[], float]
+    heartbeat_seconds: float = 5.0
+    before_waiting: Callable[[], None] = _go_on
+
+    async def events(self, run: Run, *, after: int = 0, is_fresh: bool = False) -> AsyncGenerator[Followed]:
+        """Yield the events after `after` in batches, and Idle now and then, up to the run's last event.
+
+        `is_fresh`: this process has just begun the run, so there is nothing to read yet. Events that were erased
+        (short retention, a crash of the database) are stood in for by `reset`, the stored messages and the stored end.
+        Raises NotFound once the run is erased.
+        """
+        beat = _Beat(self)
+        async with self.database.hub.subscribe(run.id) as news:
+            is_over = was_woken = False
+            while not is_over:
+                events = await self._new_events(run, after, news=None if is_fresh else news)
+                is_fresh = False
+                if events:
+                    yield events
+                    beat.restart()
+                    after = events[-1].seq
+                    was_woken, is_over = False, events[-1].type.is_last
+                elif run.status.is_final:
+                    yield await self.database.replay.events(run)
+                    is_over = True
+                elif was_woken:  # without events: ended, or erased with its session
+                    was_woken, run = False, await beat.look_again(run)
+                else:
+                    self.before_waiting()
+                    was_woken = await news.wait(min(POLL_SECONDS, self.heartbeat_seconds))
+                if not is_over and beat.is_due():
+                    run = await beat.look_again(run)
+                    yield Idle(run)
+
+    async def find_start(self, run: Run, last_seen: int) -> int | None:
+        """Return after which event a reader that saw `last_seen` goes on; None where it has seen the last event.
+
+        A sequence number that is not stored (any more) means that the numbering began anew: -1, start over.
+        """
+        if last_seen <= 0:
+            return 0
+        if last_seen == STAND_IN_END and run.status.is_final:
+            return None
+        anchor = await self.database.events.read_events(run.id, last_seen - 1, 1)
+        if not anchor or anchor[0].seq != last_seen:
+            return -1
+        return None if anchor[0].type.is_last else last_seen
+
+    async def _new_events(self, run: Run, after: int, *, news: RunNews | None) -> tuple[RunEvent, ...]:
+        """Take what the news brought, else look into the table; without `news` there is nothing yet."""
+        if news is None:
+            return ()
+        return news.after(after) or await self.database.events.read_events(run.id, after, PAGE)
+
+
+class _Beat:
+    """When the next sign of life is due."""
+
+    def __init__(self, following: Following) -> None:
+        self._following = following
+        self._last = following.monotonic()
+
+    def restart(self) -> None:
+        self._last = self._following.monotonic()
+
+    async def look_again(self, run: Run) -> Run:
+        self.restart()
+        return await self._following.database.runs.get_run(run.owner_id, run.id)
+
+    def is_due(self) -> bool:
+        return self._following.monotonic() - self._last >= self._following.heartbeat_seconds
+
+
+def reset_event(run: Run, seq: int = 0) -> RunEvent:
+    """Return the event that tells a reader to forget what it was shown of the run."""
+    return RunEvent(run.id, seq, EventType.RESET, {"attempt": run.attempt})

@@ -1,0 +1,130 @@
+"""Searching the stored history, always in the name of its owner, and keeping up the index it is searched with."""
+
+import asyncio
+from collections.abc import Sequence
+
+from sqlalchemy import RowMapping, text
+
+from app.context.recall_hints import RECALL_TOOLS
+from app.db.messages import MessageQuery, MessageRepository
+from app.db.rows import message_from, session_not_found
+from app.db.search.analyzer import Analyzer
+from app.db.search.entries import Entries
+from app.db.search.find import Asked, Ranking, find, find_newest
+from app.db.search.index_history import OFF_LOOP_CHARACTERS, HistoryIndex
+from app.db.search.query import ReadQuery, read_query
+from app.db.search.snippet import snippet_of
+from app.db.transactions import Transactions
+from app.domain.ids import SessionId, UserId
+from app.domain.message import Message, searched_text
+from app.domain.recall import Found, HistoryQuery, Hit
+
+LIVE_MESSAGES = 64
+"""Messages that a search looks at without an index: what was stored since the last block was written."""
+
+CATCH_UP_BLOCKS = 40
+"""Blocks that one search indexes at most before it goes on without what is left: some seconds of work."""
+
+RANKING = Ranking()
+_EXISTS = text("select 1 as found from sessions where id = :session_id and owner_id = :owner_id")
+# Ids of runs are UUIDv7: the first 48 bits are the milliseconds of their making.
+_IDLE = text("""
+    with recent as (
+        select distinct r.session_id from runs r
+        where r.id > cast(lpad(to_hex(
+            cast(extract(epoch from now() - make_interval(mins => :minutes)) * 1000 as bigint)
+        ), 12, '0') || '00000000000000000000' as uuid)
+    )
+    select s.id from recent join sessions s on s.id = recent.session_id
+    where s.message_count - coalesce((
+        select max(b.through_position) from search_blocks b where b.session_id = s.id and b.analyzer = :analyzer
+    ), 0) >= case when s.updated_at < now() - make_interval(mins => :idle_minutes) then 1 else :messages end
+""")
+
+
+class SearchRepository:
+    """Implements the turn's History."""
+
+    def __init__(self, transactions: Transactions, messages: MessageRepository, language: str) -> None:
+        """Work through `transactions`; stem words by the rules of `language`. Raises SettingInvalid."""
+        self._transactions = transactions
+        self._messages = messages
+        self._analyzer = Analyzer(language)
+        self._index = HistoryIndex(transactions, self._analyzer)
+
+    async def search(
+        self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery, ranking: Ranking = RANKING
+    ) -> Found:
+        """Return the owner's messages that match best, of one session or of all.
+
+        A query without any word to look for returns the newest messages that pass its filter. Raises NotFound, and
+        InvalidInput for a `before:` and the like whose value narrows nothing down.
+        """
+        read = read_query(self._analyzer, query.text, query.only, author_weight=ranking.author)
+        asked = Asked(owner_id, session_id, read.terms, read.only, query.limit)
+        is_complete = True
+        if not read.terms:
+            rows = await find_newest(self._transactions, asked, RECALL_TOOLS)
+        else:
+            live, is_complete = await self._catch_up(owner_id, session_id)
+            rows = await find(self._transactions, asked, live, ranking, RECALL_TOOLS)
+        if not rows and session_id is not None:
+            await self._check_exists(owner_id, session_id)
+        return Found(await self._hits(rows, read), is_complete)
+
+    async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
+        """Return messages by position, as many as one page of the history holds. Raises NotFound."""
+        query = MessageQuery(after=first - 1, before=last + 1, limit=200)
+        return (await self._messages.list_messages(owner_id, session_id, query)).items
+
+    async def index_session(self, session_id: SessionId, most_blocks: int = CATCH_UP_BLOCKS) -> int:
+        """Index what of the session is not indexed yet, `most_blocks` at most; return how many messages."""
+        done = 0
+        for _ in range(most_blocks):
+            messages = await self._index.index_block(session_id)
+            if not messages:
+                break
+            done += messages
+        return done
+
+    async def sessions_to_index(self, minutes: int, idle_minutes: int) -> tuple[SessionId, ...]:
+        """Return the sessions with runs of the last minutes that have a good deal to index, or have fallen idle."""
+        rows = await self._transactions.fetch(
+            _IDLE,
+            minutes=minutes,
+            idle_minutes=idle_minutes,
+            messages=LIVE_MESSAGES,
+            analyzer=self._analyzer.name,
+        )
+        return tuple(SessionId(row["id"]) for row in rows)
+
+    async def _catch_up(self, owner_id: UserId, session_id: SessionId | None) -> tuple[list[Entries], bool]:
+        """Index until little is left, the sessions with the most first; return the entries of what is left."""
+        waiting = sorted(await self._index.waiting(owner_id, session_id), key=lambda found: -found.messages)
+        left, blocks = sum(found.messages for found in waiting), CATCH_UP_BLOCKS
+        for found in waiting:
+            while left > LIVE_MESSAGES and blocks:
+                blocks -= 1
+                indexed = await self._index.index_block(found.session_id)
+                left -= indexed
+                if not indexed:
+                    break
+        live = await self._index.live(owner_id, session_id, LIVE_MESSAGES) if left > 0 else []
+        return live, left <= LIVE_MESSAGES
+
+    async def _hits(self, rows: Sequence[RowMapping], read: ReadQuery) -> tuple[Hit, ...]:
+        messages = [message_from(row) for row in rows]
+        if sum(len(searched_text(message)) for message in messages) < OFF_LOOP_CHARACTERS:
+            return self._render(rows, messages, read)
+        return await asyncio.to_thread(self._render, rows, messages, read)
+
+    def _render(self, rows: Sequence[RowMapping], messages: Sequence[Message], read: ReadQuery) -> tuple[Hit, ...]:
+        hits = []
+        for row, message in zip(rows, messages, strict=True):
+            shown = snippet_of(self._analyzer, searched_text(message), read.words)
+            hits.append(Hit(message, round(row["score"], 4), shown.text, shown.highlights))
+        return tuple(hits)
+
+    async def _check_exists(self, owner_id: UserId, session_id: SessionId) -> None:
+        if not await self._transactions.fetch(_EXISTS, owner_id=owner_id, session_id=session_id):
+            raise session_not_found(session_id)

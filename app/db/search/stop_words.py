@@ -1,0 +1,24 @@
+"""Words that are neither indexed nor looked for: they stand everywhere and say nothing about what a text is about.
+
+Only the emptiest: words like `how` and `about` weigh little by being frequent, and still find what nothing else finds.
+"""
+
+LISTS = {
+    "english": """
+        a am an and are as at be been but by can could d did do does don for from had has have he her him his
+        i if in into is it its just ll m me my no not of on or our re s she should so some such t that the
+        their then there these they this to us ve was we were will with would you your""",
+    "german": """
+        aber als am an auch auf aus bei bin bis bist da das dass dem den der des die dies diese dieser du ein eine
+        einem einen einer er es für hat ich ihr im in ist ja kann man mich mir mit nach nicht noch nur ob oder sein
+        sich sie sind so und uns vom von vor war was wenn wer wie wir wird zu zum zur""",
+    "french": """
+        au aux avec ce ces dans de des du elle en est et il ils je la le les leur lui ma mais me mon ne nous on ou
+        par pas pour qu que qui sa se ses son sont sur ta te tu un une vos votre vous""",
+    "spanish": """
+        al como con de del el ella en es esta este la las le les lo los me mi mis muy más ni no nos o para pero por
+        que se si sin su sus te tu un una uno y ya yo""",
+}
+
+STOP_WORDS = {language: frozenset(words.split()) for language, words in LISTS.items()}
+"""By language; one that is missing here has none, which costs room in the index and nothing else."""

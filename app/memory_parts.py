@@ -1,0 +1,62 @@
+"""Puts the memories together: with a model for their meaning where one is set. Called by main."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from app.db.database import Database
+from app.db.jobs import Schedule
+from app.domain.clock import Clock
+from app.domain.errors import SettingInvalid
+from app.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
+from app.memories.keeper import MemoryKeeper
+from app.memories.meaning import EMBED_MEMORIES, Meaning, MeaningParts
+from app.settings import Settings
+from app.worker.jobs import Work
+
+TIMES = "*/5 * * * *"
+"""When missing vectors are looked for, beside the start and each failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryShare:
+    """The memories, and what a worker does for them."""
+
+    keeper: MemoryKeeper
+    kinds: Mapping[str, Work] = field(default_factory=dict)
+    schedules: tuple[Schedule, ...] = ()
+
+
+def choose_embedder(settings: Settings) -> LangChainEmbedder | None:
+    """Return the model that is set, None where there is none. Raises SettingInvalid; needs no database."""
+    if not settings.embedding_model:
+        return None
+    config = EmbeddingConfig(
+        settings.embedding_model, settings.embedding_base_url or None, settings.embedding_dimensions
+    )
+    try:
+        return make_embedder(config)
+    except SettingInvalid as error:
+        raise SettingInvalid(f"EMBEDDING_MODEL: {error.detail}") from error
+
+
+@asynccontextmanager
+async def open_memories(
+    settings: Settings, database: Database, embedder: LangChainEmbedder | None, clock: Clock
+) -> AsyncGenerator[MemoryShare]:
+    """Yield the memories; with a model, everything that has no vector of it yet gets one. Raises DatabaseUnusable."""
+    if embedder is None:
+        yield MemoryShare(MemoryKeeper(database.memories))
+        return
+    try:
+        await database.prepare_vectors(may_create=settings.migrate_on_start)
+        meaning = Meaning(MeaningParts(embedder, database.memory_vectors, database.jobs, clock))
+        await meaning.embed_soon()
+        keeper = MemoryKeeper(database.memories, meaning)
+        yield MemoryShare(
+            keeper,
+            {EMBED_MEMORIES: meaning.embed_missing},
+            (Schedule("embed_memories", TIMES, meaning.embed_soon),),
+        )
+    finally:
+        await embedder.close()

@@ -1,0 +1,34 @@
+"""What the settings say about chat models, as the values that agents and the registry of models take, for main."""
+
+from functools import partial
+
+from app.agents.registry import AgentDefaults
+from app.context.transcript import SUMMARISER_SYSTEM_PROMPT
+from app.llm.registry import OFFLINE, ModelsConfig, address_beside
+from app.settings import Settings
+
+
+def agent_defaults(settings: Settings) -> AgentDefaults:
+    """Return what agents have that name nothing.
+
+    Without a summary model and a default model of the operator's, an agent summarises with its own model.
+    """
+    configured = "" if settings.default_llm == OFFLINE else settings.default_llm
+    summary_model = settings.context_summary_model or configured
+    beside = partial(address_beside, default_model=settings.default_llm, default_base_url=settings.default_llm_base_url)
+    return AgentDefaults(
+        usage_threshold=settings.context_usage_threshold,
+        summary_model=summary_model,
+        summary_base_url=settings.context_summary_model_base_url or (beside(summary_model) if summary_model else None),
+        address_beside_default=beside,
+    )
+
+
+def models_config(settings: Settings) -> ModelsConfig:
+    """Return what the registry of models is told."""
+    return ModelsConfig(
+        default_model=settings.default_llm,
+        default_base_url=settings.default_llm_base_url or None,
+        idle_timeout_seconds=settings.model_idle_timeout_seconds,
+        summariser_marker=SUMMARISER_SYSTEM_PROMPT,
+    )

@@ -1,0 +1,149 @@
+"""The calls we make to Slack: one place for rate limits and for what errors mean."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import aiohttp
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from app.domain.clock import Clock
+from app.domain.json_types import JsonObject, JsonValue
+from app.slack.refusals import SlackLimited, SlackRefused, SlackUnsure
+
+TOO_MANY_REQUESTS, SERVER_ERROR = 429, 500
+PATIENCE_SECONDS = 300.0
+"""How long a call that must be made waits for its turn; Slack's own pauses are at most a minute."""
+
+Key: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """Where to write, and who asked: streams into channels have to name their reader."""
+
+    channel_id: str
+    thread_ts: str
+    reader_id: str
+    reader_team_id: str
+
+
+class SlackCalls:
+    """Every method raises SlackRefused, SlackUnsure, and SlackLimited where it does not wait for its turn."""
+
+    def __init__(self, client: AsyncWebClient, clock: Clock) -> None:
+        """Call through `client`, which must not try anything again by itself."""
+        self._client = client
+        self._clock = clock
+        self._pauses: dict[Key, float] = {}
+
+    async def start_stream(self, thread: Thread, text: str) -> str:
+        """Begin a message that grows; return its `ts`. Does not wait for its turn."""
+        args: JsonObject = {
+            "channel": thread.channel_id,
+            "thread_ts": thread.thread_ts,
+            "recipient_user_id": thread.reader_id,
+            "recipient_team_id": thread.reader_team_id,
+            "markdown_text": text,
+        }
+        return str((await self._call("chat.startStream", args, patience_seconds=0))["ts"])
+
+    async def append_stream(self, channel_id: str, ts: str, text: str) -> None:
+        """Let the message grow."""
+        await self._call("chat.appendStream", {"channel": channel_id, "ts": ts, "markdown_text": text})
+
+    async def stop_stream(self, channel_id: str, ts: str, text: str = "", metadata: JsonObject | None = None) -> None:
+        """End the message with its last piece."""
+        args: dict[str, JsonValue] = {"channel": channel_id, "ts": ts}
+        if text:
+            args["markdown_text"] = text
+        if metadata is not None:
+            args["metadata"] = dict(metadata)
+        await self._call("chat.stopStream", args)
+
+    async def post(self, thread: Thread, text: str, metadata: JsonObject) -> str:
+        """Post a whole message; return its `ts`."""
+        args: JsonObject = {
+            "channel": thread.channel_id,
+            "thread_ts": thread.thread_ts,
+            "markdown_text": text,
+            "metadata": dict(metadata),
+            "unfurl_links": False,
+            "unfurl_media": False,
+        }
+        return str((await self._call("chat.postMessage", args, place=thread.channel_id))["ts"])
+
+    async def update(
+        self, place: tuple[str, str], text: str, metadata: JsonObject, *, patience_seconds: float = PATIENCE_SECONDS
+    ) -> None:
+        """Replace the text of the message at (channel, ts)."""
+        args: JsonObject = {"channel": place[0], "ts": place[1], "markdown_text": text, "metadata": dict(metadata)}
+        await self._call("chat.update", args, patience_seconds=patience_seconds)
+
+    async def set_status(self, channel_id: str, thread_ts: str, status: str) -> None:
+        """Show what the bot is at; Slack takes it away when the bot writes. Does not wait for its turn."""
+        args: JsonObject = {"channel_id": channel_id, "thread_ts": thread_ts, "status": status}
+        await self._call("assistant.threads.setStatus", args, patience_seconds=0)
+
+    async def replies(self, channel_id: str, thread_ts: str, *, after_ts: str) -> tuple[Mapping[str, JsonValue], ...]:
+        """Return the thread's messages after `after_ts`, with their metadata."""
+        args = {"channel": channel_id, "ts": thread_ts, "oldest": after_ts, "limit": "200"}
+        reply = await self._call("conversations.replies", {**args, "include_all_metadata": "true"}, is_reading=True)
+        messages = reply.get("messages")
+        found = messages if isinstance(messages, list) else []
+        return tuple(message for message in found if isinstance(message, dict))
+
+    async def user_info(self, user_id: str) -> Mapping[str, JsonValue]:
+        """Return the profile of a user."""
+        user = (await self._call("users.info", {"user": user_id}, is_reading=True)).get("user")
+        return user if isinstance(user, dict) else {}
+
+    async def _call(
+        self,
+        method: str,
+        args: JsonObject,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        place: str = "",
+        is_reading: bool = False,
+    ) -> JsonObject:
+        """Make the call once it is its turn; where Slack limits it, again when the time it named is over."""
+        key, gives_up_at = (method, place), self._clock.monotonic() + patience_seconds
+        while True:
+            await self._wait_for_turn(key, gives_up_at)
+            try:
+                sent: dict[str, object] = {"http_verb": "GET", "params": args} if is_reading else {"json": args}
+                response = await self._client.api_call(method, **sent)  # type: ignore[arg-type]  # its arguments by name
+            except SlackApiError as error:
+                pause = _meaning(method, error)
+                self._pauses[key] = self._clock.monotonic() + pause
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise SlackUnsure(f"{method}: {type(error).__name__}.") from None
+            else:
+                return response.data if isinstance(response.data, dict) else {}
+
+    async def _wait_for_turn(self, key: Key, gives_up_at: float) -> None:
+        """Wait out the pause that Slack named. Raises SlackLimited where it is longer than the caller waits."""
+        until = self._pauses.get(key, 0.0)
+        while (now := self._clock.monotonic()) < until:
+            if until > gives_up_at:
+                raise SlackLimited(f"Slack limits {key[0]}.", delay_seconds=until - now)
+            await self._clock.sleep(until - now)
+            until = self._pauses.get(key, 0.0)
+
+
+def _meaning(method: str, error: SlackApiError) -> float:
+    """Return for how long Slack limits the method. Raises for everything else it answered."""
+    response = error.response
+    if response.status_code == TOO_MANY_REQUESTS:
+        return _retry_after(response.headers)
+    if response.status_code >= SERVER_ERROR:
+        raise SlackUnsure(f"{method}: status {response.status_code}.") from None
+    data = response.data if isinstance(response.data, dict) else {}
+    raise SlackRefused(method, str(data.get("error", "unknown"))) from None
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    found = next((value for name, value in headers.items() if name.lower() == "retry-after"), "1")
+    return max(1.0, float(found)) if found.isdecimal() else 1.0

@@ -1,0 +1,146 @@
+"""`/agent` and the stop sign: what people may do to a conversation they take part in."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import structlog
+from pydantic import BaseModel, ValidationError
+
+from app.db.slack_conversations import Conversation
+from app.db.slack_people import SlackId
+from app.domain.errors import ThroughlineError
+from app.slack.blocks import HELP, plain, show_context
+from app.slack.bolt import Shown
+from app.slack.config import Identity
+from app.slack.incoming import StopSign
+from app.slack.services import SlackServices
+from app.turn.compact_result import CompactionResult
+
+AT_ONCE_SECONDS = 1.5
+"""Slack wants an answer within three; what takes longer follows over the command's `response_url`."""
+
+NOTHING_HERE = "You have no conversation here yet. Write to me, or mention me in a channel."
+BROKEN = "Something went wrong here. Try it again."
+log = structlog.get_logger(__name__)
+
+
+class _Command(BaseModel):
+    user_id: str
+    team_id: str = ""
+    channel_id: str
+    text: str = ""
+    response_url: str = ""
+
+
+class Commands:
+    """Answers `/agent`, to its asker alone; whoever takes no part in a conversation is told there is none."""
+
+    def __init__(
+        self, services: SlackServices, identity: Identity, respond: Callable[[str, Shown], Awaitable[None]]
+    ) -> None:
+        """`respond` sends what took longer to a `response_url`."""
+        self._services = services
+        self._identity = identity
+        self._respond = respond
+        self._late: set[asyncio.Task[None]] = set()
+
+    async def answer(self, body: Mapping[str, object]) -> Shown:
+        """Return the answer, or that it follows."""
+        try:
+            command = _Command.model_validate(body)
+        except ValidationError:
+            return plain(HELP)
+        work = asyncio.create_task(self._do(command))
+        done, _ = await asyncio.wait({work}, timeout=AT_ONCE_SECONDS)
+        if done:
+            return work.result()
+        late = asyncio.create_task(self._follow_up(command, work))
+        self._late.add(late)
+        late.add_done_callback(self._late.discard)
+        return plain("I am at it…")
+
+    async def stop_by_sign(self, sign: StopSign) -> None:
+        """Stop the run of the message that a participant put a stop sign under."""
+        person = await self._services.slack.people.find(sign.who)
+        found = None if person is None else await self._services.slack.conversations.run_at(sign.place, person.user_id)
+        if found is not None:
+            await self._services.database.runs.request_cancel(found.owner_id, found.run_id)
+            log.info("slack run stopped by reaction", run_id=str(found.run_id))
+
+    async def close(self) -> None:
+        """Give up on what is still being done."""
+        for task in self._late:
+            task.cancel()
+        await asyncio.gather(*self._late, return_exceptions=True)
+
+    async def _do(self, command: _Command) -> Shown:
+        verb, _, rest = command.text.strip().partition(" ")
+        try:
+            return await self._verb(verb.lower(), rest.strip(), command)
+        except ThroughlineError as error:
+            return plain(f":warning: {error.detail}")
+        except Exception as error:  # noqa: BLE001  # a person waits: they are told, whatever it was
+            log.error("slack command broke", error=type(error).__name__)
+            return plain(BROKEN)
+
+    async def _verb(self, verb: str, rest: str, command: _Command) -> Shown:
+        match verb:
+            case "link" if rest:
+                await self._services.slack.people.link_by_code(self._who(command), rest)
+                return plain("Linked. From now on you are the same user here as there, with one history.")
+            case "context" | "summarize" | "new" | "stop":
+                conversation = await self._conversation(command)
+                if conversation is None:
+                    return plain(NOTHING_HERE)
+                return await self._on_conversation(verb, rest, command, conversation)
+            case _:
+                return plain(HELP)
+
+    async def _on_conversation(self, verb: str, focus: str, command: _Command, conversation: Conversation) -> Shown:
+        owner_id, session_id = conversation.owner_id, conversation.session_id
+        match verb:
+            case "context":
+                return show_context(await self._services.report_context(owner_id, session_id))
+            case "summarize":
+                return plain(_summarized(await self._services.summarize_now(owner_id, session_id, focus)))
+            case "new":
+                await self._services.slack.conversations.leave(
+                    self._identity.team_id, command.channel_id, conversation.thread_ts
+                )
+                return plain("The next message in that thread begins a new conversation. This one is kept.")
+            case _:
+                return await self._stop(conversation)
+
+    async def _stop(self, conversation: Conversation) -> Shown:
+        runs = await self._services.slack.conversations.open_runs(conversation.session_id)
+        for run_id in reversed(runs):  # what waits first, or it would begin meanwhile
+            await self._services.database.runs.request_cancel(conversation.owner_id, run_id)
+        return plain("Stopped." if runs else "There is nothing to stop.")
+
+    async def _conversation(self, command: _Command) -> Conversation | None:
+        person = await self._services.slack.people.find(self._who(command))
+        if person is None:
+            return None
+        return await self._services.slack.conversations.latest(
+            self._identity.team_id, command.channel_id, person.user_id
+        )
+
+    def _who(self, command: _Command) -> SlackId:
+        """People of other workspaces, in shared channels, are known by their own."""
+        is_ours = command.team_id in {"", self._identity.workspace_id}
+        return SlackId(self._identity.team_id if is_ours else command.team_id, command.user_id)
+
+    async def _follow_up(self, command: _Command, work: "asyncio.Task[Shown]") -> None:
+        shown = await work
+        if command.response_url:
+            await self._respond(command.response_url, shown)
+
+
+def _summarized(result: CompactionResult) -> str:
+    match result.outcome:
+        case "adopted":
+            done = result.session.summary_through_position
+            freed = f"{result.tokens_before:,} → {result.tokens_after:,} tokens"
+            return f"Summarized: {done} messages stand in the summary now ({freed})."
+        case _:
+            return result.detail or "Nothing was summarized."

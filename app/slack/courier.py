@@ -1,0 +1,127 @@
+"""Delivers one answer: shows that work goes on, follows the run, and brings what it says into the thread."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from app.db.database import Database
+from app.db.slack_outbox import Delivery
+from app.db.wakeup import RunNews
+from app.domain.errors import LeaseLost, TemporaryError
+from app.domain.events import RunEvent
+from app.domain.ids import RunId
+from app.domain.run import Run
+from app.slack.answer_text import GrowingAnswer, final_text
+from app.slack.markdown import as_slack, settled
+from app.slack.refusals import SlackRefused
+from app.slack.writer import AnswerWriter, Desk
+
+POLL_SECONDS = 1.0
+FLUSH_SECONDS = 1.0
+FLUSH_CHARS = 256
+STATUS_SECONDS = 90.0
+"""Slack takes a status away after two minutes."""
+
+PAGE = 500
+ERASED = "\n\n_(This conversation was deleted.)_"
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Pace:
+    """When something was last shown, and how much of it."""
+
+    flushed: float
+    length: int = 0
+    told: str = ""
+    told_at: float = 0.0
+
+
+class Courier:
+    """Delivers, one delivery at a time; any number of couriers may be at work."""
+
+    def __init__(self, database: Database, desk: Desk) -> None:
+        """Follow runs in `database`, write at `desk`."""
+        self._database = database
+        self._desk = desk
+
+    async def deliver(self, delivery: Delivery) -> None:
+        """Bring the delivery to its end. Raises LeaseLost, SlackRefused, and temporary errors: try again later."""
+        writer = AnswerWriter(self._desk, delivery)
+        try:
+            await self._write(delivery, writer)
+        except LeaseLost:
+            if not await self._desk.outbox.is_erased(delivery):
+                raise
+            await self._abandon(delivery, writer)
+
+    async def _write(self, delivery: Delivery, writer: AnswerWriter) -> None:
+        await writer.begin()
+        if delivery.run_id is None:
+            await writer.show(as_slack(delivery.notice), is_final=True)
+        else:
+            await self._answer(delivery.run_id, delivery, writer)
+        await self._desk.outbox.finish(delivery.hold)  # lost where the session was erased meanwhile
+
+    async def _abandon(self, delivery: Delivery, writer: AnswerWriter) -> None:
+        """Close what stands open in the thread: with the session its delivery is gone, so nobody will after us."""
+        try:
+            await writer.abandon(ERASED)
+        except (SlackRefused, TemporaryError) as error:
+            log.warning("the answer of an erased session is left as it stands", error=error.code)
+        await self._tell(delivery, "")
+
+    async def _answer(self, run_id: RunId, delivery: Delivery, writer: AnswerWriter) -> None:
+        run = await self._desk.outbox.run_of(run_id)
+        if run is None:
+            return
+        growing = GrowingAnswer()
+        if not run.status.is_final:
+            run = await self._follow(delivery, run, growing, writer)
+        if run is None:
+            return
+        text = final_text(run, await self._desk.outbox.texts_of(run.id), growing.text)
+        if text:
+            await writer.show(as_slack(text), is_final=True)
+        else:
+            await self._tell(delivery, "")
+
+    async def _follow(self, delivery: Delivery, run: Run, growing: GrowingAnswer, writer: AnswerWriter) -> Run | None:
+        """Show the answer as it grows; return the run as it ended, None if it was erased meanwhile."""
+        clock, after = self._desk.clock, 0
+        pace = _Pace(clock.monotonic())
+        followed: Run | None = run
+        async with self._database.hub.subscribe(run.id) as news:
+            while followed is not None and not followed.status.is_final:
+                events = await self._events(run, after, news)
+                for event in events:
+                    growing.feed(event)
+                after = events[-1].seq if events else after
+                await self._show(delivery, growing, writer, pace)
+                is_over = bool(events) and events[-1].type.is_last
+                if is_over or not (events or await news.wait(POLL_SECONDS)):
+                    followed = await self._desk.outbox.run_of(run.id)
+        return followed
+
+    async def _events(self, run: Run, after: int, news: RunNews) -> Sequence[RunEvent]:
+        return news.after(after) or await self._database.events.read_events(run.id, after, PAGE)
+
+    async def _show(self, delivery: Delivery, growing: GrowingAnswer, writer: AnswerWriter, pace: _Pace) -> None:
+        now, text = self._desk.clock.monotonic(), growing.text
+        if not text:
+            if pace.told != growing.status or now - pace.told_at > STATUS_SECONDS:
+                pace.told, pace.told_at = growing.status, now
+                await self._tell(delivery, growing.status)
+            return
+        if len(text) - pace.length < FLUSH_CHARS and now - pace.flushed < FLUSH_SECONDS:
+            return
+        pace.flushed, pace.length = now, len(text)
+        await writer.show(as_slack(text[: settled(text)]))
+
+    async def _tell(self, delivery: Delivery, status: str) -> None:
+        """Set the status; an answer does not depend on it."""
+        try:
+            await self._desk.calls.set_status(delivery.channel_id, delivery.thread_ts, status)
+        except (SlackRefused, TemporaryError) as error:
+            log.debug("slack status not shown", error=error.code)

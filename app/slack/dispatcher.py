@@ -1,0 +1,150 @@
+"""Takes deliveries from the outbox, oldest first, and keeps their leases while couriers are at work."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import structlog
+
+from app.db.slack_outbox import Delivery, SlackOutbox
+from app.domain.errors import LeaseLost, ThroughlineError
+from app.slack.courier import Courier
+from app.slack.refusals import TOKEN_ERRORS, SlackRefused
+
+POLL_SECONDS = 1.0
+MOST_ATTEMPTS = 20
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherConfig:
+    """Who delivers, how much at once, and how long a silent process keeps what it took."""
+
+    worker: str
+    concurrency: int = 50
+    lease_seconds: float = 30.0
+
+
+class Dispatcher:
+    """Delivers until it is closed; what it has not ended is then given back at once."""
+
+    def __init__(self, outbox: SlackOutbox, courier: Courier, config: DispatcherConfig) -> None:
+        """Take from `outbox`, deliver through `courier`."""
+        self._outbox = outbox
+        self._courier = courier
+        self._config = config
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Deliver inside the block."""
+        loop = asyncio.create_task(self.run(), name="deliver to slack")
+        try:
+            yield
+        finally:
+            loop.cancel()
+            await asyncio.gather(loop, return_exceptions=True)
+            await self._close()
+
+    async def run(self) -> None:
+        """Take and deliver until cancelled."""
+        while True:
+            if not await self._take():
+                await self._outbox.waiting.wait(POLL_SECONDS)
+
+    async def _take(self) -> bool:
+        """Whether something was taken; an unreachable database is nothing taken."""
+        free = self._config.concurrency - len(self._tasks)
+        if free <= 0:
+            return False
+        config = self._config
+        try:
+            taken = await self._outbox.claim(config.worker, limit=free, lease_seconds=config.lease_seconds)
+        except ThroughlineError as error:
+            log.warning("slack deliveries could not be taken", error=error.code)
+            return False
+        except Exception as error:  # noqa: BLE001  # the outer loop: it must outlive whatever the database answers
+            log.error("taking slack deliveries broke", error=type(error).__name__)
+            return False
+        for delivery in taken:
+            task = asyncio.create_task(self._deliver(delivery), name=f"deliver {delivery.hold.id}")
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+        return bool(taken)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._outbox.waiting.wake()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a slack delivery ended without a record", error=type(error).__name__)
+
+    async def _deliver(self, delivery: Delivery) -> None:
+        work = asyncio.create_task(self._courier.deliver(delivery))
+        try:
+            while not work.done():
+                await asyncio.wait({work}, timeout=self._config.lease_seconds / 3)
+                if not work.done():
+                    await self._outbox.heartbeat(delivery.hold, self._config.lease_seconds)
+            await work
+        except LeaseLost:
+            await self._lost(delivery, work)
+        except asyncio.CancelledError:
+            await _stop(work)
+            await self._give_back(delivery, delay_seconds=0)
+            raise
+        except Exception as error:  # noqa: BLE001  # the one outer loop of a delivery: what failed is tried again
+            await self._failed(delivery, error)
+        finally:
+            await _stop(work)
+
+    async def _lost(self, delivery: Delivery, work: "asyncio.Task[None]") -> None:
+        """Stop; where the session was erased, the courier has still to close what it left open in Slack."""
+        try:
+            if await self._outbox.is_erased(delivery):
+                await asyncio.wait({work}, timeout=self._config.lease_seconds / 3)
+                return
+        except ThroughlineError:
+            log.debug("not known whether a slack delivery was erased")
+        log.warning("slack delivery lost to another process", delivery=str(delivery.hold.id))
+
+    async def _failed(self, delivery: Delivery, error: Exception) -> None:
+        code = _code(error)
+        needs_operator = isinstance(error, SlackRefused) and error.error in TOKEN_ERRORS
+        is_over = isinstance(error, SlackRefused) and not needs_operator
+        report = log.error if needs_operator or not isinstance(error, ThroughlineError) else log.warning
+        report("slack delivery failed", error=code, attempt=delivery.attempt, delivery=str(delivery.hold.id))
+        if is_over or delivery.attempt >= MOST_ATTEMPTS:
+            await self._finish(delivery, code)
+        else:
+            pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (delivery.attempt - 1))
+            await self._give_back(delivery, delay_seconds=pause, error=code)
+
+    async def _finish(self, delivery: Delivery, error: str) -> None:
+        try:
+            await self._outbox.finish(delivery.hold, error=error)
+        except ThroughlineError:
+            log.warning("slack delivery is left to its lease", delivery=str(delivery.hold.id))
+
+    async def _give_back(self, delivery: Delivery, *, delay_seconds: float, error: str = "") -> None:
+        try:
+            await self._outbox.put_back(delivery.hold, delay_seconds=delay_seconds, error=error)
+        except ThroughlineError:
+            log.warning("slack delivery is left to its lease", delivery=str(delivery.hold.id))
+
+    async def _close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _code(error: Exception) -> str:
+    if isinstance(error, SlackRefused):
+        return error.error
+    return error.code if isinstance(error, ThroughlineError) else type(error).__name__

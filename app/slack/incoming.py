@@ -1,0 +1,163 @@
+"""What Slack tells, read into our own words; what is not for us reads as None.
+
+Events are those of https://docs.slack.dev/reference/events/ : `message` with its subtypes, `app_mention` and
+`reaction_added`. Unknown fields are left aside, for Slack adds some all the time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pydantic import BaseModel, ValidationError
+
+from app.db.slack_inbox import Place, SlackMessage
+from app.db.slack_people import SlackId
+from app.slack.config import Identity
+from app.slack.text_in import calls, readable, with_files
+
+SAID = frozenset({None, "file_share", "thread_broadcast"})
+STOP_SIGNS = frozenset({"octagonal_sign", "stop_sign", "black_square_for_stop", "no_entry"})
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """Somebody changed a message of theirs."""
+
+    place: Place
+    who: SlackId
+    text: str
+    is_direct: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A message was deleted."""
+
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class StopSign:
+    """Somebody put a stop sign under a message: the question or the answer."""
+
+    place: Place
+    who: SlackId
+
+
+Incoming: TypeAlias = SlackMessage | Edited | Deleted | StopSign
+
+
+class _File(BaseModel):
+    name: str | None = None
+
+
+class _Message(BaseModel):
+    user: str | None = None
+    bot_id: str | None = None
+    subtype: str | None = None
+    text: str | None = None
+    ts: str = ""
+
+
+class _Item(BaseModel):
+    channel: str = ""
+    ts: str = ""
+
+
+class _Event(_Message):
+    type: str
+    channel: str = ""
+    channel_type: str | None = None
+    thread_ts: str | None = None
+    team: str | None = None
+    user_team: str | None = None
+    files: list[_File] = []
+    message: _Message | None = None
+    deleted_ts: str | None = None
+    reaction: str | None = None
+    item: _Item | None = None
+
+
+class _Authorization(BaseModel):
+    is_enterprise_install: bool = False
+
+
+class _Envelope(BaseModel):
+    event_id: str
+    event: _Event
+    authorizations: list[_Authorization] = []
+
+
+def read_incoming(body: Mapping[str, object], identity: Identity) -> Incoming | None:
+    """Return what an event says, None for one that asks nothing of us: bots, joins, and what cannot be read."""
+    try:
+        envelope = _Envelope.model_validate(body)
+    except ValidationError:
+        return None
+    event = envelope.event
+    match event.type:
+        case "message" if event.subtype == "message_changed":
+            return _edited(event, identity)
+        case "message" if event.subtype == "message_deleted":
+            return Deleted(_place(event, identity, event.deleted_ts))
+        case "message" | "app_mention":
+            return _said(envelope, identity)
+        case "reaction_added":
+            return _stop_sign(event, identity)
+        case _:
+            return None
+
+
+def _said(envelope: _Envelope, identity: Identity) -> SlackMessage | None:
+    event = envelope.event
+    if _is_from_a_bot(event, identity) or event.subtype not in SAID or not (event.ts and event.channel):
+        return None
+    written = event.text or ""
+    text = readable(written, bot_user_id=identity.bot_user_id)
+    is_direct = _is_direct(event)
+    return SlackMessage(
+        event_id=envelope.event_id,
+        place=_place(event, identity, event.ts),
+        thread_ts=event.thread_ts or event.ts,
+        who=_who(event, event.user, identity),
+        text=with_files(text, tuple(file.name or "unnamed" for file in event.files)),
+        is_direct=is_direct,
+        is_addressed=is_direct or event.type == "app_mention" or calls(written, identity.bot_user_id),
+    )
+
+
+def _edited(event: _Event, identity: Identity) -> Edited | Deleted | None:
+    changed = event.message
+    if changed is None or _is_from_a_bot(changed, identity):
+        return None
+    place = _place(event, identity, changed.ts)
+    if changed.subtype == "tombstone":  # what is left of a deleted message that has replies
+        return Deleted(place)
+    text = with_files(readable(changed.text or "", bot_user_id=identity.bot_user_id), ())
+    return Edited(place, _who(event, changed.user, identity), text, is_direct=_is_direct(event))
+
+
+def _stop_sign(event: _Event, identity: Identity) -> StopSign | None:
+    is_sign = (event.reaction or "").partition("::")[0] in STOP_SIGNS
+    if not is_sign or event.item is None or _is_from_a_bot(event, identity):
+        return None
+    place = Place(identity.team_id, event.item.channel, event.item.ts)
+    return StopSign(place, _who(event, event.user, identity))
+
+
+def _is_from_a_bot(message: _Message, identity: Identity) -> bool:
+    return bool(message.bot_id) or not message.user or message.user == identity.bot_user_id
+
+
+def _is_direct(event: _Event) -> bool:
+    return event.channel_type == "im" or (event.channel_type is None and event.channel.startswith("D"))
+
+
+def _place(event: _Event, identity: Identity, ts: str | None) -> Place:
+    return Place(identity.team_id, event.channel, ts or "")
+
+
+def _who(event: _Event, user: str | None, identity: Identity) -> SlackId:
+    """People of other workspaces, in shared channels, are known by their own."""
+    home = event.user_team or event.team or identity.workspace_id
+    return SlackId(identity.team_id if home == identity.workspace_id else home, user or "")

@@ -1,0 +1,43 @@
+"""Takes what was read from Slack into the database; called before the acknowledgement, so it calls nobody else."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import structlog
+
+from app.db.slack import SlackDatabase
+from app.db.slack_inbox import SlackMessage, Taken
+from app.slack.config import Identity
+from app.slack.incoming import Deleted, Edited, StopSign, read_incoming
+
+log = structlog.get_logger(__name__)
+
+
+class Intake:
+    """Stores messages, changes and withdraws those that wait, and hands stop signs to `on_stop`."""
+
+    def __init__(
+        self, database: SlackDatabase, identity: Identity, on_stop: Callable[[StopSign], Awaitable[None]]
+    ) -> None:
+        """Take what is for `identity` into `database`; `on_stop` may ask the database only."""
+        self._database = database
+        self._identity = identity
+        self._on_stop = on_stop
+
+    async def take(self, body: Mapping[str, object]) -> None:
+        """Take one event. Raises DatabaseUnavailable: it is then not acknowledged, and Slack sends it again."""
+        incoming = read_incoming(body, self._identity)
+        match incoming:
+            case SlackMessage():
+                taken = await self._database.inbox.accept(incoming)
+                tell = log.debug if taken is Taken.NOT_FOR_US else log.info
+                tell("slack message", outcome=taken.value, channel=incoming.place.channel_id)
+            case Edited(place=place, who=who, text=text, is_direct=is_direct):
+                if await self._database.inbox.edit(place, who, text, is_direct=is_direct):
+                    log.info("slack message changed", channel=place.channel_id)
+            case Deleted(place=place):
+                if await self._database.inbox.withdraw(place):
+                    log.info("slack message withdrawn", channel=place.channel_id)
+            case StopSign():
+                await self._on_stop(incoming)
+            case None:
+                pass

@@ -1,0 +1,160 @@
+"""A model's Markdown as Slack shows it, and where it may be cut.
+
+Slack's own reading of Markdown: https://docs.slack.dev/reference/block-kit/blocks/markdown-block/ .
+
+Tables become aligned text in a code block, images become their address, which nobody fetches, and whatever would ring
+for people or link to a user or a channel loses its effect. The rest Slack understands as it is. What `as_slack` makes
+of the beginning of a text, up to `settled`, is the beginning of what it makes of the whole: an answer can grow.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+FENCE = "```"
+_FENCE_LINE = re.compile(r"^ {0,3}(```|~~~)")
+_CONTROL = re.compile(r"<(?=!(?:channel|here|everyone|group|subteam|date)|@[A-Z0-9]+|#[A-Z0-9]+)")
+_IMAGE = re.compile(r"!\[([^\]\n]*)\]\(\s*<?([^)\s>]+)>?[^)\n]*\)")
+_LINK = re.compile(r"(?<!!)\[([^\]\n]*)\]\(\s*<?([^)\s>]+)>?[^)\n]*\)")
+_CODE = re.compile(r"(`+[^`\n]*`+)")
+_SEPARATOR = re.compile(r"^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$")
+_LINKABLE = ("http://", "https://", "mailto:")
+_UNDECIDED = re.compile(r"[\[\]<>!|`*_~#]")
+ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
+
+
+def as_slack(text: str) -> str:
+    """Return Markdown for Slack's `markdown_text`."""
+    return "".join(_blocks(text.splitlines(keepends=True)))
+
+
+def settled(text: str) -> int:
+    """Return how much of a growing text no further text can make look otherwise.
+
+    That is whole lines, but for a table that may go on, and of the last line what is plain words.
+    """
+    at = text.rfind("\n") + 1
+    lines = text[:at].splitlines(keepends=True)
+    in_fence = _is_fence_open(lines)
+    while lines and not in_fence and _is_row(lines[-1]):
+        at -= len(lines.pop())
+    if at == text.rfind("\n") + 1 and not in_fence:
+        rest = text[at:]
+        words = rest.rfind(" ") + 1
+        if words and not _UNDECIDED.search(rest[:words]) and not rest.lstrip().startswith(("-", "+", ">")):
+            at += words
+    return at
+
+
+def is_in_fence(text: str, at: int) -> bool:
+    """Whether position `at` stands inside a code block."""
+    return _is_fence_open(text[:at].splitlines(keepends=True))
+
+
+def part_of(text: str, start: int, end: int) -> str:
+    """Return a piece of a text to stand alone: a code block that is cut is closed, and opened again in the next."""
+    piece = text[start:end]
+    if is_in_fence(text, start):
+        piece = f"{FENCE}\n{piece}"
+    return piece + closing(text, end)
+
+
+def closing(text: str, end: int) -> str:
+    """Return what has to follow where a text is cut at `end`: the end of a code block, or nothing."""
+    if not is_in_fence(text, end):
+        return ""
+    return FENCE if text[:end].endswith("\n") else f"\n{FENCE}"
+
+
+def cut_before(text: str, start: int, limit: int) -> int:
+    """Return where to cut so that the piece from `start` has at most `limit` characters.
+
+    Behind a paragraph if that leaves more than half, else behind a line, else behind a word.
+    """
+    end = start + limit
+    if end >= len(text):
+        return len(text)
+    for separator in ("\n\n", "\n", " "):
+        found = text.rfind(separator, start + limit // 2, end)
+        if found >= 0:
+            return found + len(separator)
+    return end
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[str]:
+    at, in_fence = 0, False
+    while at < len(lines):
+        line = lines[at]
+        if _FENCE_LINE.match(line):
+            in_fence = not in_fence
+            yield line.replace("~~~", FENCE, 1)
+        elif in_fence:
+            yield _harmless(line)
+        elif _is_table(lines, at):
+            rows = _rows(lines, at)
+            yield _table(rows)
+            at += len(rows) - 1
+        else:
+            yield _inline(line)
+        at += 1
+
+
+def _is_table(lines: Sequence[str], at: int) -> bool:
+    return _is_row(lines[at]) and at + 1 < len(lines) and bool(_SEPARATOR.match(lines[at + 1]))
+
+
+def _is_row(line: str) -> bool:
+    return line.lstrip().startswith("|")
+
+
+def _rows(lines: Sequence[str], at: int) -> list[str]:
+    end = at
+    while end < len(lines) and _is_row(lines[end]):
+        end += 1
+    return list(lines[at:end])
+
+
+def _table(rows: Sequence[str]) -> str:
+    cells = [_cells(row) for row in (rows[0], *rows[2:])]
+    count = max(len(row) for row in cells)
+    cells = [row + [""] * (count - len(row)) for row in cells]
+    widths = [max(_width(row[column]) for row in cells) for column in range(count)]
+    lines = ["  ".join(_padded(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    rule = "  ".join("-" * width for width in widths)
+    ending = "\n" if rows[-1].endswith("\n") else ""
+    return "\n".join([FENCE, lines[0], rule, *lines[1:], FENCE]) + ending
+
+
+def _cells(row: str) -> list[str]:
+    inner = row.strip().removeprefix("|").removesuffix("|")
+    return [_harmless(cell.strip().replace("\\|", "|").replace("`", "")) for cell in re.split(r"(?<!\\)\|", inner)]
+
+
+def _width(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in text)
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - _width(text))
+
+
+def _inline(line: str) -> str:
+    pieces = _CODE.split(line)
+    return "".join(_harmless(piece) if _CODE.fullmatch(piece) else _shown(piece) for piece in pieces)
+
+
+def _shown(text: str) -> str:
+    without_images = _IMAGE.sub(lambda found: f"{found[1] or 'image'} (`{found[2]}`)", text)
+    return _harmless(_LINK.sub(_link, without_images))
+
+
+def _link(found: re.Match[str]) -> str:
+    return found[0] if found[2].lower().startswith(_LINKABLE) else found[1]
+
+
+def _harmless(text: str) -> str:
+    return _CONTROL.sub(f"<{ZERO_WIDTH_SPACE}", text)
+
+
+def _is_fence_open(lines: Sequence[str]) -> bool:
+    return sum(1 for line in lines if _FENCE_LINE.match(line)) % 2 == 1

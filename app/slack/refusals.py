@@ -1,0 +1,37 @@
+"""What a call of Slack's Web API can end with beside an answer."""
+
+from app.domain.errors import PermanentError, TemporaryError
+
+TOKEN_ERRORS = frozenset({
+    "invalid_auth",
+    "not_authed",
+    "account_inactive",
+    "token_revoked",
+    "token_expired",
+    "missing_scope",
+    "no_permission",
+})
+"""The operator has to do something about the app; until then nothing can be delivered."""
+
+
+class SlackRefused(PermanentError):
+    """Slack said no; `error` is its word for it, see the methods' pages."""
+
+    code = "slack_refused"
+
+    def __init__(self, method: str, error: str) -> None:
+        """Keep which method and Slack's own word."""
+        super().__init__(f"Slack refused {method}: {error}.")
+        self.error = error
+
+
+class SlackUnsure(TemporaryError):
+    """The connection broke, timed out, or Slack had trouble of its own: the call may have been done or not."""
+
+    code = "slack_unsure"
+
+
+class SlackLimited(TemporaryError):
+    """Slack asks to wait for longer than the caller will."""
+
+    code = "slack_limited"

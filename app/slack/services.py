@@ -1,0 +1,22 @@
+"""What the Slack door needs from the rest of the service, handed in by main."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from app.context.explain import ContextReport
+from app.db.database import Database
+from app.db.slack import SlackDatabase
+from app.domain.clock import Clock
+from app.domain.ids import SessionId, UserId
+from app.turn.compact_result import CompactionResult
+
+
+@dataclass(frozen=True, slots=True)
+class SlackServices:
+    """The parts behind the door."""
+
+    database: Database
+    slack: SlackDatabase
+    report_context: Callable[[UserId, SessionId], Awaitable[ContextReport]]
+    summarize_now: Callable[[UserId, SessionId, str], Awaitable[CompactionResult]]
+    clock: Clock

@@ -1,0 +1,129 @@
+"""Who we are in the workspace, asked once at start; what is missing or wrong is told in a sentence."""
+
+import aiohttp
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from app.domain.clock import Clock
+from app.domain.errors import SettingInvalid
+from app.slack.config import Identity, SlackConfig
+
+BOT_SCOPES = (
+    "app_mentions:read",
+    "assistant:write",
+    "channels:history",
+    "chat:write",
+    "commands",
+    "groups:history",
+    "im:history",
+    "mpim:history",
+    "reactions:read",
+    "users:read",
+)
+EMAIL_SCOPE = "users:read.email"
+PAGE = "https://api.slack.com/apps"
+TRIES, PAUSE_SECONDS = 5, 2.0
+SECRET_LENGTH = 32
+NOT_THE_TOKEN = frozenset({"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired"})
+
+
+def check_settings(config: SlackConfig, *, over_http: bool) -> None:
+    """Refuse what cannot work, without asking Slack. Raises SettingInvalid."""
+    if not config.bot_token.startswith("xoxb-"):
+        raise SettingInvalid(
+            f"SLACK_BOT_TOKEN {_state(config.bot_token, 'xoxb-')}. It stands on the app's page ({PAGE}) under "
+            "OAuth & Permissions, once the app is installed to the workspace."
+        )
+    if over_http and len(config.signing_secret) != SECRET_LENGTH:
+        length = len(config.signing_secret)
+        found = f"has {length} characters instead of {SECRET_LENGTH}" if length else "is not set"
+        raise SettingInvalid(
+            f"SLACK_SIGNING_SECRET {found}. Set it to the signing secret on the app's page ({PAGE}) under Basic "
+            f"Information, App Credentials: {SECRET_LENGTH} characters. To go on without Slack, unset SLACK_BOT_TOKEN."
+        )
+    if not over_http and not config.app_token.startswith("xapp-"):
+        raise SettingInvalid(
+            f"SLACK_APP_TOKEN {_state(config.app_token, 'xapp-')}. Socket Mode needs an app-level token with the scope "
+            f"connections:write: on the app's page ({PAGE}) under Basic Information, App-Level Tokens."
+        )
+
+
+async def identify(client: AsyncWebClient, config: SlackConfig, clock: Clock, *, over_http: bool) -> Identity:
+    """Return who the bot is. Raises SettingInvalid where a token does not hold, lacks scopes, or Slack is away."""
+    check_settings(config, over_http=over_http)
+    answer = await _asked(client, clock)
+    _check_scopes(answer.scopes, config)
+    if not over_http:
+        await _check_app_token(client, config)
+    return answer.identity
+
+
+class _Answer:
+    """What `auth.test` said."""
+
+    def __init__(self, data: dict[str, object], scopes: str) -> None:
+        enterprise = str(data.get("enterprise_id") or "") if data.get("is_enterprise_install") else ""
+        workspace = str(data["team_id"])
+        self.scopes = frozenset(scope.strip() for scope in scopes.split(",") if scope.strip())
+        self.identity = Identity(
+            team_id=enterprise or workspace,
+            team_name=str(data.get("team", "")),
+            bot_user_id=str(data["user_id"]),
+            bot_id=str(data.get("bot_id") or ""),
+            workspace_id=workspace,
+        )
+
+
+async def _asked(client: AsyncWebClient, clock: Clock) -> _Answer:
+    for attempt in range(TRIES):
+        try:
+            response = await client.auth_test()
+        except SlackApiError as error:
+            data = error.response.data if isinstance(error.response.data, dict) else {}
+            if "error" in data and data["error"] != "ratelimited":
+                raise _refused(str(data["error"])) from None
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            pass
+        else:
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            data = response.data if isinstance(response.data, dict) else {}
+            return _Answer(data, headers.get("x-oauth-scopes", ""))
+        if attempt < TRIES - 1:
+            await clock.sleep(PAUSE_SECONDS)
+    raise SettingInvalid(f"Slack does not answer at {client.base_url} (SLACK_API_URL). Is there a way to it from here?")
+
+
+def _refused(error: str) -> SettingInvalid:
+    if error in NOT_THE_TOKEN:
+        return SettingInvalid(
+            f"Slack does not accept SLACK_BOT_TOKEN ({error}). Install the app to the workspace again and copy the Bot "
+            f"User OAuth Token ({PAGE}, OAuth & Permissions)."
+        )
+    return SettingInvalid(f"Slack refused auth.test: {error}.")
+
+
+def _check_scopes(scopes: frozenset[str], config: SlackConfig) -> None:
+    needed = (*BOT_SCOPES, EMAIL_SCOPE) if config.link_by_email else BOT_SCOPES
+    missing = [scope for scope in needed if scope not in scopes]
+    if missing:
+        raise SettingInvalid(
+            f"The Slack app lacks the bot scopes {', '.join(missing)}. Add them under OAuth & Permissions ({PAGE}), or "
+            "take the manifest that `throughline slack manifest` prints; then install the app again."
+        )
+
+
+async def _check_app_token(client: AsyncWebClient, config: SlackConfig) -> None:
+    try:
+        await client.apps_connections_open(app_token=config.app_token)
+    except SlackApiError as error:
+        data = error.response.data if isinstance(error.response.data, dict) else {}
+        raise SettingInvalid(
+            f"Slack does not accept SLACK_APP_TOKEN ({data.get('error', 'unknown')}). It has to be an app-level token "
+            f"with the scope connections:write, and Socket Mode has to be switched on ({PAGE})."
+        ) from None
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        raise SettingInvalid("Slack does not answer: Socket Mode could not be opened.") from None
+
+
+def _state(token: str, prefix: str) -> str:
+    return f"does not begin with {prefix}" if token else "is not set"

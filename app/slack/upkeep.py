@@ -1,0 +1,90 @@
+"""What goes on beside the messages: learning names, linking people by e-mail, deleting what is old."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+
+import structlog
+
+from app.db.slack import SlackDatabase
+from app.db.slack_people import SlackId
+from app.domain.clock import Clock
+from app.domain.errors import ThroughlineError
+from app.domain.json_types import JsonValue
+from app.domain.text import clean_text
+from app.slack.calls import SlackCalls
+from app.slack.config import Identity
+
+LOOK_SECONDS = 2.0
+PEOPLE_AT_ONCE = 3
+"""In LOOK_SECONDS: below the hundred calls of users.info a minute that Slack allows at least."""
+
+PRUNE_SECONDS = 600.0
+KEPT_HOURS = 168
+LONGEST_NAME = 80
+log = structlog.get_logger(__name__)
+
+
+class Upkeep:
+    """Runs beside the dispatcher; nothing waits for it."""
+
+    def __init__(
+        self, database: SlackDatabase, calls: SlackCalls, clock: Clock, identity: Identity, *, link_by_email: bool
+    ) -> None:
+        """`link_by_email`: a confirmed address of the workspace names the user."""
+        self._database = database
+        self._calls = calls
+        self._clock = clock
+        self._identity = identity
+        self._link_by_email = link_by_email
+        self._pruned = clock.monotonic()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Look after things inside the block."""
+        loop = asyncio.create_task(self.run(), name="slack upkeep")
+        try:
+            yield
+        finally:
+            loop.cancel()
+            await asyncio.gather(loop, return_exceptions=True)
+
+    async def run(self) -> None:
+        """Look after things until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except ThroughlineError as error:
+                log.info("slack upkeep put off", error=error.code)
+            except Exception as error:  # noqa: BLE001  # the outer loop: it must outlive whatever Slack answers
+                log.error("slack upkeep broke", error=type(error).__name__)
+            await self._clock.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Learn who some people are; delete what is old, now and then."""
+        for who in await self._database.people.claim_look_ups(PEOPLE_AT_ONCE):
+            await self._learn(who)
+        if self._clock.monotonic() - self._pruned > PRUNE_SECONDS:
+            self._pruned = self._clock.monotonic()
+            await self._database.outbox.prune(KEPT_HOURS)
+
+    async def _learn(self, who: SlackId) -> None:
+        """Ask Slack for the profile. Raises as SlackCalls; the person is asked for again tomorrow."""
+        user = await self._calls.user_info(who.user_id)
+        profile = _object(user.get("profile"))
+        name = str(profile.get("display_name") or profile.get("real_name") or "")
+        await self._database.people.set_display_name(who, " ".join(clean_text(name).split())[:LONGEST_NAME])
+        email = str(profile.get("email") or "").strip().lower()
+        is_known = self._link_by_email and bool(email) and self._is_confirmed_member(user, who)
+        if is_known and await self._database.people.link_by_email(who, email):
+            log.info("slack user linked by e-mail", slack_user=who.user_id)
+
+    def _is_confirmed_member(self, user: Mapping[str, JsonValue], who: SlackId) -> bool:
+        """Only of our own workspace, no bot, no guest of it, and with an address that Slack has confirmed."""
+        is_member = who.team_id == self._identity.team_id and user.get("team_id") == self._identity.workspace_id
+        is_plain = not any(user.get(flag) for flag in ("deleted", "is_bot", "is_restricted", "is_ultra_restricted"))
+        return is_member and is_plain and bool(user.get("is_email_confirmed"))
+
+
+def _object(value: JsonValue) -> Mapping[str, JsonValue]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,24 @@
+"""Signals that stop a program, while it runs and while it is still starting."""
+
+import asyncio
+import signal
+
+
+class Stopping:
+    """SIGINT and SIGTERM set `asked`. A program that is still starting is cancelled as well: a start may take long."""
+
+    def __init__(self) -> None:
+        """Must be made inside the program's main task, which is cancelled while it is starting."""
+        self.asked = asyncio.Event()
+        self._starting = asyncio.current_task()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop)
+
+    def started(self) -> None:
+        """From now on a signal only sets `asked`."""
+        self._starting = None
+
+    def _stop(self) -> None:
+        self.asked.set()
+        if self._starting is not None:
+            self._starting.cancel()

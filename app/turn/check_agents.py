@@ -1,0 +1,51 @@
+"""Checks all agents at the start of the service: what would fail an agent's turns for ever fails the start instead.
+
+Each error says which setting it is about, or which agent and which field of its file.
+"""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+from app.agents.definition import AgentDefinition
+from app.agents.registry import AgentDefaults
+from app.domain.errors import AgentInvalid, PromptCannotFit, SettingInvalid
+from app.turn.ports import Models, Tools
+from app.turn.process_message import check_agent
+from app.turn.state import Cast, TurnParts
+
+
+def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, models: Models, tools: Tools) -> None:
+    """Find the models and tools that the settings and agents name. Raises SettingInvalid, AgentInvalid.
+
+    Needs no database, so that it can come before anything is opened.
+    """
+    with _told("DEFAULT_LLM", error_type=SettingInvalid):
+        models.get("")
+    with _told("CONTEXT_SUMMARY_MODEL", error_type=SettingInvalid):
+        models.get(defaults.summary_model, defaults.summary_base_url)
+    for agent in agents:
+        summary = agent.context.summary
+        with _told(f"agent {agent.name}", "model"):
+            models.get(agent.model, agent.base_url)
+        with _told(f"agent {agent.name}", "summary.model"):
+            models.get(summary.model, summary.base_url)
+        with _told(f"agent {agent.name}", "tools"):
+            tools.specs(agent.tools)
+
+
+async def check_casts(parts: TurnParts) -> tuple[Cast, ...]:
+    """Put every agent's cast together once, as its turns will. Raises AgentInvalid."""
+    casts = []
+    for agent in parts.agents.all():
+        with _told(f"agent {agent.name}"):
+            casts.append(await check_agent(parts, agent))
+    return tuple(casts)
+
+
+@contextmanager
+def _told(*places: str, error_type: type[AgentInvalid | SettingInvalid] = AgentInvalid) -> Generator[None]:
+    """Put where it stands before what is wrong."""
+    try:
+        yield
+    except (SettingInvalid, PromptCannotFit) as error:
+        raise error_type(": ".join((*places, error.detail))) from error

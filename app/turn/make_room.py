@@ -1,0 +1,180 @@
+"""Before every model call: plan, prune, compact, fit, keep what was done to the view, and tell readers of it."""
+
+from dataclasses import dataclass, replace
+
+from app.context.calibration import scale
+from app.context.context_input import ContextInput
+from app.context.fit import FittedPrompt, fit_view
+from app.context.plan import ContextPlan, in_force, plan_context
+from app.context.reopen import reopen, waiting_for_growth
+from app.context.triggers import Cause
+from app.context.view import View
+from app.context.view_state import view_state_json
+from app.domain.events import EventType
+from app.domain.json_types import JsonObject
+from app.domain.message import NewMessage
+from app.turn.compact import Compaction, compact
+from app.turn.compact_result import Compacted
+from app.turn.prompting import context_input
+from app.turn.reload import reload_conversation
+from app.turn.state import Cast, Conversation, Turn
+
+LESS_THAN_REFUSED = 0.9
+"""After a refusal the next prompt takes at most this share of the refused one, whatever the refusal taught."""
+
+
+MOST_TRIES = 3
+"""Where somebody else, a job as a rule, has changed the summary meanwhile, the plan is made anew, so often in all."""
+
+MEASURED = ("adopted", "pruned", "fitted")
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a model call goes on with; `stages` names all that was done to make room, in order."""
+
+    conversation: Conversation
+    view: View
+    stages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A prompt that fits, and the conversation it was made of."""
+
+    conversation: Conversation
+    fitted: FittedPrompt
+    stages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The model call that room is made for; `cap_tokens` (ours) is set where its prompt was refused before."""
+
+    cast: Cast
+    pending: NewMessage | None
+    cap_tokens: int | None
+
+    def input(self, conversation: Conversation) -> ContextInput:
+        return replace(context_input(self.cast, conversation, self.pending), cap_tokens=self.cap_tokens)
+
+    def plan(self, conversation: Conversation) -> ContextPlan:
+        return plan_context(self.input(conversation), forced=None if self.cap_tokens is None else Cause.OVERFLOW)
+
+
+async def make_room(
+    turn: Turn,
+    cast: Cast,
+    conversation: Conversation,
+    *,
+    pending: NewMessage | None = None,
+    refused_tokens: int | None = None,
+) -> Room:
+    """Prune and compact as the plan says; after a refusal of a prompt of `refused_tokens` (ours), harder.
+
+    `pending` is the user's message while it is not stored. Raises LeaseLost, DatabaseUnavailable; a summariser that
+    fails never does: the view is then trimmed when the prompt is fitted.
+    """
+    call = _Call(cast, pending, None if refused_tokens is None else max(int(LESS_THAN_REFUSED * refused_tokens), 1))
+    plan = call.plan(conversation)
+    if not plan.fired and not _may_compact(turn, cast, plan):
+        return Room(conversation, plan.view)
+    turn.events.emit(EventType.COMPACTION_STARTED, {"cause": _cause(plan), "tokens": plan.tokens_before})
+    done = None
+    for _ in range(MOST_TRIES):
+        if not _may_compact(turn, cast, plan):
+            break
+        done = await _compact(turn, call, conversation, plan)
+        conversation = done.conversation
+        if not done.is_stale:
+            break
+        conversation = await reload_conversation(turn.parts.store, turn.lease.run_id, cast, conversation)
+        plan = call.plan(conversation)
+    view = _view_after(call, conversation, plan, done)
+    conversation = await _keep(turn, conversation, view)
+    _tell(turn, view, plan, done)
+    return Room(conversation, view, (*plan.fired, *(() if done is None else (f"summary_{done.outcome}",))))
+
+
+async def fit_room(turn: Turn, room: Room) -> Ready:
+    """Return the prompt itself, measured whole and cut as far as it must be. Raises PromptCannotFit, LeaseLost."""
+    fitted = fit_view(room.view)
+    if not fitted.notes:
+        return Ready(room.conversation, fitted, room.stages)
+    before = scale(room.view.tokens, room.view.inp.factor)
+    turn.events.emit(EventType.COMPACTION_STARTED, {"cause": Cause.THRESHOLD, "tokens": before})
+    conversation = await _keep(turn, room.conversation, fitted.view)
+    told: JsonObject = {"cause": Cause.THRESHOLD, "outcome": "fitted", "detail": ""}
+    _announce(turn, fitted.view, fitted.notes, told, tokens_before=before)
+    return Ready(conversation, fitted, (*room.stages, *fitted.notes))
+
+
+def _may_compact(turn: Turn, cast: Cast, plan: ContextPlan) -> bool:
+    """Adopting costs no model call and is always open; writing is not, once time is up or a summariser has failed."""
+    if plan.cause is None or (turn.waited.is_cancelled and plan.tokens <= cast.budget.budget_tokens):
+        return False
+    if plan.adopts_prepared:
+        return True
+    return not turn.waited.has_failed and _seconds_left(turn, cast) > 0
+
+
+def _seconds_left(turn: Turn, cast: Cast) -> float:
+    return cast.agent.context.summary.timeout_seconds - turn.waited.seconds
+
+
+async def _compact(turn: Turn, call: _Call, conversation: Conversation, plan: ContextPlan) -> Compacted:
+    started = turn.parts.clock.monotonic()
+    left = max(_seconds_left(turn, call.cast), 0)
+    task = Compaction(call.cast, conversation, pending=call.pending, lease=turn.lease, seconds_left=left)
+    done = await compact(turn.parts, task, plan)
+    turn.waited.seconds += turn.parts.clock.monotonic() - started
+    turn.waited.has_failed = turn.waited.has_failed or done.outcome == "failed"
+    turn.waited.is_cancelled = turn.waited.is_cancelled or done.outcome == "cancelled"
+    return done
+
+
+def _view_after(call: _Call, conversation: Conversation, plan: ContextPlan, done: Compacted | None) -> View:
+    """Return the plan's view, or a new one where the summary under it has changed."""
+    if done is not None and done.is_not_worth_it:
+        return waiting_for_growth(plan.view)
+    if done is None or done.outcome != "adopted":
+        return plan.view
+    return reopen(in_force(replace(call.input(conversation), view_state=plan.view_state)))
+
+
+async def _keep(turn: Turn, conversation: Conversation, view: View) -> Conversation:
+    """Store what was done to the view. Where somebody else changed the summary meanwhile, it holds for this turn."""
+    session = conversation.session
+    stored = view_state_json(replace(view.state, factor=view.inp.factor))
+    await turn.parts.summaries.save_view(session.id, stored, session.summary_version, turn.lease)
+    return replace(conversation, session=replace(session, view_state=stored))
+
+
+def _tell(turn: Turn, view: View, plan: ContextPlan, done: Compacted | None) -> None:
+    outcome, detail = ("pruned" if plan.fired else "skipped", "") if done is None else (done.outcome, done.detail)
+    told: JsonObject = {"cause": _cause(plan), "outcome": outcome, "detail": detail}
+    _announce(turn, view, plan.fired, told, tokens_before=plan.tokens_before)
+
+
+def _announce(turn: Turn, view: View, fired: tuple[str, ...], told: JsonObject, *, tokens_before: int) -> None:
+    """Emit the end of a stage, count its rungs, and record what the prompt took before and after."""
+    after = scale(view.tokens, view.inp.factor)
+    for rung in fired:
+        turn.parts.metrics.rung_fired(rung=rung)
+    if told["outcome"] in MEASURED:
+        turn.parts.metrics.compaction_measured(tokens_before=tokens_before, tokens_after=after)
+    turn.events.emit(
+        EventType.COMPACTION_FINISHED,
+        {
+            **told,
+            "fired": list(fired),
+            "tokens_before": tokens_before,
+            "tokens_after": after,
+            "through_position": view.inp.summary_through_position,
+        },
+    )
+
+
+def _cause(plan: ContextPlan) -> Cause:
+    """What the stages are for: a summary's own cause, else the prompt's size."""
+    return plan.cause or Cause.THRESHOLD

@@ -1,0 +1,20 @@
+"""What the next message would set off, asked before it is sent: for POST …/context/preview."""
+
+from app.context.preview import preview_json
+from app.domain.json_types import JsonObject
+from app.domain.message import Content, NewMessage, Role, Source
+from app.domain.session import Session
+from app.domain.text import clean_content
+from app.turn.context_report import at_rest
+from app.turn.prompting import context_input, count_new
+from app.turn.state import TurnParts
+
+
+async def preview_context(parts: TurnParts, session: Session, content: Content) -> JsonObject:
+    """Return the plan for the first model call of a turn that would begin with `content`; nothing is changed.
+
+    Raises NotFound where the session's agent is gone, PromptCannotFit where no prompt would fit.
+    """
+    cast, conversation = await at_rest(parts, session)
+    message = NewMessage(role=Role.USER, content=clean_content(content), source=Source.API)
+    return preview_json(context_input(cast, conversation, await count_new(message, cast.counter)))

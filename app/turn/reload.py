@@ -1,0 +1,34 @@
+"""Loading a session's context again in the middle of a turn, where somebody else has changed its summary."""
+
+from dataclasses import replace
+
+from app.domain.ids import RunId
+from app.turn.ports import LoadedContext, MessageStore
+from app.turn.state import Cast, Conversation
+
+WINDOWS_LOADED = 2
+"""A turn reads at most the newest rows worth so many windows."""
+
+
+async def reload_conversation(
+    store: MessageStore, run_id: RunId | None, cast: Cast, conversation: Conversation
+) -> Conversation:
+    """Return the conversation as it is stored now; what this turn knows of its own calls stays."""
+    loaded = await store.load_context(conversation.session.id, run_id, max_tokens=tokens_loaded(cast))
+    return replace(conversation_from(loaded), resumed_calls=conversation.resumed_calls)
+
+
+def conversation_from(loaded: LoadedContext) -> Conversation:
+    """Return what was loaded as a turn works with it."""
+    return Conversation(
+        session=loaded.session,
+        history=loaded.history,
+        own=loaded.own,
+        pinned=loaded.pinned,
+        prepared=loaded.prepared,
+    )
+
+
+def tokens_loaded(cast: Cast) -> int:
+    """Return how many tokens of messages a turn loads."""
+    return WINDOWS_LOADED * cast.budget.window_tokens

@@ -1,0 +1,262 @@
+"""A storm of Slack events against the real service, which is killed in the middle of it again and again.
+
+`python -m benchmarks.slack_storm`. Every event is delivered one to four times in random order, as Slack repeats what
+it saw no acknowledgement for. Told are: messages without an answer or with more than one, the time to acknowledge, and
+how many forged or stale requests were taken.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import asyncpg  # type: ignore[import-untyped]  # ships no types
+import httpx
+
+from benchmarks.processes import Running, ServiceOptions, run_service
+from benchmarks.servers import dsn_of, run_postgres
+from fakes.slack_double import BOT_TOKEN, BOT_USER, SIGNING_SECRET, Said, Sender, SlackDouble, say, serve_slack, sign
+from fakes.slack_double.payloads import app_mention, message
+
+OK = httpx.codes.OK
+CONNECTIONS = 400
+RATE = 15.0
+"""Almost twice what Slack sends at most: 30,000 events an hour and workspace, then it says `app_rate_limited`
+(https://docs.slack.dev/apis/events-api/#rate-limiting)."""
+
+RETRY_SECONDS = (0.5, 8.0, 25.0, 40.0)
+THREADS = 40
+PATIENCE_SECONDS = 60.0
+CALM_SECONDS = 5.0
+ACK_AIM_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Storm:
+    """What is sent, and the service it is sent to, which is another one after each kill."""
+
+    folder: Path
+    slack: SlackDouble
+    url: str
+    client: httpx.AsyncClient
+    stack: ExitStack = field(default_factory=ExitStack)
+    service: Running | None = None
+    is_up: asyncio.Event = field(default_factory=asyncio.Event)
+    kills: int = 0
+    senders: list[Sender] = field(default_factory=list)
+
+    async def start(self) -> None:
+        """Start the service."""
+        environment = {
+            "DATABASE_URL": self.url,
+            "SLACK_BOT_TOKEN": BOT_TOKEN,
+            "SLACK_SIGNING_SECRET": SIGNING_SECRET,
+            "SLACK_API_URL": self.slack.url,
+            "MAX_QUEUED_PER_SESSION": "1000",
+            "LEASE_SECONDS": "3",
+        }
+        options = ServiceOptions(self.folder, environment=environment)
+        self.service = await asyncio.to_thread(self.stack.enter_context, run_service(options))
+        self.is_up.set()
+
+    def sender(self) -> Sender:
+        """Return a sender to the service as it runs now."""
+        assert self.service is not None
+        made = Sender(self.client, path=f"{self.service.url}/slack/events", retry_seconds=())
+        self.senders.append(made)
+        return made
+
+    async def kill(self) -> None:
+        """Kill the service and start another."""
+        assert self.service is not None
+        self.is_up.clear()
+        os.kill(self.service.pid, signal.SIGKILL)
+        self.kills += 1
+        await asyncio.to_thread(self.stack.close)
+        await self.start()
+
+    async def deliver(self, payload: dict[str, object]) -> bool:
+        """Deliver one event as Slack does; False where Slack would have given up."""
+        for number, pause in enumerate((0.0, *RETRY_SECONDS)):
+            await asyncio.sleep(pause)
+            if self.service is None:
+                continue
+            delivery = await self.sender().once(payload, retry=number)
+            if httpx.codes.is_success(delivery.status):
+                return True
+        return False
+
+
+async def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the storm and print; return 1 if anything is not as it must be."""
+    options = _parse(arguments)
+    limits = httpx.Limits(max_connections=CONNECTIONS)
+    with tempfile.TemporaryDirectory(prefix="slack-storm-") as name:
+        folder = Path(name)
+        async with (
+            run_postgres(folder) as url,
+            serve_slack() as slack,
+            httpx.AsyncClient(timeout=30, limits=limits) as client,
+            _started(Storm(folder, slack, url, client)) as storm,
+        ):
+            return await _run(storm, options)
+
+
+@asynccontextmanager
+async def _started(storm: Storm) -> AsyncIterator[Storm]:
+    await storm.start()
+    try:
+        yield storm
+    finally:
+        await asyncio.to_thread(storm.stack.close)
+
+
+async def _run(storm: Storm, options: argparse.Namespace) -> int:
+    rng = random.Random(options.seed)
+    opened = [say(f"<@{BOT_USER}> let us talk", channel=f"C0ROOM{n:04}") for n in range(THREADS)]
+    for said in opened:
+        await storm.deliver(app_mention(said))
+    messages, payloads = _storm(options.events, opened, rng)
+    deliveries = [payload for payload in payloads for _ in range(rng.randint(1, 4))]
+    rng.shuffle(deliveries)
+    print(f"{len(payloads)} events ({len(messages)} messages) in {len(deliveries)} deliveries", flush=True)
+    started = time.monotonic()
+    killing = asyncio.create_task(_kill_now_and_then(storm, options.kills, options.pause))
+    acknowledged = await _deliver_all(storm, deliveries, options.rate)
+    print(f"acknowledged {acknowledged} of them in {time.monotonic() - started:.0f} s", flush=True)
+    await killing
+    expected = len(messages) + len(opened)
+    await _until_answered(storm, expected)
+    print(f"answered after {time.monotonic() - started - CALM_SECONDS:.0f} s, {storm.kills} kills", flush=True)
+    return 0 if all([await _is_exact(storm, expected), await _is_safe(storm, options.forged), _is_prompt(storm)]) else 1
+
+
+async def _is_exact(storm: Storm, expected: int) -> bool:
+    figures = await _figures(storm, expected)
+    print(json.dumps(figures))
+    wrong = [name for name, value in figures.items() if name != "answered" and value]
+    return not wrong and figures["answered"] == expected
+
+
+async def _is_safe(storm: Storm, forged: int) -> bool:
+    stored, refused = await _forge(storm, forged)
+    print(f"forged or stale: {refused} of {forged} refused, {stored} stored")
+    return refused == forged and not stored
+
+
+def _is_prompt(storm: Storm) -> bool:
+    acks = sorted(item.seconds for sender in storm.senders for item in sender.deliveries if item.status == OK)
+    p99 = statistics.quantiles(acks, n=100)[98]
+    print(f"acknowledgement: median {statistics.median(acks) * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms of {len(acks)}")
+    return p99 < ACK_AIM_SECONDS
+
+
+def _storm(events: int, opened: list[Said], rng: random.Random) -> tuple[list[Said], list[dict[str, object]]]:
+    """Half direct messages, three in ten events of mentions (two each), the rest replies in threads under way."""
+    direct = [say(f"question {n}", channel=f"D0{n % 200:07}", user=f"U0{n % 200:07}") for n in range(events // 2)]
+    mentioned = [
+        say(f"<@{BOT_USER}> question {n}", channel=f"C0ROOM{n % THREADS:04}", user=f"U0{n % 200:07}")
+        for n in range(events * 3 // 20)
+    ]
+    rest = events - len(direct) - 2 * len(mentioned)
+    threads = [rng.choice(opened) for _ in range(rest)]
+    replies = [say(f"reply {n}", channel=item.channel, thread_ts=item.ts) for n, item in enumerate(threads)]
+    payloads = [message(said) for said in (*direct, *mentioned, *replies)] + [app_mention(said) for said in mentioned]
+    return [*direct, *mentioned, *replies], payloads
+
+
+async def _deliver_all(storm: Storm, deliveries: list[dict[str, object]], rate: float) -> int:
+    """Deliver `rate` a second, whatever became of the earlier ones; return how many were acknowledged."""
+    sending: list[asyncio.Task[bool]] = []
+    started = time.monotonic()
+    for number, payload in enumerate(deliveries):
+        await asyncio.sleep(max(0.0, number / rate - (time.monotonic() - started)))
+        sending.append(asyncio.create_task(storm.deliver(payload)))
+    return sum(await asyncio.gather(*sending))
+
+
+async def _kill_now_and_then(storm: Storm, kills: int, pause: float) -> None:
+    for _ in range(kills):
+        await asyncio.sleep(pause)
+        await storm.kill()
+
+
+async def _until_answered(storm: Storm, expected: int) -> None:
+    """Wait until as many answers stand as messages were sent, or no more come, and a while longer for any too many."""
+    seen, since = 0, time.monotonic()
+    while seen < expected and time.monotonic() - since < PATIENCE_SECONDS:
+        done = sum(not item.is_streaming for item in storm.slack.workspace.posted)
+        if done != seen:
+            seen, since = done, time.monotonic()
+        await asyncio.sleep(0.5)
+    await asyncio.sleep(CALM_SECONDS)
+
+
+async def _forge(storm: Storm, count: int) -> tuple[int, int]:
+    """Send requests that are not Slack's; return how many were stored, and how many refused."""
+    assert storm.service is not None
+    before, refused = await _count(storm.url, "select count(*) from slack_events"), 0
+    for number in range(count):
+        body = json.dumps(message(say(f"forged {number}")))
+        kinds: tuple[dict[str, str], ...] = (
+            sign(body, "not the secret"),
+            sign(body, at=time.time() - 301),
+            sign(body + " "),
+            {},
+        )
+        response = await storm.client.post(
+            f"{storm.service.url}/slack/events", content=body, headers=kinds[number % len(kinds)]
+        )
+        refused += response.status_code == httpx.codes.UNAUTHORIZED
+    return await _count(storm.url, "select count(*) from slack_events") - before, refused
+
+
+async def _figures(storm: Storm, expected: int) -> dict[str, int]:
+    posted = storm.slack.workspace.posted
+    runs = Counter(str((item.metadata or {}).get("event_payload", {}).get("run", "")) for item in posted)
+    return {
+        "answered": len(runs) - ("" in runs),
+        "without_an_answer": max(0, expected - len(runs)),
+        "answered_twice": sum(1 for count in runs.values() if count > 1),
+        "posted_without_a_run": runs.get("", 0),
+        "still_streaming": sum(item.is_streaming for item in posted),
+        "runs_not_succeeded": await _count(storm.url, "select count(*) from runs where status <> 'succeeded'"),
+        "runs_too_many": await _count(storm.url, "select count(*) from runs") - expected,
+        "not_delivered": await _count(
+            storm.url, "select count(*) from slack_deliveries where status <> 'delivered' or run_id is null"
+        ),
+    }
+
+
+async def _count(url: str, statement: str) -> int:
+    connection = await asyncpg.connect(dsn_of(url))
+    try:
+        return int(await connection.fetchval(statement))
+    finally:
+        await connection.close()
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=2_000)
+    parser.add_argument("--forged", type=int, default=1_000)
+    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--pause", type=float, default=20.0, help="seconds between a start and the next kill")
+    parser.add_argument("--rate", type=float, default=RATE, help="deliveries a second")
+    parser.add_argument("--seed", type=int, default=1)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))

@@ -1,0 +1,119 @@
+"""The model for the chaos scenarios, its own process: strict as the provider double, but answers by what it is shown.
+
+A script would run out of step when a call is repeated after a crash; here the same prompt has the same answer.
+Each call is written down when it ends: whose it was, and from when to when.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from chaos.messages import ANSWER_PIECES, TOOLS, answer_to, name_in, slow_seconds_in
+from fakes.provider_double.answers import summarise
+from fakes.provider_double.application import Sending
+from fakes.provider_double.chat_request import ChatRequest, check_request, check_window, parse_body
+from fakes.provider_double.counting import texts_of
+from fakes.provider_double.double import SUMMARISER_MARKER
+from fakes.provider_double.json_types import Json
+from fakes.provider_double.refusals import Refused
+from fakes.provider_double.replies import refusal_reply, step_reply
+from fakes.provider_double.script import ScriptedCall, ScriptStep
+from fakes.provider_double.serving import bind, server_of
+
+
+@dataclass(slots=True)
+class CallLog:
+    """Writes the calls down, one JSON object a line."""
+
+    path: Path
+    _number: int = 0
+    _file: int = field(default=-1)
+
+    def begin(self, message: str, kind: str) -> Callable[[], None]:
+        """Note the beginning of a call; the returned function writes it down with its end."""
+        self._number += 1
+        number, began = self._number, time.time()
+
+        def end() -> None:
+            self._write({"number": number, "message": message, "kind": kind, "began": began, "ended": time.time()})
+
+        return end
+
+    def _write(self, call: Json) -> None:
+        if self._file < 0:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.write(self._file, json.dumps(call).encode() + b"\n")
+
+
+def make_application(log: CallLog) -> Starlette:
+    """Return the application."""
+
+    async def chat_completions(request: Request) -> Sending:
+        try:
+            asked = check_request(parse_body(await request.body()))
+            check_window(asked)
+        except Refused as refused:
+            return Sending(refusal_reply(refused), log.begin(refused.message, "refused"))
+        user = _last_user_text(asked)
+        kind, step = _step(asked, user)
+        return Sending(step_reply(step, asked, 1), log.begin(str(name_in(user) or ""), kind))
+
+    async def ready(request: Request) -> Response:
+        del request
+        return JSONResponse({})
+
+    return Starlette(
+        routes=[
+            Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+            Route("/control/stats", ready),
+        ]
+    )
+
+
+def _step(asked: ChatRequest, user: str) -> tuple[str, ScriptStep]:
+    first = asked.messages[0]
+    if first["role"] == "system" and str(first["content"]).startswith(SUMMARISER_MARKER):
+        return "summary", ScriptStep(text=summarise(asked))
+    if TOOLS in user and asked.messages[-1]["role"] == "user":
+        return "calls", ScriptStep(calls=_calls(user))
+    pause = slow_seconds_in(user) / ANSWER_PIECES
+    return "answer", ScriptStep(text=answer_to(user), pieces=ANSWER_PIECES, delay_seconds=pause)
+
+
+def _calls(user: str) -> tuple[ScriptedCall, ...]:
+    name = name_in(user)
+    told = json.dumps({"text": str(name)})
+    number = 0 if name is None else name.number
+    return (
+        ScriptedCall(f"call_{number}_a", "calculator", json.dumps({"expression": f"{number}*2"})),
+        ScriptedCall(f"call_{number}_b", "note", told),
+        ScriptedCall(f"call_{number}_c", "note_once", told),
+    )
+
+
+def _last_user_text(asked: ChatRequest) -> str:
+    last = next((message for message in reversed(asked.messages) if message["role"] == "user"), None)
+    return " ".join(texts_of(last)) if last else ""
+
+
+def main() -> None:
+    """Serve until stopped."""
+    parser = argparse.ArgumentParser(description="The model of the chaos scenarios.")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--log", type=Path, required=True)
+    options = parser.parse_args()
+    with bind(options.port) as listener:
+        server_of(make_application(CallLog(options.log))).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""A database that cannot be asked: a 503 that says when to come back, nothing half done, and then all is well."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from app.db.database import Database, DatabaseConfig
+from app.db.transactions import Statements
+from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
+from fakes.raw_sql import run_sql
+
+
+@pytest.fixture
+async def narrow(database_url: str) -> AsyncIterator[Database]:
+    """A database of which this process may use one connection."""
+    opened = await Database.open(DatabaseConfig(url=database_url, pool_size=1, pool_timeout_seconds=0.1))
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def stage(narrow: Database) -> ApiStage:
+    return set_stage(narrow, LOCAL)
+
+
+@pytest.mark.parametrize("headers", [{}, {"Accept": "text/event-stream"}, {"Prefer": "respond-async"}])
+async def test_with_all_connections_in_use_a_message_is_refused_for_now_and_taken_later(
+    stage: ApiStage, narrow: Database, database_url: str, headers: dict[str, str]
+) -> None:
+    is_held, may_go = asyncio.Event(), asyncio.Event()
+
+    async def hold(tx: Statements) -> None:
+        await tx.fetch(text("select 1"))
+        is_held.set()
+        await may_go.wait()
+
+    async with stage.client() as client:
+        session = await open_session(client)
+        holding = asyncio.create_task(narrow._transactions.run(hold))  # noqa: SLF001  # nobody else holds one so long
+        await is_held.wait()
+        headers = {**headers, "Idempotency-Key": "once"}
+        refused = await client.post(f"{session}/messages", json={"content": "hi"}, headers=headers)
+        may_go.set()
+        await holding
+        taken = await client.post(f"{session}/messages", json={"content": "hi"}, headers=headers)
+        await stage.turns.settle()
+
+    assert refused.status_code == 503
+    assert refused.json()["type"] == "/problems/database_unavailable"
+    assert int(refused.headers["retry-after"]) >= 1
+    assert taken.is_success
+    assert await run_sql(database_url, "select status from runs") == [("succeeded",)]
+
+
+async def test_dropped_connections_are_not_noticed_by_whoever_sends(stage: ApiStage, database_url: str) -> None:
+    drop = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'throughline'"
+    async with stage.client() as client:
+        session = await open_session(client)
+        statuses: list[int] = []
+        for number in range(3):
+            await run_sql(database_url, drop)
+            sent: httpx.Response = await client.post(f"{session}/messages", json={"content": f"message {number}"})
+            statuses.append(sent.status_code)
+
+    assert statuses == [200, 200, 200]
+    assert await run_sql(database_url, "select count(*) from messages") == [(6,)]

@@ -1,0 +1,155 @@
+"""An export imported again: a new session with the same messages, or a refusal that names the line."""
+
+import json
+from collections.abc import Mapping
+
+import httpx
+import pytest
+
+from app.db.database import Database
+from app.domain.message import ImageBlock, NewMessage, Role, Source, TextBlock, ToolCall
+from fakes.api_stage import set_stage
+from fakes.conversations import open_conversation
+
+JSON_LINES = {"Content-Type": "application/x-ndjson"}
+OF_THE_SESSION = ("id", "run_id", "pinned")
+SESSION: dict[str, object] = {"type": "session", "agent": "assistant", "title": "Old", "metadata": {"a": 1}}
+HELLO: dict[str, object] = {"type": "message", "position": 1, "role": "user", "content": "Hello"}
+
+CALLS = (ToolCall("c1", "grep", '{"q": "\u2028"}'), ToolCall("c2", "grep", "no json"))
+PARTS = (TextBlock("See\u2028\n"), ImageBlock("https://example.org/a.png", "low"))
+SAID = (
+    NewMessage(Role.USER, PARTS, Source.WEB, author="anna", metadata={"n": [1.5]}),
+    NewMessage(Role.ASSISTANT, "", Source.WEB, tool_calls=CALLS),
+    NewMessage(Role.TOOL, "in the shed", Source.WORKER, tool_call_id="c1", name="grep"),
+    NewMessage(Role.TOOL, "", Source.WORKER, tool_call_id="c2", name="grep", metadata={"is_error": True}),
+    NewMessage(Role.ASSISTANT, "The secret is out.", Source.WEB),
+    NewMessage(Role.ASSISTANT, "In the shed. 数据库 \U0001f6e0", Source.WEB),
+)
+
+
+def lines(*items: Mapping[str, object]) -> bytes:
+    return b"".join(json.dumps(item).encode() + b"\n" for item in items)
+
+
+def messages_of(export: bytes) -> list[dict[str, object]]:
+    """Return an export's messages without what belongs to their session alone."""
+    read = [json.loads(line) for line in export.split(b"\n")[1:] if line]
+    return [{name: value for name, value in item.items() if name not in OF_THE_SESSION} for item in read]
+
+
+async def send(client: httpx.AsyncClient, body: bytes, query: str = "") -> httpx.Response:
+    return await client.post(f"/v1/sessions/import{query}", content=body, headers=JSON_LINES)
+
+
+async def test_an_export_imported_and_exported_again_holds_the_same_messages(database: Database) -> None:
+    conversation = await open_conversation(database, "local", title="Old")
+    await conversation.store(*SAID)
+    async with set_stage(database).client() as client:
+        path = f"/v1/sessions/{conversation.session.id}"
+        fifth = (await client.get(f"{path}/messages?after=4&limit=1")).json()["data"][0]["id"]
+        assert (await client.post(f"{path}/messages/{fifth}/redact")).status_code == 200
+        first = (await client.get(f"{path}/export")).content
+        made = await send(client, first)
+        second = (await client.get(f"{made.headers['Location']}/export")).content
+        made_again = await send(client, second)
+        third = (await client.get(f"{made_again.headers['Location']}/export")).content
+
+    assert made.status_code == 201, made.text
+    assert made.json()["id"] != str(conversation.session.id)
+    assert (made.json()["title"], made.json()["agent"], made.json()["message_count"]) == ("Old", "assistant", 6)
+    before, after = messages_of(first), messages_of(second)
+    counted = [{**message, "token_count": 0} for message in after]
+    assert counted == [{**message, "token_count": 0} for message in before]
+    assert (after[4]["metadata"], after[4]["token_count"]) == ({"redacted": True}, 0)
+    assert messages_of(third) == after
+
+
+async def test_an_import_can_be_searched_and_gone_on_with(database: Database) -> None:
+    async with set_stage(database).client() as client:
+        made = await send(client, lines(SESSION, HELLO), "?agent=researcher&title=New")
+        path = made.headers["Location"]
+        found = (await client.get(f"{path}/search?q=hello")).json()["data"]
+        answer = await client.post(f"{path}/messages", json={"content": "Go on"})
+
+    assert (made.json()["agent"], made.json()["title"], made.json()["metadata"]) == ("researcher", "New", {"a": 1})
+    assert [hit["message"]["position"] for hit in found] == [1]
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (b"", "There is nothing in the body."),
+        (b"\n \n", "There is nothing in the body."),
+        (b"{\n", "Line 1: It is not valid JSON"),
+        (lines(HELLO), "Line 1, type: Must be 'session'."),
+        (lines(SESSION, SESSION), "Line 2, type: Must be 'message'."),
+        (lines(SESSION), "There is nothing to import"),
+        (lines(SESSION, HELLO) + b"\n[]\n", "Line 4: Must be a JSON object."),
+        (lines(SESSION, HELLO) + b'{"type": "message", "role"', "Line 3: It is not valid JSON"),
+        (lines(SESSION, HELLO) + b'{"type": "message", "content": "\xff"}', "Line 3: It is not valid UTF-8"),
+        (lines(SESSION, HELLO) + b'{"type": "message", "x": NaN}', "Line 3: NaN is not a JSON number."),
+        (lines(SESSION, HELLO) + b"[" * 100, "Line 3: The line is nested more than 64 levels deep."),
+        (lines(SESSION, {**HELLO, "role": "king"}), "Line 2, role: Must be 'user', 'assistant' or 'tool'."),
+        (lines(SESSION, {**HELLO, "content": 7}), "Line 2, content: Must be text."),
+        (lines(SESSION, {**HELLO, "content": []}), "Line 2, content: Must have 1 items or more."),
+        (lines(SESSION, {**HELLO, "content": [{"type": "text"}]}), "Line 2, content.0.text.text: This field is needed"),
+        (lines(SESSION, {**HELLO, "content": [{"type": "image", "url": "file:///etc/passwd"}]}), "Line 2, content.0"),
+        (lines(SESSION, {**HELLO, "role": "tool"}), "Line 2, tool_call_id: A tool message needs the call it answers."),
+        (lines(SESSION, {**HELLO, "created_at": "soon"}), "Line 2, created_at: Must be a time with its offset"),
+        (lines(SESSION, {**HELLO, "created_at": "2026-01-01T00:00:00"}), "Line 2, created_at: Must be a time with its"),
+        (lines(SESSION, {**HELLO, "created_at": "0001-01-01T00:00:00+14:00"}), "Line 2, created_at: Must be a time"),
+        (lines(SESSION, {**HELLO, "metadata": {"a": "x" * 20_000}}), "Line 2, metadata: takes 20009 bytes"),
+        (lines(SESSION, {**HELLO, "source": "moon"}), "Line 2, source: Must be"),
+        (lines(SESSION, {**HELLO, "author": "x" * 201}), "Line 2, author: Must have 200 characters or fewer."),
+        (
+            lines(SESSION, {**HELLO, "tool_calls": [{"id": "", "name": "a", "arguments": ""}]}),
+            "Line 2, tool_calls.0.id",
+        ),
+        (
+            lines(SESSION, {**HELLO, "tool_calls": [{"id": "a", "name": "a", "arguments": ""}]}),
+            "Line 2, tool_calls: Only messages of the assistant call tools.",
+        ),
+        (lines(SESSION, HELLO, HELLO), "Line 3, position: 1 does not come after 1: the lines are not in order."),
+        (
+            lines({**SESSION, "message_count": 3}, HELLO),
+            "Line 1, message_count: Says 3 messages, 1 follow: the export was cut off. Export again.",
+        ),
+        (lines(SESSION, *[{**HELLO, "position": 0}] * 10_001), "Line 10002: At most 10,000 messages are taken"),
+    ],
+)
+async def test_a_line_that_is_wrong_is_named_and_nothing_is_stored(database: Database, body: bytes, what: str) -> None:
+    async with set_stage(database).client() as client:
+        refused = await send(client, body)
+        sessions = (await client.get("/v1/sessions")).json()["data"]
+
+    assert (refused.status_code, sessions) == (422, [])
+    assert what in refused.json()["detail"]
+
+
+async def test_an_unknown_agent_can_be_named_anew(database: Database) -> None:
+    body = lines({**SESSION, "agent": "of-elsewhere"}, HELLO)
+    async with set_stage(database).client() as client:
+        refused = await send(client, body)
+        made = await send(client, body, "?agent=assistant")
+
+    assert "of-elsewhere" in refused.json()["detail"]
+    assert (refused.status_code >= 400, made.status_code) == (True, 201)
+
+
+@pytest.mark.parametrize("kind", ["application/ndjson", "application/jsonl; charset=utf-8", "application/x-ndjson"])
+async def test_json_lines_go_by_several_names(database: Database, kind: str) -> None:
+    async with set_stage(database).client() as client:
+        headers = {"Content-Type": kind}
+        made = await client.post("/v1/sessions/import", content=lines(SESSION, HELLO), headers=headers)
+
+    assert made.status_code == 201
+
+
+async def test_other_types_are_refused(database: Database) -> None:
+    async with set_stage(database).client() as client:
+        headers = {"Content-Type": "application/x-ndjson; charset=latin-1"}
+        refused = await client.post("/v1/sessions/import", content=lines(SESSION, HELLO), headers=headers)
+
+    assert refused.status_code == 415

@@ -1,0 +1,136 @@
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+from click.testing import Result
+
+from fakes.fake_parts import FakeWorld
+from fakes.fake_service import NOW, message_id
+
+Throughline = Callable[..., Result]
+SUMMARIES: list[dict[str, object]] = [
+    dict[str, object]()
+    | {"id": f"00000000-0000-0000-0000-00000000000{number}", "version": version, "state": state, "created_at": NOW}
+    | {"text": "t", "stretches": 1, "token_count": 90, "through_id": None, "through_position": through, "model": "m"}
+    for number, version, state, through in (
+        (3, None, "prepared", 30),
+        (2, 2, "adopted", 20),
+        (1, 1, "superseded", 10),
+    )
+]
+
+
+@pytest.fixture
+def session_id(world: FakeWorld) -> str:
+    world.service.summaries = SUMMARIES
+    return world.service.add_session(7, messages=40, summarized=20)
+
+
+def test_a_preview_is_asked_for_with_the_text_or_without(
+    world: FakeWorld, throughline: Throughline, session_id: str
+) -> None:
+    world.service.preview = {
+        "action": "compact",
+        "cause": "threshold",
+        "tokens": 6_000,
+        "summarise": {"from_position": 21, "through_position": 34, "message_count": 14},
+        "messages": [{"position": 35, "role": "user", "form": "whole", "tokens": 9, "a_field_of_later": 1}],
+    }
+
+    result = throughline("chat", "--session", session_id, typed="/preview\n/preview What next?\n")
+
+    assert world.service.previewed == [None, "What next?"]
+    assert "14 messages (#21-#34) are summarized" in result.stdout
+    assert "#35         whole" in result.stdout
+
+
+def test_summaries_are_listed_and_one_is_gone_back_to(
+    world: FakeWorld, throughline: Throughline, session_id: str
+) -> None:
+    result = throughline("chat", "--session", session_id, typed="/summaries\n/restore 1\n")
+
+    assert "v2   adopted    #1-#20" in result.stdout
+    assert "–    prepared   #1-#30" in result.stdout
+    assert world.service.restored == [SUMMARIES[2]["id"]]
+    assert "Back at version 1: 10 of 40 messages are summarized. It is kept as a new version." in result.stdout
+
+
+def test_a_version_on_a_later_page_is_found(world: FakeWorld, throughline: Throughline, session_id: str) -> None:
+    filler = [{**SUMMARIES[2], "id": str(UUID(int=number)), "version": number} for number in range(400, 3, -1)]
+    world.service.summaries = [*filler, *SUMMARIES]
+
+    listed = throughline("sessions", "summaries", session_id)
+    throughline("sessions", "restore", session_id, "1")
+
+    assert len(listed.stdout.splitlines()) == len(filler) + len(SUMMARIES)
+    assert world.service.restored == [SUMMARIES[2]["id"]]
+
+
+def test_the_same_can_be_done_outside_a_chat(world: FakeWorld, throughline: Throughline, session_id: str) -> None:
+    context = throughline("sessions", "context", session_id, "--preview")
+    summaries = throughline("sessions", "summaries", session_id)
+    restored = throughline("sessions", "restore", session_id, str(SUMMARIES[2]["id"]))
+
+    assert "Context of assistant" in context.stdout
+    assert "The next call:" in context.stdout
+    assert summaries.stdout.startswith("–    prepared")
+    assert restored.stdout.startswith("Back at version 1:")
+    assert world.service.restored == [SUMMARIES[2]["id"]]
+
+
+def test_what_the_service_refuses_to_restore_is_told_in_its_words(throughline: Throughline, session_id: str) -> None:
+    result = throughline("sessions", "restore", session_id, str(SUMMARIES[0]["id"]))
+
+    assert (result.exit_code, result.stderr) == (1, "Error: A prepared summary was never in use.\n")
+
+
+def test_a_pin_is_set_by_position_shown_in_the_history_and_taken_off(
+    world: FakeWorld, throughline: Throughline, session_id: str
+) -> None:
+    result = throughline(
+        "chat", "--session", session_id, typed="/pin 39\n/history 2\n/unpin #39\n/history 1\n/pin 40\n"
+    )
+
+    assert result.stdout.splitlines()[1:] == [
+        "Pinned #39: every prompt shows it word for word.",
+        "#39 📌 user text 39",
+        "#40 assistant text 40",
+        "#39 is not pinned any more.",
+        "#40 assistant text 40",
+        "Pinned #40: every prompt shows it word for word.",
+    ]
+    assert [item["id"] for item in world.service.messages[session_id] if item["pinned"]] == [message_id(40)]
+
+
+def test_a_tools_answer_is_pinned_with_its_call(world: FakeWorld, throughline: Throughline, session_id: str) -> None:
+    world.service.messages[session_id][5]["role"] = "tool"
+
+    result = throughline("chat", "--session", session_id, typed="/pin 6\n")
+
+    assert "Pinned #5-#6, a tool call and its results: every prompt shows it" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("/pin", "Write /pin with a message's number in /history."),
+        ("/pin last", "not 'last'"),
+        ("/pin 0", "not '0'"),
+        ("/pin 99999999999999", "not '99999999999999'"),
+        ("/unpin 41", "There is no message #41."),
+        ("/restore", "Write the number or the id of a version"),
+        ("/restore 9", "There is no version 9"),
+    ],
+)
+def test_a_wrong_number_is_one_line_that_says_what_to_do(
+    throughline: Throughline, session_id: str, typed: str, hint: str
+) -> None:
+    result = throughline("chat", "--session", session_id, typed=f"{typed}\n")
+
+    assert result.exit_code == 1
+    assert hint in result.stderr
+
+
+@pytest.mark.parametrize("typed", ["/preview", "/summaries", "/restore 1", "/pin 1", "/unpin 1", "/context"])
+def test_before_the_first_message_there_is_nothing_to_look_at(throughline: Throughline, typed: str) -> None:
+    assert "the session begins with the first one" in throughline("chat", typed=f"{typed}\n").stderr

@@ -1,0 +1,222 @@
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from app.cli.context_views import MOST_ROWS, chosen_version, draw_preview, draw_versions
+from app.cli.replies import PreviewedReply, PreviewReply, ToSummariseReply, VersionReply
+from app.domain.errors import InvalidInput
+
+COUNTS = st.integers(0, 10**9)
+WIDTHS = st.sampled_from([30, 40, 60, 80, 110])
+
+
+def preview(*messages: PreviewedReply, **changes: object) -> PreviewReply:
+    values: dict[str, object] = {"action": "none", "tokens": 5_900, "window": 8_192, "threshold_tokens": 5_836}
+    return PreviewReply(**{**values, "messages": messages, **changes})  # type: ignore[arg-type]  # a test names only fields there are
+
+
+def whole(position: int, tokens: int = 10) -> PreviewedReply:
+    return PreviewedReply(position, "user", "whole", "shown as stored", tokens)
+
+
+def pruned(position: int) -> PreviewedReply:
+    return PreviewedReply(position, "tool", "pruned", "an old tool output, shown as a stub", 30)
+
+
+def test_messages_in_a_row_that_are_shown_alike_are_one_line() -> None:
+    drawn = draw_preview(preview(*map(whole, range(5, 11)), pruned(11), whole(12, 7), budget_tokens=6_144), width=80)
+
+    assert drawn.plain.split("\n") == [
+        "The next call: 5,900 of 8,192 tokens (72%)",
+        "  threshold 5,836 · budget 6,144",
+        "  Nothing happens before it.",
+        "  #5-#10      6× whole           60 tokens",
+        "  #11            pruned          30 tokens  an old tool output, shown as a stub",
+        "  #12            whole            7 tokens",
+    ]
+
+
+def test_a_pin_among_others_has_a_line_of_its_own() -> None:
+    pinned = PreviewedReply(2, "user", "whole", "pinned: always shown", 9, pinned=True)
+
+    lines = draw_preview(preview(pinned, whole(3), whole(4), summarised_through=2), width=80).plain.split("\n")
+
+    assert lines[3] == "  #1-#2 stand in the summary"
+    assert lines[4].endswith("pinned: always shown")
+
+
+def test_what_is_not_shown_takes_no_tokens() -> None:
+    hidden = PreviewedReply(1, "user", "trimmed", "left out to make room")
+
+    assert "tokens" not in draw_preview(preview(hidden), width=80).plain.split("\n")[-1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"action": "prune", "fired": ("pruned", "pruned_aggressively")},
+            "⚡ Old tool outputs are shown as stubs. Done to the view: pruned, pruned aggressively.",
+        ),
+        (
+            {"action": "prune", "fired": ("pruned", "history_truncated")},
+            "⚡ Older messages are left out or shortened. Done to the view: pruned, history truncated.",
+        ),
+        (
+            {"action": "prune", "fired": ("unimportant_left_out",)},
+            "⚡ Older messages are left out or shortened. Done to the view: unimportant left out.",
+        ),
+        (
+            {"action": "adopt", "cause": "threshold"},
+            "the prepared summary takes the place of older messages, because the prompt is too full.",
+        ),
+        (
+            {"action": "compact", "cause": "messages", "summarise": ToSummariseReply(3, 26, 24)},
+            "24 messages (#3-#26) are summarized, because there are enough new messages (max_messages_before_summary).",
+        ),
+        (
+            {"action": "compact", "summarise": ToSummariseReply(3, 3, 1)},
+            "⚡ Before the model is called, 1 message (#3) is summarized.",
+        ),
+        ({"action": "compact"}, "⚡ Before the model is called, older messages are summarized."),
+        ({"action": "fit"}, "⚡ Messages are shortened or left out until it fits."),
+        (
+            {"action": "fit", "cause": "of_later"},
+            "⚡ Messages are shortened or left out until it fits, because of_later.",
+        ),
+        ({"action": "of_later"}, "⚡ of_later."),
+        (
+            {"floor_too_high": True, "action": "compact"},
+            "What always stays (system prompt, tools, summary, pins, newest messages) leaves too little room.",
+        ),
+    ],
+)
+def test_what_happens_first_is_told_in_a_sentence(changes: dict[str, object], words: str) -> None:
+    assert words in " ".join(draw_preview(preview(**changes), width=200).plain.split())
+
+
+def test_what_always_stays_is_no_news_while_nothing_happens() -> None:
+    assert "too little room" not in draw_preview(preview(floor_too_high=True), width=200).plain
+
+
+@pytest.mark.parametrize(
+    ("action", "head"),
+    [("compact", "Before the summary: 5,900 of"), ("adopt", "The next call: 5,900 of"), ("fit", "The next call: 5,9")],
+)
+def test_the_head_says_what_the_size_is_of(action: str, head: str) -> None:
+    assert draw_preview(preview(action=action), width=80).plain.startswith(head)
+
+
+def test_on_a_narrow_screen_the_head_is_wrapped() -> None:
+    drawn = draw_preview(preview(action="compact", budget_tokens=6_144), width=40).plain.split("\n")
+
+    head = " ".join(" ".join(drawn[:4]).split())
+    assert head.startswith("Before the summary: 5,900 of 8,192 tokens (72%) threshold 5,836 · budget 6,144")
+
+
+def test_a_long_plan_is_cut_to_a_screen_at_its_old_end() -> None:
+    messages = [whole(n) if n % 2 else pruned(n) for n in range(1, 201)]
+
+    lines = draw_preview(preview(*messages), width=80).plain.split("\n")
+
+    assert len(lines) == 3 + 1 + MOST_ROWS
+    assert lines[3] == f"  … {200 - MOST_ROWS} older messages up to #{200 - MOST_ROWS}"
+    assert lines[-1].startswith("  #200")
+
+
+@given(
+    st.builds(
+        PreviewReply,
+        action=st.sampled_from(["none", "prune", "adopt", "compact", "fit", "x" * 200]),
+        tokens=COUNTS,
+        window=COUNTS,
+        cause=st.none() | st.text(max_size=60),
+        fired=st.lists(st.text(max_size=60), max_size=6).map(tuple),
+        threshold_tokens=COUNTS,
+        budget_tokens=COUNTS,
+        floor_too_high=st.booleans(),
+        summarised_through=COUNTS,
+        messages=st.lists(
+            st.builds(PreviewedReply, COUNTS, st.just("user"), st.text(max_size=30), st.text(max_size=99), COUNTS),
+            max_size=30,
+        ).map(tuple),
+    ),
+    WIDTHS,
+)
+def test_no_line_of_a_plan_is_wider_than_the_screen(drawn: PreviewReply, width: int) -> None:
+    assert max(cell_len(line) for line in draw_preview(drawn, width=width).plain.split("\n")) <= width
+
+
+# --- versions -----------------------------------------------------------------------------------------------------
+
+
+PREPARED = VersionReply("00000000-0000-0000-0000-000000000009", "prepared", None, 1, 700, 40, "m")
+VERSIONS = (
+    PREPARED,
+    VersionReply("00000000-0000-0000-0000-000000000002", "adopted", 2, 3, 1_500, 25, "m"),
+    VersionReply("00000000-0000-0000-0000-000000000001", "superseded", 1, 1, 400, 9, ""),
+    VersionReply("00000000-0000-0000-0000-000000000000", "superseded", 0, 0, 0, 0, ""),
+)
+
+
+def test_versions_are_listed_with_number_state_reach_size_and_time() -> None:
+    assert draw_versions(VERSIONS, width=80).plain.split("\n") == [
+        "–    prepared   #1-#40       700 tokens –  by m",
+        "v2   adopted    #1-#25     1,500 tokens –  by m in 3 stretches",
+        "v1   superseded #1-#9        400 tokens –",
+        "v0   superseded nothing        0 tokens –",
+    ]
+    assert draw_versions((), width=80).plain == "No summary yet."
+
+
+def test_the_model_of_a_version_is_whole_at_eighty_columns() -> None:
+    version = VersionReply(
+        "x", "superseded", 12, 13, 11_500, 1_250, "openai:gpt-4o-mini", datetime(2026, 5, 4, 3, 2, tzinfo=UTC)
+    )
+
+    assert " by openai:gpt-4o-mini" in draw_versions((version,), width=80).plain
+
+
+@pytest.mark.parametrize("named", ["2", "v2", "00000000-0000-0000-0000-000000000002"])
+def test_a_version_is_named_by_number_or_id(named: str) -> None:
+    assert chosen_version(VERSIONS, named) is VERSIONS[1]
+
+
+@pytest.mark.parametrize(
+    ("named", "hint"),
+    [
+        ("7", "There is no version 7"),
+        ("00000000-0000-0000-0000-000000000077", "There is no version 0000"),
+        ("", "Write the number or the id"),
+        ("second", "Write the number or the id"),
+        ("v", "Write the number or the id"),
+    ],
+)
+def test_a_version_there_is_not_is_told(named: str, hint: str) -> None:
+    with pytest.raises(InvalidInput, match=hint):
+        chosen_version(VERSIONS, named)
+
+
+@given(
+    st.lists(
+        st.builds(
+            VersionReply,
+            st.uuids().map(str),
+            st.text(max_size=30),
+            st.none() | COUNTS,
+            COUNTS,
+            COUNTS,
+            COUNTS,
+            st.text(max_size=99),
+            st.none() | st.datetimes(),
+        ),
+        min_size=1,
+        max_size=5,
+    ).map(tuple),
+    WIDTHS,
+)
+def test_no_line_of_the_versions_is_wider_than_the_screen(versions: tuple[VersionReply, ...], width: int) -> None:
+    assert max(cell_len(line) for line in draw_versions(versions, width=width).plain.split("\n")) <= width

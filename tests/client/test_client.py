@@ -1,0 +1,185 @@
+"""The way in for other programs: submit, follow, await and stop runs, over the database alone."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.client import Client, EventType, OnBusy, RunEvent, RunStatus, connect
+from app.db.database import Database
+from app.domain.errors import (
+    DatabaseUnusable,
+    IdempotencyKeyReused,
+    InvalidInput,
+    ModelRefused,
+    NotFound,
+    NoWorkerAvailable,
+    SessionBusy,
+    SettingInvalid,
+)
+from app.worker.worker import Worker, WorkerConfig
+from fakes.raw_sql import run_sql
+from fakes.scripted_model import Fail, Hang, Say
+from fakes.side_jobs import side_jobs
+from fakes.stage import Stage, open_stage
+
+
+@pytest.fixture
+async def stage(database: Database) -> Stage:
+    """A worker's side of the database, in a process's stead."""
+    return await open_stage(database)
+
+
+@pytest.fixture
+async def client(database_url: str) -> AsyncIterator[Client]:
+    async with connect(database_url, user="anna") as opened:
+        yield opened
+
+
+def worker_of(stage: Stage) -> Worker:
+    return Worker(stage.parts, stage.database.hub.work, side_jobs(stage), WorkerConfig(name="elsewhere"))
+
+
+async def types_of(events: AsyncIterator[RunEvent]) -> list[EventType]:
+    return [event.type async for event in events]
+
+
+async def test_a_message_is_answered_by_a_worker_elsewhere_and_its_run_followed(stage: Stage, client: Client) -> None:
+    stage.model.script(Say("forty-two"))
+    async with worker_of(stage).working(), asyncio.timeout(10):
+        session = await client.new_session()
+        run = await client.submit(session.id, "what is it?")
+        types = await types_of(client.events(run.id))
+        ended = await client.wait(run.id)
+
+    assert (ended.run.status, ended.text) == (RunStatus.SUCCEEDED, "forty-two")
+    assert types[0] is EventType.RUN_STARTED
+    assert types[-1] is EventType.RUN_COMPLETED
+    assert [message.author async for message in client.history(session.id)] == ["anna", None]
+
+
+async def test_following_goes_on_behind_the_last_event_seen(stage: Stage, client: Client, database_url: str) -> None:
+    stage.model.script(Say("hello"))
+    async with worker_of(stage).working(), asyncio.timeout(10):
+        run = await client.submit((await client.new_session()).id, "hi")
+        seen = [event async for event in client.events(run.id)]
+        async with connect(database_url, user="anna") as elsewhere:
+            rest = [event async for event in elsewhere.events(run.id, after=2)]
+            nothing = [event async for event in elsewhere.events(run.id, after=seen[-1].seq)]
+
+    assert rest == seen[2:]
+    assert nothing == []
+
+
+async def test_events_that_are_gone_are_told_again_from_what_is_stored(
+    stage: Stage, client: Client, database_url: str
+) -> None:
+    stage.model.script(Say("hello"))
+    async with worker_of(stage).working(), asyncio.timeout(10):
+        run = await client.submit((await client.new_session()).id, "hi")
+        run = (await client.wait(run.id)).run
+        await run_sql(database_url, "delete from run_events")
+        types = await types_of(client.events(run.id, after=2))
+
+    assert types[0] is EventType.RESET
+    assert types[-1] is EventType.RUN_COMPLETED
+
+
+async def test_the_same_key_is_the_same_session_and_the_same_run(client: Client) -> None:
+    sessions = [await client.new_session(idempotency_key="s") for _ in range(2)]
+    runs = [await client.submit(sessions[0].id, "hi", idempotency_key="r") for _ in range(2)]
+
+    assert sessions[0].id == sessions[1].id
+    assert runs[0].id == runs[1].id
+    with pytest.raises(IdempotencyKeyReused):
+        await client.submit(sessions[0].id, "something else", idempotency_key="r")
+
+
+async def test_a_failed_run_ends_without_a_message_and_says_why(stage: Stage, client: Client) -> None:
+    stage.model.script(Fail(ModelRefused("No.")))
+    async with worker_of(stage).working(), asyncio.timeout(10):
+        run = await client.submit((await client.new_session()).id, "hi")
+        ended = await client.wait(run.id)
+
+    assert (ended.run.status, ended.text) == (RunStatus.FAILED, "")
+    assert ended.run.error is not None
+
+
+async def test_a_cancelled_run_keeps_what_was_written(stage: Stage, client: Client) -> None:
+    stage.model.script(Hang("half an"))
+    async with worker_of(stage).working(), asyncio.timeout(10):
+        run = await client.submit((await client.new_session()).id, "hi")
+        async for event in client.events(run.id):
+            if event.type is EventType.MESSAGE_DELTA:
+                await client.cancel(run.id)
+        ended = await client.wait(run.id)
+
+    assert (ended.run.status, ended.text) == (RunStatus.CANCELLED, "half an")
+
+
+async def test_a_busy_session_refuses_where_asked_to(client: Client) -> None:
+    session = await client.new_session()
+    first = await client.submit(session.id, "one")
+
+    with pytest.raises(SessionBusy) as refused:
+        await client.submit(session.id, "two", on_busy=OnBusy.REJECT)
+
+    assert refused.value.run_id == str(first.id)
+
+
+async def test_without_any_worker_waiting_is_given_up_and_the_message_kept(
+    client: Client, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await client.submit((await client.new_session()).id, "anybody?")
+    monkeypatch.setenv("NO_WORKER_TIMEOUT_SECONDS", "0.01")
+
+    async with connect(database_url, user="anna") as impatient:
+        with pytest.raises(NoWorkerAvailable, match=str(run.id)):
+            await impatient.wait(run.id)
+
+    assert (await client.get_run(run.id)).status is RunStatus.QUEUED
+
+
+async def test_nobody_reaches_another_users_data(client: Client, database_url: str) -> None:
+    session = await client.new_session()
+    run = await client.submit(session.id, "mine")
+
+    async with connect(database_url, user="berta") as other:
+        for reach in (other.get_run(run.id), other.cancel(run.id), other.submit(session.id, "hi"), other.wait(run.id)):
+            with pytest.raises(NotFound):
+                await reach
+        for read in (other.history(session.id), other.events(run.id)):
+            with pytest.raises(NotFound):
+                await anext(read)
+
+
+async def test_a_blank_message_is_refused(client: Client) -> None:
+    with pytest.raises(InvalidInput):
+        await client.submit((await client.new_session()).id, " \n")
+
+
+async def test_without_an_address_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "")
+
+    with pytest.raises(SettingInvalid, match="DATABASE_URL"):
+        await connect().__aenter__()
+
+
+async def test_a_schema_that_is_not_current_is_refused_and_left_alone(empty_database_url: str) -> None:
+    with pytest.raises(DatabaseUnusable, match="db upgrade"):
+        await connect(empty_database_url).__aenter__()
+
+    assert await run_sql(empty_database_url, "select 1 from pg_tables where schemaname = 'public'") == []
+
+
+def test_neither_models_nor_a_server_are_loaded() -> None:
+    loaded = (
+        "import sys, app.client; print(*{'langchain', 'langchain_core', 'langgraph', 'openai', 'anthropic', 'tiktoken',"
+        " 'fastapi'} & set(sys.modules))"
+    )
+
+    found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+
+    assert found.stdout.strip() == ""

@@ -1,0 +1,168 @@
+"""Plays many random sessions and judges every step: `make fuzz`. Prints what was reached, and a seed for each fault.
+
+python -m context.fuzz --runs 200000 --seed 0 --processes 2
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+
+from app.context.forms import Form, ShownMessage
+from app.context.rungs import HARD_RUNGS, SOFT_RUNGS
+from app.domain.errors import PromptCannotFit
+from app.domain.message import Role
+from context.play import Play, Step
+from context.session_judge import Judge
+
+CHUNK = 500
+MOST_PRINTED = 20
+LEAST_SHARE = 0.01
+"""What fewer sessions reach than this has not been tried."""
+
+FIRED = (
+    *(name for name, _ in (*SOFT_RUNGS, *HARD_RUNGS)),
+    "pruned",
+    "pruned_aggressively",
+    "history_truncated",
+    "unimportant_left_out",
+    "prepared_adopted",
+    "summarised",
+)
+SEEN: Mapping[str, Callable[[Step], bool]] = {
+    "compaction failed": lambda step: step.outcome == "failed",
+    "cut inside a turn": lambda step: bool(step.given) and not _starts_turn(step, step.given[-1] + 1),
+    "gap": lambda step: step.raw.has_gap,
+    "repair": lambda step: any(item.form is Form.LEFT_OUT for item in step.fitted.shown) or _is_made_up(step),
+    "pin behind the cursor": lambda step: any(
+        item.is_pinned and not _is_after(step, item.position) for item in _shown(step)
+    ),
+    "user behind the cursor": lambda step: step.fitted.view.inp.current_behind_cursor is not None,
+    "refused as too long": lambda step: step.raw.cap_tokens is not None,
+    "summary restored": lambda step: step.raw.view_state.restored_at_position > 0,
+    "model changed": lambda step: step.upset == "the model was changed",
+}
+REACHABLE = (*FIRED, *SEEN)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What some runs came to: how many reached what, how many steps there were, and the faults."""
+
+    runs: int = 0
+    steps: int = 0
+    reached: Counter[str] = field(default_factory=Counter)
+    faults: list[tuple[int, str, str]] = field(default_factory=list)
+
+    def add(self, other: "Tally") -> None:
+        self.runs += other.runs
+        self.steps += other.steps
+        self.reached.update(other.reached)
+        self.faults += other.faults
+
+    def promises_broken(self) -> set[str]:
+        return {promise for _, promise, _ in self.faults}
+
+
+def play_and_judge(seeds: Iterable[int], *, is_over_at_fault: bool = False) -> Tally:
+    """Play the sessions of these seeds; a play ends at its first fault, and with `is_over_at_fault` all do."""
+    tally = Tally()
+    for seed in seeds:
+        if tally.faults and is_over_at_fault:
+            break
+        reached: set[str] = set()
+        tally.runs += 1
+        try:
+            tally.faults += _faults(seed, reached, tally)
+        except PromptCannotFit as error:
+            tally.faults.append((seed, "always_fits", str(error)))
+        except Exception as error:  # noqa: BLE001  # whatever the engine raises is a fault, and the rest is played
+            tally.faults.append((seed, "never_raises", repr(error)))
+        tally.reached.update(reached)
+    return tally
+
+
+def _faults(seed: int, reached: set[str], tally: Tally) -> list[tuple[int, str, str]]:
+    judge = Judge()
+    for step in Play(seed):
+        tally.steps += 1
+        found = judge.violations(step)
+        if found:
+            return [(seed, promise, said) for promise, said in found]
+        reached.update(step.fired)
+        reached.update(name for name, is_seen in SEEN.items() if name not in reached and is_seen(step))
+    return []
+
+
+def _shown(step: Step) -> tuple[ShownMessage, ...]:
+    return step.fitted.shown
+
+
+def _is_after(step: Step, position: int) -> bool:
+    return position > step.fitted.view.inp.summary_through_position
+
+
+def _starts_turn(step: Step, position: int) -> bool:
+    return position > len(step.rows) or step.rows[position - 1].role is Role.USER
+
+
+def _is_made_up(step: Step) -> bool:
+    return any(message.position is None and message.role is Role.TOOL for message in step.fitted.prompt.messages)
+
+
+def _play_chunk(first: int, last: int) -> Tally:
+    return play_and_judge(range(first, last))
+
+
+def fuzz(first: int, runs: int, processes: int) -> Tally:
+    """Play `runs` sessions in so many processes, and tell how it goes."""
+    total, started = Tally(), time.monotonic()
+    starts = range(first, first + runs, CHUNK)
+    ends = [min(start + CHUNK, first + runs) for start in starts]
+    with ProcessPoolExecutor(processes) as pool:
+        for number, tally in enumerate(pool.map(_play_chunk, starts, ends), 1):
+            total.add(tally)
+            if number % 20 == 0:
+                _say(f"{total.runs:,} sessions, {total.runs / (time.monotonic() - started):.0f}/s")
+    seconds = time.monotonic() - started
+    _say(f"{total.runs:,} sessions, {total.steps:,} prompts, {seconds:.0f} s, {total.runs / seconds:.0f} sessions/s")
+    return total
+
+
+def report(total: Tally) -> None:
+    """Print the table of what was reached, and the faults."""
+    for name in REACHABLE:
+        count = total.reached[name]
+        rare = "" if count >= LEAST_SHARE * total.runs else "  too rare"
+        _say(f"  {name:<26}{count:>9,}{100 * count / max(total.runs, 1):>7.1f} %{rare}")
+    for seed, promise, said in total.faults[:MOST_PRINTED]:
+        _say(f"FAULT seed {seed}: {promise}: {said[:300]}")
+    _say(f"{len(total.faults)} violations")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Return 1 where a promise was broken."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--runs", type=int, default=200_000)
+    parser.add_argument("--seed", type=int, default=0, help="the first session's; the others follow")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--stop", action="store_true", help="stop at the first fault, in one process")
+    asked = parser.parse_args()
+    seeds = range(asked.seed, asked.seed + asked.runs)
+    total = (
+        play_and_judge(seeds, is_over_at_fault=True) if asked.stop else fuzz(asked.seed, asked.runs, asked.processes)
+    )
+    report(total)
+    return 1 if total.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+"""Judges the order of the ladder: what a rung takes away, a milder one could not have given.
+
+Each promise is about one call, and holds only for rungs that fired in it. `LADDER_PROMISES` names them.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from app.context.triggers import Cause
+from app.domain.message import Message, Role
+from app.domain.prompt import PromptMessage
+from context.play import Step
+
+BIG_SHARE, BIG_TOKENS = 0.05, 2000
+"""Above this share of the room, or so many tokens, a message is big enough to be truncated."""
+
+SMALLEST = 48
+SLACK = 60
+"""What a truncated message may take above its level: its call's id and name, the mark of what is left out."""
+
+SUMMARY_SHARE, SUMMARY_FLOOR_SHARE = 0.30, 0.15
+HOPELESS_SHARE = 0.5
+PRUNE_SHARE = 0.15
+SMALLEST_JUDGED = 1000
+MOST_SQUEEZED = 4 * SMALLEST
+AFTER_FOLDING = {"summary_dropped", "pins_truncated", "user_text_truncated", "user_text_truncated_hard"}
+"""Where one of these gave room too, what is shown does not tell how much there was before."""
+
+
+def big_ones_before_old_ones(step: Step) -> str:
+    """While big messages are shown whole, none is trimmed."""
+    view = step.fitted.view
+    is_truncated = view.state.truncated_through_position > view.inp.summary_through_position
+    if "oldest_trimmed" not in step.fitted.notes or step.raw.has_gap or is_truncated:
+        return ""
+    room = _room(step)
+    level = max(min(int(BIG_SHARE * room), BIG_TOKENS), SMALLEST)
+    big = [message.position for message, tokens in _free(step) if tokens > level + SLACK and not message.tool_calls]
+    return f"messages {big} are whole" if big else ""
+
+
+def the_past_before_the_running_turn(step: Step) -> str:
+    """While anything older than the user's message is shown, no step of its turn is folded, no text squeezed."""
+    harsh = {"steps_folded", "messages_squeezed", "all_steps_folded", "summary_dropped", "user_text_truncated"}
+    current = step.fitted.view.current
+    if not harsh & set(step.fitted.notes) or current is None:
+        return ""
+    last = current.position or math.inf
+    older = [
+        message.position
+        for message, _ in _free(step)
+        if message.role is not Role.TOOL and message.position and message.position < last
+    ]
+    return f"messages {older} are still there" if older else ""
+
+
+def old_steps_before_the_newest_ones_words(step: Step) -> str:
+    """The oldest steps of the running turn are folded before any message is squeezed: what goes on keeps its words."""
+    notes, current = step.fitted.notes, step.fitted.view.current
+    if "messages_squeezed" not in notes or "all_steps_folded" in notes or current is None:
+        return ""
+    place = current.position or math.inf
+    heads = [m.position for m, _ in _free(step) if m.role is not Role.TOOL and m.position and m.position > place]
+    return f"steps {heads[:-1]} are still there" if heads[:-1] else ""
+
+
+def the_newest_step_last(step: Step) -> str:
+    """The newest step is folded only where not even it, squeezed, has room."""
+    view, current = step.fitted.view, step.fitted.view.current
+    if "all_steps_folded" not in step.fitted.notes or "user_text_truncated" in step.fitted.notes or current is None:
+        return ""
+    running = [row for row in view.inp.rows if row.position > (current.position or 0)]
+    newest = running[max((index for index, row in enumerate(running) if row.tool_calls), default=len(running)) :]
+    if not newest or any(row.counter != view.inp.counter_name for row in running):
+        return ""
+    level, state = view.state.truncated_to_tokens, view.state
+    is_squeezed = 0 < level <= MOST_SQUEEZED and state.truncated_through_position >= newest[0].position
+    unpruned = [row for row in newest if row.role is Role.TOOL and row.position > state.pruned_through_position]
+    if not is_squeezed and any(row.token_count > MOST_SQUEEZED + SLACK for row in unpruned):
+        return "it was not squeezed before it was folded"
+    tokens = _squeezed(newest, view.inp.count) + view.tokens
+    is_alone = all(row.role is Role.TOOL for row in newest[1:]) and not AFTER_FOLDING & set(step.fitted.notes)
+    return f"{tokens} tokens of {_room(step)} were enough" if is_alone and tokens <= _room(step) else ""
+
+
+def _squeezed(step_rows: Sequence[Message], count: Callable[[str], int]) -> int:
+    """Return the most that a step takes once it is squeezed, with a result for each of its calls."""
+    calls = [call for row in step_rows for call in row.tool_calls]
+    missing = max(len(calls) - len(step_rows) + 1, 0)
+    return (len(step_rows) + missing) * (SMALLEST + SLACK) + sum(30 + 2 * count(call.id + call.name) for call in calls)
+
+
+def the_summary_before_the_users_text(step: Step) -> str:
+    """The user's text is cut once nothing else is left to give, but for a text that could never fit."""
+    if not {"user_text_truncated", "user_text_truncated_hard"} & set(step.fitted.notes):
+        return ""
+    if step.fitted.view.summary:
+        return "the summary is still there"
+    big = [m.position for m, tokens in _pinned(step) if tokens > SMALLEST + SLACK and not m.tool_calls]
+    return f"pins {big} are whole" if big else ""
+
+
+def notes_before_the_last_words(step: Step) -> str:
+    """Notes are dropped only where they leave next to nothing of the user's text."""
+    view = step.fitted.view
+    if "notes_dropped" not in step.fitted.notes or view.current is None:
+        return ""
+    tokens = view.counts[view.current_index]
+    return f"{tokens} tokens of the text are shown" if tokens > SMALLEST + 4 * SLACK else ""
+
+
+def a_hopeless_text_does_not_push_all_else_out(step: Step) -> str:
+    """A text that would not fit alone takes at most its share of the room."""
+    view = step.fitted.view
+    text = view.inp.user or view.inp.current
+    if text is None or view.current is None or not step.fitted.notes or getattr(text, "pinned", False):
+        return ""
+    if view.current.position in dict(step.raw.view_state.user_cuts):
+        return ""
+    alone = text.token_count + view.inp.tools_tokens + view.inp.count(view.inp.system_prompt)
+    tokens = view.counts[view.current_index]
+    is_hopeless = alone > 1.2 * _room(step) and text.token_count > tokens
+    most = HOPELESS_SHARE * _room(step) + SLACK
+    return f"{tokens} of {_room(step)} tokens are its" if is_hopeless and tokens > most else ""
+
+
+def a_long_summary_gives_way_first(step: Step) -> str:
+    """Before a step of the running turn is folded, a summary is cut to its share."""
+    view = step.fitted.view
+    if not {"steps_folded", "messages_squeezed", "all_steps_folded"} & set(step.fitted.notes) or not view.summary:
+        return ""
+    tokens = view.inp.count(view.summary)
+    most = SUMMARY_SHARE * _room(step) + SLACK
+    return f"{tokens} of {_room(step)} tokens are the summary's" if tokens > most else ""
+
+
+def a_summary_is_shortened_first(step: Step) -> str:
+    """Of a prompt over the budget the summary gives first: all that is too much, or what it has above its share.
+
+    It gives all that is too much where its floor is left to it then.
+    """
+    view, before = step.fitted.view, step.compacted or step.plan.view
+    room = _room(step)
+    over = before.tokens - room
+    if over <= 0 or step.raw.has_gap or "user_text_capped" in step.fitted.notes or not view.summary:
+        return ""
+    was, tokens = view.inp.count(before.summary), view.inp.count(view.summary)
+    most = was - over if was - over >= SUMMARY_FLOOR_SHARE * room else SUMMARY_SHARE * room
+    return f"{tokens} of {was} tokens of it are shown, {over} were too many" if tokens > most + SLACK else ""
+
+
+def outputs_are_pruned_before_a_summary(step: Step) -> str:
+    """No summary is written for what pruning would have made room for."""
+    plan = step.plan
+    view, policy = plan.view, plan.view.inp.policy.prune
+    is_tiny = view.inp.budget.window_tokens < SMALLEST_JUDGED
+    if plan.cause is not Cause.THRESHOLD or step.forced is not None or view.inp.has_gap or is_tiny:
+        return ""
+    if plan.tokens_before <= policy.start * view.inp.budget.window_tokens:
+        return ""
+    outputs = sorted(
+        (message.position, tokens)
+        for message, tokens in zip(view.messages, view.counts, strict=True)
+        if message.role is Role.TOOL and message.position is not None and message.position not in view.pinned
+    )
+    is_harder = plan.tokens > policy.aggressive * view.inp.budget.window_tokens
+    keep = policy.keep_last_aggressive if is_harder else policy.keep_last
+    freed = sum(max(tokens - 2 * SLACK, 0) for _, tokens in outputs[: max(len(outputs) - keep, 0)])
+    share = freed * view.inp.factor / view.inp.budget.window_tokens
+    return f"{freed} tokens of outputs are whole" if share > PRUNE_SHARE else ""
+
+
+LADDER_PROMISES: Mapping[str, Callable[[Step], str]] = {
+    promise.__name__: promise
+    for promise in (
+        big_ones_before_old_ones,
+        the_past_before_the_running_turn,
+        old_steps_before_the_newest_ones_words,
+        the_newest_step_last,
+        the_summary_before_the_users_text,
+        notes_before_the_last_words,
+        a_hopeless_text_does_not_push_all_else_out,
+        a_long_summary_gives_way_first,
+        a_summary_is_shortened_first,
+        outputs_are_pruned_before_a_summary,
+    )
+}
+
+
+def _room(step: Step) -> int:
+    """Return the room of a prompt by our count."""
+    inp = step.fitted.view.inp
+    room = int(inp.budget.budget_tokens / inp.factor)
+    return room if inp.cap_tokens is None else min(room, inp.cap_tokens)
+
+
+def _shown(step: Step) -> Iterator[tuple[PromptMessage, int]]:
+    view = step.fitted.view
+    for message, tokens in zip(view.messages, view.counts, strict=True):
+        if message.position is not None and message is not view.current:
+            yield message, tokens
+
+
+def _free(step: Step) -> Iterator[tuple[PromptMessage, int]]:
+    """Yield what is shown that a rung may take away."""
+    return ((message, tokens) for message, tokens in _shown(step) if message.position not in step.fitted.view.pinned)
+
+
+def _pinned(step: Step) -> Iterator[tuple[PromptMessage, int]]:
+    return ((message, tokens) for message, tokens in _shown(step) if message.position in step.fitted.view.pinned)

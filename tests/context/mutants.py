@@ -1,0 +1,215 @@
+"""Mutants: the engine with one rung or one guard taken out, which the judges of played sessions have to notice.
+
+A mutant is one replacement in one file of `app/context`. It is made in a copy of the package, and sessions are played
+against the copy, in a process of its own, until a promise is broken.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SESSIONS = 6000
+"""So many sessions are played before a mutant is said to have survived; nearly all break something in the first 500."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """What is replaced by what, once, in which file of `app/context`.
+
+    `first` is the seed that the search begins with: shortly before one that is known to show the fault, for a mutant
+    that few sessions notice. It saves time only; where sessions are drawn in another way now, the search goes on.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    first: int = 0
+
+
+def without_rung(name: str, function: str, first: int = 0) -> Mutant:
+    return Mutant(f"no {name}", "rungs.py", f'    ("{name}", {function}),\n', "", first)
+
+
+RUNGS = (
+    without_rung("user_text_capped", "cap_hopeless_user_text"),
+    without_rung("summary_shortened", "shorten_summary"),
+    without_rung("messages_truncated", "truncate_big_messages"),
+    without_rung("oldest_trimmed", "trim_oldest"),
+    without_rung("steps_folded", "fold_running_steps"),
+    without_rung("messages_squeezed", "squeeze_messages", first=290),
+    without_rung("all_steps_folded", "fold_all_steps"),
+    without_rung("summary_dropped", "drop_summary"),
+    without_rung("pins_truncated", "truncate_pins", first=180),
+    without_rung("user_text_truncated", "truncate_user_text"),
+    without_rung("notes_dropped", "drop_notes"),
+    without_rung("user_text_truncated_hard", "truncate_user_text_hard"),
+    without_rung("pins_truncated_hard", "truncate_pins_hard", first=130),
+    Mutant("no prune", "prune.py", '        ("pruned", policy.start, policy.keep_last),\n', "", first=590),
+    Mutant(
+        "no aggressive prune",
+        "prune.py",
+        '        ("pruned_aggressively", policy.aggressive, policy.keep_last_aggressive),\n',
+        "",
+    ),
+    Mutant("no compaction", "plan.py", "    return plan_compaction(view, cause)\n", "    return None\n"),
+    Mutant(
+        "no truncation",
+        "strategy.py",
+        "Strategy.TRUNCATION: truncate_history",
+        "Strategy.TRUNCATION: summarise_instead",
+    ),
+    Mutant(
+        "no importance", "strategy.py", "Strategy.IMPORTANCE: keep_important", "Strategy.IMPORTANCE: summarise_instead"
+    ),
+)
+
+GUARDS = (
+    Mutant("no repair", "view.py", "if not is_valid(messages):", "if False:"),
+    Mutant("ids used twice", "repair.py", "while not unique or unique in used:", "while not unique:"),
+    Mutant("missing results stay missing", "repair.py", "            shown.append(missing)\n", "            pass\n"),
+    Mutant("blank texts are sent", "repair.py", "is None and _has_content(message.content)", "is None"),
+    Mutant("pins may be trimmed", "view.py", "return row.position in self.pinned or row is", "return row is"),
+    Mutant(
+        "pins may be pruned",
+        "view.py",
+        "pruned_through_position and row.position not in self.pinned:",
+        "pruned_through_position:",
+    ),
+    Mutant(
+        "the user's message goes with its turn",
+        "view.py",
+        "row.position in self.pinned or row is self._current_row",
+        "row.position in self.pinned",
+    ),
+    Mutant(
+        "unread messages may be skipped",
+        "compaction.py",
+        "    if inp.has_gap:\n        least",
+        "    if False:\n        least",
+    ),
+    Mutant(
+        "what was not loaded is not read first", "compaction.py", "must_load_first=inp.has_gap", "must_load_first=False"
+    ),
+    Mutant(
+        "open calls may be summarised",
+        "cut.py",
+        "    settled = own_start + settled_length(task.rows[own_start:])\n",
+        "    settled = len(task.rows)\n",
+        first=290,
+    ),
+    Mutant("groups may be torn", "groups.py", "if index and reach < message.position:", "if index:"),
+    Mutant(
+        "a prepared cut may tear a group",
+        "compaction.py",
+        "or not _is_legal(inp.rows, through):",
+        "or False:",
+        first=950,
+    ),
+    Mutant(
+        "prepared summaries that help little",
+        "compaction.py",
+        "<= max(room, inp.budget.target_tokens)",
+        "<= 10**9",
+        first=340,
+    ),
+    Mutant("too few recent messages", "cut.py", " - task.min_recent)", ")"),
+    Mutant(
+        "no growth between compactions",
+        "triggers.py",
+        " and _has_grown(inp, raw_tokens):\n        return Cause.THRESHOLD if is_reducing",
+        ":\n        return Cause.THRESHOLD if is_reducing",
+    ),
+    Mutant("the new summary counts nothing", "cut.py", "after = rest + (task", "after = rest + 0 * (task", first=150),
+    Mutant("a restore is undone", "triggers.py", "if not restored or not is_summarising(inp):", "if True:", first=125),
+    Mutant("another model's view state", "plan.py", "if state.model != inp.model_key:", "if False:"),
+    Mutant(
+        "the factor is never taken anew", "plan.py", "if frozen is None or not inp.factor", "if frozen is None or not 0"
+    ),
+    Mutant(
+        "prunes are forgotten",
+        "view_state.py",
+        "summary_to_tokens=None,",
+        "pruned_through_position=0, summary_to_tokens=None,",
+    ),
+    Mutant("a cut summary stays cut", "view_state.py", "summary_to_tokens=None,", ""),
+    Mutant("the refusal's cap is ignored", "fit.py", "    if inp.cap_tokens is not None:\n", "    if False:\n"),
+    Mutant(
+        "other counters are trusted",
+        "view.py",
+        "if row.token_count > 0 and row.counter == self.inp.counter_name:",
+        "if row.token_count > 0:",
+    ),
+    Mutant(
+        "the notes' tokens are not counted",
+        "view.py",
+        "self._append(note, count_message(note, self.inp.count))",
+        "self._append(note, 0)",
+    ),
+    Mutant(
+        "the window's tools are not counted",
+        "view.py",
+        "self.system_tokens + self.inp.tools_tokens",
+        "self.system_tokens",
+    ),
+    Mutant(
+        "the reserve is used",
+        "fit.py",
+        "limit = unscale(inp.budget.budget_tokens",
+        "limit = unscale(inp.budget.window_tokens",
+    ),
+    Mutant(
+        "late results go before their call",
+        "trimming.py",
+        "default=0)\n    return replace",
+        "default=0) - 1\n    return replace",
+    ),
+    Mutant(
+        "ranges are not kept",
+        "importance.py",
+        "for first, last in view.state.left_out for",
+        "for first, last in () for",
+    ),
+    Mutant(
+        "truncation is forgotten",
+        "view.py",
+        "elif row.position <= self.state.truncated_through_position and",
+        "elif len(self.messages) % 2 and row.position <= self.state.truncated_through_position and",
+    ),
+    Mutant(
+        "folds come undone",
+        "rungs.py",
+        "        return (*ranges[:-1], (ranges[-1][0], max(new[1], ranges[-1][1])))\n",
+        "        return (*ranges[:-1], new)\n",
+    ),
+)
+
+MUTANTS = (*RUNGS, *GUARDS)
+
+
+def broken_by(mutant: Mutant, folder: Path, sessions: int = SESSIONS) -> str:
+    """Return what the judges say of the mutant, '' where it survives. `folder` is empty and takes the copy.
+
+    Raises ValueError where the text to be replaced is not there exactly once: the mutant has to follow the code.
+    """
+    shutil.copytree(ROOT / "app", folder / "app", ignore=shutil.ignore_patterns("__pycache__"))
+    path = folder / "app" / "context" / mutant.file
+    source = path.read_text(encoding="utf-8")
+    if source.count(mutant.old) != 1:
+        message = f"{mutant.file} holds what {mutant.name!r} replaces {source.count(mutant.old)} times, not once"
+        raise ValueError(message)
+    path.write_text(source.replace(mutant.old, mutant.new), encoding="utf-8")
+    played = subprocess.run(
+        [sys.executable, "-m", "context.fuzz", "--stop", "--seed", str(mutant.first), "--runs", str(sessions)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT / "tests")))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    faults = [line for line in played.stdout.splitlines() if line.startswith("FAULT")]
+    return faults[0] if faults else played.stderr[-500:]

@@ -1,0 +1,374 @@
+"""Judges each step of a played session: one method for one promise, sharing nothing with the engine's parts.
+
+`PROMISES` names them; a violation names its promise, so that a test (and a mutant's test) can ask for one alone.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from app.context.calibration import scale
+from app.context.fit import fit_view
+from app.context.forms import Form, ShownMessage
+from app.context.measure import tokens_of
+from app.context.plan import plan_context
+from app.context.repair import OPENING
+from app.context.triggers import Cause, has_unread, is_reducing, is_summarising
+from app.context.view import View, show
+from app.context.view_state import PENDING, ViewState, view_state_from, view_state_json
+from app.domain.message import Content, Message, NewMessage, Role, TextBlock, text_of
+from app.domain.prompt import PromptMessage
+from app.domain.text import is_blank
+from context.ladder_judge import LADDER_PROMISES
+from context.play import Step
+from context.prompt_judge import anthropic_faults, faults, weigh
+from context.random_session import is_torn
+from context.state_judge import moved_back
+
+GROWTH = 0.20
+AHEAD = 0.10
+LOOKED_AT_AGAIN = 4
+"""Where nothing fired, one step of so many is done twice."""
+
+SOFTENED = ("summary_shortened", "summary_dropped")
+
+
+class Judge:
+    """Judges the steps of one play in their order; what it needs of those before, it keeps."""
+
+    def __init__(self) -> None:
+        self.sent: Step | None = None
+        self.fired_since: list[str] = []
+        self.softened: set[str] = set()
+        self.is_arbitrary: bool | None = None
+
+    def violations(self, step: Step) -> list[tuple[str, str]]:
+        """Return the promises that the step breaks, and how."""
+        if self.is_arbitrary is None:
+            self.is_arbitrary = step.raw.view_state != ViewState()
+        found = [(name, said) for name, promise in PROMISES.items() if (said := promise(self, step))]
+        if not self.is_arbitrary:
+            found += [(name, said) for name, promise in LADDER_PROMISES.items() if (said := promise(step))]
+        self.fired_since.extend(step.plan.fired)
+        self.fired_since.extend((step.outcome,) if step.compacted is not None else ())
+        if any(note in SOFTENED for note in step.fitted.notes) and step.is_sent:
+            self.softened.add(step.fitted.view.inp.summary)
+        if step.is_sent:
+            self.sent, self.fired_since = step, []
+        return found
+
+    def within_budget(self, step: Step) -> str:
+        inp, prompt = step.raw, step.fitted.prompt
+        tokens = weigh(prompt, inp.tools_tokens, inp.count, inp.factor)
+        ours = weigh(prompt, inp.tools_tokens, inp.count, 1.0)
+        if tokens > inp.budget.budget_tokens:
+            return f"{tokens} tokens of {inp.budget.budget_tokens}"
+        if inp.cap_tokens is not None and ours > inp.cap_tokens:
+            return f"{ours} tokens, capped at {inp.cap_tokens}"
+        return "" if ours <= step.fitted.raw_tokens else f"{ours} tokens, said to be {step.fitted.raw_tokens}"
+
+    def valid_for_openai(self, step: Step) -> str:
+        return "; ".join(faults(step.fitted.prompt))
+
+    def valid_for_anthropic(self, step: Step) -> str:
+        return "; ".join(anthropic_faults(step.fitted.prompt))
+
+    def in_order(self, step: Step) -> str:
+        places = [message.position for message in step.fitted.prompt.messages if message.position is not None]
+        heads = [m.position for m in step.fitted.prompt.messages if m.role is not Role.TOOL and m.position is not None]
+        if len(set(places)) != len(places):
+            return f"a message is shown twice: {places}"
+        return "" if heads == sorted(heads) else f"out of order: {heads}"
+
+    def users_text_present(self, step: Step) -> str:
+        inp = step.fitted.view.inp
+        current = inp.user or inp.current
+        if current is None:
+            return ""
+        place = current.position if isinstance(current, Message) else None
+        found = [m for m in step.fitted.prompt.messages if m.role is Role.USER and m.position == place]
+        if not found:
+            return "the user's message is not there"
+        state = step.fitted.view_state
+        is_cut = any(position == (PENDING if place is None else place) for position, _ in state.user_cuts)
+        is_cut = is_cut or (state.pins_to_tokens is not None and getattr(current, "pinned", False))
+        if is_cut:
+            return "" if any(_begins_alike(message.content, current.content) for message in found) else "another text"
+        return "" if any(_is_same(message.content, current.content) for message in found) else "the text was changed"
+
+    def pins_present(self, step: Step) -> str:
+        view = step.fitted.view
+        known = {row.position: row for row in (*view.inp.pinned, *view.inp.history, *view.inp.own) if row.pinned}
+        there = {m.position: m for m in step.fitted.prompt.messages if m.position is not None}
+        wanted = {row.position for row in step.raw.pinned + step.raw.history + step.raw.own if row.pinned}
+        lost = [place for place in wanted | known.keys() if place not in there and _is_sendable(step.rows[place - 1])]
+        if lost:
+            return f"pins {lost} are not there"
+        if view.state.pins_to_tokens is not None:
+            return ""
+        cut = dict(view.state.user_cuts)
+        changed = [
+            place
+            for place, row in known.items()
+            if place in there and place not in cut and not _is_as_stored(there[place], row)
+        ]
+        return f"pins {changed} were changed" if changed else ""
+
+    def all_accounted_for(self, step: Step) -> str:
+        view = step.fitted.view
+        listed = [item.position for item in step.fitted.shown]
+        if listed != sorted(set(listed)):
+            return f"listed twice or out of order: {listed}"
+        cursor, edge, last = view.inp.summary_through_position, view.state.trimmed_through_position, len(step.rows)
+        known = set(listed)
+        lost = [p for p in range(cursor + 1, last + 1) if p not in known and p > edge]
+        if lost:
+            return f"nothing is said of {lost[:9]}"
+        hidden = [item for item in step.fitted.shown if item.form is Form.TRIMMED] or range(cursor + 1, edge + 1)
+        notes = [m for m in step.fitted.prompt.messages if m.position is None and m.role is Role.USER]
+        is_noted = any("not shown here" in text_of(note.content) for note in notes)
+        return (
+            "" if not hidden or is_noted or view.state.without_notes or not view.inp.rows else "nothing stands for it"
+        )
+
+    def forms_true(self, step: Step) -> str:
+        there = {m.position: m for m in step.fitted.prompt.messages if m.position is not None}
+        rows = {row.position: row for row in (*step.raw.pinned, *step.raw.history, *step.raw.own)}
+        wrong = [
+            item for item in step.fitted.shown if not _is_true(item, rows[item.position], there.get(item.position))
+        ]
+        return f"not so: {wrong[:3]}" if wrong else ""
+
+    def cursor_between_groups(self, step: Step) -> str:
+        before, after = step.raw.summary_through_position, step.fitted.view.inp.summary_through_position
+        chosen = tuple(row.position for row in step.plan.to_summarise)
+        if chosen != tuple(range(before + 1, before + 1 + len(chosen))):
+            return f"what is to be summarised does not follow the cursor: {chosen[:9]}"
+        if step.given and (step.given != tuple(range(before + 1, after + 1))):
+            return f"the cursor went from {before} to {after}, and {step.given[:9]} was read"
+        if after < before:
+            return "the cursor went back"
+        if after == before:
+            return ""
+        if not step.raw.has_gap and is_torn([row for row in step.rows if row.position > before], after):
+            return f"a call before {after} has its result behind it"
+        return ""
+
+    def open_calls_not_summarised(self, step: Step) -> str:
+        waiting = _open_calls(step.raw.own)
+        read = [*step.given, *(row.position for row in step.plan.to_summarise)]
+        return f"call {waiting} is open and summarised" if read and waiting and waiting[0] <= max(read) else ""
+
+    def recent_messages_kept(self, step: Step) -> str:
+        inp = step.raw
+        if not step.plan.to_summarise or has_unread(step.plan.view.inp):
+            return ""
+        kept = len(inp.rows) - len(step.plan.to_summarise) + (inp.user is not None)
+        kept += inp.current_behind_cursor is not None
+        return "" if kept >= max(inp.policy.min_recent_messages, 1) else f"only {kept} messages are left"
+
+    def room_after_compaction(self, step: Step) -> str:
+        is_whole = step.outcome == "prepared_adopted" or (step.given and step.given[-1] == step.plan.through_position)
+        if step.compacted is None or not is_whole or step.plan.cause not in {Cause.THRESHOLD, Cause.OVERFLOW}:
+            return ""
+        if step.plan.floor_too_high:
+            return ""
+        inp = step.compacted.inp
+        share = AHEAD if step.outcome == "prepared_adopted" else GROWTH
+        room = max(inp.budget.threshold_tokens - share * inp.budget.window_tokens, inp.budget.target_tokens)
+        after = scale(step.compacted.tokens - _opening_tokens(step.compacted), inp.factor)
+        return "" if after <= room else f"{after} tokens are left, {room} would leave room to grow ({step.outcome})"
+
+    def compactions_far_apart(self, step: Step) -> str:
+        inp = step.plan.view.inp
+        is_whole = bool(step.given) and step.given[-1] == step.plan.through_position
+        if step.compacted is not None and is_whole and has_unread(step.compacted.inp):
+            return "messages that nobody has read are left behind"
+        if step.plan.cause is not Cause.THRESHOLD or step.forced is not None or step.grown_from is None:
+            return ""
+        if has_unread(inp) or self.is_arbitrary:
+            return ""
+        grown = scale(step.plan.raw_tokens - step.grown_from, inp.factor)
+        least = AHEAD if _had_room(step) else GROWTH
+        return "" if grown >= least * inp.budget.window_tokens else f"after {grown} tokens of {inp.budget}"
+
+    def prompt_grows_at_its_end(self, step: Step) -> str:
+        last = self.sent
+        if last is None or not step.is_sent or self.is_arbitrary:
+            return ""
+        if step.fired or self.fired_since or step.upset:
+            return ""
+        before, after = last.fitted.prompt, step.fitted.prompt
+        if before.system != after.system:
+            return "the system message has changed"
+        for index, message in enumerate(before.messages):
+            if index >= len(after.messages):
+                return "the prompt has become shorter"
+            if _sent(message) != _sent(after.messages[index]):
+                is_late = message.role is Role.TOOL and message.position is None
+                return "" if is_late else f"message {index} of {len(before.messages)} is another one"
+        return ""
+
+    def same_bytes(self, step: Step) -> str:
+        if not step.fired and len(step.rows) % LOOKED_AT_AGAIN:
+            return ""
+        plan = plan_context(replace(step.raw), forced=step.forced)
+        if (plan.view, plan.cause, plan.to_summarise) != (step.plan.view, step.plan.cause, step.plan.to_summarise):
+            return "planning again gives another plan"
+        again = fit_view(show(replace(step.fitted.view.inp), step.fitted.view_state))
+        if again.prompt != step.fitted.prompt or again.notes:
+            return f"fitting again gives another prompt: {again.notes} after {step.fitted.notes}"
+        return ""
+
+    def state_moves_forward(self, step: Step) -> str:
+        state = step.fitted.view_state
+        if view_state_from(json.loads(json.dumps(view_state_json(state)))) != state:
+            return "what is stored is not what is read"
+        inp = step.plan.view.inp
+        before, cursor = inp.view_state, step.fitted.view.inp.summary_through_position
+        return moved_back(before, state, cursor, is_compacted=step.compacted is not None)
+
+    def summary_shown(self, step: Step) -> str:
+        view = step.fitted.view
+        inp, most = view.inp, view.state.summary_to_tokens
+        if not inp.summary or self.is_arbitrary:
+            return ""
+        if most is None:
+            return "" if inp.summary.strip() in view.system else "the summary is not in the prompt"
+        is_new = inp.summary not in self.softened and not any(note in SOFTENED for note in step.fitted.notes)
+        return "a summary is cut that no rung has cut" if is_new else ""
+
+    def room_is_made(self, step: Step) -> str:
+        """Over the threshold something is done, where anything can be: the strategies do not sleep."""
+        inp = step.plan.view.inp
+        grown = step.grown_from is None or (
+            scale(step.plan.raw_tokens - step.grown_from, inp.factor) > GROWTH * inp.budget.window_tokens
+        )
+        if (
+            not grown
+            or self.is_arbitrary
+            or _is_just_restored(step)
+            or step.plan.tokens_before <= inp.budget.threshold_tokens
+        ):
+            return ""
+        if step.plan.floor_too_high or step.plan.fired or step.plan.cause:
+            return ""
+        if not is_summarising(inp) and (not is_reducing(inp) or not _past_groups(step)):
+            return ""
+        return "the prompt is over the threshold, and nothing is done"
+
+    def what_is_planned_can_be_done(self, step: Step) -> str:
+        plan, inp, state = step.plan, step.plan.view.inp, step.plan.view.inp.view_state
+        if plan.cause is None:
+            is_left = is_summarising(inp) and inp.has_gap and inp.rows[-1].position > state.skipped_through_position
+            is_skipped = is_left and not self.is_arbitrary and not _is_just_restored(step)
+            return "messages that were not loaded are not summarised" if is_skipped else ""
+        is_something = plan.adopts_prepared or plan.must_load_first or plan.to_summarise
+        return "" if is_something or plan.through_position is None else "there is nothing to summarise"
+
+    def a_restored_summary_stays(self, step: Step) -> str:
+        """Right after a user went back to a summary, being over the threshold writes none over it."""
+        is_undone = step.plan.cause is Cause.THRESHOLD and step.forced is None and _is_just_restored(step)
+        return "what the user went back to is undone" if is_undone else ""
+
+    def another_models_view_is_begun_anew(self, step: Step) -> str:
+        state = step.plan.view.inp.view_state
+        if step.raw.view_state.model == step.raw.model_key:
+            return ""
+        is_new = not (state.pruned_through_position or state.trimmed_through_position or state.truncated_to_tokens)
+        return "" if is_new else f"what was done for {step.raw.view_state.model} is done for {step.raw.model_key}"
+
+
+PROMISES: Mapping[str, Callable[[Judge, Step], str]] = {
+    name: promise
+    for name, promise in vars(Judge).items()
+    if callable(promise) and name[0] != "_" and name != "violations"
+}
+
+
+def _is_just_restored(step: Step) -> bool:
+    """Whether less was said since a restore than a compaction has to wait for."""
+    inp = step.plan.view.inp
+    restored = inp.view_state.restored_at_position
+    said = [row for row in (*inp.rows, inp.user) if row is not None]
+    tokens = sum(
+        tokens_of(row, inp.counter_name, inp.count)
+        for row in said
+        if isinstance(row, NewMessage) or row.position > restored
+    )
+    is_little = scale(tokens, inp.factor) < GROWTH * inp.budget.window_tokens
+    return restored > 0 and is_little and is_summarising(inp)
+
+
+def _had_room(step: Step) -> bool:
+    """Whether the compaction before left some room below the threshold: being over it then means to have grown."""
+    inp = step.plan.view.inp
+    most = inp.budget.threshold_tokens - AHEAD * inp.budget.window_tokens
+    return step.grown_from is not None and scale(step.grown_from, inp.factor) <= most
+
+
+def _opening_tokens(view: View) -> int:
+    """Return what the line takes that opens a conversation cut inside a turn; no plan of a cut counts it."""
+    return view.counts[0] if view.messages and view.messages[0].content == OPENING else 0
+
+
+def _past_groups(step: Step) -> bool:
+    """Whether more than the recent messages are shown before the user's."""
+    view = step.plan.view
+    past = [
+        message
+        for message in view.messages[: view.current_index]
+        if message.role is not Role.TOOL and message.position is not None and message.position not in view.pinned
+    ]
+    return len(past) > max(view.inp.policy.min_recent_messages, 1)
+
+
+def _sent(message: PromptMessage) -> tuple[object, ...]:
+    """What a provider gets of a message."""
+    return (message.role, message.content, message.tool_calls, message.tool_call_id, message.name)
+
+
+def _begins_alike(shown: Content, content: Content) -> bool:
+    """The same text, or its beginning, or where there is hardly any room a mark in its place."""
+    first = next((text for text in _texts(content) if not is_blank(text)), "")
+    return first.strip()[:3] in text_of(shown) or "left out" in text_of(shown) or text_of(shown) in {"[…]", "…"}
+
+
+def _texts(content: Content) -> list[str]:
+    return [content] if isinstance(content, str) else [block.text for block in content if isinstance(block, TextBlock)]
+
+
+def _is_same(shown: Content, content: Content) -> bool:
+    """Blank texts have a placeholder, or are left out beside others."""
+    if isinstance(content, str):
+        return shown == content or (is_blank(content) and isinstance(shown, str))
+    kept = tuple(block for block in content if not isinstance(block, TextBlock) or not is_blank(block.text))
+    return shown == kept or not kept
+
+
+def _is_as_stored(shown: PromptMessage, row: Message | NewMessage) -> bool:
+    arguments = [call.arguments for call in shown.tool_calls]
+    is_same = row.role is Role.USER or arguments == [call.arguments for call in row.tool_calls]
+    return is_same and _is_same(shown.content, row.content)
+
+
+def _is_sendable(row: Message) -> bool:
+    """An answer without a text is left out, pinned or not."""
+    return row.role is not Role.ASSISTANT or bool(row.tool_calls) or not _is_same("", row.content)
+
+
+def _is_true(item: ShownMessage, row: Message, shown: PromptMessage | None) -> bool:
+    match item.form:
+        case Form.WHOLE:
+            return shown is not None and _is_as_stored(shown, row)
+        case Form.PRUNED:
+            return shown is not None and row.role is Role.TOOL and not _is_as_stored(shown, row)
+        case Form.TRUNCATED:
+            return shown is not None and not _is_as_stored(shown, row)
+        case Form.FOLDED | Form.SUMMARISED | Form.TRIMMED | Form.LEFT_OUT:
+            return shown is None and item.tokens == 0
+
+
+def _open_calls(own: tuple[Message, ...]) -> list[int]:
+    answered = {row.tool_call_id for row in own if row.role is Role.TOOL}
+    return [row.position for row in own if any(call.id not in answered for call in row.tool_calls)]

@@ -1,0 +1,106 @@
+"""What passes as a summary and what does not."""
+
+import pytest
+
+from app.context.policy import SummaryPolicy
+from app.context.summary_check import Verdict, check_summary
+from app.context.transcript import render_transcript, stretch_request, summary_request
+from app.domain.message import Role, text_of
+from context.strategies import Said, by_length, stored
+
+ROWS = stored(
+    [
+        Said(Role.USER, "Deploy it to the cluster, please."),
+        Said(Role.TOOL, "could not connect to db-7: connection refused", tool_call_id="a"),
+        Said(Role.ASSISTANT, "That failed: the database refused the connection."),
+    ],
+    by_length,
+)
+
+
+def verdict_of(text: str, record: str = "") -> Verdict:
+    return check_summary(text, replaced_tokens=5000, max_tokens=1500, count=by_length, record=record).verdict
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I'm not able to help with this request.", "I must decline.", "As a large language model, I have no memory.",
+        "Es tut mir leid, dabei kann ich nicht helfen.", "Das kann ich leider nicht zusammenfassen.",
+        "Je suis désolé, mais je ne peux pas résumer cela.", "Lo siento, no puedo ayudar con eso.", "No puedo hacerlo.",
+        "Mi dispiace, non posso aiutarti.", "Desculpe, não posso ajudar.", "Извините, я не могу помочь.",
+        "К сожалению, я не могу выполнить этот запрос.", "很抱歉，我无法总结这段对话。", "对不起，我不能这样做。",
+        "申し訳ありませんが、要約できません。", "すみません、できません。",
+    ],
+)  # fmt: skip
+def test_refusals_are_rejected_in_many_languages(text: str) -> None:
+    assert verdict_of(text) is Verdict.REJECT
+
+
+def test_a_wordy_refusal_is_still_one() -> None:
+    assert (
+        verdict_of("I'm sorry, but I can't summarise this conversation. " + "It would be wrong. " * 40)
+        is Verdict.REJECT
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ConnectionRefusedError: [Errno 111] Connection refused", "openai.BadRequestError: Error code: 400",
+        "Traceback (most recent call last):\n  File 'x.py'", "HTTP 503 Service Unavailable", "429", "Bad Gateway",
+        '{"detail": "Not found"}', "<?xml version='1.0'?><Error/>", "[#2 tool] Error: disk full", "Quota exceeded.",
+    ],
+)  # fmt: skip
+def test_error_texts_are_rejected(text: str) -> None:
+    assert verdict_of(text) is Verdict.REJECT
+
+
+def test_an_error_text_repeated_from_the_record_is_rejected() -> None:
+    record = render_transcript(ROWS)
+
+    assert verdict_of("could not connect to db-7: connection refused", record) is Verdict.REJECT
+    assert verdict_of("[#2 tool] could not connect to db-7:\nconnection refused", record) is Verdict.REJECT
+    assert verdict_of("The deployment failed: db-7 refused the connection.", record) is Verdict.ACCEPT
+
+
+def test_an_echo_of_the_request_is_rejected() -> None:
+    for prompt in (
+        summary_request("", ROWS, SummaryPolicy()),
+        summary_request("Old facts.", ROWS, SummaryPolicy()),
+        stretch_request(ROWS, SummaryPolicy(), max_tokens=300),
+    ):
+        request = text_of(prompt.messages[0].content)
+        assert verdict_of(request) is Verdict.REJECT
+        assert verdict_of(prompt.system) is Verdict.REJECT
+        assert verdict_of(f"```markdown\n{request}\n```") is Verdict.REJECT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "## Intent",
+        "## Intent\n\n## State\n",
+        "# Summary",
+        "**Summary**",
+        "Summary:",
+        "Here is the summary:",
+        "---",
+        "```\n```",
+    ],
+)
+def test_headings_alone_are_rejected(text: str) -> None:
+    assert verdict_of(text) is Verdict.REJECT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "## Intent\nThe user wants a cake.", "Error 500 in the deployment is fixed [#4-#8].", "They met and talked.",
+        "- The user cannot open the door.", "L'utilisateur ne peut pas ouvrir la porte.",
+        "Ich-Perspektive gewünscht [#3].",
+        "用户无法打开门。", "## State\nSorry seems to be the hardest word [#2].", "Here is the plan: buy eggs.",
+    ],
+)  # fmt: skip
+def test_short_summaries_that_speak_of_errors_or_inability_are_accepted(text: str) -> None:
+    assert verdict_of(text) is Verdict.ACCEPT

@@ -1,0 +1,238 @@
+"""How a summary grows in stretches: what is merged when, how large each may be, and what prompts show."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, takewhile
+from math import ceil, log
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.context.policy import SummaryKind
+from app.context.summary_text import CUT_MARK, narrative_text
+from app.context.tiers import MergeTask, merge_due, render_summary, stretch_tokens, summary_room
+from app.domain.ids import MessageId, StretchId
+from app.domain.ledger import LedgerEntry, LedgerKind
+from app.domain.summary import Stretch
+from context.strategies import COUNTS, by_length
+
+FACTS = tuple(LedgerEntry(LedgerKind.PATH, f"/srv/data/file_{number}.csv", number) for number in range(1, 200))
+RULES = tuple(
+    LedgerEntry(LedgerKind.INSTRUCTION, f"Always answer in style {number}.", number) for number in range(1, 60)
+)
+
+
+def stretch(first: int, last: int, level: int = 0, text: str = "A fact stands here. ") -> Stretch:
+    return Stretch(
+        id=StretchId(UUID(int=first)),
+        from_position=first,
+        through_position=last,
+        through_id=MessageId(UUID(int=last)),
+        level=level,
+        text=text,
+        token_count=by_length(text),
+        model="m",
+        read_hash=f"{first}-{last}",
+    )
+
+
+def leaves(levels: Sequence[int]) -> tuple[Stretch, ...]:
+    return tuple(stretch(10 * index + 1, 10 * index + 10, level) for index, level in enumerate(levels))
+
+
+def as_long_as(tokens: int) -> str:
+    """A text of sentences that takes exactly `tokens` by `by_length`."""
+    return ("One more fact is this. " * tokens)[: 4 * (tokens - 1)]
+
+
+@dataclass(slots=True)
+class Growth:
+    """A summary that grows leaf by leaf, merged whenever that is due; each text is as long as it may be."""
+
+    narrative_tokens: int
+    stretches: tuple[Stretch, ...] = ()
+    rewritings: dict[int, int] = field(default_factory=dict)
+
+    def append(self) -> None:
+        first = self.stretches[-1].through_position + 1 if self.stretches else 1
+        text = as_long_as(stretch_tokens(self.stretches, self.narrative_tokens))
+        self.rewritings[first] = 1
+        self.stretches = (*self.stretches, stretch(first, first + 9, text=text))
+
+    def merge(self) -> list[MergeTask]:
+        tasks = []
+        while (task := merge_due(self.stretches, self.narrative_tokens)) is not None:
+            tasks.append(task)
+            parts = self.stretches[task.start : task.stop]
+            first, last = parts[0].from_position, parts[-1].through_position
+            merged = stretch(first, last, task.level, as_long_as(task.max_tokens))
+            self.stretches = (*self.stretches[: task.start], merged, *self.stretches[task.stop :])
+            for position in range(first, last, 10):
+                self.rewritings[position] += 1
+        return tasks
+
+
+def levels_of(stretches: Sequence[Stretch]) -> list[int]:
+    return [part.level for part in stretches]
+
+
+@pytest.mark.parametrize("limit", [230, 700, 1500, 6000])
+@pytest.mark.parametrize("kind", list(SummaryKind))
+def test_however_many_stretches_come_few_are_left_and_all_positions_are_covered(limit: int, kind: SummaryKind) -> None:
+    growth = Growth(summary_room(limit, kind).narrative_tokens)
+
+    for number in range(1, 401):
+        growth.append()
+        growth.merge()
+
+        levels = levels_of(growth.stretches)
+        assert len(levels) <= 3 * (max(levels) + 1)
+        assert levels == sorted(levels, reverse=True)
+        assert growth.stretches[0].from_position == 1
+        assert growth.stretches[-1].through_position == 10 * number
+        assert all(a.through_position + 1 == b.from_position for a, b in pairwise(growth.stretches))
+
+
+@pytest.mark.parametrize("limit", [230, 700, 1500, 6000])
+def test_merged_stretches_fill_their_part_and_are_never_cut(limit: int) -> None:
+    growth = Growth(summary_room(limit, SummaryKind.HYBRID).narrative_tokens)
+
+    for _ in range(400):
+        growth.append()
+        growth.merge()
+        ledger = (*RULES, *FACTS)
+        shown = render_summary(growth.stretches, ledger, limit_tokens=limit, kind=SummaryKind.HYBRID, count=by_length)
+        assert shown.tokens == by_length(shown.text) <= limit
+        assert CUT_MARK not in shown.text
+        assert "left out …]" not in shown.text
+
+
+def test_a_fact_is_written_anew_about_log4_times() -> None:
+    growth = Growth(6000)
+
+    for number in range(1, 401):
+        growth.append()
+        growth.merge()
+        assert max(growth.rewritings.values()) <= ceil(log(number, 4)) + 1
+
+
+def test_in_little_room_the_highest_level_is_merged_within_itself() -> None:
+    growth = Growth(900)
+
+    for _ in range(400):
+        growth.append()
+        growth.merge()
+
+    assert max(levels_of(growth.stretches)) == 3
+    assert max(growth.rewritings.values()) <= 8
+    assert stretch_tokens(growth.stretches, 900) >= 52
+
+
+@given(st.integers(1, 300), st.sampled_from((230, 1500, 6000)))
+@settings(deadline=None, max_examples=40)
+def test_a_further_stretch_leaves_all_bytes_before_it_as_they_are(number: int, limit: int) -> None:
+    growth = Growth(summary_room(limit, SummaryKind.HYBRID).narrative_tokens)
+    for _ in range(number):
+        growth.append()
+        growth.merge()
+    before = growth.stretches
+
+    growth.append()
+    growth.merge()
+
+    pairs = zip(before, growth.stretches, strict=False)
+    untouched = [old for old, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    front = render_summary(untouched, (), limit_tokens=limit, kind=SummaryKind.HYBRID, count=by_length).text
+    after = render_summary(growth.stretches, RULES, limit_tokens=limit, kind=SummaryKind.HYBRID, count=by_length).text
+    assert after.startswith(front)
+
+
+def test_the_lowest_level_is_merged_first_and_its_oldest_four() -> None:
+    assert merge_due(leaves([1, 1, 1, 1, 0, 0, 0, 0, 0]), 900) == MergeTask(4, 8, 1, 138)
+    assert merge_due(leaves([1, 1, 1, 1, 0, 0, 0]), 900) == MergeTask(0, 4, 2, 88)
+    assert merge_due(leaves([1, 1, 1, 1, 0]), 900) is None
+    assert merge_due(leaves([2, 1, 1, 1, 0, 0, 0]), 900) is None
+    assert merge_due((), 900) is None
+
+
+def test_only_neighbours_are_merged() -> None:
+    assert merge_due(leaves([0, 0, 1, 0, 0]), 900) is None
+
+
+def test_levels_made_under_a_larger_limit_are_merged_like_the_highest_of_today() -> None:
+    task = merge_due(leaves([3, 2, 2, 1]), 200)
+
+    assert task is not None
+    assert (task.start, task.stop, task.level) == (0, 4, 3)
+
+
+def test_instructions_take_at_most_a_fifth_and_the_narrative_three_fifths() -> None:
+    room = summary_room(1500, SummaryKind.HYBRID)
+
+    assert room.instruction_tokens == 300
+    assert 880 <= room.narrative_tokens <= 900
+    assert room.narrative_tokens + room.ledger_tokens <= 1500
+    assert summary_room(1500, SummaryKind.LLM).ledger_tokens == 0
+    assert summary_room(1500, SummaryKind.LLM).narrative_tokens > 1480
+
+
+def test_a_summary_reads_from_oldest_to_newest_and_ends_with_the_ledger() -> None:
+    parts = (stretch(1, 40, 1, "Ada moved."), stretch(41, 50, 0, "Bob came."))
+    ledger = (LedgerEntry(LedgerKind.PATH, "/srv/x", 3),)
+
+    text = render_summary(parts, ledger, limit_tokens=800, kind=SummaryKind.HYBRID, count=by_length).text
+
+    assert text.startswith("[#1-#40]\nAda moved.\n\n[#41-#50]\nBob came.\n\n")
+    assert "/srv/x" in text.partition("Bob came.")[2]
+
+
+def test_one_rolling_stretch_as_long_as_it_may_be_is_shown_whole() -> None:
+    room = summary_room(1500, SummaryKind.HYBRID)
+    text = as_long_as(room.narrative_tokens)
+
+    shown = render_summary(
+        (stretch(1, 900, text=text),), FACTS, limit_tokens=1500, kind=SummaryKind.HYBRID, count=by_length
+    )
+
+    assert shown.text.startswith(f"[#1-#900]\n{text.strip()}\n")
+
+
+def test_where_old_stretches_are_too_large_the_biggest_is_cut_visibly_and_the_others_are_whole() -> None:
+    parts = (stretch(1, 90, text=as_long_as(900)), stretch(91, 99, text="Bob came. " * 9), stretch(100, 109))
+
+    text = narrative_text(parts, max_tokens=300, count=by_length)
+
+    assert by_length(text) <= 300
+    first, _, rest = text.partition("\n\n[#91-#99]\n")
+    assert first.endswith(f"fact is this.{CUT_MARK}")
+    assert rest == f"{('Bob came. ' * 9).strip()}\n\n[#100-#109]\nA fact stands here."
+    assert text == narrative_text(parts, max_tokens=300, count=by_length)
+
+
+def test_a_text_cannot_fake_the_head_of_another_stretch() -> None:
+    text = narrative_text((stretch(1, 9, text="Hello.\n[#10-#20]\nBob is king."),), max_tokens=99, count=by_length)
+
+    assert text.split("\n") == ["[#1-#9]", "Hello.", " [#10-#20]", "Bob is king."]
+
+
+nodes = st.lists(
+    st.tuples(st.integers(0, 4), st.text(max_size=400) | st.sampled_from(("", " ", "word " * 2000, "字" * 900))),
+    max_size=14,
+)
+
+
+@given(nodes, st.integers(0, 900), st.sampled_from(list(SummaryKind)), st.sampled_from(COUNTS), st.integers(0, 60))
+@settings(deadline=None)
+def test_a_rendered_summary_never_exceeds_its_limit(
+    drawn: list[tuple[int, str]], limit: int, kind: SummaryKind, count: object, facts: int
+) -> None:
+    assert callable(count)
+    parts = [replace(stretch(10 * i + 1, 10 * i + 10, level), text=text) for i, (level, text) in enumerate(drawn)]
+    ledger = (*RULES[:facts], *FACTS[: facts * 2])
+
+    shown = render_summary(parts, ledger, limit_tokens=limit, kind=kind, count=count)
+
+    assert shown.tokens <= limit
+    assert shown.tokens == (count(shown.text) if shown.text else 0)

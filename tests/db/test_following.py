@@ -1,0 +1,167 @@
+"""Following a run: from any process, with or without news, across attempts and losses."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from app.db.database import Database, DatabaseConfig
+from app.db.run_events import STRIDE
+from app.db.run_follow import Followed, Following, Idle
+from app.domain.events import EventType, RunEvent
+from app.domain.message import Message
+from app.domain.run import ClaimedRun, Outcome, Run, RunStatus
+from app.turn.ports import NewEvent
+from fakes.conversations import CLAIMER, Conversation, open_conversation
+from fakes.raw_sql import run_sql
+
+
+@pytest.fixture
+async def conversation(database: Database) -> Conversation:
+    return await open_conversation(database)
+
+
+@pytest.fixture
+async def deaf(database_url: str) -> AsyncIterator[Database]:
+    """Another process that hears no news: its listening connection never comes about."""
+    database = Database(DatabaseConfig(url=database_url, pool_size=2))
+    yield database
+    await database.close()
+
+
+def delta(seq: int, text: str) -> NewEvent:
+    return NewEvent(seq, EventType.MESSAGE_DELTA, {"text": text})
+
+
+async def show(conversation: Conversation, claimed: ClaimedRun, *texts: str) -> None:
+    """Store one event for each text, numbered from where the claim says."""
+    events = [delta(claimed.next_event + index, text) for index, text in enumerate(texts)]
+    await conversation.database.events.append_events(claimed.lease, events)
+
+
+async def end(conversation: Conversation, claimed: ClaimedRun, seq: int) -> None:
+    def compose(_run: Run, _answer: Message | None) -> Sequence[NewEvent]:
+        return (NewEvent(seq, EventType.RUN_COMPLETED, {}),)
+
+    await conversation.database.runs.finish(claimed.lease, Outcome(RunStatus.SUCCEEDED), compose)
+
+
+async def claim_again(conversation: Conversation) -> ClaimedRun:
+    claimed = await conversation.database.runs.claim_next(CLAIMER)
+    assert claimed is not None
+    return claimed
+
+
+async def read(followed: AsyncIterator[Followed], seen: list[RunEvent]) -> None:
+    async for news in followed:
+        if not isinstance(news, Idle):
+            seen.extend(news)
+
+
+async def until_shown(seen: list[RunEvent], count: int) -> None:
+    async with asyncio.timeout(10):
+        while len(seen) < count:
+            await asyncio.sleep(0.01)
+
+
+async def test_without_any_news_a_reader_finds_everything_by_looking(
+    conversation: Conversation, deaf: Database
+) -> None:
+    claimed = await conversation.start()
+    seen: list[RunEvent] = []
+    following = Following(deaf, time.monotonic, heartbeat_seconds=0.05)
+    reading = asyncio.create_task(read(following.events(claimed.run), seen))
+
+    await show(conversation, claimed, "a", "b")
+    await until_shown(seen, 2)
+    await end(conversation, claimed, 3)
+    async with asyncio.timeout(10):
+        await reading
+
+    assert not deaf.hub.is_listening
+    assert [event.seq for event in seen] == [1, 2, 3]
+
+
+async def test_readers_of_a_run_that_is_given_back_are_told_at_once_to_forget_what_they_saw(
+    conversation: Conversation,
+) -> None:
+    claimed = await conversation.start()
+    seen: list[RunEvent] = []
+    following = Following(conversation.database, time.monotonic)
+    reading = asyncio.create_task(read(following.events(claimed.run), seen))
+    await show(conversation, claimed, "half")
+
+    await conversation.database.runs.give_back(claimed.lease)
+    await until_shown(seen, 2)
+    again = await claim_again(conversation)
+    await show(conversation, again, "whole")
+    await end(conversation, again, again.next_event + 1)
+    await reading
+
+    assert [(event.seq, event.type.value) for event in seen] == [
+        (1, "message.delta"),
+        (2, "reset"),
+        (3, "message.delta"),
+        (4, "run.completed"),
+    ]
+    assert seen[1].data == {"attempt": 1}
+
+
+async def test_a_run_of_which_nothing_was_shown_is_given_back_silently(conversation: Conversation) -> None:
+    claimed = await conversation.start()
+
+    await conversation.database.runs.give_back(claimed.lease)
+
+    assert await conversation.database.events.read_events(claimed.run.id, 0) == ()
+    assert (await claim_again(conversation)).next_event == 1
+
+
+async def test_giving_back_twice_tells_readers_once(conversation: Conversation) -> None:
+    claimed = await conversation.start()
+    await show(conversation, claimed, "half")
+
+    for _ in range(2):
+        await conversation.database.runs.give_back(claimed.lease)
+
+    assert len(await conversation.database.events.read_events(claimed.run.id, 1)) == 1
+
+
+async def test_after_a_crash_that_took_the_events_a_reader_is_shown_all_that_comes_behind_a_reset(
+    conversation: Conversation, database_url: str
+) -> None:
+    claimed = await conversation.start()
+    seen: list[RunEvent] = []
+    following = Following(conversation.database, time.monotonic, heartbeat_seconds=0.05)
+    reading = asyncio.create_task(read(following.events(claimed.run), seen))
+    await show(conversation, claimed, "a", "b", "c")
+    await until_shown(seen, 3)
+    await crash(database_url)
+
+    await conversation.database.runs.give_back(claimed.lease)
+    again = await claim_again(conversation)
+    await show(conversation, again, "A", "B", "C", "D", "E")
+    await end(conversation, again, again.next_event + 5)
+    await reading
+
+    assert [event.seq for event in seen[3:]] == [STRIDE + number for number in range(1, 8)]
+    assert [str(event.data.get("text", event.type.value)) for event in seen[3:]] == [
+        "reset",
+        *"ABCDE",
+        "run.completed",
+    ]
+
+
+async def crash(url: str) -> None:
+    """What a crash of the server does: the events' table is empty, and all runs began before its statistics did."""
+    await run_sql(url, "truncate run_events")
+    await run_sql(url, "update runs set started_at = (select stats_reset - interval '1 second' from pg_stat_wal)")
+
+
+async def test_a_worker_that_died_before_it_showed_anything_leaves_the_numbers_alone(
+    conversation: Conversation, database_url: str
+) -> None:
+    await conversation.start()
+    await run_sql(database_url, "update runs set lease_until = now() - interval '1 second'")
+
+    assert (await claim_again(conversation)).next_event == 1

@@ -1,0 +1,242 @@
+"""The queue of side jobs: part of the transaction it is used in, one job of a kind, nothing read from outside."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import asyncpg  # type: ignore[import-untyped]  # ships no types
+import pytest
+from pgqueuer import AsyncpgDriver, Queries
+from pgqueuer.adapters.persistence.qb import QueryBuilderEnvironment, QueryQueueBuilder, QuerySchedulerBuilder
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from app.db.address import parse_address
+from app.db.database import Database
+from app.db.engine import PoolConfig, make_engine
+from app.db.job_consumer import JobConsumer
+from app.db.job_names import CHANNEL, queue_names
+from app.db.jobs import Job, JobBook, Schedule, TakenJob, enqueue_job
+from app.db.transactions import Statements, Transactions
+from fakes.raw_sql import run_sql
+
+JOB = Job("prepare_summary", "0190a6e0-0000-7000-8000-000000000001")
+QUEUED = "select entrypoint, convert_from(payload, 'UTF8'), status::text from throughline_jobs.pgqueuer order by id"
+
+
+@pytest.fixture
+async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
+    engine = make_engine(parse_address(database_url), PoolConfig(size=2, timeout_seconds=5))
+    yield engine
+    await engine.dispose()
+
+
+@asynccontextmanager
+async def taking(url: str, perform: Callable[[TakenJob], Awaitable[timedelta | None]]) -> AsyncIterator[JobConsumer]:
+    consumer = JobConsumer(parse_address(url))
+    running = asyncio.create_task(consumer.run(JobBook({JOB.kind: perform}), most_at_once=2))
+    yield consumer
+    consumer.close()
+    async with asyncio.timeout(10):
+        await running
+
+
+async def until_empty(url: str) -> None:
+    async with asyncio.timeout(10):
+        while await run_sql(url, QUEUED):
+            await asyncio.sleep(0.02)
+
+
+async def test_a_job_put_in_line_before_anything_else_goes_with_the_rollback(
+    engine: AsyncEngine, database_url: str
+) -> None:
+    async def fail(tx: Statements) -> None:
+        await enqueue_job(tx, JOB)
+        await tx.fetch(text("select 1"))
+        raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError):
+        await Transactions(engine).run(fail)
+
+    assert await run_sql(database_url, QUEUED) == []
+
+
+async def test_a_job_is_there_once_its_transaction_is_and_holds_an_id_only(
+    engine: AsyncEngine, database_url: str
+) -> None:
+    async def put(tx: Statements) -> bool:
+        return await enqueue_job(tx, JOB)
+
+    assert await Transactions(engine).run(put)
+
+    assert await run_sql(database_url, QUEUED) == [(JOB.kind, JOB.subject, "queued")]
+
+
+async def test_the_same_job_from_many_at_once_is_there_once_and_aborts_nobody(
+    database: Database, database_url: str
+) -> None:
+    put = await asyncio.gather(*(database.jobs.enqueue(JOB) for _ in range(20)))
+
+    assert sorted(put) == [False] * 19 + [True]
+    assert len(await run_sql(database_url, QUEUED)) == 1
+
+
+async def test_a_job_that_is_there_already_leaves_its_transaction_as_it_was(
+    engine: AsyncEngine, database: Database, database_url: str
+) -> None:
+    await database.jobs.enqueue(JOB)
+
+    async def put(tx: Statements) -> bool:
+        was_put = await enqueue_job(tx, JOB)
+        await tx.fetch(text("insert into users (id, name) values (gen_random_uuid(), 'anna')"))
+        return was_put
+
+    assert not await Transactions(engine).run(put)
+
+    assert await run_sql(database_url, "select name from users") == [("anna",)]
+
+
+async def test_a_job_that_takes_long_stays_with_the_process_that_does_it(database: Database, database_url: str) -> None:
+    silence = timedelta(seconds=0.6)
+    done: list[str] = []
+    consumers = [JobConsumer(parse_address(database_url), given_up_after=silence) for _ in range(2)]
+
+    async def perform(taken: TakenJob) -> None:
+        for number in range(9):
+            await asyncio.sleep(silence.total_seconds() / 3)
+            await database.jobs.enqueue(Job("short", f"{number}"))  # wakes all processes
+        done.append(taken.job.subject)
+
+    async def perform_short(_taken: TakenJob) -> None:
+        await asyncio.sleep(0)
+
+    book = JobBook({JOB.kind: perform, "short": perform_short})
+    tasks = [asyncio.create_task(one.run(book, most_at_once=2)) for one in consumers]
+    await database.jobs.enqueue(JOB)
+    await until_empty(database_url)
+    for one in consumers:
+        one.close()
+    await asyncio.gather(*tasks)
+
+    assert done == [JOB.subject]
+
+
+async def test_a_job_is_done_once_and_leaves_the_table_and_may_come_again(
+    database: Database, database_url: str
+) -> None:
+    done: list[TakenJob] = []
+
+    async def perform(taken: TakenJob) -> None:
+        done.append(taken)
+
+    async with taking(database_url, perform):
+        await database.jobs.enqueue(JOB)
+        await until_empty(database_url)
+        assert await database.jobs.enqueue(JOB)
+        await until_empty(database_url)
+
+    assert done == [TakenJob(JOB, 0), TakenJob(JOB, 0)]
+
+
+async def test_a_job_to_be_tried_again_comes_back_after_its_delay(database: Database, database_url: str) -> None:
+    tries: list[int] = []
+
+    async def perform(taken: TakenJob) -> timedelta | None:
+        tries.append(taken.earlier_tries)
+        return timedelta(seconds=0.01) if len(tries) < 3 else None
+
+    async with taking(database_url, perform):
+        await database.jobs.enqueue(JOB)
+        await until_empty(database_url)
+
+    assert tries == [0, 1, 2]
+
+
+async def test_two_processes_share_the_jobs_and_do_each_once(database: Database, database_url: str) -> None:
+    done: list[str] = []
+
+    async def perform(taken: TakenJob) -> None:
+        done.append(taken.job.subject)
+        await asyncio.sleep(0)
+
+    async with taking(database_url, perform), taking(database_url, perform):
+        for number in range(20):
+            await database.jobs.enqueue(Job(JOB.kind, str(number)))
+        await until_empty(database_url)
+
+    assert sorted(done, key=int) == [str(number) for number in range(20)]
+
+
+async def test_taking_goes_on_after_its_connection_is_lost(database: Database, database_url: str) -> None:
+    done = asyncio.Event()
+
+    async def perform(_taken: TakenJob) -> None:
+        done.set()
+
+    async with taking(database_url, perform) as consumer, asyncio.timeout(15):
+        while not consumer.is_taking:
+            await asyncio.sleep(0.01)
+        ended = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'throughline jobs'"
+        await run_sql(database_url, ended)
+        await database.jobs.enqueue(JOB)
+        await done.wait()
+
+
+async def test_what_is_done_by_the_clock_is_done_by_one_of_all_processes(database_url: str) -> None:
+    runs: list[str] = []
+
+    def book(name: str) -> JobBook:
+        async def run() -> None:
+            runs.append(name)
+
+        return JobBook({}, (Schedule("tidy", "* * * * *", run),))
+
+    soon = JobConsumer(parse_address(database_url))
+    first = asyncio.create_task(soon.run(book("first"), most_at_once=1))
+    async with asyncio.timeout(10):
+        while not await run_sql(database_url, "select 1 from throughline_jobs.pgqueuer_schedules"):
+            await asyncio.sleep(0.02)
+    soon.close()
+    await first
+    await run_sql(database_url, "update throughline_jobs.pgqueuer_schedules set next_run = now()")
+
+    consumers = [JobConsumer(parse_address(database_url)) for _ in range(2)]
+    tasks = [asyncio.create_task(one.run(book(f"{n}"), most_at_once=1)) for n, one in enumerate(consumers)]
+    async with asyncio.timeout(10):
+        while not runs or not all(one.is_taking for one in consumers):
+            await asyncio.sleep(0.02)
+    for one in consumers:
+        one.close()
+    await asyncio.gather(*tasks)
+
+    assert len(runs) == 1
+
+
+async def test_the_frozen_schema_is_what_the_installed_pgqueuer_expects(database_url: str) -> None:
+    names = queue_names()
+    connection = await asyncpg.connect(**parse_address(database_url).arguments())
+    queries = Queries(
+        AsyncpgDriver(connection),
+        qbe=QueryBuilderEnvironment(settings=names),
+        qbq=QueryQueueBuilder(settings=names),
+        qbs=QuerySchedulerBuilder(settings=names),
+    )
+
+    plan = await queries.plan_upgrade()
+    await connection.close()
+
+    assert plan.statements == ()
+
+
+def test_other_peoples_variables_do_not_lead_to_other_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PGQUEUER_PREFIX", "PGQUEUER_QUEUE_TABLE", "QUEUE_TABLE", "PGQUEUER_CHANNEL", "CHANNEL"):
+        monkeypatch.setenv(name, "elsewhere")
+    monkeypatch.setenv("PGQUEUER_SCHEMA", "elsewhere")
+    queue_names.cache_clear()
+
+    names = queue_names()
+
+    assert (names.channel, names.qualified.queue_table) == (CHANNEL, "throughline_jobs.pgqueuer")
+    assert "elsewhere" not in re.sub(r"\s+", " ", QueryQueueBuilder(settings=names).build_enqueue_query("skip"))

@@ -1,0 +1,98 @@
+"""A commit whose answer is lost: done or not done is found out by key, and nothing is there twice."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.db.database import Database, DatabaseConfig
+from app.domain.errors import DatabaseUnavailable
+from app.domain.run import OnBusy, RunStatus
+from fakes.conversations import CLAIMER, Conversation, open_conversation, user_message
+from fakes.cut_answers import CutAnswers, cut_answers
+from fakes.raw_sql import run_sql
+
+
+@pytest.fixture
+async def between(database_url: str) -> AsyncIterator[CutAnswers]:
+    async with cut_answers(database_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def conversation(between: CutAnswers) -> AsyncIterator[Conversation]:
+    database = await Database.open(DatabaseConfig(url=between.url, pool_size=2))
+    yield await open_conversation(database)
+    await database.close()
+
+
+async def number_of(url: str, table: str) -> object:
+    return (await run_sql(url, f"select count(*) from {table}"))[0][0]
+
+
+@pytest.mark.parametrize("key", [None, "k1"])
+async def test_a_message_whose_acceptance_was_not_heard_is_there_once_and_claimed(
+    conversation: Conversation, between: CutAnswers, database_url: str, key: str | None
+) -> None:
+    between.cut_next()
+
+    submitted = await conversation.submit("Hello", key=key, fingerprint="f", claimer=CLAIMER)
+
+    assert between.cuts == 1
+    assert not submitted.replayed
+    assert submitted.claimed is not None
+    assert await number_of(database_url, "runs") == 1
+
+
+async def test_a_message_that_interrupts_asks_the_turn_to_stop_though_nobody_heard_the_answer(
+    conversation: Conversation, between: CutAnswers, database_url: str
+) -> None:
+    first = await conversation.start()
+    between.cut_next()
+
+    await conversation.submit("stop", on_busy=OnBusy.INTERRUPT)
+
+    assert (await conversation.database.runs.heartbeat(first.lease, 10)).is_cancel_requested
+    assert await number_of(database_url, "runs") == 2
+
+
+async def test_an_end_that_was_not_heard_is_the_end(
+    conversation: Conversation, between: CutAnswers, database_url: str
+) -> None:
+    claimed = await conversation.start()
+    await conversation.database.messages.append_message(claimed.lease, "user", user_message("Hello"))
+    between.cut_next()
+
+    try:
+        await conversation.end(claimed.lease, "the answer")
+    except DatabaseUnavailable:
+        pytest.fail("the end is told from the run itself")
+
+    run = await conversation.database.runs.get_run(conversation.owner_id, claimed.run.id)
+    assert between.cuts == 1
+    assert run.status is RunStatus.SUCCEEDED
+    assert await number_of(database_url, "messages") == 2
+
+
+async def test_a_summary_whose_adoption_was_not_heard_is_adopted_once(
+    conversation: Conversation, between: CutAnswers
+) -> None:
+    messages = await conversation.say("one", "two", "three", "four")
+    adoption = await conversation.adoption(messages[1])
+    between.cut_next()
+
+    session = await conversation.database.summaries.adopt_summary(adoption)
+
+    assert between.cuts == 1
+    assert (session.summary_version, session.summary_through_position) == (1, 2)
+
+
+async def test_a_database_that_never_answers_is_told_so_in_the_end(
+    conversation: Conversation, between: CutAnswers, database_url: str
+) -> None:
+    between.cut_next(100)
+
+    with pytest.raises(DatabaseUnavailable):
+        await conversation.submit("Hello")
+
+    between.cut_next(0)
+    assert await number_of(database_url, "runs") == 1

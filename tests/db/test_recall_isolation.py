@@ -1,0 +1,91 @@
+"""Fifty users and a thousand random requests: nobody is ever shown a row of somebody else's."""
+
+import json
+import random
+from dataclasses import dataclass
+from uuid import UUID
+
+import pytest
+
+from app.db.database import Database
+from app.domain.errors import NotFound
+from app.domain.ids import RunId
+from app.domain.message import ToolCall
+from app.domain.recall import HistoryFilter, HistoryQuery
+from app.tools.recall import make_recall_tools
+from app.tools.toolbox import ToolBox
+from app.turn.ports import ToolContext
+from fakes.conversations import Conversation, open_conversation
+
+USERS, REQUESTS = 50, 1_000
+WORDS = ("harbour", "ledger", "comet", "falcon", "author:anna", '"the secret"', "role:user", "secret", "#1")
+
+
+@dataclass
+class World:
+    """All users' conversations, each message with its owner's mark in it."""
+
+    random: random.Random
+    mine: list[list[Conversation]]
+    box: ToolBox
+
+    def marks_in(self, text: str) -> set[str]:
+        return {f"mark-{number:02d}" for number in range(USERS) if f"mark-{number:02d}" in text}
+
+    def query(self) -> str:
+        return " ".join(self.random.choices((*WORDS, f"mark-{self.random.randrange(USERS):02d}"), k=3))
+
+    async def search(self, who: int, whose: int) -> str:
+        """Search with who's rights, in one of whose sessions or in all."""
+        session = self.random.choice([None, self.random.choice(self.mine[whose]).session.id])
+        only = self.random.choice([HistoryFilter(), HistoryFilter(after=1), HistoryFilter(author="anna")])
+        history = self.mine[who][0].database.history
+        try:
+            found = await history.search(self.mine[who][0].owner_id, session, HistoryQuery(self.query(), 20, only))
+        except NotFound:
+            assert who != whose
+            return ""
+        return " ".join(f"{hit.message.content} {hit.snippet}" for hit in found.hits)
+
+    async def recall(self, who: int, whose: int) -> str:
+        """Call a recall tool as a turn of who's would, naming one of whose sessions."""
+        own, named = self.random.choice(self.mine[who]), self.random.choice(self.mine[whose])
+        context = ToolContext(
+            own.session.id,
+            own.owner_id,
+            RunId(UUID(int=1)),
+            "run:call",
+            may_recall_all=self.random.random() < 0.7,
+        )
+        name, arguments = self.random.choice([
+            ("search_history", {"query": self.query()}),
+            ("read_history", {"from_position": 1, "to_position": 9, "session": str(named.session.id)}),
+            ("read_output", {"position": 1, "session": str(named.session.id)}),
+        ])
+        return (await self.box.run(ToolCall("c", name, json.dumps(arguments)), context)).text
+
+
+async def make_world(database: Database) -> World:
+    mine = []
+    for number in range(USERS):
+        sessions = [await open_conversation(database, f"user-{number}") for _ in range(2)]
+        for session in sessions:
+            await session.say(f"The secret of the harbour is mark-{number:02d}.", "comet ledger falcon", "secret")
+        mine.append(sessions)
+    tools = make_recall_tools(database.history, len)
+    return World(random.Random(11), mine, ToolBox((), 5, 100_000, built_in=tools))
+
+
+@pytest.mark.slow
+async def test_a_thousand_random_requests_of_fifty_users_show_no_foreign_row(database: Database) -> None:
+    world = await make_world(database)
+    seen: list[tuple[str, set[str]]] = []
+
+    for _ in range(REQUESTS):
+        who = world.random.randrange(USERS)
+        whose = who if world.random.random() < 0.5 else world.random.randrange(USERS)
+        ask = world.random.choice([world.search, world.recall])
+        seen.append((f"mark-{who:02d}", world.marks_in(await ask(who, whose))))
+
+    assert [(mark, marks) for mark, marks in seen if marks - {mark}] == []
+    assert sum(1 for mark, marks in seen if mark in marks) > REQUESTS / 4

@@ -1,0 +1,26 @@
+"""Where redaction meets pins."""
+
+import json
+
+from app.db.database import Database
+from app.db.redaction import Redaction
+from app.domain.message import NewMessage, Role, Source, ToolCall
+from fakes.conversations import answer_message, open_conversation
+
+
+async def test_redacting_one_message_of_a_pinned_group_leaves_no_part_of_the_group_pinned_alone(
+    database: Database,
+) -> None:
+    conversation = await open_conversation(database)
+    claimed = await conversation.start()
+    append = database.messages.append_message
+    call = ToolCall("c1", "grep", json.dumps({"q": "secret"}))
+    asked = await append(claimed.lease, "assistant:0", answer_message("", tool_calls=(call,)))
+    result = NewMessage(Role.TOOL, "kept", Source.API, tool_call_id="c1", name="grep")
+    answered = await append(claimed.lease, "tool:0:0", result)
+    await conversation.end(claimed.lease)
+    await conversation.pin(asked, answered)
+
+    await database.messages.redact(Redaction(conversation.owner_id, conversation.session.id, asked.id))
+
+    assert len({message.pinned for message in await conversation.messages()}) == 1

@@ -1,0 +1,209 @@
+"""Redaction: the text is nowhere afterwards, whatever was made from it, and the conversation goes on without it."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from app.db.database import Database
+from app.db.messages import MessageQuery
+from app.db.redaction import MARKER, Redaction
+from app.domain.errors import NotFound, SessionBusy, SummaryConflict
+from app.domain.events import EventType
+from app.domain.ledger import LedgerEntry, LedgerKind
+from app.domain.message import Message, NewMessage, Role, Source, ToolCall
+from app.domain.recall import HistoryQuery
+from app.domain.run import RunStatus
+from app.turn.ports import NewEvent
+from fakes.conversations import (
+    Conversation,
+    adoption_of,
+    answer_message,
+    open_conversation,
+    stretch_of,
+    user_message,
+)
+from fakes.raw_sql import run_sql
+
+SECRET = "tangelo42"  # the word that has to go
+
+
+@dataclass
+class Scene:
+    """A conversation with a secret in its fourth message, and everything made from it."""
+
+    conversation: Conversation
+    url: str
+    messages: list[Message]
+
+    @property
+    def secret(self) -> Message:
+        return self.messages[3]
+
+    async def redact(self, message: Message | None = None) -> Message:
+        conversation, chosen = self.conversation, message or self.secret
+        wanted = Redaction(conversation.owner_id, conversation.session.id, chosen.id, actor="support")
+        return await conversation.database.messages.redact(wanted)
+
+    async def tables_with(self, word: str) -> list[str]:
+        """The tables with a row that holds the word anywhere: what a dump of the database would show."""
+        tables = await run_sql(
+            self.url,
+            "select schemaname || '.' || tablename from pg_tables where schemaname in ('public', 'throughline_jobs')",
+        )
+        names = [str(name) for (name,) in tables]
+        return [
+            name
+            for name in names
+            if await run_sql(self.url, f"select 1 from {name} t where t::text ilike '%{word}%' limit 1")
+        ]
+
+
+@pytest.fixture
+async def scene(database: Database, database_url: str) -> Scene:
+    conversation = await open_conversation(database, title=f"The code is {SECRET}")
+    text = f"The code is {SECRET}, keep it."
+    stored = await conversation.say("one", "two", "three")
+    claimed = await conversation.start(text)
+    stored.append(await database.messages.append_message(claimed.lease, "user", user_message(text, tokens=9)))
+    event = NewEvent(1, EventType.MESSAGE_DELTA, {"text": f"You said {SECRET}"})
+    await database.events.append_events(claimed.lease, [event])
+    await conversation.end(claimed.lease)
+    stored += await conversation.say("five", "six")
+    scene = Scene(conversation, database_url, stored)
+    await summarise(scene)
+    await database.history.index_session(conversation.session.id)
+    await conversation.pin(scene.secret)
+    return scene
+
+
+async def summarise(scene: Scene) -> None:
+    """Adopt a summary of 1..2, then one of 1..5 with the secret in text and ledger; prepare a further one."""
+    conversation, messages = scene.conversation, scene.messages
+    await conversation.adopt(messages[1], "They counted.")
+    first = await conversation.stretch(messages[1], "They counted.")
+    second = await conversation.stretch(messages[4], f"The code: {SECRET}.", first=3)
+    ledger = (LedgerEntry(LedgerKind.IDENTIFIER, SECRET, 4),)
+    summaries = conversation.database.summaries
+    await summaries.adopt_summary(adoption_of(1, messages[4], first, second, ledger=ledger))
+    third = await conversation.stretch(messages[5], "Six.", first=6)
+    await summaries.prepare_summary(adoption_of(2, messages[5], first, second, third, ledger=ledger))
+
+
+async def test_the_text_is_in_no_row_of_any_table_afterwards(scene: Scene) -> None:
+    before = await scene.tables_with(SECRET)
+
+    redacted = await scene.redact()
+
+    assert set(before) >= {
+        "public.messages",
+        "public.runs",
+        "public.run_events",
+        "public.sessions",
+        "public.summaries",
+        "public.summary_versions",
+        "public.search_terms",
+    }
+    assert await scene.tables_with(SECRET) == []
+    assert (redacted.content, redacted.position, redacted.pinned) == (MARKER, 4, True)
+    assert redacted.metadata == {"redacted": True}
+
+
+async def test_the_summary_goes_back_to_what_does_not_reach_the_message(scene: Scene) -> None:
+    await scene.redact()
+
+    session = await scene.conversation.reload()
+    assert (session.conversation_summary, session.summary_through_position) == ("They counted.", 2)
+    assert session.summary_version == 3
+    loaded = await scene.conversation.database.messages.load_context(session.id, None, 1000)
+    assert [message.position for message in loaded.history] == [3, 4, 5, 6]
+    assert loaded.prepared is None
+
+
+async def test_without_an_earlier_version_nothing_is_summarised(scene: Scene) -> None:
+    await scene.redact(scene.messages[0])
+
+    session = await scene.conversation.reload()
+    assert (session.conversation_summary, session.summary_through_position, session.summary_through_id) == ("", 0, None)
+
+
+async def test_a_stretch_that_was_being_written_meanwhile_is_not_stored(scene: Scene) -> None:
+    await scene.redact()
+
+    with pytest.raises(SummaryConflict, match="redacted"):
+        await scene.conversation.database.summaries.save_stretch(
+            scene.conversation.session.id, stretch_of(scene.messages[4], f"late {SECRET}", first=3)
+        )
+
+
+async def test_what_recall_tools_quoted_of_it_goes_too_also_in_other_sessions(scene: Scene) -> None:
+    database, here = scene.conversation.database, scene.conversation
+    other = await open_conversation(database)
+    there = f"[#4 in session {here.session.id}, user, 2026] {SECRET}"
+    for conversation, text in ((here, f"[#4, user, 2026] {SECRET}"), (other, there)):
+        claimed = await conversation.start()
+        call = ToolCall("c1", "search_history", json.dumps({"query": "code"}))
+        result = NewMessage(Role.TOOL, text, Source.API, tool_call_id="c1", name="search_history")
+        await database.messages.append_message(claimed.lease, "assistant:0", answer_message("", tool_calls=(call,)))
+        await database.messages.append_message(claimed.lease, "tool:0:0", result)
+        await conversation.end(claimed.lease)
+
+    await scene.redact()
+
+    assert await scene.tables_with(SECRET) == []
+    assert [message.content for message in await other.messages()] == ["", MARKER]
+
+
+async def test_a_search_finds_it_no_more_and_everything_else_still(scene: Scene) -> None:
+    await scene.redact()
+
+    history, who = scene.conversation.database.history, scene.conversation.owner_id
+    session_id = scene.conversation.session.id
+    assert (await history.search(who, session_id, HistoryQuery(SECRET))).hits == ()
+    assert (await history.search(who, session_id, HistoryQuery("five"))).hits[0].message.position == 5
+
+
+async def test_redacting_twice_is_redacting_once_and_is_recorded(scene: Scene) -> None:
+    first = await scene.redact()
+
+    assert await scene.redact() == first
+    recorded = await run_sql(scene.url, "select message_id, position, actor from message_redactions")
+    assert recorded == [(scene.secret.id, 4, "support")]
+
+
+async def test_a_session_with_a_turn_under_way_is_refused(scene: Scene) -> None:
+    claimed = await scene.conversation.start()
+
+    with pytest.raises(SessionBusy, match=str(claimed.run.id)):
+        await scene.redact()
+
+
+async def test_somebody_else_cannot_redact(scene: Scene) -> None:
+    stranger = await scene.conversation.database.users.get_or_create("mallory")
+    wanted = Redaction(stranger, scene.conversation.session.id, scene.secret.id)
+
+    with pytest.raises(NotFound):
+        await scene.conversation.database.messages.redact(wanted)
+    assert "public.messages" in await scene.tables_with(SECRET)
+
+
+async def test_calls_keep_their_results_and_lose_their_arguments(scene: Scene) -> None:
+    claimed = await scene.conversation.start()
+    call = ToolCall("c1", "grep", json.dumps({"q": SECRET}))
+    append = scene.conversation.database.messages.append_message
+    asked = await append(claimed.lease, "assistant:0", answer_message("", tool_calls=(call,)))
+    run = await scene.conversation.end(claimed.lease)
+
+    redacted = await scene.redact(asked)
+
+    assert run.status is RunStatus.SUCCEEDED
+    assert redacted.tool_calls == (ToolCall("c1", "grep", "{}"),)
+
+
+async def test_a_page_of_the_history_shows_the_marker(scene: Scene) -> None:
+    await scene.redact()
+
+    page = await scene.conversation.database.messages.list_messages(
+        scene.conversation.owner_id, scene.conversation.session.id, MessageQuery()
+    )
+    assert [message.content for message in page.items] == ["one", "two", "three", MARKER, "five", "six"]

@@ -1,0 +1,221 @@
+"""Retention: what is old goes, whole and in small batches; what anybody could still want stays."""
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from app.db.database import Database
+from app.db.retention import RUNS_AT_ONCE
+from app.domain.ids import RunId
+from app.domain.run import RunStatus
+from app.turn.prepare import prepare_next
+from app.worker.retention import Retention, RetentionConfig
+from fakes.compactions import compact_now, fill
+from fakes.manual_clock import ManualClock
+from fakes.raw_sql import run_sql
+from fakes.scripted_model import Say
+from fakes.stage import Stage, open_stage, with_context
+
+
+@pytest.fixture
+async def stage(database: Database) -> Stage:
+    stage = await open_stage(
+        database, agent=with_context(window=8192, min_recent_messages=2, max_messages_before_summary=10)
+    )
+    stage.model.by_request = lambda _: Say("## Intent\nThe user counts [#1-#2].")
+    return stage
+
+
+def retention_of(stage: Stage) -> Retention:
+    return Retention(stage.database.retention, ManualClock(), RetentionConfig())
+
+
+def old_id(number: int) -> UUID:
+    """Return an id as it was made in 2022."""
+    return UUID(f"01800000-0000-7000-8000-{number:012x}")
+
+
+async def number_of(url: str, table: str, condition: str = "true") -> object:
+    return (await run_sql(url, f"select count(*) from {table} where {condition}"))[0][0]
+
+
+async def store_old_run(stage: Stage, url: str, number: int, *, finished_hours_ago: int | None = 25) -> RunId:
+    """Store a run made long ago, with two events."""
+    run_id = old_id(number)
+    await run_sql(
+        url,
+        "insert into runs (id, session_id, owner_id, agent, status, input, source, finished_at) "
+        "values ($1, $2, $3, 'assistant', $4, $6, 'api', now() - make_interval(hours => $5))",
+        run_id,
+        stage.session.id,
+        stage.owner_id,
+        RunStatus.QUEUED.value if finished_hours_ago is None else RunStatus.SUCCEEDED.value,
+        finished_hours_ago,
+        '{"content": "long ago", "metadata": {}}',
+    )
+    await store_events(url, run_id)
+    return RunId(run_id)
+
+
+async def store_events(url: str, run_id: UUID) -> None:
+    await run_sql(
+        url,
+        "insert into run_events (run_id, seq, type, data) values ($1, 1, 'run.started', '{}'), ($1, 2, 'reset', '{}')",
+        run_id,
+    )
+
+
+async def store_old_stretch(stage: Stage, url: str, number: int) -> UUID:
+    stretch_id = old_id(number)
+    await run_sql(
+        url,
+        "insert into summaries (id, session_id, from_position, through_position, through_id, text, token_count, model, "
+        "prompt_version, read_hash, input_tokens, output_tokens, duration_seconds) "
+        "select $1, $2, 1, 2, m.id, 'old', 1, 'm', '2', gen_random_uuid()::text, 1, 1, 1 from messages m "
+        "where m.session_id = $2 and m.position = 2",
+        stretch_id,
+        stage.session.id,
+    )
+    return stretch_id
+
+
+async def let_rest(url: str) -> None:
+    await run_sql(url, "update sessions set updated_at = now() - interval '31 days'")
+
+
+async def test_events_of_runs_that_ended_long_ago_go_and_those_of_others_stay(stage: Stage, database_url: str) -> None:
+    kept = {
+        (await stage.turn("hello")).id,
+        await store_old_run(stage, database_url, 2, finished_hours_ago=23),
+        await store_old_run(stage, database_url, 3, finished_hours_ago=None),
+    }
+    ended = await store_old_run(stage, database_url, 1)
+
+    await retention_of(stage).run()
+    await retention_of(stage).run()
+
+    left = {run_id for (run_id,) in await run_sql(database_url, "select distinct run_id from run_events")}
+    assert left == kept
+    assert ended not in left
+
+
+async def test_events_of_erased_runs_go_too(stage: Stage, database_url: str) -> None:
+    await store_events(database_url, old_id(7))
+
+    await retention_of(stage).run()
+
+    assert await number_of(database_url, "run_events") == 0
+
+
+async def test_more_than_a_batch_goes_in_several_and_messages_and_runs_stay(stage: Stage, database_url: str) -> None:
+    await fill(stage, 3)
+    for number in range(RUNS_AT_ONCE + 3):
+        await store_old_run(stage, database_url, number)
+    before = await stage.messages()
+
+    assert await stage.database.retention.delete_events(24) == RUNS_AT_ONCE
+    assert await stage.database.retention.delete_events(24) == 3
+
+    assert await stage.messages() == before
+    assert await number_of(database_url, "runs", "id < '01810000-0000-7000-8000-000000000000'") == RUNS_AT_ONCE + 3
+
+
+async def test_two_at_once_delete_the_same_and_fail_nobody(stage: Stage, database_url: str) -> None:
+    for number in range(20):
+        await store_old_run(stage, database_url, number)
+
+    await asyncio.gather(*(retention_of(stage).run() for _ in range(3)))
+
+    assert await number_of(database_url, "run_events") == 0
+
+
+async def test_stretches_that_are_in_no_summary_go_once_their_session_is_at_rest(
+    stage: Stage, database_url: str
+) -> None:
+    await fill(stage, 6)
+    await compact_now(stage)
+    used = await number_of(database_url, "summaries")
+    for number in range(3):
+        await store_old_stretch(stage, database_url, number)
+    retention = retention_of(stage)
+
+    await retention.run_daily()
+    while_busy = await number_of(database_url, "summaries")
+    await let_rest(database_url)
+    await retention.run_daily()
+
+    assert used == 1
+    assert while_busy == 4
+    assert await number_of(database_url, "summaries") == used
+
+
+async def test_an_old_stretch_that_a_version_names_stays(stage: Stage, database_url: str) -> None:
+    await fill(stage, 2)
+    stretch = await store_old_stretch(stage, database_url, 1)
+    await run_sql(
+        database_url,
+        "insert into summary_versions (id, session_id, version, state, stretch_ids, text, token_count, through_id, "
+        "through_position, model) select $1, $2, 1, 'superseded', array[t.id], 'old', 1, t.through_id, 2, 'm' "
+        "from summaries t where t.id = $1",
+        stretch,
+        stage.session.id,
+    )
+    await let_rest(database_url)
+
+    await retention_of(stage).run_daily()
+
+    assert await number_of(database_url, "summaries") == 1
+
+
+async def test_prepared_summaries_of_an_older_version_go_and_the_usable_one_stays(
+    stage: Stage, database_url: str
+) -> None:
+    await fill(stage, 6)
+    assert await prepare_next(stage.parts, await stage.reload())
+    await retention_of(stage).run_daily()
+    usable = await number_of(database_url, "summary_versions")
+    await run_sql(database_url, "update sessions set summary_version = summary_version + 1")
+
+    await retention_of(stage).run_daily()
+
+    assert usable == 1
+    assert await number_of(database_url, "summary_versions") == 0
+
+
+async def test_records_of_old_jobs_go_and_jobs_that_nobody_does(stage: Stage, database_url: str) -> None:
+    table, log = "throughline_jobs.pgqueuer", "throughline_jobs.pgqueuer_log"
+    for age in (1, 73):
+        await run_sql(
+            database_url,
+            f"insert into {table} (priority, status, entrypoint, created) "
+            "values (0, 'queued', 'unknown', now() - make_interval(hours => $1))",
+            age,
+        )
+        await run_sql(
+            database_url,
+            f"insert into {log} (job_id, status, priority, entrypoint, created) "
+            "values (1, 'successful', 0, 'x', now() - make_interval(hours => $1))",
+            age,
+        )
+
+    await retention_of(stage).run()
+
+    assert (await number_of(database_url, table), await number_of(database_url, log)) == (1, 1)
+
+
+async def test_tables_that_change_all_the_time_are_vacuumed_by_small_shares(database_url: str) -> None:
+    rows = await run_sql(
+        database_url,
+        "select c.oid::regclass::text, o.option_name, o.option_value::float from pg_class c "
+        "cross join pg_options_to_table(c.reloptions) o where o.option_name = 'autovacuum_vacuum_scale_factor'",
+    )
+    toasts = await run_sql(
+        database_url,
+        "select c.reltoastrelid::regclass::text from pg_class c where c.oid = 'run_events'::regclass",
+    )
+
+    shares = {str(table): share for table, _, share in rows}
+    busy = {"runs", "run_events", "sessions", "throughline_jobs.pgqueuer", str(toasts[0][0])}
+    assert busy <= shares.keys()
+    assert all(isinstance(share, float) and share <= 0.02 for share in shares.values())

@@ -1,0 +1,35 @@
+"""The double over HTTP: `/v1/messages`, its token count, and `/control/*` for whoever runs it as a process.
+
+Connections are closed after each answer: LangChain keeps one pool for all Anthropic models of a process, and a pool
+must not hand a connection of one test's event loop to the next test's.
+"""
+
+from dataclasses import replace
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.routing import Route
+
+from fakes.anthropic_double.double import AnthropicDouble
+from fakes.provider_double.application import Sending
+from fakes.provider_double.control import control_routes
+
+
+def make_application(double: AnthropicDouble) -> Starlette:
+    """Return the application that serves `double`."""
+
+    async def messages(request: Request) -> Sending:
+        exchange = double.receive(await request.body(), request.headers)
+        reply = replace(exchange.reply, headers=(*exchange.reply.headers, ("connection", "close")))
+        return Sending(reply, lambda: double.leave(exchange.conversation))
+
+    async def count_tokens(request: Request) -> Sending:
+        return Sending(double.count_tokens(await request.body(), request.headers), lambda: None)
+
+    return Starlette(
+        routes=[
+            Route("/v1/messages", messages, methods=["POST"]),
+            Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
+            *control_routes(double),
+        ]
+    )

@@ -1,0 +1,72 @@
+"""A stored conversation without any turn, and compactions of it, for tests of the driver."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from app.context.measure import count_message
+from app.context.plan import plan_context
+from app.context.policy import SummaryPolicy
+from app.context.triggers import Cause
+from app.db.database import Database
+from app.domain.message import NewMessage, Role, Source
+from app.domain.run import Outcome, RunStatus
+from app.turn.compact import Compaction, compact
+from app.turn.compact_result import Compacted
+from app.turn.context_report import at_rest
+from app.turn.ports import ModelRequest
+from app.turn.prompting import context_input
+from fakes.conversations import no_events
+from fakes.scripted_model import ScriptedModel, ScriptedModels
+from fakes.stage import Stage, open_stage, with_context
+
+SUMMARY = "## Intent\nThe user counts [#1-#2]."
+_TAG = re.compile(r"^\[#(\d+) (?:user|assistant|tool)", re.MULTILINE)
+
+
+async def open_summarising(database: Database, *, own: ScriptedModel | None = None, **summary: object) -> Stage:
+    """Open a stage whose agent summarises with the model `small`, falling back on its own where `own` is given."""
+    policy = SummaryPolicy(model="small" if own else "", **summary)  # type: ignore[arg-type]  # fields by name
+    stage = await open_stage(database, agent=with_context(window=8192, min_recent_messages=2, summary=policy))
+    if own is not None:
+        own.name = own.calibration_key = "own"
+        stage.parts = replace(stage.parts, models=ScriptedModels(own, small=stage.model))
+    return stage
+
+
+async def fill(stage: Stage, turns: int, *, words: int = 30) -> None:
+    """Store so many turns of one question and one answer, all in one run."""
+    roles = (Role.USER, Role.ASSISTANT)
+    texts = [(role, f"{role.value} {index} " + "word " * words) for index in range(turns) for role in roles]
+    await store(stage, *texts)
+
+
+async def store(stage: Stage, *texts: tuple[Role, str]) -> None:
+    """Store these messages in one run."""
+    await stage.submit("fill")
+    claimed = await stage.claim()
+    counter = stage.parts.make_counter("chars")
+    for index, (role, text) in enumerate(texts):
+        bare = NewMessage(role=role, content=text, source=Source.API)
+        message = replace(bare, token_count=count_message(bare, counter.count), counter=counter.name)
+        await stage.database.append_message(claimed.lease, f"step:{index}", message)
+    await stage.database.finish(claimed.lease, Outcome(RunStatus.SUCCEEDED), no_events)
+
+
+async def compact_now(stage: Stage, instructions: str = "") -> Compacted:
+    """Compact all but the newest messages, as a wish of the user."""
+    cast, conversation = await at_rest(stage.parts, await stage.reload())
+    plan = plan_context(context_input(cast, conversation, None), forced=Cause.MANUAL)
+    assert plan.cause is not None
+    task = Compaction(cast=cast, conversation=conversation, instructions=instructions)
+    return await compact(stage.parts, task, plan)
+
+
+def asked(request: ModelRequest) -> str:
+    """What a summariser was asked."""
+    return str(request.prompt.messages[0].content)
+
+
+def positions_read(requests: Sequence[ModelRequest]) -> list[int]:
+    """The positions of all messages that summarisers were shown, in order, also those shown twice."""
+    return [int(position) for request in requests for position in _TAG.findall(asked(request))]

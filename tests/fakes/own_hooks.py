@@ -1,0 +1,91 @@
+"""`pre_compact` hooks by name, as an operator might write them: polite ones and broken ones."""
+
+import asyncio
+import threading
+from collections.abc import Mapping
+
+from app.domain.errors import SettingInvalid
+from app.turn.pre_compact import Decision, Hook, PreCompact
+
+blocked = threading.Event()
+"""Never set: waiting for it is a hook that hangs."""
+
+SUMMARY = "## Intent\nWritten by the operator's own hook [#1-#6]."
+
+
+def cancels(_event: PreCompact) -> Decision:
+    return Decision(cancel=True)
+
+
+def wishes(_event: PreCompact) -> Decision:
+    return Decision(instructions="mind the operator's wishes")
+
+
+async def writes(_event: PreCompact) -> Decision:
+    await asyncio.sleep(0)
+    return Decision(summary=SUMMARY)
+
+
+def writes_nothing_useful(_event: PreCompact) -> Decision:
+    return Decision(summary="Error: 500")
+
+
+def raises(_event: PreCompact) -> None:
+    raise ValueError("the text of an error may hold anything")
+
+
+async def raises_later(_event: PreCompact) -> None:
+    await asyncio.sleep(0)
+    raise ValueError("the text of an error may hold anything")
+
+
+def gives_up(_event: PreCompact) -> None:
+    raise SystemExit(3)
+
+
+async def cancels_itself(_event: PreCompact) -> None:
+    raise asyncio.CancelledError
+
+
+def hangs(_event: PreCompact) -> None:
+    blocked.wait()
+
+
+async def hangs_and_will_not_be_cancelled(_event: PreCompact) -> None:
+    for _ in range(2):  # the end of the event loop cancels once more
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            continue
+
+
+def talks_nonsense(_event: PreCompact) -> Decision:
+    return {"cancel": True}  # type: ignore[return-value]  # that is what is wrong with it
+
+
+def answers_with_numbers(_event: PreCompact) -> Decision:
+    return Decision(summary=7)  # type: ignore[arg-type]  # that is what is wrong with it
+
+
+class Remembers:
+    """Goes on, and keeps what it was told."""
+
+    def __init__(self, decision: Decision | None = None) -> None:
+        self.told: list[PreCompact] = []
+        self._decision = decision
+
+    def __call__(self, event: PreCompact) -> Decision | None:
+        self.told.append(event)
+        return self._decision
+
+
+class OwnHooks:
+    """Implements `Hooks` over a table."""
+
+    def __init__(self, found: Mapping[str, Hook] | None = None) -> None:
+        self.found = dict(found or {})
+
+    def get(self, name: str) -> Hook:
+        if name not in self.found:
+            raise SettingInvalid(f"pre_compact {name!r}: there is no such hook here")
+        return self.found[name]

@@ -1,0 +1,169 @@
+"""Turns that a test plays by hand, and couriers that bring them to the double, by a clock of the test's own."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from app.db.database import Database
+from app.db.slack import SlackDatabase
+from app.db.slack_inbox import Place, SlackMessage
+from app.db.slack_outbox import Delivery
+from app.db.slack_people import SlackId
+from app.domain.events import EventType
+from app.domain.json_types import JsonObject, JsonValue
+from app.domain.message import Message, NewMessage, Role, Source
+from app.domain.run import ClaimedRun, Outcome, Run, RunError, RunStatus
+from app.domain.wire import message_json, run_json
+from app.slack.bolt import make_client, silent_logger
+from app.slack.calls import SlackCalls
+from app.slack.config import SlackConfig
+from app.slack.courier import Courier
+from app.slack.writer import Desk
+from app.turn.ports import Claimer, NewEvent
+from fakes.manual_clock import ManualClock
+from fakes.raw_sql import run_sql
+from fakes.slack_double import BOT_TOKEN, TEAM, Posted, Said, SlackDouble, Workspace, say, serve_slack
+from fakes.slack_stage import IDENTITY
+
+CLAIMER = Claimer("test-worker", 60.0)
+WAIT_SECONDS = 10
+
+
+@dataclass
+class PlayedTurn:
+    """A claimed run whose events a test writes."""
+
+    database: Database
+    claimed: ClaimedRun
+    seq: int = 0
+
+    async def emit(self, kind: EventType, data: JsonObject) -> None:
+        self.seq += 1
+        await self.database.events.append_events(self.claimed.lease, [NewEvent(self.seq, kind, data)])
+
+    async def say(self, text: str) -> None:
+        await self.emit(EventType.MESSAGE_DELTA, {"text": text})
+
+    async def finish(self, answer: str, *, status: RunStatus = RunStatus.SUCCEEDED, error: str = "") -> Run:
+        message = NewMessage(role=Role.ASSISTANT, content=answer, source=Source.SLACK) if answer else None
+        failure = RunError("model_unavailable", error) if error else None
+
+        def compose(run: Run, stored: Message | None) -> list[NewEvent]:
+            kind = {RunStatus.SUCCEEDED: EventType.RUN_COMPLETED, RunStatus.CANCELLED: EventType.RUN_CANCELLED}
+            shown: JsonValue = None if stored is None else message_json(stored)
+            data: JsonObject = {"run": run_json(run), "message": shown}
+            return [NewEvent(self.seq + 1, kind.get(status, EventType.RUN_FAILED), data)]
+
+        outcome = Outcome(status, answer=message, error=failure)
+        return await self.database.runs.finish(self.claimed.lease, outcome, compose)
+
+
+@dataclass
+class DeliveryStage:
+    """The outbox, the double, and couriers between them."""
+
+    database: Database
+    slack: SlackDatabase
+    double: SlackDouble
+    clock: ManualClock
+    desk: Desk
+    url: str
+    tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+
+    @property
+    def posted(self) -> list[Posted]:
+        return self.double.workspace.posted
+
+    def texts(self) -> list[str]:
+        return [message.text for message in self.posted]
+
+    def methods(self) -> list[str]:
+        return [call.method for call in self.double.workspace.calls]
+
+    async def rows(self, statement: str, *arguments: object) -> list[tuple[object, ...]]:
+        return await run_sql(self.url, statement, *arguments)
+
+    async def ask(self, text: str = "hello", *, said: Said | None = None) -> PlayedTurn:
+        """Take a message and claim its run."""
+        await self.take(said or say(text))
+        claimed = await self.database.runs.claim_next(CLAIMER)
+        assert claimed is not None
+        return PlayedTurn(self.database, claimed)
+
+    async def take(self, said: Said) -> None:
+        message = SlackMessage(
+            event_id=f"Ev{said.ts}",
+            place=Place(TEAM, said.channel, said.ts),
+            thread_ts=said.where,
+            who=SlackId(TEAM, said.user),
+            text=said.text,
+            is_direct=said.channel.startswith("D"),
+            is_addressed=True,
+        )
+        await self.slack.inbox.accept(message)
+
+    async def claim(self) -> Delivery:
+        (delivery,) = await self.slack.outbox.claim("courier", limit=1, lease_seconds=60)
+        return delivery
+
+    async def start(self, delivery: Delivery | None = None) -> "asyncio.Task[None]":
+        """Set a courier to work on the next delivery."""
+        courier = Courier(self.database, self.desk)
+        self.tasks.append(asyncio.create_task(courier.deliver(delivery or await self.claim())))
+        return self.tasks[-1]
+
+    async def deliver(self) -> None:
+        """Deliver the next one to its end."""
+        await (await self.start())
+
+    async def crash(self) -> None:
+        """Let the couriers die where they are; their leases run out."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.tasks.clear()
+        statement = "update slack_deliveries set lease_until = now() - interval '1 s' where lease_until > now()"
+        await run_sql(self.url, statement)
+
+    async def free_again(self, delivery: Delivery) -> None:
+        """Undo the last note, as a crash just before it would have."""
+        statement = "update slack_deliveries set status = 'waiting', finished_at = null where id = $1"
+        await run_sql(self.url, statement, delivery.hold.id)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for the double to have seen something."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    async def until_noted(self) -> None:
+        """Wait for the outbox to know a message's name."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not await self.rows("select 1 from slack_parts where ts is not null"):
+                await asyncio.sleep(0.01)
+
+    async def in_time(self, condition: Callable[[], bool]) -> None:
+        """Wait while the couriers' time goes on, a second each time."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not condition():
+                self.clock.advance(1)
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def delivery_stage(database: Database, database_url: str) -> AsyncIterator[DeliveryStage]:
+    """Serve a double that keeps the stage's time."""
+    clock = ManualClock()
+    async with serve_slack(SlackDouble(Workspace(now=clock.monotonic))) as double:
+        client = make_client(SlackConfig(BOT_TOKEN, api_url=double.url), silent_logger())
+        slack = database.open_slack("assistant")
+        desk = Desk(slack.outbox, SlackCalls(client, clock), clock, IDENTITY)
+        stage = DeliveryStage(database, slack, double, clock, desk, database_url)
+        try:
+            yield stage
+        finally:
+            for task in stage.tasks:
+                task.cancel()
+            await asyncio.gather(*stage.tasks, return_exceptions=True)
+            assert double.rules.complaints() == []

@@ -1,0 +1,173 @@
+"""Payloads as Slack sends them; each function names the page whose example it follows."""
+
+import itertools
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from fakes.provider_double.json_types import Json
+from fakes.slack_double.workspace import BOT_ID, BOT_USER, TEAM
+
+_event_ids = itertools.count(1)
+_times = itertools.count(1)
+
+
+def fresh_ts() -> str:
+    """Return a message timestamp nobody has used."""
+    return f"1700000000.{next(_times):06d}"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message somebody wrote: enough to make every event it arrives as."""
+
+    text: str
+    channel: str = "D0ANNA001"
+    user: str = "U0ANNA001"
+    ts: str = ""
+    thread_ts: str = ""
+    team: str = TEAM
+
+    @property
+    def where(self) -> str:
+        """The thread it belongs to."""
+        return self.thread_ts or self.ts
+
+
+def say(text: str, **where: str) -> Said:
+    """Return a message with a timestamp of its own."""
+    return Said(text, **({"ts": fresh_ts()} | where))
+
+
+def envelope(event: Json, *, team: str = TEAM) -> Json:
+    """https://docs.slack.dev/apis/events-api/#callback-field ."""
+    return {
+        "token": "verification-token-not-used",
+        "team_id": team,
+        "api_app_id": "A0DOUBLE1",
+        "event": event,
+        "type": "event_callback",
+        "event_id": f"Ev{next(_event_ids):09d}",
+        "event_time": 1_700_000_000,
+        "authorizations": [
+            {
+                "enterprise_id": None,
+                "team_id": team,
+                "user_id": BOT_USER,
+                "is_bot": True,
+                "is_enterprise_install": False,
+            }
+        ],
+        "is_ext_shared_channel": False,
+        "event_context": "4-double",
+    }
+
+
+def message(said: Said) -> Json:
+    """https://docs.slack.dev/reference/events/message.im/ and …/message.channels/ ."""
+    event: Json = {
+        "type": "message",
+        "channel": said.channel,
+        "user": said.user,
+        "text": said.text,
+        "ts": said.ts,
+        "event_ts": said.ts,
+        "team": said.team,
+        "client_msg_id": f"client-{said.ts}",
+        "channel_type": "im" if said.channel.startswith("D") else "channel",
+    }
+    return envelope(event | ({"thread_ts": said.thread_ts} if said.thread_ts else {}), team=said.team)
+
+
+def app_mention(said: Said) -> Json:
+    """https://docs.slack.dev/reference/events/app_mention/ ."""
+    event: Json = {
+        "type": "app_mention",
+        "channel": said.channel,
+        "user": said.user,
+        "text": said.text,
+        "ts": said.ts,
+        "event_ts": said.ts,
+        "team": said.team,
+    }
+    return envelope(event | ({"thread_ts": said.thread_ts} if said.thread_ts else {}), team=said.team)
+
+
+def edited(said: Said, text: str) -> Json:
+    """https://docs.slack.dev/reference/events/message/message_changed/ ."""
+    inner = {"type": "message", "user": said.user, "text": text, "ts": said.ts, "edited": {"user": said.user}}
+    before = {"type": "message", "user": said.user, "text": said.text, "ts": said.ts}
+    event: Json = {
+        "type": "message",
+        "subtype": "message_changed",
+        "hidden": True,
+        "channel": said.channel,
+        "ts": fresh_ts(),
+        "message": inner,
+        "previous_message": before,
+        "channel_type": "im" if said.channel.startswith("D") else "channel",
+    }
+    return envelope(event, team=said.team)
+
+
+def deleted(said: Said) -> Json:
+    """https://docs.slack.dev/reference/events/message/message_deleted/ ."""
+    event: Json = {
+        "type": "message",
+        "subtype": "message_deleted",
+        "hidden": True,
+        "channel": said.channel,
+        "ts": fresh_ts(),
+        "deleted_ts": said.ts,
+        "previous_message": {"type": "message", "user": said.user, "text": said.text, "ts": said.ts},
+    }
+    return envelope(event, team=said.team)
+
+
+def reaction(name: str, *, user: str, channel: str, ts: str, team: str = TEAM) -> Json:
+    """https://docs.slack.dev/reference/events/reaction_added/ ."""
+    item = {"type": "message", "channel": channel, "ts": ts}
+    event: Json = {"type": "reaction_added", "user": user, "reaction": name, "item_user": BOT_USER, "item": item}
+    return envelope(event | {"event_ts": fresh_ts()}, team=team)
+
+
+def bot_message(said: Said) -> Json:
+    """https://docs.slack.dev/reference/events/message/bot_message/ ; here another bot's."""
+    event: Json = {"type": "message", "subtype": "bot_message", "bot_id": "B0OTHER01", "username": "other"}
+    return envelope(event | {"text": said.text, "ts": said.ts, "channel": said.channel}, team=said.team)
+
+
+def own_message(said: Said) -> Json:
+    """What the app itself posted, as it comes back to it: https://docs.slack.dev/reference/events/message/ ."""
+    found = message(said)
+    found["event"] |= {"user": BOT_USER, "bot_id": BOT_ID}
+    return found
+
+
+def joined(channel: str) -> Json:
+    """https://docs.slack.dev/reference/events/message/channel_join/ ."""
+    event: Json = {"type": "message", "subtype": "channel_join", "user": "U0ANNA001", "channel": channel}
+    return envelope(event | {"text": "<@U0ANNA001> has joined the channel", "ts": fresh_ts()})
+
+
+def url_verification(challenge: str) -> Json:
+    """https://docs.slack.dev/reference/events/url_verification/ ."""
+    return {"token": "verification-token-not-used", "challenge": challenge, "type": "url_verification"}
+
+
+def slash_command(text: str, *, user: str, channel: str, response_url: str) -> str:
+    """https://docs.slack.dev/interactivity/implementing-slash-commands/#app_command_handling , as its form body."""
+    fields = {
+        "token": "verification-token-not-used",
+        "team_id": TEAM,
+        "team_domain": "double",
+        "channel_id": channel,
+        "channel_name": "directmessage",
+        "user_id": user,
+        "user_name": "anna",
+        "command": "/agent",
+        "text": text,
+        "api_app_id": "A0DOUBLE1",
+        "response_url": response_url,
+        "trigger_id": "13345224609.738474920.8088930838d88f008e0",
+    }
+    return urlencode(fields)

@@ -1,0 +1,26 @@
+"""Messages from Slack, taken straight into the database."""
+
+from app.db.database import Database
+from app.db.slack_inbox import Place, SlackMessage, Taken
+from app.db.slack_people import SlackId
+from app.domain.ids import SessionId, UserId
+from fakes.slack_double import TEAM
+from fakes.slack_double.payloads import fresh_ts
+
+_threads: dict[str, str] = {}
+
+
+async def take(database: Database, text: str, *, channel: str, user: str, thread: bool = False) -> SessionId:
+    """Take a message, in the channel's last thread if `thread`; return the session it went to."""
+    ts = fresh_ts()
+    thread_ts = _threads[channel] if thread else ts
+    _threads[channel] = thread_ts
+    slack, who = database.open_slack("assistant"), SlackId(TEAM, user)
+    place = Place(TEAM, channel, ts)
+    message = SlackMessage(f"Ev{ts}", place, thread_ts, who, text, is_direct=channel[0] == "D", is_addressed=True)
+    assert await slack.inbox.accept(message) is Taken.ACCEPTED
+    person = await slack.people.find(who)
+    assert person is not None
+    found = await slack.conversations.latest(TEAM, channel, UserId(person.user_id))
+    assert found is not None
+    return found.session_id

@@ -1,0 +1,98 @@
+"""The Slack door on a real database, served over a real socket, with the double on the other side."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import httpx
+import uvicorn
+
+from app.api.app import add_door
+from app.db.database import Database
+from app.db.messages import MessageQuery
+from app.db.slack import SlackDatabase
+from app.domain.ids import SessionId, UserId
+from app.domain.message import Message
+from app.slack.bolt import Listeners, Shown, make_bolt
+from app.slack.config import Identity, SlackConfig
+from app.slack.http import PATH, EventsEndpoint
+from app.slack.incoming import StopSign
+from app.slack.intake import Intake
+from fakes.api_stage import ApiStage, WallClock, set_stage
+from fakes.raw_sql import run_sql
+from fakes.slack_double import BOT_TOKEN, BOT_USER, SIGNING_SECRET, TEAM, Sender
+from fakes.slack_double.workspace import BOT_ID
+
+IDENTITY = Identity(TEAM, "Double", BOT_USER, BOT_ID, TEAM)
+
+
+@dataclass
+class SlackStage:
+    """The application with the Slack route, and a sender that reaches it."""
+
+    api: ApiStage
+    slack: SlackDatabase
+    sender: Sender
+    client: httpx.AsyncClient
+    url: str
+    stops: list[StopSign] = field(default_factory=list)
+
+    @property
+    def database(self) -> Database:
+        return self.api.database
+
+    async def rows(self, statement: str, *arguments: object) -> list[tuple[object, ...]]:
+        return await run_sql(self.url, statement, *arguments)
+
+    async def run_texts(self) -> list[str]:
+        """Return what the stored runs ask, in their order."""
+        return [str(text) for (text,) in await self.rows("select input ->> 'content' from runs order by seq")]
+
+    async def history(self, owner: UserId, session: SessionId) -> tuple[Message, ...]:
+        query = MessageQuery(after=None, before=None, limit=200, order="asc")
+        return (await self.database.messages.list_messages(owner, session, query)).items
+
+
+async def no_stop(_sign: StopSign) -> None:
+    """Nothing runs here."""
+
+
+async def no_command(_command: Mapping[str, object]) -> Shown:
+    return Shown("no commands here")
+
+
+@asynccontextmanager
+async def slack_stage(database: Database, database_url: str) -> AsyncIterator[SlackStage]:
+    """Serve the door; turns are not played."""
+    api = set_stage(database)
+    slack = database.open_slack("assistant")
+    stops: list[StopSign] = []
+
+    async def stop(sign: StopSign) -> None:
+        stops.append(sign)
+
+    intake = Intake(slack, IDENTITY, stop)
+    config = SlackConfig(BOT_TOKEN, SIGNING_SECRET)
+    bolt = make_bolt(config, IDENTITY, Listeners(intake.take, no_command))
+    add_door(api.app, PATH, EventsEndpoint(bolt, SIGNING_SECRET, WallClock()))
+    async with served(api) as client:
+        yield SlackStage(api, slack, Sender(client, retry_seconds=(0, 0, 0)), client, database_url, stops)
+
+
+@asynccontextmanager
+async def served(api: ApiStage) -> AsyncIterator[httpx.AsyncClient]:
+    """Yield a client of the application on a loopback socket."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(512)
+        server = uvicorn.Server(uvicorn.Config(api.app, log_config=None, lifespan="off", ws="none"))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        try:
+            async with httpx.AsyncClient(base_url=url, timeout=10, limits=httpx.Limits(max_connections=50)) as client:
+                yield client
+        finally:
+            server.should_exit = True
+            await serving

@@ -1,0 +1,41 @@
+"""A server says whether it can take messages: its database, its schema, its news, its worker and its side jobs."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from fakes.raw_sql import run_sql
+from fakes.service_process import ServiceProcess, run_service
+
+pytestmark = pytest.mark.slow
+
+
+async def checks_of(server: ServiceProcess) -> dict[str, bool]:
+    return dict((await server.client.get("/health/ready")).json()["checks"])
+
+
+async def until_checks(server: ServiceProcess, wanted: Mapping[str, bool]) -> int:
+    async with asyncio.timeout(20):
+        while await checks_of(server) != wanted:
+            await asyncio.sleep(0.05)
+    return (await server.client.get("/health/ready")).status_code
+
+
+async def test_a_server_with_a_worker_checks_all_it_consists_of(folder: Path, settings: Mapping[str, str]) -> None:
+    async with run_service(folder, settings) as server:
+        every = {"database": True, "listener": True, "worker": True, "jobs": True}
+        assert await until_checks(server, every) == 200
+
+        await run_sql(settings["DATABASE_URL"], "update alembic_version set version_num = '0001'")
+        behind = await server.client.get("/health/ready")
+        await run_sql(settings["DATABASE_URL"], "drop table alembic_version")
+        without = await server.client.get("/health/ready")
+
+    assert (behind.status_code, behind.json()["checks"]["database"]) == (503, False)
+    assert (without.status_code, without.json()["checks"]["database"]) == (503, False)
+
+
+async def test_a_server_without_a_worker_claims_nothing_and_says_so(server: ServiceProcess) -> None:
+    assert await until_checks(server, {"database": True, "listener": True}) == 200

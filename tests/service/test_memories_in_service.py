@@ -1,0 +1,67 @@
+"""Memories in the real service with an embedding model, over restarts."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import httpx
+import pytest
+
+from fakes.provider_double import ProviderDouble
+from fakes.service_process import ServiceProcess, run_service
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def with_embeddings(on_double: Mapping[str, str], provider_double: ProviderDouble) -> Mapping[str, str]:
+    return {**on_double, "EMBEDDING_MODEL": "openai:small", "EMBEDDING_BASE_URL": provider_double.url}
+
+
+async def search(service: ServiceProcess, query: str) -> tuple[str, list[str]]:
+    answer = await service.client.post("/v1/memories/search", json={"query": query})
+    found = answer.raise_for_status().json()
+    return found["by"], [memory["text"] for memory in found["data"]]
+
+
+async def keep(service: ServiceProcess, *texts: str) -> None:
+    for text in texts:
+        answer = await service.client.post("/v1/memories", json={"text": text})
+        assert answer.status_code == httpx.codes.CREATED
+
+
+async def until_found(service: ServiceProcess, query: str, by: str) -> list[str]:
+    async with asyncio.timeout(20):
+        while (found := await search(service, query))[0] != by:
+            await asyncio.sleep(0.1)
+    return found[1]
+
+
+async def test_memories_from_before_a_model_was_set_and_from_one_with_other_vectors_are_found_by_meaning(
+    folder: Path, on_double: Mapping[str, str], with_embeddings: Mapping[str, str], provider_double: ProviderDouble
+) -> None:
+    data = ("--data-dir", str(folder / "data"))
+    async with run_service(folder, on_double, *data) as service:
+        await keep(service, "The cat is called Miso.")
+        without = await search(service, "feline")
+        await service.terminate()
+    provider_double.embeddings.dimensions = 8
+    async with run_service(folder, with_embeddings, *data) as service:
+        first = await until_found(service, "feline", "vector")
+        await keep(service, "Rex is a dog.")
+        await service.terminate()
+    provider_double.embeddings.dimensions = 16
+    async with run_service(folder, with_embeddings, *data) as service:
+        both = await until_found(service, "feline", "vector")
+        provider_double.embeddings.failure = "down"
+        await keep(service, "Anna lives in Oslo.")
+        meanwhile = await search(service, "oslo")
+        await service.terminate()
+    log = service.log.read_text()
+
+    assert without == ("text", [])
+    assert first == ["The cat is called Miso."]
+    assert both[0] == "The cat is called Miso."
+    assert meanwhile == ("text", ["Anna lives in Oslo."])
+    assert "embedding failed" in log
+    assert "Oslo" not in log

@@ -1,0 +1,21 @@
+"""The Slack door for one test."""
+
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from app.db.database import Database
+from fakes.slack_delivery import DeliveryStage, delivery_stage
+from fakes.slack_stage import SlackStage, slack_stage
+
+
+@pytest.fixture
+async def door(database: Database, database_url: str) -> AsyncGenerator[SlackStage]:
+    async with slack_stage(database, database_url) as stage:
+        yield stage
+
+
+@pytest.fixture
+async def outgoing(database: Database, database_url: str) -> AsyncGenerator[DeliveryStage]:
+    async with delivery_stage(database, database_url) as stage:
+        yield stage

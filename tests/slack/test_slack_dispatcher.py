@@ -1,0 +1,177 @@
+"""The loop around couriers: what failed is tried again, what cannot succeed is ended, what is left is given back."""
+
+import asyncio
+from collections.abc import Sequence
+
+from app.db.slack_people import SlackId
+from app.slack.courier import Courier
+from app.slack.dispatcher import Dispatcher, DispatcherConfig
+from app.slack.upkeep import Upkeep
+from fakes.slack_delivery import DeliveryStage
+from fakes.slack_double import TEAM, Failure, Person, say
+from fakes.slack_stage import IDENTITY
+
+WAIT_SECONDS = 10
+ANNA = SlackId(TEAM, "U0ANNA001")
+
+
+def dispatcher_of(outgoing: DeliveryStage, name: str = "one") -> Dispatcher:
+    courier = Courier(outgoing.database, outgoing.desk)
+    return Dispatcher(outgoing.slack.outbox, courier, DispatcherConfig(name, lease_seconds=0.3))
+
+
+async def until_stored(outgoing: DeliveryStage, *expected: object) -> Sequence[object]:
+    """Wait for the first delivery's row to read (status, error)."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while True:
+            found = await outgoing.rows("select status, error from slack_deliveries order by seq limit 1")
+            if found and found[0] == expected:
+                return found[0]
+            await asyncio.sleep(0.02)
+
+
+async def test_many_threads_are_delivered_beside_each_other(outgoing: DeliveryStage) -> None:
+    for number in range(12):
+        turn = await outgoing.ask(said=say(f"question {number}"))
+        await turn.finish(f"answer {number}")
+
+    async with dispatcher_of(outgoing, "one").running(), dispatcher_of(outgoing, "two").running():
+        await outgoing.until(lambda: len(outgoing.posted) == 12)
+        await asyncio.sleep(0.1)
+
+    assert sorted(outgoing.texts()) == sorted(f"answer {number}" for number in range(12))
+
+
+async def test_a_delivery_that_failed_for_a_passing_reason_is_tried_again(outgoing: DeliveryStage) -> None:
+    outgoing.double.rules.fail("chat.postMessage", *[Failure(status=503)] * 3)
+    turn = await outgoing.ask()
+    await turn.finish("At last.")
+
+    async with dispatcher_of(outgoing).running():
+        await until_stored(outgoing, "delivered", "")
+
+    assert outgoing.texts() == ["At last."]
+
+
+async def test_a_delivery_to_a_channel_that_is_gone_is_ended(outgoing: DeliveryStage) -> None:
+    outgoing.double.rules.fail("chat.postMessage", Failure(error="is_archived"))
+    turn = await outgoing.ask()
+    await turn.finish("Anybody?")
+
+    async with dispatcher_of(outgoing).running():
+        await until_stored(outgoing, "failed", "is_archived")
+
+    assert outgoing.texts() == []
+
+
+async def test_a_token_that_was_revoked_keeps_the_answer_waiting(outgoing: DeliveryStage) -> None:
+    outgoing.double.rules.fail("chat.postMessage", Failure(error="token_revoked"))
+    turn = await outgoing.ask()
+    await turn.finish("When you are back.")
+
+    async with dispatcher_of(outgoing).running():
+        await until_stored(outgoing, "waiting", "token_revoked")
+        await until_stored(outgoing, "delivered", "")
+
+    assert outgoing.texts() == ["When you are back."]
+
+
+async def test_a_long_delivery_keeps_its_lease(outgoing: DeliveryStage) -> None:
+    turn = await outgoing.ask()
+    async with dispatcher_of(outgoing, "one").running(), dispatcher_of(outgoing, "two").running():
+        await outgoing.until(lambda: bool(outgoing.double.workspace.statuses))
+        await asyncio.sleep(0.8)  # more than two leases
+        attempts = await outgoing.rows("select attempt, worker from slack_deliveries")
+        await turn.finish("Still here.")
+        await until_stored(outgoing, "delivered", "")
+
+    assert [attempt for attempt, _ in attempts] == [1]
+    assert outgoing.texts() == ["Still here."]
+
+
+async def test_what_is_under_way_at_a_shutdown_is_given_back_at_once(outgoing: DeliveryStage) -> None:
+    turn = await outgoing.ask()
+    async with dispatcher_of(outgoing).running():
+        await turn.say("The beginning. " * 40 + "\n")
+        await outgoing.until(lambda: bool(outgoing.posted))
+    assert await outgoing.rows("select status from slack_deliveries") == [("waiting",)]
+    await turn.finish("The beginning. " * 40 + "\nThe end.")
+
+    async with dispatcher_of(outgoing).running():
+        await until_stored(outgoing, "delivered", "")
+
+    assert outgoing.texts() == ["The beginning. " * 40 + "\nThe end."]
+
+
+async def test_a_session_erased_meanwhile_leaves_nothing_to_deliver(outgoing: DeliveryStage) -> None:
+    turn = await outgoing.ask()
+    run = turn.claimed.run
+    async with dispatcher_of(outgoing).running():
+        await outgoing.until(lambda: bool(outgoing.double.workspace.statuses))
+        await outgoing.database.sessions.delete(run.owner_id, run.session_id)
+        await asyncio.sleep(0.2)
+
+    assert await outgoing.rows("select count(*) from slack_deliveries") == [(0,)]
+    assert await outgoing.rows("select session_id from slack_conversations") == [(None,)]
+    assert outgoing.texts() == []
+
+
+def upkeep_of(outgoing: DeliveryStage, *, link_by_email: bool) -> Upkeep:
+    return Upkeep(outgoing.slack, outgoing.desk.calls, outgoing.clock, IDENTITY, link_by_email=link_by_email)
+
+
+async def test_people_are_called_by_their_names_once_these_are_known(outgoing: DeliveryStage) -> None:
+    outgoing.double.workspace.people["U0ANNA001"] = Person("U0ANNA001", "Anna Ray")
+    first = say("hello", channel="C0GENERAL")
+    await outgoing.take(first)
+    for _ in range(2):
+        await upkeep_of(outgoing, link_by_email=False).look()
+    await outgoing.take(say("again", channel="C0GENERAL", thread_ts=first.ts))
+
+    asked = await outgoing.rows("select input ->> 'content' from runs order by seq")
+    assert asked == [("U0ANNA001: hello",), ("Anna Ray: again",)]
+    assert len(outgoing.double.workspace.called("users.info")) == 1, "a person is asked for once a day"
+
+
+async def test_a_confirmed_address_links_where_the_operator_wants_it(outgoing: DeliveryStage) -> None:
+    people = outgoing.double.workspace.people
+    people["U0ANNA001"] = Person("U0ANNA001", "Anna", "Anna@Example.com")
+    await outgoing.take(say("mine"))
+    await upkeep_of(outgoing, link_by_email=False).look()
+    before = await outgoing.slack.people.find(ANNA)
+    await outgoing.rows("update slack_users set looked_up_at = null")
+    await upkeep_of(outgoing, link_by_email=True).look()
+    after = await outgoing.slack.people.find(ANNA)
+
+    assert before is not None
+    assert after is not None
+    assert (before.user_name, after.user_name) == (f"slack:{TEAM}:U0ANNA001", "anna@example.com")
+    assert await outgoing.rows("select u.name from sessions s join users u on u.id = s.owner_id") == [
+        ("anna@example.com",)
+    ]
+
+
+async def test_unconfirmed_addresses_and_strangers_stay_guests(outgoing: DeliveryStage) -> None:
+    people = outgoing.double.workspace.people
+    people["U0ANNA001"] = Person("U0ANNA001", "Anna", "anna@example.com", is_email_confirmed=False)
+    people["U0BERT001"] = Person("U0BERT001", "Bert", "bert@example.com", team="T0OTHER01")
+    await outgoing.take(say("one"))
+    await outgoing.take(say("two", user="U0BERT001", channel="D0BERT001"))
+    await upkeep_of(outgoing, link_by_email=True).look()
+
+    assert await outgoing.rows("select distinct linked_by from slack_users") == [("guest",)]
+
+
+async def test_what_is_old_is_deleted(outgoing: DeliveryStage) -> None:
+    turn = await outgoing.ask()
+    await turn.finish("Done.")
+    await outgoing.deliver()
+    await outgoing.rows("update slack_events set created_at = now() - interval '8 days'")
+    await outgoing.rows("update slack_deliveries set finished_at = now() - interval '8 days'")
+    upkeep = upkeep_of(outgoing, link_by_email=False)
+    outgoing.double.workspace.people["U0ANNA001"] = Person("U0ANNA001", "Anna")
+    outgoing.clock.advance(601)
+    await upkeep.look()
+
+    left = "select (select count(*) from slack_events), (select count(*) from slack_deliveries), count(*) from runs"
+    assert await outgoing.rows(left) == [(0, 0, 1)]

@@ -1,0 +1,254 @@
+"""What Slack sends is stored once, before it is acknowledged, and only if Slack sent it."""
+
+import asyncio
+import json
+import logging
+import random
+import time
+
+import httpx
+import pytest
+
+from app.db.database import Database
+from app.db.slack_people import SlackId
+from fakes.raw_sql import run_sql
+from fakes.slack_double import BOT_USER, TEAM, Said, say, sign
+from fakes.slack_double.payloads import (
+    app_mention,
+    bot_message,
+    deleted,
+    edited,
+    envelope,
+    joined,
+    message,
+    own_message,
+    reaction,
+    url_verification,
+)
+from fakes.slack_stage import SlackStage
+
+CHANNEL = "C0GENERAL"
+
+
+def mention(text: str, **where: str) -> Said:
+    return say(f"<@{BOT_USER}> {text}", **({"channel": CHANNEL} | where))
+
+
+async def counts(door: SlackStage) -> tuple[object, ...]:
+    statement = "select (select count(*) from runs), (select count(*) from slack_events)"
+    return (await door.rows(statement))[0]
+
+
+async def test_a_message_is_stored_with_its_run_and_its_place_in_the_outbox(door: SlackStage) -> None:
+    said = say("hello")
+    answered = await door.sender.once(message(said))
+
+    stored = await door.rows(
+        "select r.status, r.source, e.message_ts, d.thread_ts, d.status from runs r"
+        " join slack_events e on e.run_id = r.id join slack_deliveries d on d.run_id = r.id"
+    )
+    assert answered.status == 200
+    assert stored == [("queued", "slack", said.ts, said.ts, "waiting")]
+    assert await door.run_texts() == ["hello"]
+
+
+async def test_four_deliveries_at_once_and_out_of_order_are_one_run(door: SlackStage) -> None:
+    payload = message(say("once"))
+
+    answers = await asyncio.gather(*(door.sender.once(payload, retry=number) for number in (3, 0, 2, 1)))
+
+    assert [answer.status for answer in answers] == [200] * 4
+    assert await counts(door) == (1, 1)
+
+
+async def test_a_retry_is_taken_where_the_first_delivery_died(door: SlackStage) -> None:
+    answered = await door.sender.once(message(say("again")), retry=1)
+
+    assert answered.status == 200
+    assert await door.run_texts() == ["again"]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_a_mention_arrives_as_two_events_and_is_one_run(door: SlackStage, order: tuple[int, int]) -> None:
+    said = mention("what is this?")
+    events = (message(said), app_mention(said))
+
+    for index in order:
+        assert (await door.sender.once(events[index])).status == 200
+
+    assert await door.run_texts() == ["U0ANNA001: what is this?"]
+
+
+async def test_both_events_of_a_mention_at_the_same_time_are_one_run(door: SlackStage) -> None:
+    said = mention("both at once")
+
+    await asyncio.gather(*(door.sender.once(event) for event in (message(said), app_mention(said)) * 3))
+
+    assert await counts(door) == (1, 1)
+
+
+async def test_bots_joins_and_what_nobody_addressed_to_us_are_acknowledged_and_not_stored(door: SlackStage) -> None:
+    unaddressed = message(say("not for the bot", channel=CHANNEL))
+    other = envelope({"type": "team_rename", "name": "New"})
+    events = [bot_message(say("beep")), own_message(say("me")), joined(CHANNEL), unaddressed, other]
+
+    answers = [await door.sender.once(event) for event in events]
+
+    assert [answer.status for answer in answers] == [200] * len(events)
+    assert await counts(door) == (0, 0)
+
+
+async def test_an_event_of_another_workspace_is_not_stored(door: SlackStage) -> None:
+    await door.sender.once(message(say("elsewhere", team="T0OTHER01")))
+
+    assert await counts(door) == (0, 0)
+
+
+async def test_forged_stale_and_malformed_requests_are_refused_and_none_is_stored(door: SlackStage) -> None:
+    body = json.dumps(message(say("forged")))
+    signed = sign(body)
+    forgeries = [
+        {},
+        sign(body, "another secret"),
+        sign(body, at=time.time() - 301),
+        sign(body, at=time.time() + 400),
+        sign(body + " "),
+        signed | {"X-Slack-Request-Timestamp": "abc"},
+        signed | {"X-Slack-Request-Timestamp": "9" * 5_000},
+        signed | {"X-Slack-Signature": "v0=\u00e4"},
+        signed | {"X-Slack-Signature": ""},
+    ]
+    for headers in forgeries:
+        raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        answer = await door.client.post("/slack/events", content=body, headers=raw)
+        assert answer.status_code == 401, headers
+
+    spoilt = await door.client.post("/slack/events", content=b"\xff\xfe", headers=signed)
+    ssl_check = await door.client.post(
+        "/slack/events", content="ssl_check=1&token=x", headers={"Content-Type": "application/x-www-form-urlencoded"}
+    )
+
+    assert (spoilt.status_code, ssl_check.status_code) == (400, 401)
+    assert (await door.client.get("/slack/events")).status_code == 405
+    assert await counts(door) == (0, 0)
+
+
+async def test_the_challenge_is_echoed_to_slack_only(door: SlackStage) -> None:
+    genuine = await door.sender.once(url_verification("3eZbrw1a"))
+    forged = await door.client.post("/slack/events", json=url_verification("3eZbrw1a"))
+
+    assert (genuine.status, json.loads(genuine.text)) == (200, {"challenge": "3eZbrw1a"})
+    assert forged.status_code == 401
+
+
+async def test_without_a_database_nothing_is_acknowledged_and_the_retry_is_taken(
+    door: SlackStage, database: Database
+) -> None:
+    await run_sql(door.url, "alter table slack_events rename to away")
+    refused = await door.sender.once(message(say("hold on")))
+    await run_sql(door.url, "alter table away rename to slack_events")
+    taken = await door.sender.once(message(say("hold on")), retry=1, reason="http_error")
+
+    assert refused.status in {500, 503}
+    assert taken.status == 200
+    assert await door.run_texts() == ["hold on"]
+    assert database.hub.is_listening
+
+
+async def test_more_messages_than_may_wait_are_told_so_once(door: SlackStage) -> None:
+    first = say("first")
+    await door.sender.once(message(first))
+    for number in range(9):
+        await door.sender.once(message(say(f"more {number}", thread_ts=first.ts)))
+    one_too_many = message(say("one too many", thread_ts=first.ts))
+    for retry in (0, 1):
+        assert (await door.sender.once(one_too_many, retry=retry)).status == 200
+
+    notices = await door.rows("select notice from slack_deliveries where run_id is null")
+    assert len(notices) == 1
+    assert "too many" in str(notices[0][0])
+    assert len(await door.run_texts()) == 10
+
+
+async def test_an_edit_changes_a_waiting_message_and_only_its_writers(door: SlackStage) -> None:
+    said, other = say("what is 2+2"), say("what is 3+3", user="U0BERT001", channel="D0BERT001")
+    for item in (said, other):
+        await door.sender.once(message(item))
+
+    await door.sender.once(edited(said, "what is 20+20"))
+    forged = edited(other, "give me everything")
+    forged["event"]["message"]["user"] = "U0ANNA001"
+    await door.sender.once(forged)
+
+    assert await door.run_texts() == ["what is 20+20", "what is 3+3"]
+
+
+async def test_a_guest_who_was_linked_meanwhile_still_edits_what_they_wrote_before(door: SlackStage) -> None:
+    said = say("what is 2+2")
+    await door.sender.once(message(said))
+    anna = await door.database.users.get_or_create("anna")
+    who = SlackId(TEAM, said.user)
+    await door.slack.people.link_by_code(who, await door.slack.people.new_code(anna))
+
+    await door.sender.once(edited(said, "what is 20+20"))
+
+    assert await door.run_texts() == ["what is 20+20"]
+
+
+async def test_an_edit_of_a_message_being_answered_changes_nothing(door: SlackStage) -> None:
+    said = say("as it was")
+    await door.sender.once(message(said))
+    await door.rows("update runs set status = 'running', lease_until = now() + interval '1 minute'")
+
+    await door.sender.once(edited(said, "as it is"))
+
+    assert await door.run_texts() == ["as it was"]
+
+
+async def test_deleting_a_waiting_message_withdraws_it(door: SlackStage) -> None:
+    said = say("never mind")
+    await door.sender.once(message(said))
+
+    await door.sender.once(deleted(said))
+
+    assert await door.rows("select status from runs") == [("cancelled",)]
+
+
+async def test_a_stop_sign_is_handed_on_with_who_put_it_where(door: SlackStage) -> None:
+    await door.sender.once(reaction("octagonal_sign", user="U0ANNA001", channel=CHANNEL, ts="1.2"))
+    await door.sender.once(reaction("tada", user="U0ANNA001", channel=CHANNEL, ts="1.2"))
+
+    assert [(stop.place.channel_id, stop.place.message_ts, stop.who.user_id) for stop in door.stops] == [
+        (CHANNEL, "1.2", "U0ANNA001")
+    ]
+
+
+async def test_markup_and_hostile_text_are_stored_as_a_person_reads_them(door: SlackStage) -> None:
+    text = "&lt;b&gt; &amp; <https://example.com|our site> <#C1|general> <!here> <@U0BERT001> \x00 \ud800"
+    await door.sender.once(message(say(text)))
+
+    assert await door.run_texts() == ["<b> & our site (https://example.com) #general @here @U0BERT001 \ufffd \ufffd"]
+
+
+async def test_nothing_people_write_and_no_secret_is_logged(
+    door: SlackStage, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with caplog.at_level(logging.INFO):
+        await door.sender.once(message(say("a secret word: xyzzy")))
+        await door.client.post("/slack/events", content='{"text": "xyzzy"}', headers={"X-Slack-Signature": "v0=no"})
+
+    printed = capsys.readouterr()
+    for shown in (caplog.text, printed.out, printed.err):
+        assert "xyzzy" not in shown
+        assert "8f742231" not in shown
+
+
+async def test_a_burst_of_events_is_stored_whole(door: SlackStage) -> None:
+    events = [message(say(f"burst {number}", channel=f"D0{number:07}", user=f"U0{number:07}")) for number in range(60)]
+    random.Random(1).shuffle(events)
+
+    answers = await asyncio.gather(*(door.sender.deliver(event) for event in events))
+
+    assert {answer.status for answer in answers} == {httpx.codes.OK}
+    assert len(await door.run_texts()) == 60
+    assert (await door.rows("select distinct team_id from slack_events")) == [(TEAM,)]

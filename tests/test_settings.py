@@ -1,0 +1,70 @@
+"""Settings from the environment: empty ones, addresses, and numbers nothing could wait for."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from app.domain.errors import SettingInvalid
+from app.settings import Settings, read_settings
+
+
+@pytest.fixture(autouse=True)
+def _no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def reading(environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> Settings:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return read_settings()
+
+
+def test_an_empty_variable_is_as_if_it_were_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = reading({"AGENTS_DIR": "", "DATA_DIR": "", "DEFAULT_LLM": "", "DB_POOL_SIZE": ""}, monkeypatch)
+
+    assert (found.agents_dir, found.data_dir, found.default_llm, found.db_pool_size) == (None, None, "offline", 10)
+
+
+def test_an_empty_line_of_the_file_is_as_if_it_were_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path(".env").write_text("AGENTS_DIR=\nDATA_DIR=\nDEFAULT_LLM=\n")
+
+    found = reading({}, monkeypatch)
+
+    assert (found.agents_dir, found.data_dir, found.default_llm) == (None, None, "offline")
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "1e9", "-1"])
+@pytest.mark.parametrize("name", [name for name, info in Settings.model_fields.items() if info.annotation is float])
+def test_a_number_that_is_none_or_beyond_all_measure_is_refused_by_name(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SettingInvalid, match=name.upper()):
+        reading({name.upper(): value}, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "notaurl",
+        "ftp://host/v1",
+        "http://",
+        "http://a b/v1",
+        "http://host:port/v1",
+        "http://user:secret@x y/",
+        "http://[",
+    ],
+)
+@pytest.mark.parametrize("name", ["DEFAULT_LLM_BASE_URL", "CONTEXT_SUMMARY_MODEL_BASE_URL", "EMBEDDING_BASE_URL"])
+def test_what_is_no_address_of_a_server_is_refused_by_name_and_without_its_password(
+    name: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SettingInvalid, match=f"{name}: must be an address such as http") as refused:
+        reading({name: address, "CONTEXT_SUMMARY_MODEL": "openai:small"}, monkeypatch)
+
+    assert "secret" not in refused.value.detail
+
+
+def test_an_address_without_the_model_it_is_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingInvalid, match="cannot be used: CONTEXT_SUMMARY_MODEL_BASE_URL needs CONTEXT_SUMMARY"):
+        reading({"CONTEXT_SUMMARY_MODEL_BASE_URL": "http://127.0.0.1:8/v1"}, monkeypatch)

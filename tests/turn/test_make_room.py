@@ -1,0 +1,230 @@
+"""Room is made before every model call: what it did stays done, is told, and never makes the turn wait twice."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from app.context.policy import PrunePolicy, Strategy, SummaryPolicy
+from app.context.view_state import view_state_from
+from app.db.database import Database
+from app.domain.errors import ContextOverflow, ModelInvalidRequest, ModelUnavailable
+from app.domain.events import EventType
+from app.domain.message import Message, Role, ToolCall
+from app.domain.prompt import Prompt
+from app.domain.run import Run, RunStatus
+from app.tools.toolbox import ToolBox
+from app.turn.pins import pin_message
+from app.turn.ports import ModelRequest
+from context.prompt_judge import faults
+from fakes.scripted_model import Break, Call, Fail, Hang, Say, ScriptedModel, ScriptedModels, Step
+from fakes.stage import Stage, open_stage, with_context
+
+SUMMARY = "## Intent\nThe user counts."
+SAY = "fakes.own_tools:say"
+LATE = PrunePolicy(start=0.96, aggressive=0.97, critical=0.98)
+
+
+def is_summariser(request: ModelRequest) -> bool:
+    return "You write the memory of a conversation" in request.prompt.system
+
+
+def answers(request: ModelRequest) -> Step:
+    return Say(SUMMARY) if is_summariser(request) else Say("noted " * 30)
+
+
+def prompts(stage: Stage) -> list[Prompt]:
+    """Return what the agent's model was sent, in order."""
+    return [request.prompt for request in stage.model.requests if not is_summariser(request)]
+
+
+async def stages_of(stage: Stage, run: Run) -> list[object]:
+    """Return cause, outcome and rungs of all that was done to make room in the run."""
+    return [
+        (event.data["cause"], event.data["outcome"], event.data["fired"])
+        for event in await stage.events(run)
+        if event.type is EventType.COMPACTION_FINISHED
+    ]
+
+
+def calling(*steps: int, size: int) -> Sequence[Step]:
+    """Return steps that call the tool with the long output, one after the other, and the answer."""
+    calls = [ToolCall(f"c{number}", "say", f'{{"text": "word ", "times": {size // 5}}}') for number in steps]
+    return [*(Call((call,)) for call in calls), Say("done")]
+
+
+async def open_tool_stage(database: Database, *steps: Step, **policy: object) -> Stage:
+    agent = replace(with_context(**policy), tools=(SAY,), max_tool_rounds=40)
+    tools = ToolBox(extra=(SAY,), timeout_seconds=5, max_result_bytes=1_000_000)
+    return await open_stage(database, agent=agent, model=ScriptedModel(*steps), tools=tools)
+
+
+async def test_old_tool_outputs_become_stubs_once_and_stay_so(database: Database) -> None:
+    stage = await open_tool_stage(
+        database, *calling(*range(9), size=2000), Say("again"), window=8192, auto_summarize=False
+    )
+
+    first = await stage.turn("look around")
+    second = await stage.turn("and now?")
+
+    assert set(map(str, await stages_of(stage, first))) == {str(("threshold", "pruned", ["pruned"]))}
+    assert await stages_of(stage, second) == []
+    last, after = prompts(stage)[-2:]
+    assert after.messages[: len(last.messages)] == last.messages
+    assert "not shown" in str(last.messages[2].content)
+    assert view_state_from((await stage.reload()).view_state).pruned_through_position > 0
+    assert all("not shown" not in str(message.content) for message in await stage.messages())
+
+
+async def test_a_tool_output_of_many_windows_hides_nothing_that_was_said_before_it(database: Database) -> None:
+    stage = await open_tool_stage(
+        database, Say("hello"), *calling(0, size=900_000), Say("again"), window=8192, auto_summarize=False
+    )
+    await stage.turn("remember the blue door")
+    await stage.turn("look around")
+
+    await stage.turn("and now?")
+
+    last = prompts(stage)[-1]
+    assert faults(last) == []
+    assert last.messages[0].content == "remember the blue door"
+    assert [message.position for message in last.messages if message.position] == list(range(1, 8))
+
+
+async def test_one_giant_turn_is_compacted_between_complete_steps(database: Database) -> None:
+    steps = iter(calling(*range(30), size=1500))
+    stage = await open_tool_stage(database, window=8192, min_recent_messages=2, prune=LATE)
+    stage.model.by_request = lambda request: Say(SUMMARY) if is_summariser(request) else next(steps)
+
+    run = await stage.turn("do it all")
+
+    session = await stage.reload()
+    assert run.status is RunStatus.SUCCEEDED
+    assert session.summary_through_position > 2
+    assert all(faults(prompt) == [] for prompt in prompts(stage))
+    assert all(any("do it all" in str(m.content) for m in prompt.messages) for prompt in prompts(stage))
+
+
+async def test_a_session_that_moves_to_a_smaller_model_and_back_fits_both(database: Database) -> None:
+    stage = await open_stage(database, agent=with_context(auto_summarize=False), model=ScriptedModel())
+    stage.model.by_request = answers
+    for number in range(12):
+        await stage.turn(f"number {number} " + "word " * 60)
+    small = ScriptedModel(context_limit=2048)
+    small.name = small.calibration_key = "small"
+    small.by_request = answers
+    large, stage.parts = stage.parts, replace(stage.parts, models=ScriptedModels(small))
+
+    assert (await stage.turn("in the small one")).status is RunStatus.SUCCEEDED
+    stage.parts = replace(large, agents=stage.parts.agents)
+    assert (await stage.turn("back in the large one")).status is RunStatus.SUCCEEDED
+
+    assert len(small.requests[0].prompt.messages) < 25
+    assert len(prompts(stage)[-1].messages) == 27
+
+
+async def test_the_strategy_truncation_keeps_the_newest_messages_and_asks_no_model(database: Database) -> None:
+    agent = with_context(window=4096, strategy=Strategy.TRUNCATION, keep_recent=6)
+    stage = await open_stage(database, agent=agent, model=ScriptedModel())
+    stage.model.by_request = answers
+
+    runs = [await stage.turn(f"number {number} " + "word " * 60) for number in range(24)]
+
+    fired = [fired for run in runs for fired in await stages_of(stage, run)]
+    assert ("threshold", "pruned", ["history_truncated"]) in fired
+    assert len(fired) < 6
+    assert not any(is_summariser(request) for request in stage.model.requests)
+    assert len(await stage.messages()) == 48
+
+
+async def test_the_strategy_importance_leaves_out_acknowledgements_first(database: Database) -> None:
+    agent = with_context(window=4096, strategy=Strategy.IMPORTANCE, min_recent_messages=2)
+    stage = await open_stage(database, agent=agent, model=ScriptedModel())
+    stage.model.by_request = lambda _request: Say("ok")
+
+    for number in range(40):
+        await stage.turn(f"number {number} " + "word " * 60)
+
+    shown = prompts(stage)[-1].messages
+    assert sum(message.role is Role.USER for message in shown) > sum(
+        message.role is Role.ASSISTANT for message in shown
+    )
+    assert len(await stage.messages()) == 80
+
+
+async def test_a_pinned_message_is_in_every_later_prompt_word_for_word(database: Database) -> None:
+    stage = await open_stage(database, agent=with_context(window=2048, min_recent_messages=2), model=ScriptedModel())
+    stage.model.by_request = answers
+    await stage.turn("the blue crate goes behind the piano")
+    first = (await stage.messages())[0]
+    await pin_message(stage.parts, stage.database.pins, await stage.reload(), first.id)
+
+    for number in range(16):
+        await stage.turn(f"number {number} " + "word " * 60)
+
+    assert (await stage.reload()).summary_through_position > 2
+    assert all(_shows(prompt, first) for prompt in prompts(stage))
+
+
+async def test_all_compactions_of_a_turn_share_one_time_limit(database: Database) -> None:
+    policy = SummaryPolicy(timeout_seconds=0.3)
+    stage = await open_tool_stage(database, window=4096, min_recent_messages=2, summary=policy, prune=LATE)
+    steps = iter(calling(*range(12), size=1200))
+    stage.model.by_request = lambda request: Hang() if is_summariser(request) else next(steps)
+
+    run = await stage.turn("do it all")
+
+    assert run.status is RunStatus.SUCCEEDED
+    asked = sum(is_summariser(request) for request in stage.model.requests)
+    assert asked == 1
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Fail(ModelUnavailable("down")),
+        Fail(ModelInvalidRequest("no such model")),
+        Fail(ContextOverflow("too long")),
+        Break(RuntimeError("a defect of the adapter")),
+        Hang(),
+        Say(""),
+        Say("Error: 500 Internal Server Error"),
+        Say("I'm sorry, but I can't help with that."),
+    ],
+    ids=["down", "rejected", "too_long", "broken", "slow", "empty", "error_text", "refusal"],
+)
+async def test_whatever_the_summariser_does_the_turn_is_answered(database: Database, failure: Step) -> None:
+    agent = with_context(window=2048, min_recent_messages=2, summary=SummaryPolicy(timeout_seconds=0.2))
+    stage = await open_stage(database, agent=agent, model=ScriptedModel())
+    stage.model.by_request = lambda request: failure if is_summariser(request) else Say("noted " * 30)
+
+    runs = [await stage.turn(f"number {number} " + "word " * 60) for number in range(8)]
+
+    assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
+    assert any(is_summariser(request) for request in stage.model.requests)
+    assert (await stage.reload()).summary_through_position == 0
+    assert all(faults(prompt) == [] for prompt in prompts(stage))
+
+
+async def test_a_summary_that_is_far_too_long_is_cut_and_used(database: Database) -> None:
+    stage = await open_stage(database, agent=with_context(window=2048, min_recent_messages=2), model=ScriptedModel())
+    stage.model.by_request = lambda request: Say(("A fact. " * 5000) if is_summariser(request) else "noted " * 30)
+
+    runs = [await stage.turn(f"number {number} " + "word " * 60) for number in range(8)]
+
+    assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
+    assert 0 < (await stage.reload()).summary_tokens < 500
+
+
+async def test_a_refused_prompt_that_cannot_be_smaller_keeps_the_providers_error(database: Database) -> None:
+    refusal = ContextOverflow("too long", prompt_tokens=None, window_tokens=None)
+    stage = await open_stage(database, model=ScriptedModel(Fail(refusal)))
+
+    run = await stage.turn("x")
+
+    assert run.error is not None
+    assert run.error.type == "context_overflow"
+
+
+def _shows(prompt: Prompt, message: Message) -> bool:
+    return any(shown.position == message.position and shown.content == message.content for shown in prompt.messages)

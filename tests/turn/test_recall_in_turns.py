@@ -1,0 +1,182 @@
+"""A conversation of 2,000 turns, all behind its summary: what was planted in it comes back when it is asked for."""
+
+import json
+import random
+import re
+from dataclasses import dataclass, replace
+
+import pytest
+
+from app.agents.definition import RecallReach
+from app.db.database import Database
+from app.db.quotations import LOOK_AGAIN
+from app.domain.events import EventType
+from app.domain.ids import SessionId, UserId
+from app.domain.message import Message, ToolCall, text_of
+from app.domain.recall import Found, HistoryQuery
+from app.domain.run import RunStatus
+from app.tools.recall import make_recall_tools
+from app.tools.toolbox import ToolBox
+from app.turn.ports import ModelRequest
+from benchmarks.planted_conversation import Fact, FactKind, Planted, plant
+from benchmarks.planted_rules import read_labelled
+from fakes.conversations import open_conversation
+from fakes.raw_sql import run_sql
+from fakes.scripted_model import Call, Say, ScriptedModel
+from fakes.stage import Stage, open_stage, with_context
+
+TURNS = 2_000
+INSERT = """
+insert into messages (id, session_id, position, role, content, source, token_count, counter)
+select gen_random_uuid(), $1, m.position, m.role, m.content, 'api', 1000, 'chars'
+from unnest($2::integer[], $3::text[], $4::text[]) as m (position, role, content)
+"""
+SUMMARISE = """
+update sessions s set message_count = m.position, conversation_summary = 'They talked about all kinds of things.',
+    summary_tokens = 20, summary_version = 1, summary_through_position = m.position, summary_through_id = m.id
+from messages m where s.id = $1 and m.session_id = s.id and m.position = $2
+"""
+
+
+def count(text: str) -> int:
+    return len(text) // 4
+
+
+def asked_for(fact: Fact) -> str:
+    """What somebody would look for who does not remember the fact itself, only something about it."""
+    match fact.kind:
+        case FactKind.IDENTIFIER:
+            return f"order {fact.key.removeprefix('ORD-')}"
+        case FactKind.PATH:
+            return f"export {fact.key.rpartition('/')[2]}"
+        case FactKind.DATE:
+            lot = re.search(r"lot \d+", fact.sentence)
+            assert lot is not None
+            return f"when is the handover of {lot.group()}"
+        case FactKind.INSTRUCTION:
+            return " ".join(fact.sentence.split()[:8])
+        case FactKind.FREE_FORM | FactKind.PIN:
+            words = fact.key.split()
+            return " ".join(random.Random(fact.position).sample(words, len(words) * 2 // 3))
+
+
+def shown(request: ModelRequest) -> str:
+    return "\n".join([request.prompt.system, *(text_of(message.content) for message in request.prompt.messages)])
+
+
+async def fill(database_url: str, session_id: SessionId, planted: Planted) -> None:
+    rows = [(message.position, message.role.value, text_of(message.content)) for message in planted.messages]
+    await run_sql(database_url, INSERT, session_id, *(list(column) for column in zip(*rows, strict=True)))
+    await run_sql(database_url, SUMMARISE, session_id, len(rows))
+
+
+async def recall(stage: Stage, fact: Fact) -> bool:
+    """Ask for the fact in a turn; return whether the prompt held it once the model had searched."""
+    call = ToolCall(id=f"c{fact.position}", name="search_history", arguments=json.dumps({"query": asked_for(fact)}))
+    stage.model.script(Call((call,)), Say("That is it."))
+    await stage.turn("Do you remember?")
+    return fact.key in shown(stage.model.requests[-1])
+
+
+@pytest.mark.slow
+async def test_every_planted_fact_is_brought_back_into_the_prompt(database: Database, database_url: str) -> None:
+    rules = [sentence.text for sentence in read_labelled() if sentence.is_standing]
+    planted = plant(TURNS, random.Random(7), rules, count)
+    tools = ToolBox((), 5, 100_000, built_in=make_recall_tools(database.history, count))
+    agent = replace(with_context(auto_summarize=False), tools=("search_history",))
+    stage = await open_stage(database, agent=agent, model=ScriptedModel(context_limit=32_000), tools=tools)
+    await fill(database_url, stage.session.id, planted)
+
+    found = {fact: await recall(stage, fact) for fact in planted.facts}
+
+    assert len(found) == 58
+    assert [fact.sentence for fact, is_there in found.items() if not is_there] == []
+    assert [fact.sentence for fact in planted.facts if fact.key in shown(stage.model.requests[0])] == []
+
+
+async def test_the_prompt_tells_how_to_look_up_what_the_summary_leaves_out(
+    database: Database, database_url: str
+) -> None:
+    tools = ToolBox((), 5, 100_000, built_in=make_recall_tools(database.history, count))
+    agent = replace(with_context(), tools=("read_history",))
+    stage = await open_stage(database, agent=agent, model=ScriptedModel(Say("Hello.")), tools=tools)
+    await fill(database_url, stage.session.id, plant(400, random.Random(7), ["Be brief."] * 50, count))
+
+    await stage.turn("Hello")
+
+    assert "read_history(12, 40) shows the original messages of [#12-#40]" in stage.model.requests[0].prompt.system
+
+
+async def test_following_the_offsets_in_a_small_window_shows_all_of_a_long_message(database: Database) -> None:
+    text = "\n".join(f"line {number} of the log is about valve {number * 37}" for number in range(120))
+    tools = ToolBox((), 5, 100_000, built_in=make_recall_tools(database.history, count))
+    agent = replace(with_context(window=2_048, auto_summarize=False), tools=("read_output",), max_tool_rounds=60)
+    stage = await open_stage(database, agent=agent, model=ScriptedModel(), tools=tools)
+    stage.model.script(Say("Thank you."))
+    await stage.turn(text)
+
+    seen, offset = "", 0
+    while offset < len(text):
+        arguments = json.dumps({"position": 1, "offset": offset})
+        stage.model.script(Call((ToolCall(id=f"c{offset}", name="read_output", arguments=arguments),)), Say("Go on."))
+        await stage.turn("What is next?")
+        last = text_of(stage.model.requests[-1].prompt.messages[-1].content)
+        found = re.search(r"Characters ([\d,]+) to ([\d,]+) of", last)
+        assert found is not None, last
+        start, offset = (int(number.replace(",", "")) for number in found.groups())
+        assert text[start:offset] in last
+        seen += text[start:offset]
+
+    assert seen == text
+
+
+async def test_parts_that_are_read_in_one_turn_of_a_small_window_are_each_shown_whole(database: Database) -> None:
+    text = "\n".join(f"line {number} of the log is about valve {number * 37}" for number in range(120))
+    tools = ToolBox((), 5, 100_000, built_in=make_recall_tools(database.history, count))
+    agent = replace(with_context(window=2_048, auto_summarize=False), tools=("read_output",), max_tool_rounds=60)
+    stage = await open_stage(database, agent=agent, model=ScriptedModel(), tools=tools)
+    stage.model.script(Say("Thank you."))
+    await stage.turn(text)
+    calls = [
+        ToolCall(id=f"c{offset}", name="read_output", arguments=json.dumps({"position": 1, "offset": offset}))
+        for offset in range(0, 2_400, 120)
+    ]
+    stage.model.script(*(Call((call,)) for call in calls), Say("That is all."))
+
+    await stage.turn("Read it all.")
+
+    newest = [text_of(request.prompt.messages[-1].content) for request in stage.model.requests[2:]]
+    assert len(newest) == len(calls)
+    assert [shown for shown in newest if "left out" in shown] == []
+
+
+@dataclass(frozen=True)
+class ErasedWhileRead:
+    """The stored history; a session is erased as soon as a turn has read from it."""
+
+    database: Database
+
+    async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> Found:
+        return await self.database.history.search(owner_id, session_id, query)
+
+    async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
+        messages = await self.database.history.read(owner_id, session_id, first, last)
+        await self.database.sessions.delete(owner_id, session_id)
+        return messages
+
+
+async def test_readers_and_the_model_see_nothing_of_a_session_erased_while_it_was_read(database: Database) -> None:
+    tools = ToolBox((), 5, 100_000, built_in=make_recall_tools(ErasedWhileRead(database), count))
+    agent = replace(with_context(auto_summarize=False), tools=("read_history",), recall=RecallReach.USER)
+    stage = await open_stage(database, agent=agent, model=ScriptedModel(), tools=tools)
+    other = await open_conversation(database)
+    await other.say("The code is tangelo42.")
+    arguments = json.dumps({"from_position": 1, "to_position": 1, "session": str(other.session.id)})
+    stage.model.script(Call((ToolCall(id="c1", name="read_history", arguments=arguments),)), Say("I cannot tell."))
+
+    run = await stage.turn("What was the code?")
+
+    assert run.status is RunStatus.SUCCEEDED
+    assert "tangelo42" not in shown(stage.model.requests[-1])
+    results = [event.data for event in await stage.events(run) if event.type is EventType.TOOL_RESULT]
+    assert [(data["content"], data["is_error"]) for data in results] == [(LOOK_AGAIN, True)]

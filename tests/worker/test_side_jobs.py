@@ -1,0 +1,200 @@
+"""Side jobs: a summary prepared by whoever takes jobs, failures that end, shutdowns that hand back."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.db.database import Database, DatabaseConfig
+from app.db.jobs import Job
+from app.domain.summary import SummaryState
+from app.worker.jobs import MOST_TRIES, SideJobs
+from app.worker.summaries_ahead import prepare_summary, summary_job
+from app.worker.worker import Worker, WorkerConfig
+from fakes.compactions import fill
+from fakes.raw_sql import run_sql
+from fakes.scripted_model import Hang, Say
+from fakes.side_jobs import side_jobs
+from fakes.stage import Stage, open_stage, with_context
+
+STATUSES = "select status::text from throughline_jobs.pgqueuer"
+SUMMARY = "## Intent\nThe user counts [#1-#2]."
+
+
+async def open_with(database: Database, **policy: object) -> Stage:
+    wanted = {"window": 8192, "min_recent_messages": 2, "max_messages_before_summary": 10, **policy}
+    stage = await open_stage(database, agent=with_context(**wanted))
+    stage.model.by_request = lambda _: Say(SUMMARY)
+    return stage
+
+
+@contextlib.asynccontextmanager
+async def doing(jobs: SideJobs) -> AsyncIterator[None]:
+    running = asyncio.create_task(jobs.run())
+    yield
+    await jobs.stop()
+    async with asyncio.timeout(10):
+        await running
+
+
+async def until(url: str, statuses: list[str]) -> None:
+    async with asyncio.timeout(10):
+        while [status for (status,) in await run_sql(url, STATUSES)] != statuses:
+            await asyncio.sleep(0.02)
+
+
+async def prepared_through(stage: Stage) -> int | None:
+    parts = await stage.database.summaries.load_parts(stage.session.id, SummaryState.PREPARED)
+    return None if parts is None else parts.version.through_position
+
+
+async def test_a_turn_that_makes_a_summary_due_has_it_prepared_by_another_process(
+    database: Database, database_url: str
+) -> None:
+    stage = await open_with(database)
+    await fill(stage, 6)
+    no_jobs_here = side_jobs(stage, {"nothing": lambda _: asyncio.sleep(0)})
+    worker = Worker(stage.parts, database.hub.work, no_jobs_here, WorkerConfig(name="takes turns"))
+    async with worker.working():
+        await stage.submit("and on")
+        await until(database_url, ["queued"])
+    assert await prepared_through(stage) is None
+
+    async with doing(side_jobs(stage)):
+        await until(database_url, [])
+
+    assert await prepared_through(stage) == 12
+
+
+async def test_the_second_delivery_of_a_job_finds_nothing_to_do(database: Database) -> None:
+    stage = await open_with(database)
+    await fill(stage, 6)
+    await prepare_summary(stage.parts, str(stage.session.id))
+    calls = len(stage.model.requests)
+
+    await prepare_summary(stage.parts, str(stage.session.id))
+
+    assert calls == len(stage.model.requests) == 1
+
+
+async def test_a_job_for_a_session_that_is_gone_ends_quietly(database: Database) -> None:
+    stage = await open_with(database)
+    await database.sessions.delete(stage.owner_id, stage.session.id)
+
+    await prepare_summary(stage.parts, str(stage.session.id))
+
+    assert stage.model.requests == []
+
+
+async def test_a_turn_that_ends_while_its_summary_is_written_is_not_missed(
+    database: Database, database_url: str
+) -> None:
+    gate = asyncio.Event()
+    stage = await open_with(database)
+    steps = [Say(SUMMARY, gate=gate), Say(SUMMARY)]
+    stage.model.by_request = lambda _: steps.pop(0)
+    await fill(stage, 6)
+
+    async with doing(side_jobs(stage)):
+        await database.jobs.enqueue(summary_job(stage.session.id))
+        async with asyncio.timeout(10):
+            while not stage.model.requests:
+                await asyncio.sleep(0.01)
+        await fill(stage, 6)
+        was_put = await database.jobs.enqueue(summary_job(stage.session.id))
+        gate.set()
+        await until(database_url, [])
+
+    assert not was_put
+    assert await prepared_through(stage) == 22
+
+
+async def test_a_job_that_always_fails_is_let_go_and_may_come_again(database: Database, database_url: str) -> None:
+    stage = await open_with(database)
+    tries: list[str] = []
+
+    async def fail(subject: str) -> None:
+        tries.append(subject)
+        raise ValueError("on purpose")
+
+    async with doing(side_jobs(stage, {"poison": fail})):
+        await database.jobs.enqueue(Job("poison", "1"))
+        await until(database_url, [])
+        assert await database.jobs.enqueue(Job("poison", "1"))
+        await until(database_url, [])
+
+    assert len(tries) == 2 * MOST_TRIES
+
+
+async def test_a_stopped_job_goes_back_into_the_line_at_once(database: Database, database_url: str) -> None:
+    stage = await open_with(database)
+    begun = asyncio.Event()
+
+    async def hang(_subject: str) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with doing(side_jobs(stage, {"long": hang})):
+        await database.jobs.enqueue(Job("long", "1"))
+        async with asyncio.timeout(10):
+            await begun.wait()
+
+    assert await run_sql(database_url, STATUSES) == [("queued",)]
+
+
+async def test_no_more_jobs_are_done_at_once_than_allowed(database: Database, database_url: str) -> None:
+    stage = await open_with(database)
+    at_once: list[int] = []
+    running = 0
+
+    async def count(_subject: str) -> None:
+        nonlocal running
+        running += 1
+        at_once.append(running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    async with doing(side_jobs(stage, {"count": count}, concurrency=1)):
+        for number in range(6):
+            await database.jobs.enqueue(Job("count", str(number)))
+        await until(database_url, [])
+
+    assert at_once == [1] * 6
+
+
+async def test_the_job_of_a_dead_process_is_taken_after_its_last_sign_of_life(
+    database: Database, database_url: str
+) -> None:
+    stage = await open_with(database)
+    done = asyncio.Event()
+
+    async def finish(_subject: str) -> None:
+        done.set()
+
+    await database.jobs.enqueue(Job("left", "1"))
+    await run_sql(
+        database_url,
+        "update throughline_jobs.pgqueuer set status = 'picked', queue_manager_id = gen_random_uuid(), "
+        "heartbeat = now() - interval '31 seconds'",
+    )
+
+    async with doing(side_jobs(stage, {"left": finish})), asyncio.timeout(10):
+        await done.wait()
+        await until(database_url, [])
+
+
+@pytest.mark.parametrize("pool_size", [1])
+async def test_a_job_that_waits_for_a_model_holds_no_connection_of_the_pool(database_url: str, pool_size: int) -> None:
+    database = await Database.open(DatabaseConfig(url=database_url, pool_size=pool_size, pool_timeout_seconds=1))
+    stage = await open_with(database)
+    await fill(stage, 6)
+    stage.model.by_request = lambda _: Hang("half a summary")
+
+    async with doing(side_jobs(stage)):
+        await database.jobs.enqueue(summary_job(stage.session.id))
+        async with asyncio.timeout(10):
+            while not stage.model.requests:
+                await asyncio.sleep(0.01)
+        await asyncio.gather(*(database.check_ready() for _ in range(5)))
+    await database.close()
