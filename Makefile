@@ -3,11 +3,11 @@
 
 BIN := .venv/bin
 SETUP := PYTHON='$(PYTHON)' scripts/setup
-PYTEST := $(BIN)/pytest -n 3
+PYTEST := $(BIN)/pytest -n 3 --dist loadgroup
 COVERAGE := 90
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench chaos fuzz fuzz-api migrate lock setup-dev static house
+.PHONY: help setup run test quick check format bench chaos fuzz fuzz-api migrate lock setup-dev static house
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -20,6 +20,9 @@ run: setup ## serve on http://127.0.0.1:8000, with a PostgreSQL of its own unles
 
 test: setup-dev ## run the tests (ARGS="tests/agents -k name")
 	@$(PYTEST) $(ARGS)
+
+quick: setup-dev ## run the tests that need no PostgreSQL and no other process, in about half a minute (ARGS)
+	@$(BIN)/pytest -q -n 2 -m 'not postgres and not process and not slow' $(ARGS)
 
 check: setup-dev static house ## run everything a change must pass: linters, types, layers, house rules, tests
 	@echo "== tests"

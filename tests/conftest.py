@@ -25,6 +25,18 @@ pytest_plugins = [
 ]
 T = TypeVar("T")
 DROP_TRIES = 25
+POSTGRES_FIXTURE = "server_url"
+PROCESS_ROOMS = {"chaos", "replay", "runs", "service"}
+"""Folders whose tests start programs of their own."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs more than this process, so that `make quick` can leave it out."""
+    for item in items:
+        if POSTGRES_FIXTURE in getattr(item, "fixturenames", ()):
+            item.add_marker("postgres")
+        if item.path.parent.name in PROCESS_ROOMS:
+            item.add_marker("process")
 
 
 @pytest.fixture(scope="session")

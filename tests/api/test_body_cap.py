@@ -8,6 +8,7 @@ import pytest
 from app.api.config import ApiConfig
 from app.db.database import Database
 from fakes.api_stage import ApiStage, set_stage
+from fakes.waiting import HANG_SECONDS
 
 CAP = 10_000
 CONFIG = ApiConfig(version="0", is_local_mode=True, max_body_bytes=CAP, body_timeout_seconds=0.2)
@@ -51,7 +52,7 @@ async def test_a_slow_body_is_answered_with_408(stage: ApiStage) -> None:
             b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b'Content-Length: 100\r\n\r\n{"agent"'
         )
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n"), 5)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n"), HANG_SECONDS)
         writer.close()
 
     assert head.startswith(b"HTTP/1.1 408")
@@ -64,7 +65,7 @@ async def test_a_refused_declaration_is_answered_before_the_body_is_sent(stage: 
             b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: 99999999999999999999999\r\n\r\n"
         )
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n"), 5)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n"), HANG_SECONDS)
         writer.close()
 
     assert head.split()[1] in {b"413", b"400"}

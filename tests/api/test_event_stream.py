@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 import httpx
@@ -108,17 +108,23 @@ async def test_a_reader_that_has_seen_the_end_is_sent_away(stage: ApiStage, clie
     assert response.status_code == 204
 
 
-async def test_a_reader_of_a_running_turn_gets_heartbeats_and_then_the_end(
-    stage: ApiStage, client: httpx.AsyncClient
-) -> None:
-    path = await started_run(stage, client)
+async def read_until_heartbeat_and_end(stage: ApiStage, client: httpx.AsyncClient, path: str) -> str:
+    """Read a run's stream; its turn ends once a heartbeat has come."""
     text = ""
-
     async with client.stream("GET", f"{path}/events") as response:
         async for chunk in response.aiter_text():
             text += chunk
             if ": heartbeat\n\n" in text:
                 stage.turns.may_end.set()
+    return text
+
+
+async def test_a_reader_of_a_running_turn_gets_heartbeats_and_then_the_end(database: Database) -> None:
+    stage = set_stage(database, replace(LOCAL, heartbeat_seconds=0.05))
+
+    async with stage.served() as client:
+        text = await read_until_heartbeat_and_end(stage, client, await started_run(stage, client))
+        await stage.turns.settle()
 
     assert [event.type for event in parse(text)] == WHOLE
 

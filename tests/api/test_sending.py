@@ -169,22 +169,6 @@ async def test_a_cancelled_run_is_a_conflict_that_names_it(stage: ApiStage, clie
     assert response.json()["run_id"] == accepted.json()["run"]["id"]
 
 
-@pytest.mark.slow
-async def test_without_a_worker_the_wait_ends_and_the_message_is_kept(
-    stage: ApiStage, client: httpx.AsyncClient
-) -> None:
-    session = await open_session(client)
-    stage.turns.has_worker = False
-
-    response = await client.post(f"{session}/messages", json={"content": "hi"})
-
-    assert response.status_code == 503
-    assert response.json()["type"] == "/problems/no_worker_available"
-    assert int(response.headers["retry-after"]) >= 1
-    run = await client.get(f"/v1/runs/{response.json()['run_id']}")
-    assert run.json()["status"] == "queued"
-
-
 async def test_a_busy_session_can_refuse(stage: ApiStage, client: httpx.AsyncClient) -> None:
     session = await open_session(client)
     stage.turns.may_end.clear()

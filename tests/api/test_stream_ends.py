@@ -13,6 +13,7 @@ from app.api.server import Ending, HttpServer, TcpAddress, bind_tcp, bound_url
 from app.db.database import Database
 from fakes.api_stage import ApiStage, open_session, set_stage
 from fakes.raw_sql import run_sql
+from fakes.waiting import HANG_SECONDS
 
 SLOW_HEART = ApiConfig(version="0.0.0", is_local_mode=True, heartbeat_seconds=60)
 
@@ -99,7 +100,7 @@ async def test_the_id_of_a_stand_in_does_not_end_a_run_that_goes_on(stage: ApiSt
 async def test_readers_of_an_erased_session_are_let_go_at_once(stage: ApiStage, client: httpx.AsyncClient) -> None:
     session, run = await begin(stage, client)
 
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(HANG_SECONDS):
         with pytest.raises(httpx.RemoteProtocolError):
             await read_and_erase(client, session, run)
 

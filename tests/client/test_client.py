@@ -24,6 +24,7 @@ from fakes.raw_sql import run_sql
 from fakes.scripted_model import Fail, Hang, Say
 from fakes.side_jobs import side_jobs
 from fakes.stage import Stage, open_stage
+from fakes.waiting import HANG_SECONDS
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ async def types_of(events: AsyncIterator[RunEvent]) -> list[EventType]:
 
 async def test_a_message_is_answered_by_a_worker_elsewhere_and_its_run_followed(stage: Stage, client: Client) -> None:
     stage.model.script(Say("forty-two"))
-    async with worker_of(stage).working(), asyncio.timeout(10):
+    async with worker_of(stage).working(), asyncio.timeout(HANG_SECONDS):
         session = await client.new_session()
         run = await client.submit(session.id, "what is it?")
         types = await types_of(client.events(run.id))
@@ -62,7 +63,7 @@ async def test_a_message_is_answered_by_a_worker_elsewhere_and_its_run_followed(
 
 async def test_following_goes_on_behind_the_last_event_seen(stage: Stage, client: Client, database_url: str) -> None:
     stage.model.script(Say("hello"))
-    async with worker_of(stage).working(), asyncio.timeout(10):
+    async with worker_of(stage).working(), asyncio.timeout(HANG_SECONDS):
         run = await client.submit((await client.new_session()).id, "hi")
         seen = [event async for event in client.events(run.id)]
         async with connect(database_url, user="anna") as elsewhere:
@@ -77,7 +78,7 @@ async def test_events_that_are_gone_are_told_again_from_what_is_stored(
     stage: Stage, client: Client, database_url: str
 ) -> None:
     stage.model.script(Say("hello"))
-    async with worker_of(stage).working(), asyncio.timeout(10):
+    async with worker_of(stage).working(), asyncio.timeout(HANG_SECONDS):
         run = await client.submit((await client.new_session()).id, "hi")
         run = (await client.wait(run.id)).run
         await run_sql(database_url, "delete from run_events")
@@ -99,7 +100,7 @@ async def test_the_same_key_is_the_same_session_and_the_same_run(client: Client)
 
 async def test_a_failed_run_ends_without_a_message_and_says_why(stage: Stage, client: Client) -> None:
     stage.model.script(Fail(ModelRefused("No.")))
-    async with worker_of(stage).working(), asyncio.timeout(10):
+    async with worker_of(stage).working(), asyncio.timeout(HANG_SECONDS):
         run = await client.submit((await client.new_session()).id, "hi")
         ended = await client.wait(run.id)
 
@@ -109,7 +110,7 @@ async def test_a_failed_run_ends_without_a_message_and_says_why(stage: Stage, cl
 
 async def test_a_cancelled_run_keeps_what_was_written(stage: Stage, client: Client) -> None:
     stage.model.script(Hang("half an"))
-    async with worker_of(stage).working(), asyncio.timeout(10):
+    async with worker_of(stage).working(), asyncio.timeout(HANG_SECONDS):
         run = await client.submit((await client.new_session()).id, "hi")
         async for event in client.events(run.id):
             if event.type is EventType.MESSAGE_DELTA:

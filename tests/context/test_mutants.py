@@ -6,6 +6,8 @@ import pytest
 
 from context.mutants import MUTANTS, Mutant, broken_by
 
+pytestmark = pytest.mark.slow  # each is played in a process of its own
+
 
 @pytest.mark.parametrize("mutant", [pytest.param(mutant, id=mutant.name) for mutant in MUTANTS])
 def test_a_mutant_breaks_a_promise(mutant: Mutant, tmp_path: Path) -> None:

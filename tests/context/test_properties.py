@@ -12,6 +12,8 @@ from context.session_judge import PROMISES
 
 SESSIONS = 1000
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("sessions")]  # one process plays them, for all tests
+
 
 @cache
 def played() -> Tally:

@@ -16,6 +16,7 @@ from app.domain.message import Source
 from app.domain.run import Outcome, RunError, RunStatus
 from fakes.conversations import Conversation, no_events, open_conversation, user_message
 from fakes.raw_sql import run_sql
+from fakes.waiting import HANG_SECONDS
 
 SECRET = "my-diary-entry"
 KILL_POOL = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'throughline'"
@@ -137,7 +138,7 @@ async def test_a_pool_of_one_survives_a_storm_of_cancellations(database_url: str
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         assert (await conversation.reload()).id == conversation.session.id
         connections = await run_sql(
             database_url, "select count(*) from pg_stat_activity where application_name = 'throughline'"

@@ -14,8 +14,7 @@ from app.domain.ids import RunId
 from app.turn.ports import NewEvent
 from fakes.conversations import Conversation, open_conversation
 from fakes.raw_sql import run_sql
-
-PATIENCE_SECONDS = 10.0
+from fakes.waiting import HANG_SECONDS
 
 
 @pytest.fixture
@@ -34,9 +33,9 @@ async def elsewhere(database_url: str) -> AsyncGenerator[Database]:
 async def test_a_reader_elsewhere_is_woken_by_new_events(conversation: Conversation, elsewhere: Database) -> None:
     claimed = await conversation.start()
 
-    async with elsewhere.hub.subscribe(claimed.run.id) as wakeup, asyncio.timeout(PATIENCE_SECONDS):
+    async with elsewhere.hub.subscribe(claimed.run.id) as wakeup, asyncio.timeout(HANG_SECONDS):
         await conversation.database.events.append_events(claimed.lease, [NewEvent(1, EventType.RUN_STARTED, {})])
-        await wakeup.wait(PATIENCE_SECONDS * 2)
+        await wakeup.wait(HANG_SECONDS * 2)
 
     assert len(await elsewhere.events.read_events(claimed.run.id, 0)) == 1
 
@@ -44,18 +43,18 @@ async def test_a_reader_elsewhere_is_woken_by_new_events(conversation: Conversat
 async def test_a_reader_here_is_woken_without_the_database(conversation: Conversation) -> None:
     run_id = RunId(UUID(int=7))
 
-    async with conversation.database.hub.subscribe(run_id) as wakeup, asyncio.timeout(PATIENCE_SECONDS):
+    async with conversation.database.hub.subscribe(run_id) as wakeup, asyncio.timeout(HANG_SECONDS):
         conversation.database.hub.announce_events(run_id)
-        await wakeup.wait(PATIENCE_SECONDS * 2)
+        await wakeup.wait(HANG_SECONDS * 2)
 
 
 async def test_claim_loops_everywhere_are_woken_by_a_waiting_run(
     conversation: Conversation, elsewhere: Database
 ) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         await conversation.submit()
-        await conversation.database.hub.work.wait(PATIENCE_SECONDS * 2)
-        await elsewhere.hub.work.wait(PATIENCE_SECONDS * 2)
+        await conversation.database.hub.work.wait(HANG_SECONDS * 2)
+        await elsewhere.hub.work.wait(HANG_SECONDS * 2)
 
 
 async def test_the_holder_of_a_run_learns_of_a_cancel_elsewhere(
@@ -67,7 +66,7 @@ async def test_the_holder_of_a_run_learns_of_a_cancel_elsewhere(
 
     await elsewhere.runs.request_cancel(conversation.owner_id, claimed.run.id)
 
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         assert await heard.get() == claimed.run.id
 
 
@@ -76,13 +75,13 @@ async def test_a_killed_connection_comes_back_and_wakes_everybody(
 ) -> None:
     kill = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'throughline listener'"
 
-    async with elsewhere.hub.subscribe(RunId(UUID(int=1))) as wakeup, asyncio.timeout(PATIENCE_SECONDS):
+    async with elsewhere.hub.subscribe(RunId(UUID(int=1))) as wakeup, asyncio.timeout(HANG_SECONDS):
         await run_sql(database_url, kill)
-        await wakeup.wait(PATIENCE_SECONDS * 2)
+        await wakeup.wait(HANG_SECONDS * 2)
 
     assert elsewhere.hub.is_listening
     claimed = await conversation.start()
-    async with elsewhere.hub.subscribe(claimed.run.id) as wakeup, asyncio.timeout(PATIENCE_SECONDS):
+    async with elsewhere.hub.subscribe(claimed.run.id) as wakeup, asyncio.timeout(HANG_SECONDS):
         while not await elsewhere.events.read_events(claimed.run.id, 0):
             if conversation.database.hub.is_listening:
                 await conversation.database.events.append_events(
@@ -92,14 +91,14 @@ async def test_a_killed_connection_comes_back_and_wakes_everybody(
 
 
 async def test_a_wait_ends_after_its_timeout_without_news(database: Database) -> None:
-    async with database.hub.subscribe(RunId(UUID(int=1))) as wakeup, asyncio.timeout(PATIENCE_SECONDS):
+    async with database.hub.subscribe(RunId(UUID(int=1))) as wakeup, asyncio.timeout(HANG_SECONDS):
         await wakeup.wait(0.01)
 
 
 async def test_news_between_two_waits_is_not_missed(database: Database) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         database.hub.work.wake()
-        await database.hub.work.wait(PATIENCE_SECONDS * 2)
+        await database.hub.work.wait(HANG_SECONDS * 2)
 
 
 def test_payloads_carry_everything_and_never_exceed_postgres_limit() -> None:

@@ -15,6 +15,7 @@ from app.domain.run import ClaimedRun, Outcome, Run, RunStatus
 from app.turn.ports import NewEvent
 from fakes.conversations import CLAIMER, Conversation, open_conversation
 from fakes.raw_sql import run_sql
+from fakes.waiting import HANG_SECONDS
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ async def read(followed: AsyncIterator[Followed], seen: list[RunEvent]) -> None:
 
 
 async def until_shown(seen: list[RunEvent], count: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         while len(seen) < count:
             await asyncio.sleep(0.01)
 
@@ -76,7 +77,7 @@ async def test_without_any_news_a_reader_finds_everything_by_looking(
     await show(conversation, claimed, "a", "b")
     await until_shown(seen, 2)
     await end(conversation, claimed, 3)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         await reading
 
     assert not deaf.hub.is_listening

@@ -21,6 +21,7 @@ from app.db.job_names import CHANNEL, queue_names
 from app.db.jobs import Job, JobBook, Schedule, TakenJob, enqueue_job
 from app.db.transactions import Statements, Transactions
 from fakes.raw_sql import run_sql
+from fakes.waiting import HANG_SECONDS
 
 JOB = Job("prepare_summary", "0190a6e0-0000-7000-8000-000000000001")
 QUEUED = "select entrypoint, convert_from(payload, 'UTF8'), status::text from throughline_jobs.pgqueuer order by id"
@@ -39,12 +40,12 @@ async def taking(url: str, perform: Callable[[TakenJob], Awaitable[timedelta | N
     running = asyncio.create_task(consumer.run(JobBook({JOB.kind: perform}), most_at_once=2))
     yield consumer
     consumer.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         await running
 
 
 async def until_empty(url: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         while await run_sql(url, QUEUED):
             await asyncio.sleep(0.02)
 
@@ -98,13 +99,14 @@ async def test_a_job_that_is_there_already_leaves_its_transaction_as_it_was(
     assert await run_sql(database_url, "select name from users") == [("anna",)]
 
 
+@pytest.mark.slow
 async def test_a_job_that_takes_long_stays_with_the_process_that_does_it(database: Database, database_url: str) -> None:
-    silence = timedelta(seconds=0.6)
+    silence = timedelta(seconds=3)
     done: list[str] = []
     consumers = [JobConsumer(parse_address(database_url), given_up_after=silence) for _ in range(2)]
 
     async def perform(taken: TakenJob) -> None:
-        for number in range(9):
+        for number in range(4):
             await asyncio.sleep(silence.total_seconds() / 3)
             await database.jobs.enqueue(Job("short", f"{number}"))  # wakes all processes
         done.append(taken.job.subject)
@@ -175,7 +177,7 @@ async def test_taking_goes_on_after_its_connection_is_lost(database: Database, d
     async def perform(_taken: TakenJob) -> None:
         done.set()
 
-    async with taking(database_url, perform) as consumer, asyncio.timeout(15):
+    async with taking(database_url, perform) as consumer, asyncio.timeout(HANG_SECONDS):
         while not consumer.is_taking:
             await asyncio.sleep(0.01)
         ended = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'throughline jobs'"
@@ -195,7 +197,7 @@ async def test_what_is_done_by_the_clock_is_done_by_one_of_all_processes(databas
 
     soon = JobConsumer(parse_address(database_url))
     first = asyncio.create_task(soon.run(book("first"), most_at_once=1))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         while not await run_sql(database_url, "select 1 from throughline_jobs.pgqueuer_schedules"):
             await asyncio.sleep(0.02)
     soon.close()
@@ -204,7 +206,7 @@ async def test_what_is_done_by_the_clock_is_done_by_one_of_all_processes(databas
 
     consumers = [JobConsumer(parse_address(database_url)) for _ in range(2)]
     tasks = [asyncio.create_task(one.run(book(f"{n}"), most_at_once=1)) for n, one in enumerate(consumers)]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         while not runs or not all(one.is_taking for one in consumers):
             await asyncio.sleep(0.02)
     for one in consumers:

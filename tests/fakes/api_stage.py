@@ -31,9 +31,10 @@ from app.domain.wire import message_json, run_json
 from app.memories.keeper import MemoryKeeper
 from app.turn.compact_result import CompactionResult
 from app.turn.ports import Claimer, NewEvent
+from fakes.waiting import HANG_SECONDS
 
 CLAIMER = Claimer("scripted", 30.0)
-LOCAL = ApiConfig(version="0.0.0", is_local_mode=True, heartbeat_seconds=0.2, no_worker_timeout_seconds=0.3)
+LOCAL = ApiConfig(version="0.0.0", is_local_mode=True, no_worker_timeout_seconds=HANG_SECONDS)
 KEYED = ApiConfig(version="0.0.0", key_cache_seconds=0.0)
 REPORT = ContextReport(
     agent="assistant",
@@ -233,7 +234,7 @@ class ApiStage:
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             try:
-                async with httpx.AsyncClient(base_url=url, timeout=10) as client:
+                async with httpx.AsyncClient(base_url=url, timeout=HANG_SECONDS) as client:
                     yield client
             finally:
                 self.services.shutting_down.set()

@@ -13,8 +13,11 @@ from app.domain.prompt import AnswerComplete, Prompt, PromptMessage, TextDelta
 from app.llm.registry import ModelRegistry, ModelsConfig
 from app.turn.ports import ModelRequest
 from fakes.raw_http_server import Answer, RawServer, serve_raw
+from fakes.waiting import HANG_SECONDS
 
-CONFIG = ModelsConfig(idle_timeout_seconds=0.3, connect_timeout_seconds=2.0)
+CONFIG = ModelsConfig(idle_timeout_seconds=HANG_SECONDS, connect_timeout_seconds=HANG_SECONDS)
+IMPATIENT = replace(CONFIG, idle_timeout_seconds=0.3)
+"""For tests of a model that falls silent: that limit comes first, whatever the machine is doing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +39,11 @@ def address_for(model: str, server: RawServer) -> str:
     return server.url if model.startswith(("anthropic:", "google_genai:")) else f"{server.url}/v1"
 
 
-async def hear(answer: Answer, model: str = "gpt-4o", request: ModelRequest | None = None) -> Heard:
+async def hear(
+    answer: Answer, model: str = "gpt-4o", request: ModelRequest | None = None, config: ModelsConfig = CONFIG
+) -> Heard:
     """Ask once and return all that came back; the call must succeed."""
-    registry = ModelRegistry(CONFIG)
+    registry = ModelRegistry(config)
     async with serve_raw(answer) as server:
         with pytest.MonkeyPatch.context() as environment:
             environment.setenv("GOOGLE_API_KEY", "test-key")
@@ -54,9 +59,11 @@ async def hear(answer: Answer, model: str = "gpt-4o", request: ModelRequest | No
         return Heard(pieces, last, server.requests[0])
 
 
-async def refusal_of(answer: Answer, model: str = "gpt-4o", text: str = "hi") -> ThroughlineError:
+async def refusal_of(
+    answer: Answer, model: str = "gpt-4o", text: str = "hi", config: ModelsConfig = CONFIG
+) -> ThroughlineError:
     """Ask once and return the error; the call must fail with one of ours."""
     request = simple_request(text)
     with pytest.raises(ThroughlineError) as caught:
-        await hear(answer, model, replace(request, max_output_tokens=50))
+        await hear(answer, model, replace(request, max_output_tokens=50), config)
     return caught.value

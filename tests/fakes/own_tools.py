@@ -9,6 +9,7 @@ from typing import Literal
 from app.tools.failure import ToolFailed
 from app.tools.repeatable import not_repeatable
 from app.turn.ports import ToolContext
+from fakes.waiting import HANG_SECONDS
 
 blocked = threading.Event()
 """Never set: waiting for it is a tool that hangs."""
@@ -56,8 +57,8 @@ def send_mail(to: str) -> None:
 
 
 def hang() -> str:
-    """Block its thread."""
-    blocked.wait(2)
+    """Block its thread until `blocked` is set."""
+    blocked.wait(HANG_SECONDS)
     return "too late"
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import httpx
 
+from fakes.waiting import HANG_SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 60
 PROGRAM = "from app.main import main; main()"
 
 
@@ -63,7 +64,9 @@ async def run_service(
     url = f"http://127.0.0.1:{port}"
     log = folder / f"service-{port}.log"
     process = await start_program(folder, environment, "serve", "--port", str(port), *arguments, log=log)
-    async with httpx.AsyncClient(base_url=url, timeout=60, limits=httpx.Limits(max_connections=200)) as client:
+    async with httpx.AsyncClient(
+        base_url=url, timeout=HANG_SECONDS, limits=httpx.Limits(max_connections=200)
+    ) as client:
         try:
             await _until_ready(process, client, log)
             yield ServiceProcess(process, url, client, log)
@@ -82,7 +85,7 @@ async def run_worker(
     log.unlink(missing_ok=True)
     process = await start_program(folder, environment, "worker", *arguments, log=log)
     try:
-        async with asyncio.timeout(START_SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             while "worker is running" not in log.read_text():
                 assert process.returncode is None, f"the worker ended with {process.returncode}: {_tail(log)}"
                 await asyncio.sleep(0.05)
@@ -113,7 +116,7 @@ async def start_program(
 
 
 async def _until_ready(process: asyncio.subprocess.Process, client: httpx.AsyncClient, log: Path) -> None:
-    async with asyncio.timeout(START_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         while not await _answers(client):
             assert process.returncode is None, f"the service ended with {process.returncode}: {_tail(log)}"
             await asyncio.sleep(0.1)

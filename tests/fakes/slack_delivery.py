@@ -25,9 +25,9 @@ from fakes.manual_clock import ManualClock
 from fakes.raw_sql import run_sql
 from fakes.slack_double import BOT_TOKEN, TEAM, Posted, Said, SlackDouble, Workspace, say, serve_slack
 from fakes.slack_stage import IDENTITY
+from fakes.waiting import HANG_SECONDS
 
 CLAIMER = Claimer("test-worker", 60.0)
-WAIT_SECONDS = 10
 
 
 @dataclass
@@ -133,19 +133,19 @@ class DeliveryStage:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for the double to have seen something."""
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             while not condition():
                 await asyncio.sleep(0.01)
 
     async def until_noted(self) -> None:
         """Wait for the outbox to know a message's name."""
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             while not await self.rows("select 1 from slack_parts where ts is not null"):
                 await asyncio.sleep(0.01)
 
     async def in_time(self, condition: Callable[[], bool]) -> None:
         """Wait while the couriers' time goes on, a second each time."""
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             while not condition():
                 self.clock.advance(1)
                 await asyncio.sleep(0.02)

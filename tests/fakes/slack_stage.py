@@ -24,6 +24,7 @@ from fakes.api_stage import ApiStage, WallClock, set_stage
 from fakes.raw_sql import run_sql
 from fakes.slack_double import BOT_TOKEN, BOT_USER, SIGNING_SECRET, TEAM, Sender
 from fakes.slack_double.workspace import BOT_ID
+from fakes.waiting import HANG_SECONDS
 
 IDENTITY = Identity(TEAM, "Double", BOT_USER, BOT_ID, TEAM)
 
@@ -91,7 +92,9 @@ async def served(api: ApiStage) -> AsyncIterator[httpx.AsyncClient]:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         try:
-            async with httpx.AsyncClient(base_url=url, timeout=10, limits=httpx.Limits(max_connections=50)) as client:
+            async with httpx.AsyncClient(
+                base_url=url, timeout=HANG_SECONDS, limits=httpx.Limits(max_connections=50)
+            ) as client:
                 yield client
         finally:
             server.should_exit = True

@@ -17,6 +17,7 @@ from app.memory_parts import choose_embedder
 from app.settings import Settings
 from fakes.provider_double import ProviderDouble
 from fakes.provider_double.embeddings import EmbeddingFailure, embed
+from fakes.waiting import HANG_SECONDS
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +28,7 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def embedder(provider_double: ProviderDouble) -> AsyncIterator[LangChainEmbedder]:
-    made = make_embedder(EmbeddingConfig("some-model", provider_double.url, timeout_seconds=0.5))
+    made = make_embedder(EmbeddingConfig("some-model", provider_double.url, timeout_seconds=HANG_SECONDS))
     yield made
     await made.close()
 
@@ -68,7 +69,6 @@ async def test_of_a_text_too_long_for_the_model_its_beginning_is_embedded(
     ("failure", "error"),
     [
         ("down", ModelUnavailable),
-        ("hang", ModelTimeout),
         ("quota", ModelQuotaExhausted),
         ("nonsense", ModelUnavailable),
     ],
@@ -83,6 +83,17 @@ async def test_each_failure_is_one_of_ours_asked_once_and_says_nothing_of_the_te
 
     assert isinstance(caught.value, ThroughlineError)
     assert "secret" not in caught.value.detail
+    assert len(provider_double.embeddings.requests) == 1
+
+
+async def test_a_model_that_does_not_answer_is_given_up(provider_double: ProviderDouble) -> None:
+    provider_double.embeddings.failure = "hang"
+    impatient = make_embedder(EmbeddingConfig("some-model", provider_double.url, timeout_seconds=1.0))
+
+    with pytest.raises(ModelTimeout):
+        await impatient.embed(["a secret"])
+
+    await impatient.close()
     assert len(provider_double.embeddings.requests) == 1
 
 

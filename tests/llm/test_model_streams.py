@@ -9,8 +9,9 @@ from app.domain.message import ImageBlock, Role, TextBlock, ToolCall
 from app.domain.prompt import Prompt, PromptMessage, TextDelta, ToolSpec
 from app.llm.registry import ModelRegistry
 from app.turn.ports import ModelRequest
-from fakes.model_calls import CONFIG, address_for, hear, refusal_of, simple_request
+from fakes.model_calls import CONFIG, IMPATIENT, address_for, hear, refusal_of, simple_request
 from fakes.raw_http_server import EVENT_STREAM, Answer, anthropic_stream, openai_stream, serve_raw
+from fakes.waiting import HANG_SECONDS, until
 
 ANTHROPIC = "anthropic:claude-test"
 GEMINI = "google_genai:gemini-test"
@@ -269,19 +270,19 @@ async def test_stored_messages_of_any_kind_are_sent_in_a_form_providers_accept()
 
 
 async def test_silence_before_the_first_token_is_a_timeout_and_hangs_up() -> None:
-    registry = ModelRegistry(CONFIG)
+    registry = ModelRegistry(IMPATIENT)
     async with serve_raw(openai_stream(hangs=True)) as server:
         model = registry.get("gpt-4o", address_for("gpt-4o", server))
 
         with pytest.raises(ModelTimeout, match=r"0\.3 seconds"):
             await anext(model.stream(simple_request()))
 
-        await asyncio.wait_for(server.hung_up.wait(), 1)
+        await asyncio.wait_for(server.hung_up.wait(), HANG_SECONDS)
         await registry.close()
 
 
 async def test_silence_between_tokens_is_a_timeout() -> None:
-    error = await refusal_of(openai_stream(chunk({"content": "Hel"}), hangs=True))
+    error = await refusal_of(openai_stream(chunk({"content": "Hel"}), hangs=True), config=IMPATIENT)
 
     assert type(error) is ModelTimeout
 
@@ -299,21 +300,24 @@ async def test_closing_the_stream_early_hangs_up_on_the_provider(model_name: str
         await stream.aclose()
 
         assert first == TextDelta(first.text if isinstance(first, TextDelta) else "")
-        await asyncio.wait_for(server.hung_up.wait(), 1)
+        await asyncio.wait_for(server.hung_up.wait(), HANG_SECONDS)
         await registry.close()
         gc.collect()
 
 
 async def test_cancelling_the_reader_cancels_the_call() -> None:
-    registry = ModelRegistry(replace(CONFIG, idle_timeout_seconds=30))
+    registry = ModelRegistry(CONFIG)
     async with serve_raw(openai_stream(hangs=True)) as server:
-        model = registry.get("gpt-4o", address_for("gpt-4o", server))
+        stream = registry.get("gpt-4o", address_for("gpt-4o", server)).stream(simple_request())
+        reading = asyncio.ensure_future(anext(stream))
+        await until(lambda: bool(server.requests))
 
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await anext(model.stream(simple_request()))
+        reading.cancel()
 
-        await asyncio.wait_for(server.hung_up.wait(), 1)
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+
+        await asyncio.wait_for(server.hung_up.wait(), HANG_SECONDS)
         await registry.close()
 
 

@@ -16,6 +16,7 @@ from app.worker.jobs import Chores, SideJobs
 from fakes.memory_stage import MODEL, MemoryStage, open_memory_stage
 from fakes.provider_double import ProviderDouble
 from fakes.raw_sql import run_sql
+from fakes.waiting import HANG_SECONDS
 
 JOBS = "select entrypoint, convert_from(payload, 'UTF8') from throughline_jobs.pgqueuer order by id"
 CAT, DOG, OSLO = "The cat is called Miso.", "Rex is a dog.", "Anna lives in Oslo."
@@ -71,7 +72,7 @@ async def test_a_memory_stored_while_the_provider_is_down_is_found_by_words_and_
         concurrency=1,
     )
     running = asyncio.create_task(jobs.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         while await run_sql(database_url, JOBS):
             await asyncio.sleep(0.02)
     await jobs.stop()
@@ -85,7 +86,7 @@ async def test_a_memory_stored_while_the_provider_is_down_is_found_by_words_and_
 async def test_a_provider_that_hangs_holds_nobody_up_for_long(
     database: Database, database_url: str, provider_double: ProviderDouble
 ) -> None:
-    async with open_memory_stage(database, database_url, provider_double, patience_seconds=0.05) as stage:
+    async with open_memory_stage(database, database_url, provider_double, patience_seconds=1.0) as stage:
         stage.provider.failure = "hang"
         await stage.keep(CAT, DOG, OSLO)
 

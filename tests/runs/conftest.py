@@ -27,7 +27,7 @@ def settings(provider_double: ProviderDouble, database_url: str) -> Mapping[str,
         "DEFAULT_LLM": "openai:double-128k-cl100k",
         "DEFAULT_LLM_BASE_URL": provider_double.url,
         "OPENAI_API_KEY": "test",
-        "LEASE_SECONDS": "2",
+        "LEASE_SECONDS": "4",
         **OTHER_PEOPLES,
     }
 

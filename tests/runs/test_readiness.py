@@ -8,6 +8,7 @@ import pytest
 
 from fakes.raw_sql import run_sql
 from fakes.service_process import ServiceProcess, run_service
+from fakes.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +18,7 @@ async def checks_of(server: ServiceProcess) -> dict[str, bool]:
 
 
 async def until_checks(server: ServiceProcess, wanted: Mapping[str, bool]) -> int:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_SECONDS):
         while await checks_of(server) != wanted:
             await asyncio.sleep(0.05)
     return (await server.client.get("/health/ready")).status_code

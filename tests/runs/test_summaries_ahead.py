@@ -10,6 +10,7 @@ from fakes.event_reader import sending, until
 from fakes.provider_double import ProviderDouble, ScriptStep
 from fakes.provider_double.script import SUMMARISER
 from fakes.service_process import ServiceProcess, run_service, run_worker
+from fakes.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
 AGENT = """
@@ -44,7 +45,7 @@ async def context_of(server: ServiceProcess, session: str) -> dict[str, object]:
 
 async def prepared(server: ServiceProcess, session: str, through_position: int) -> None:
     """Wait until a summary is prepared that reaches so far."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_SECONDS):
         while True:
             match (await context_of(server, session))["prepared"]:
                 case {"through_position": int(reached)} if reached >= through_position:
@@ -90,7 +91,7 @@ async def test_a_worker_that_dies_over_a_summary_costs_no_turn_and_another_write
     session = await server.new_session()
     async with run_worker(folder, settings) as worker:
         await fill(server, session, 3)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_SECONDS):
             while not any(request.is_summary for request in provider_double.requests):
                 await asyncio.sleep(0.05)
         worker.kill()

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,10 +13,13 @@ from fakes.event_reader import Seen, following, sending, text_of, until
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
 from fakes.raw_sql import run_sql
 from fakes.service_process import ROOT, ServiceProcess, run_worker
+from fakes.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
 EXAMPLE = ROOT / "docs" / "examples" / "ask_from_a_script.py"
 HANG = ScriptStep(text="half an answer and more", failure=Failure.HANG_IN_ANSWER)
+SLOW_BEATS = {"LEASE_SECONDS": "600"}
+"""The next heartbeat would come later than any test waits: what happens before it happens at once."""
 
 
 async def accept(server: ServiceProcess, session: str, content: str, on_busy: str = "enqueue") -> str:
@@ -36,7 +38,7 @@ async def run_of(server: ServiceProcess, run: str) -> dict[str, object]:
 
 
 async def ended(server: ServiceProcess, run: str) -> dict[str, object]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         while (found := await run_of(server, run))["status"] in {"queued", "running"}:
             await asyncio.sleep(0.05)
     return found
@@ -69,7 +71,7 @@ async def test_a_script_with_nothing_but_the_databases_address_is_answered(
 ) -> None:
     provider_double.script(ScriptStep(text="four hundred"))
     bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "DATABASE_URL": settings["DATABASE_URL"]}
-    async with run_worker(folder, settings), asyncio.timeout(30):
+    async with run_worker(folder, settings), asyncio.timeout(HANG_SECONDS):
         script = await asyncio.create_subprocess_exec(
             sys.executable, str(EXAMPLE), "how many?", stdout=asyncio.subprocess.PIPE, env=bare, cwd=folder
         )
@@ -80,23 +82,19 @@ async def test_a_script_with_nothing_but_the_databases_address_is_answered(
     assert b"succeeded" in told
 
 
-async def test_a_cancel_at_the_server_ends_the_model_call_at_the_worker_within_a_second(
+async def test_a_cancel_at_the_server_ends_the_model_call_at_the_worker_before_its_next_heartbeat(
     folder: Path, settings: Mapping[str, str], server: ServiceProcess, provider_double: ProviderDouble
 ) -> None:
     provider_double.script(HANG, ScriptStep(text="going on"))
-    slow_beats = {**settings, "LEASE_SECONDS": "60"}
-    async with run_worker(folder, slow_beats):
+    async with run_worker(folder, {**settings, **SLOW_BEATS}), asyncio.timeout(HANG_SECONDS):
         session = await server.new_session()
         async with sending(server.client, session, "tell me") as events:
             shown = await until(events, "message.delta")
-            began = time.monotonic()
             await server.client.post(f"/v1/runs/{shown[0].data['run']['id']}/cancel")  # type: ignore[index]  # JSON
             cancelled = (await until(events, "run.cancelled"))[-1]
-            seconds = time.monotonic() - began
         further = await server.send(session, "and now?")
 
     kept = (await server.history(session))[1]
-    assert seconds < 1
     assert kept["content"] == text_of(shown)
     assert kept["metadata"] == {"interrupted": True}
     assert cancelled.data["message"]["content"] == kept["content"]  # type: ignore[index]  # JSON
@@ -107,18 +105,15 @@ async def test_an_interrupting_message_keeps_what_was_written_and_is_answered_ne
     folder: Path, settings: Mapping[str, str], server: ServiceProcess, provider_double: ProviderDouble
 ) -> None:
     provider_double.script(HANG, ScriptStep(text="something else"))
-    async with run_worker(folder, {**settings, "LEASE_SECONDS": "60"}):
+    async with run_worker(folder, {**settings, **SLOW_BEATS}), asyncio.timeout(HANG_SECONDS):
         session = await server.new_session()
         async with sending(server.client, session, "a long story") as events:
             shown = text_of(await until(events, "message.delta"))
-            began = time.monotonic()
             second = await accept(server, session, "stop", on_busy="interrupt")
             outcome = await ended(server, second)
-            seconds = time.monotonic() - began
 
     history = await server.history(session)
     assert outcome["status"] == "succeeded"
-    assert seconds < 2
     assert [message["content"] for message in history] == ["a long story", shown, "stop", "something else"]
     assert [message["metadata"] for message in history] == [{}, {"interrupted": True}, {}, {}]
 
@@ -216,7 +211,7 @@ async def test_a_reader_that_takes_nothing_does_not_slow_the_run(
         reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(server.url).port, limit=1_000)
         writer.write((head + kind).encode() + body)
         await writer.drain()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_SECONDS):
             while await run_sql(settings["DATABASE_URL"], "select status from runs") != [("succeeded",)]:
                 await asyncio.sleep(0.1)
         first = await reader.readline()

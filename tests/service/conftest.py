@@ -26,5 +26,5 @@ def on_double(provider_double: ProviderDouble) -> Mapping[str, str]:
         "DEFAULT_LLM": f"openai:{MODEL}",
         "DEFAULT_LLM_BASE_URL": provider_double.url,
         "OPENAI_API_KEY": "test",
-        "LEASE_SECONDS": "2",
+        "LEASE_SECONDS": "4",
     }

@@ -11,6 +11,7 @@ import pytest
 
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
 from fakes.service_process import ServiceProcess, free_port, run_service
+from fakes.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +27,7 @@ async def read_until(service: ServiceProcess, session: str, text: str, event: st
 
 
 async def until_finished(service: ServiceProcess, session: str, count: int) -> list[dict[str, object]]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         while True:
             history = await service.history(session)
             if len(history) >= count:
@@ -66,7 +67,7 @@ async def test_a_killed_postgres_is_started_again_and_nothing_stored_is_lost(
         before = (await service.send(session, "first")).json()["message"]
 
         os.kill(postmaster_of(folder), signal.SIGKILL)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_SECONDS):
             answer = await service.send(session, "second", **{"Idempotency-Key": "second"})
             while answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
                 await asyncio.sleep(0.2)
@@ -95,7 +96,7 @@ async def test_a_stopped_service_leaves_with_zero_and_gives_back_what_it_could_n
     async with run_service(folder, settings, *data) as service:
         session = await service.new_session()
         reading = asyncio.create_task(read_until(service, session, "hello", "run.completed"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             while not provider_double.requests:
                 await asyncio.sleep(0.02)
 

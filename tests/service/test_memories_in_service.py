@@ -9,6 +9,7 @@ import pytest
 
 from fakes.provider_double import ProviderDouble
 from fakes.service_process import ServiceProcess, run_service
+from fakes.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +32,7 @@ async def keep(service: ServiceProcess, *texts: str) -> None:
 
 
 async def until_found(service: ServiceProcess, query: str, by: str) -> list[str]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_SECONDS):
         while (found := await search(service, query))[0] != by:
             await asyncio.sleep(0.1)
     return found[1]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fakes.service_process import free_port, run_service, start_program
+from fakes.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.slow
 async def outcome_of(folder: Path, environment: Mapping[str, str], *arguments: str) -> tuple[int, str]:
     log = folder / "program.log"
     process = await start_program(folder, environment, *arguments, log=log)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(HANG_SECONDS):
         code = await process.wait()
     return code, log.read_text()
 

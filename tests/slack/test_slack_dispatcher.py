@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from app.db.slack_people import SlackId
 from app.slack.courier import Courier
 from app.slack.dispatcher import Dispatcher, DispatcherConfig
@@ -10,19 +12,19 @@ from app.slack.upkeep import Upkeep
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import TEAM, Failure, Person, say
 from fakes.slack_stage import IDENTITY
+from fakes.waiting import HANG_SECONDS, until_found
 
-WAIT_SECONDS = 10
 ANNA = SlackId(TEAM, "U0ANNA001")
 
 
-def dispatcher_of(outgoing: DeliveryStage, name: str = "one") -> Dispatcher:
+def dispatcher_of(outgoing: DeliveryStage, name: str = "one", lease_seconds: float = HANG_SECONDS) -> Dispatcher:
     courier = Courier(outgoing.database, outgoing.desk)
-    return Dispatcher(outgoing.slack.outbox, courier, DispatcherConfig(name, lease_seconds=0.3))
+    return Dispatcher(outgoing.slack.outbox, courier, DispatcherConfig(name, lease_seconds=lease_seconds))
 
 
 async def until_stored(outgoing: DeliveryStage, *expected: object) -> Sequence[object]:
     """Wait for the first delivery's row to read (status, error)."""
-    async with asyncio.timeout(WAIT_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         while True:
             found = await outgoing.rows("select status, error from slack_deliveries order by seq limit 1")
             if found and found[0] == expected:
@@ -76,11 +78,14 @@ async def test_a_token_that_was_revoked_keeps_the_answer_waiting(outgoing: Deliv
     assert outgoing.texts() == ["When you are back."]
 
 
+@pytest.mark.slow
 async def test_a_long_delivery_keeps_its_lease(outgoing: DeliveryStage) -> None:
     turn = await outgoing.ask()
-    async with dispatcher_of(outgoing, "one").running(), dispatcher_of(outgoing, "two").running():
+    two = [dispatcher_of(outgoing, name, lease_seconds=3.0) for name in ("one", "two")]
+    async with two[0].running(), two[1].running():
         await outgoing.until(lambda: bool(outgoing.double.workspace.statuses))
-        await asyncio.sleep(0.8)  # more than two leases
+        [(first,)] = await outgoing.rows("select lease_until from slack_deliveries")
+        await until_found(lambda: outgoing.rows(f"select 1 where now() > '{first}'"))
         attempts = await outgoing.rows("select attempt, worker from slack_deliveries")
         await turn.finish("Still here.")
         await until_stored(outgoing, "delivered", "")

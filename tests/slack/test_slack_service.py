@@ -20,6 +20,7 @@ from fakes.slack_double import (
     say,
 )
 from fakes.slack_double.payloads import app_mention, message, slash_command
+from fakes.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -31,13 +32,13 @@ def over_http(database_url: str, slack: SlackDouble) -> Mapping[str, str]:
         "SLACK_BOT_TOKEN": BOT_TOKEN,
         "SLACK_SIGNING_SECRET": SIGNING_SECRET,
         "SLACK_API_URL": slack.url,
-        "LEASE_SECONDS": "2",
+        "LEASE_SECONDS": "4",
         "LOG_FORMAT": "json",
     }
 
 
 async def until_posted(slack: SlackDouble, count: int) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(HANG_SECONDS):
         while len([message for message in slack.workspace.posted if not message.is_streaming]) < count:
             await asyncio.sleep(0.05)
 
@@ -65,7 +66,7 @@ async def test_a_message_over_socket_mode_is_answered(
     settings = {**over_http, "SLACK_SIGNING_SECRET": "", "SLACK_APP_TOKEN": APP_TOKEN}
     process = await start_program(tmp_path, settings, "slack", log=tmp_path / "log")
     try:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(HANG_SECONDS):
             await slack.sockets.connected.wait()
         assert await slack.sockets.deliver("events_api", message(say("What is 6 * 7?"))) is not None
         await until_posted(slack, 1)
@@ -106,7 +107,7 @@ async def test_a_thread_goes_on_over_rest_and_its_history_has_both(
     async with run_service(tmp_path, settings) as service:
         await Sender(service.client).deliver(message(said))
         await until_posted(slack, 1)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_SECONDS):
             while not await run_sql(database_url, "select 1 from slack_users where linked_by = 'email'"):
                 await asyncio.sleep(0.1)
         listed = (await service.client.get("/v1/sessions", headers=headers)).json()["data"]

@@ -15,6 +15,7 @@ from fakes.raw_sql import run_sql
 from fakes.slack_double import APP_TOKEN, BOT_TOKEN, SlackDouble, say
 from fakes.slack_double.payloads import message
 from fakes.slack_stage import IDENTITY, no_command, no_stop
+from fakes.waiting import HANG_SECONDS
 
 
 @dataclass
@@ -67,7 +68,7 @@ async def test_what_could_not_be_stored_is_not_acknowledged(line: Line) -> None:
 async def test_a_closed_connection_is_opened_again(line: Line) -> None:
     line.slack.sockets.connected.clear()
     await line.slack.sockets.connections[-1].close()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         await line.slack.sockets.connected.wait()
 
     assert await line.slack.sockets.deliver("events_api", message(say("still there"))) is not None

@@ -117,7 +117,7 @@ async def test_a_summariser_that_is_down_is_left_alone_and_asked_again_later(sta
 
 
 async def test_a_summariser_that_is_too_slow_three_times_is_no_longer_waited_for(database: Database) -> None:
-    agent = with_context(window=8192, min_recent_messages=2, summary=SummaryPolicy(timeout_seconds=0.05))
+    agent = with_context(window=8192, min_recent_messages=2, summary=SummaryPolicy(timeout_seconds=1))
     stage = await open_stage(database, agent=agent)
     stage.model.by_request = lambda _: Hang()
     await fill(stage, 4)

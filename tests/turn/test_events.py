@@ -6,10 +6,11 @@ from app.domain.errors import DatabaseUnavailable
 from app.domain.events import EventType
 from app.turn.events import EventWriter
 from fakes.event_log import EventLog, claimed
+from fakes.waiting import HANG_SECONDS
 
 
 async def settled(log: EventLog, count: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_SECONDS):
         while len(log.events) < count:
             await asyncio.sleep(0.01)
 

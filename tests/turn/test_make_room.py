@@ -167,7 +167,7 @@ async def test_a_pinned_message_is_in_every_later_prompt_word_for_word(database:
 
 
 async def test_all_compactions_of_a_turn_share_one_time_limit(database: Database) -> None:
-    policy = SummaryPolicy(timeout_seconds=0.3)
+    policy = SummaryPolicy(timeout_seconds=2)
     stage = await open_tool_stage(database, window=4096, min_recent_messages=2, summary=policy, prune=LATE)
     steps = iter(calling(*range(12), size=1200))
     stage.model.by_request = lambda request: Hang() if is_summariser(request) else next(steps)
@@ -194,7 +194,7 @@ async def test_all_compactions_of_a_turn_share_one_time_limit(database: Database
     ids=["down", "rejected", "too_long", "broken", "slow", "empty", "error_text", "refusal"],
 )
 async def test_whatever_the_summariser_does_the_turn_is_answered(database: Database, failure: Step) -> None:
-    agent = with_context(window=2048, min_recent_messages=2, summary=SummaryPolicy(timeout_seconds=0.2))
+    agent = with_context(window=2048, min_recent_messages=2, summary=SummaryPolicy(timeout_seconds=1))
     stage = await open_stage(database, agent=agent, model=ScriptedModel())
     stage.model.by_request = lambda request: failure if is_summariser(request) else Say("noted " * 30)
 

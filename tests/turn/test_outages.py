@@ -19,6 +19,7 @@ from fakes.flaky_store import FlakyStore
 from fakes.scripted_model import Call, Say
 from fakes.side_jobs import side_jobs
 from fakes.stage import Stage, open_stage
+from fakes.waiting import HANG_SECONDS
 
 AWAY = DatabaseUnavailable("away")
 CALL = Call((ToolCall("c1", "calculator", '{"expression": "2+3"}'),))
@@ -104,7 +105,7 @@ async def test_the_claim_loop_outlives_every_answer_of_the_database(stage: Stage
     worker = Worker(stage.parts, stage.database.hub.work, side_jobs(stage), WorkerConfig(name="test"))
     async with worker.working():
         run = await stage.submit("anybody?")
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(HANG_SECONDS):
             while not (await stage.database.runs.get_run(stage.owner_id, run.id)).status.is_final:
                 stage.database.hub.work.wake()
                 await asyncio.sleep(0.01)

@@ -147,7 +147,7 @@ async def test_a_hook_that_fails_is_logged_without_its_words_and_ignored(databas
 
 @pytest.mark.parametrize("hook", [own_hooks.hangs, own_hooks.hangs_and_will_not_be_cancelled])
 async def test_a_hook_that_hangs_costs_a_share_of_the_time_and_no_more(database: Database, hook: Hook) -> None:
-    stage = await open_with(database, hook, timeout_seconds=0.4)
+    stage = await open_with(database, hook, timeout_seconds=3)
 
     done = await compact_now(stage)
 

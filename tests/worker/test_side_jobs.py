@@ -17,6 +17,7 @@ from fakes.raw_sql import run_sql
 from fakes.scripted_model import Hang, Say
 from fakes.side_jobs import side_jobs
 from fakes.stage import Stage, open_stage, with_context
+from fakes.waiting import HANG_SECONDS
 
 STATUSES = "select status::text from throughline_jobs.pgqueuer"
 SUMMARY = "## Intent\nThe user counts [#1-#2]."
@@ -34,12 +35,12 @@ async def doing(jobs: SideJobs) -> AsyncIterator[None]:
     running = asyncio.create_task(jobs.run())
     yield
     await jobs.stop()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         await running
 
 
 async def until(url: str, statuses: list[str]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         while [status for (status,) in await run_sql(url, STATUSES)] != statuses:
             await asyncio.sleep(0.02)
 
@@ -98,7 +99,7 @@ async def test_a_turn_that_ends_while_its_summary_is_written_is_not_missed(
 
     async with doing(side_jobs(stage)):
         await database.jobs.enqueue(summary_job(stage.session.id))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             while not stage.model.requests:
                 await asyncio.sleep(0.01)
         await fill(stage, 6)
@@ -137,7 +138,7 @@ async def test_a_stopped_job_goes_back_into_the_line_at_once(database: Database,
 
     async with doing(side_jobs(stage, {"long": hang})):
         await database.jobs.enqueue(Job("long", "1"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             await begun.wait()
 
     assert await run_sql(database_url, STATUSES) == [("queued",)]
@@ -179,7 +180,7 @@ async def test_the_job_of_a_dead_process_is_taken_after_its_last_sign_of_life(
         "heartbeat = now() - interval '31 seconds'",
     )
 
-    async with doing(side_jobs(stage, {"left": finish})), asyncio.timeout(10):
+    async with doing(side_jobs(stage, {"left": finish})), asyncio.timeout(HANG_SECONDS):
         await done.wait()
         await until(database_url, [])
 
@@ -193,7 +194,7 @@ async def test_a_job_that_waits_for_a_model_holds_no_connection_of_the_pool(data
 
     async with doing(side_jobs(stage)):
         await database.jobs.enqueue(summary_job(stage.session.id))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             while not stage.model.requests:
                 await asyncio.sleep(0.01)
         await asyncio.gather(*(database.check_ready() for _ in range(5)))

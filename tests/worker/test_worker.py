@@ -12,6 +12,7 @@ from app.worker.worker import Worker, WorkerConfig
 from fakes.scripted_model import Hang, Say
 from fakes.side_jobs import side_jobs
 from fakes.stage import Stage, open_stage
+from fakes.waiting import HANG_SECONDS
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def worker_of(stage: Stage, *, concurrency: int = 2, grace_seconds: float = 5, l
 
 
 async def ended(stage: Stage, run: Run) -> Run:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_SECONDS):
         while not (found := await stage.database.runs.get_run(stage.owner_id, run.id)).status.is_final:
             await asyncio.sleep(0.01)
     return found
@@ -106,7 +107,7 @@ async def test_a_cancel_that_is_heard_while_the_run_is_being_claimed_is_not_lost
 async def test_what_does_not_end_within_the_grace_is_given_back_to_the_line(stage: Stage) -> None:
     stage.model.script(Hang("half"), Say("whole"))
     run = await stage.submit("hello")
-    async with worker_of(stage, grace_seconds=0.05).working(), asyncio.timeout(10):
+    async with worker_of(stage, grace_seconds=0.05).working(), asyncio.timeout(HANG_SECONDS):
         while not stage.model.requests:
             await asyncio.sleep(0.01)
 
