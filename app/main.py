@@ -22,6 +22,7 @@ from app.api.server import Ending, HttpServer, TcpAddress, bind_tcp, bind_unix, 
 from app.api.services import Readiness, Services
 from app.cli.parts import DatabaseStatus, KeyAdmin, LocalOptions, Parts, ServeOptions, SlackOptions, WorkerOptions
 from app.cli.root import build_cli
+from app.computing import limit_computing
 from app.context.explain import ContextReport
 from app.db.database import Database, DatabaseConfig
 from app.db.migrations import status, upgrade
@@ -108,6 +109,7 @@ class Runtime:
 @asynccontextmanager
 async def open_runtime(settings: Settings) -> AsyncGenerator[Runtime]:
     """Yield the parts. Raises at once where an agent, its model or a tool of its cannot be used."""
+    limit_computing(settings.compute_threads)
     metrics, clock = PrometheusMetrics(), SystemClock()
     defaults = agent_defaults(settings)
     agents = load_agents([settings.agents_dir] if settings.agents_dir else [], defaults)

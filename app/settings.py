@@ -61,7 +61,8 @@ class Settings(BaseSettings):
     turn_timeout_seconds: float = Field(300.0, gt=0, le=DAY, description="one deadline for all model calls of a turn")
     model_idle_timeout_seconds: float = Field(60.0, gt=0, le=DAY, description="longest silence of a model")
 
-    worker_concurrency: int = Field(16, ge=1, le=1000, description="turns at once in this process")
+    worker_concurrency: int = Field(500, ge=1, le=5_000, description="open turns of this process")
+    compute_threads: int = Field(2, ge=1, le=64, description="threads of this process that work on long texts")
     lease_seconds: float = Field(10.0, ge=2, le=HOUR, description="how long a silent worker keeps its run")
     job_concurrency: int = Field(4, ge=1, le=100, description="side jobs at once in this process")
     no_worker_timeout_seconds: float = Field(30.0, gt=0, le=HOUR, description="how long a request waits for a worker")

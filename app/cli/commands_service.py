@@ -30,7 +30,7 @@ def worker_command(parts: Parts) -> click.Command:
     """Return the command `worker`."""
 
     @click.command("worker")
-    @click.option("--concurrency", type=click.IntRange(1, 1000), help="Turns at once.  [default: WORKER_CONCURRENCY]")
+    @click.option("--concurrency", type=click.IntRange(1, 5_000), help="Open turns.  [default: WORKER_CONCURRENCY]")
     @data_dir_option
     def command(concurrency: int | None, data_dir: Path | None) -> None:
         """Run a worker alone until stopped."""

@@ -1,6 +1,6 @@
 """The database as the rest of the service sees it: repositories by intent, and the hub that wakes whoever waits."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -151,9 +151,9 @@ class Database:
         """See RunRepository."""
         return await self.runs.claim_next(claimer)
 
-    async def heartbeat(self, lease: Lease, lease_seconds: float) -> Pulse:
+    async def renew(self, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, Pulse]:
         """See RunRepository."""
-        return await self.runs.heartbeat(lease, lease_seconds)
+        return await self.runs.renew(leases, lease_seconds)
 
     async def finish(self, lease: Lease, outcome: Outcome, compose: ComposeEvents) -> Run:
         """See RunRepository."""

@@ -1,5 +1,7 @@
 """Holding runs: claimed by the first free worker, kept by heartbeat, given back."""
 
+from collections.abc import Collection, Mapping
+
 from sqlalchemy import text
 
 from app.db.rows import ANSWER_ID, RUN_COLUMNS, run_from
@@ -28,10 +30,20 @@ _CLAIM = sql(
     run_columns=RUN_COLUMNS,
     answer_id=ANSWER_ID,
 )
-_BEAT = text("""
-    update runs set lease_until = now() + make_interval(secs => :lease_seconds)
-    where id = :run_id and fence = :fence and status = 'running'
-    returning cancel_requested
+_RENEW = text("""
+    with held as (
+        select h.run_id, h.fence from unnest(cast(:run_ids as uuid[]), cast(:fences as integer[])) as h(run_id, fence)
+    ), free as (
+        select r.id from held h join runs r on r.id = h.run_id and r.fence = h.fence
+        where r.status = 'running' for no key update of r skip locked
+    ), renewed as (
+        update runs r set lease_until = now() + make_interval(secs => :lease_seconds) from free where r.id = free.id
+        returning r.id, r.cancel_requested
+    )
+    select r.id, r.fence, coalesce(n.cancel_requested, r.cancel_requested) as cancel_requested,
+        n.id is not null as is_renewed
+    from held h join runs r on r.id = h.run_id and r.fence = h.fence and r.status = 'running'
+    left join renewed n on n.id = r.id
 """)
 _GIVE_BACK = text("""
     update runs set status = 'queued', lease_until = null, worker = null, attempt = attempt - 1
@@ -54,10 +66,19 @@ async def claim_next(tx: Statements, claimer: Claimer) -> ClaimedRun | None:
     return ClaimedRun(run=run, lease=lease, next_event=first_free)
 
 
-async def heartbeat(tx: Statements, lease: Lease, lease_seconds: float) -> Pulse:
-    """Extend the lease by the database's clock, if it is still ours."""
-    rows = await tx.fetch(_BEAT, run_id=lease.run_id, fence=lease.fence, lease_seconds=lease_seconds)
-    return Pulse(is_ours=bool(rows), is_cancel_requested=bool(rows) and rows[0]["cancel_requested"])
+async def renew(tx: Statements, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, Pulse]:
+    """Extend those of the leases that are still ours, and say what was found of each of them.
+
+    No row is waited for: one lock held by a process that was stopped would keep all leases from being renewed.
+    """
+    rows = await tx.fetch(
+        _RENEW,
+        run_ids=[lease.run_id for lease in leases],
+        fences=[lease.fence for lease in leases],
+        lease_seconds=lease_seconds,
+    )
+    pulses = {(row["id"], row["fence"]): Pulse(row["cancel_requested"], row["is_renewed"]) for row in rows}
+    return {lease: pulses[lease.run_id, lease.fence] for lease in leases if (lease.run_id, lease.fence) in pulses}
 
 
 async def give_back(tx: Statements, lease: Lease) -> tuple[NewEvent, ...] | None:

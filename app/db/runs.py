@@ -1,5 +1,7 @@
 """Runs by intent: each method is one transaction, and tells the hub what others are waiting for."""
 
+from collections.abc import Collection, Mapping
+
 from sqlalchemy import text
 
 from app.db import run_claim, run_finish, run_submit
@@ -48,9 +50,9 @@ class RunRepository:
         """Take the oldest run that is first in its session's line, or one whose lease has expired."""
         return await run_claim.claim_next(self._transactions, claimer)
 
-    async def heartbeat(self, lease: Lease, lease_seconds: float) -> Pulse:
-        """Extend the lease by the database's clock."""
-        return await run_claim.heartbeat(self._transactions, lease, lease_seconds)
+    async def renew(self, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, Pulse]:
+        """Extend these leases by the database's clock; those no longer ours are not in the answer."""
+        return await run_claim.renew(self._transactions, leases, lease_seconds)
 
     async def finish(self, lease: Lease, outcome: Outcome, compose: ComposeEvents) -> Run:
         """End the run in one transaction with its answer and its last events. Raises LeaseLost."""

@@ -1,6 +1,7 @@
-"""Holding the lease of a run: a heartbeat by the database's clock, and what it finds out."""
+"""Holding the leases of runs by the database's clock: one heartbeat for all that a process holds."""
 
 import asyncio
+from collections.abc import Collection, Mapping
 from enum import Enum
 
 import structlog
@@ -10,6 +11,9 @@ from app.domain.run import Lease
 from app.turn.ports import Pulse, RunStore
 
 BEATS_PER_LEASE = 3
+PAUSES_SECONDS = (0.0, 0.05, 0.2, 0.5)
+"""Before each try of a beat: a row that a write of the same turn has locked just now is free a moment later."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -20,44 +24,124 @@ class StopReason(Enum):
     CANCEL_REQUESTED = "cancel_requested"
 
 
-class Heartbeat:
-    """Renews one lease until told to stop. `hurry` makes the next beat come at once (a cancel was announced)."""
+class Heartbeats:
+    """Renews the leases of all turns of a process together, three times a lease: one statement, however many."""
 
-    def __init__(self, store: RunStore, lease: Lease, lease_seconds: float) -> None:
-        """Beat three times per lease."""
+    def __init__(self, store: RunStore, lease_seconds: float) -> None:
+        """Nothing beats while no lease is watched."""
         self._store = store
-        self._lease = lease
         self._lease_seconds = lease_seconds
-        self._hurry = asyncio.Event()
+        self._watched: set[Heartbeat] = set()
+        self._news = asyncio.Event()
+        self._beating: asyncio.Task[None] | None = None
+
+    def of(self, lease: Lease) -> "Heartbeat":
+        """Return the heartbeat of one lease; it beats while it is watched."""
+        return Heartbeat(self, lease)
+
+    def join(self, heartbeat: "Heartbeat") -> None:
+        """Beat for it too, from now on."""
+        self._watched.add(heartbeat)
+        if heartbeat.is_hurried:
+            self.look()
+        if self._beating is None or self._beating.done():
+            self._beating = asyncio.create_task(self._beat_while_watched(), name="heartbeat")
+
+    def leave(self, heartbeat: "Heartbeat") -> None:
+        """Beat for it no more."""
+        self._watched.discard(heartbeat)
+        if not self._watched:
+            self.look()
+
+    def look(self) -> None:
+        """Do at once what a heartbeat asks for: beat for one in a hurry, or end where none is left."""
+        self._news.set()
+
+    async def _beat_while_watched(self) -> None:
+        loop = asyncio.get_running_loop()
+        next_beat = loop.time() + self._lease_seconds / BEATS_PER_LEASE
+        while self._watched:
+            try:
+                async with asyncio.timeout_at(next_beat):
+                    await self._news.wait()
+            except TimeoutError:
+                next_beat = loop.time() + self._lease_seconds / BEATS_PER_LEASE
+                await self._beat(set(self._watched))
+            else:
+                self._news.clear()
+                await self._beat({heartbeat for heartbeat in self._watched if heartbeat.is_hurried})
+
+    async def _beat(self, heartbeats: "Collection[Heartbeat]") -> None:
+        """Beat for these; what a row's lock keeps from being renewed is tried again, and missed in the end."""
+        for pause in PAUSES_SECONDS:
+            if not heartbeats:
+                return
+            await asyncio.sleep(pause)
+            for heartbeat in heartbeats:
+                heartbeat.is_hurried = False  # before the question: who hurries meanwhile asks for a further one
+            pulses = await self._renew([heartbeat.lease for heartbeat in heartbeats])
+            if pulses is None:
+                break
+            for heartbeat in heartbeats:
+                heartbeat.feel(pulses.get(heartbeat.lease))
+            heartbeats = [heartbeat for heartbeat in heartbeats if not heartbeat.is_renewed]
+        for heartbeat in heartbeats:
+            heartbeat.miss()
+
+    async def _renew(self, leases: Collection[Lease]) -> Mapping[Lease, Pulse] | None:
+        """Return the pulses of the leases that are still ours; None where the database was not reached."""
+        try:
+            return await self._store.renew(leases, self._lease_seconds)
+        except TemporaryError as error:
+            log.warning("heartbeat failed", leases=len(leases), error=error.code)
+        except Exception as error:  # noqa: BLE001  # the outer loop of all leases: it must outlive whatever is answered
+            log.error("heartbeat broke", leases=len(leases), error=type(error).__name__)
+        return None
+
+
+class Heartbeat:
+    """One lease and what is found out about it. `hurry` makes its next beat come at once (a cancel was announced)."""
+
+    def __init__(self, heartbeats: Heartbeats, lease: Lease) -> None:
+        """Nothing beats before `watch`."""
+        self.lease = lease
+        self.is_hurried = False
+        self.is_renewed = True
+        self._heartbeats = heartbeats
+        self._missed = 0
+        self._stop: asyncio.Future[StopReason] | None = None
 
     def hurry(self) -> None:
         """Ask the database now instead of at the next beat."""
-        self._hurry.set()
+        self.is_hurried = True
+        self._heartbeats.look()
 
     async def watch(self) -> StopReason:
-        """Return when the turn must stop. Failing to reach the database for a whole lease counts as losing it."""
-        interval = self._lease_seconds / BEATS_PER_LEASE
-        missed = 0
-        while True:
-            await self._wait(interval)
-            pulse = await self._beat()
-            missed = 0 if pulse is not None else missed + 1
-            if missed >= BEATS_PER_LEASE or (pulse is not None and not pulse.is_ours):
-                return StopReason.LEASE_LOST
-            if pulse is not None and pulse.is_cancel_requested:
-                return StopReason.CANCEL_REQUESTED
-
-    async def _wait(self, seconds: float) -> None:
+        """Return when the turn must stop. Failing to renew the lease for as long as it lasts counts as losing it."""
+        self._missed = 0
+        self._stop = asyncio.get_running_loop().create_future()
+        self._heartbeats.join(self)
         try:
-            async with asyncio.timeout(seconds):
-                await self._hurry.wait()
-        except TimeoutError:
-            return
-        self._hurry.clear()
+            return await self._stop
+        finally:
+            self._heartbeats.leave(self)
 
-    async def _beat(self) -> Pulse | None:
-        try:
-            return await self._store.heartbeat(self._lease, self._lease_seconds)
-        except TemporaryError as error:
-            log.warning("heartbeat failed", run_id=str(self._lease.run_id), error=error.code)
-            return None
+    def feel(self, pulse: Pulse | None) -> None:
+        """Take in what a beat found: None where the lease is no longer ours."""
+        self.is_renewed = pulse is None or pulse.is_renewed
+        if self.is_renewed:
+            self._missed = 0
+        if pulse is None:
+            self._tell(StopReason.LEASE_LOST)
+        elif pulse.is_cancel_requested:
+            self._tell(StopReason.CANCEL_REQUESTED)
+
+    def miss(self) -> None:
+        """Take in that a beat did not renew the lease."""
+        self._missed += 1
+        if self._missed >= BEATS_PER_LEASE:
+            self._tell(StopReason.LEASE_LOST)
+
+    def _tell(self, reason: StopReason) -> None:
+        if self._stop is not None and not self._stop.done():
+            self._stop.set_result(reason)

@@ -1,6 +1,6 @@
 """What a turn needs from outside, as Protocols: storage, models, token counters, tools, metrics, a free worker slot."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -25,10 +25,13 @@ class Claimer:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """The answer to a heartbeat: is the lease still ours, does somebody want the run to stop."""
+    """The answer to a heartbeat for a lease that is still ours.
 
-    is_ours: bool
+    `is_renewed` is False where somebody had the row locked, so that the lease was not extended this time.
+    """
+
     is_cancel_requested: bool
+    is_renewed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,8 @@ class RunStore(Protocol):
         """Take the oldest run that is first in its session's line, or one whose lease has expired."""
         ...
 
-    async def heartbeat(self, lease: Lease, lease_seconds: float) -> Pulse:
-        """Extend the lease by the database's clock."""
+    async def renew(self, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, Pulse]:
+        """Extend these leases by the database's clock, in one statement; those no longer ours are not in the answer."""
         ...
 
     async def finish(self, lease: Lease, outcome: Outcome, compose: ComposeEvents) -> Run:

@@ -14,7 +14,7 @@ from app.domain.ids import RunId
 from app.domain.run import ClaimedRun
 from app.domain.session import Session
 from app.turn.graph import build_graph
-from app.turn.lease import Heartbeat
+from app.turn.lease import Heartbeat, Heartbeats
 from app.turn.ports import Claimer
 from app.turn.state import TurnParts
 from app.turn.take_turn import Play, take_turn
@@ -51,7 +51,7 @@ class WorkerConfig:
     """`name` identifies the process in the runs it holds; `grace_seconds` is what a shutdown waits for turns."""
 
     name: str
-    concurrency: int = 16
+    concurrency: int = 500
     lease_seconds: float = 10.0
     grace_seconds: float = 20.0
 
@@ -65,6 +65,7 @@ class Worker:
         self._signal = signal
         self._config = config
         self._graph = build_graph()
+        self._heartbeats = Heartbeats(parts.store, config.lease_seconds)
         self._free = config.concurrency
         self._room = asyncio.Event()
         self._room.set()
@@ -140,7 +141,7 @@ class Worker:
 
     def start(self, claimed: ClaimedRun) -> None:
         """Take the claimed run through its turn in the reserved slot."""
-        heartbeat = Heartbeat(self._parts.store, claimed.lease, self._config.lease_seconds)
+        heartbeat = self._heartbeats.of(claimed.lease)
         play = Play(parts=self._parts, graph=self._graph, claimed=claimed, heartbeat=heartbeat)
         if claimed.run.cancel_requested or claimed.run.id in self._cancels:
             heartbeat.hurry()  # whoever held it died before it stopped, or the cancel came while it was being claimed

@@ -7,7 +7,7 @@ import pytest
 from app.db.database import Database, DatabaseConfig
 from app.domain.errors import DatabaseUnavailable
 from app.domain.run import OnBusy, RunStatus
-from fakes.conversations import CLAIMER, Conversation, open_conversation, user_message
+from fakes.conversations import CLAIMER, Conversation, open_conversation, pulse_of, user_message
 from fakes.cut_answers import CutAnswers, cut_answers
 from fakes.raw_sql import run_sql
 
@@ -51,7 +51,7 @@ async def test_a_message_that_interrupts_asks_the_turn_to_stop_though_nobody_hea
 
     await conversation.submit("stop", on_busy=OnBusy.INTERRUPT)
 
-    assert (await conversation.database.runs.heartbeat(first.lease, 10)).is_cancel_requested
+    assert (await pulse_of(conversation.database, first.lease)).is_cancel_requested
     assert await number_of(database_url, "runs") == 2
 
 

@@ -21,7 +21,16 @@ from app.domain.message import Message
 from app.domain.prompt import Usage
 from app.domain.run import OnBusy, Outcome, Run, RunError, RunStatus
 from app.turn.ports import Claimer, NewEvent
-from fakes.conversations import CLAIMER, Conversation, answer_message, no_events, open_conversation, user_message
+from fakes.conversations import (
+    CLAIMER,
+    Conversation,
+    answer_message,
+    is_held,
+    no_events,
+    open_conversation,
+    pulse_of,
+    user_message,
+)
 from fakes.raw_sql import run_sql
 
 EXPIRED = Claimer(worker="dead", lease_seconds=0)
@@ -95,8 +104,7 @@ async def test_interrupt_asks_the_running_turn_to_stop_and_waits_behind_it(conve
 
     queued = await conversation.submit("Stop, do this", on_busy=OnBusy.INTERRUPT)
 
-    pulse = await conversation.database.runs.heartbeat(running.lease, 10)
-    assert (pulse.is_ours, pulse.is_cancel_requested) == (True, True)
+    assert (await pulse_of(conversation.database, running.lease)).is_cancel_requested
     assert queued.run.status is RunStatus.QUEUED
     assert stopped == [running.run.id]
 
@@ -110,7 +118,7 @@ async def test_a_refused_interruption_interrupts_nothing(database_url: str) -> N
     with pytest.raises(QueueFull):
         await conversation.submit(on_busy=OnBusy.INTERRUPT)
 
-    assert not (await database.runs.heartbeat(running.lease, 10)).is_cancel_requested
+    assert not (await pulse_of(database, running.lease)).is_cancel_requested
     await database.close()
 
 
@@ -161,7 +169,7 @@ async def test_an_expired_lease_is_taken_over_with_a_higher_fence(conversation: 
     assert taken is not None
     assert (taken.run.id, taken.lease.fence, taken.run.attempt) == (dead.run.id, dead.lease.fence + 1, 2)
     assert taken.next_event == 2
-    assert not (await conversation.database.runs.heartbeat(dead.lease, 10)).is_ours
+    assert not await is_held(conversation.database, dead.lease)
     with pytest.raises(LeaseLost):
         await conversation.database.events.append_events(dead.lease, [NewEvent(2, EventType.RUN_STARTED, {})])
     with pytest.raises(LeaseLost):
@@ -173,9 +181,9 @@ async def test_a_heartbeat_keeps_the_run_from_others(conversation: Conversation)
     claimed = await conversation.database.runs.claim_next(EXPIRED)
     assert claimed is not None
 
-    pulse = await conversation.database.runs.heartbeat(claimed.lease, 30)
+    pulses = await conversation.database.runs.renew([claimed.lease], 30)
 
-    assert pulse.is_ours
+    assert pulses[claimed.lease].is_renewed
     assert await conversation.database.runs.claim_next(CLAIMER) is None
 
 
@@ -227,7 +235,7 @@ async def test_a_finish_that_breaks_halfway_stores_nothing(conversation: Convers
         )
 
     assert await conversation.messages() == ()
-    assert (await conversation.database.runs.heartbeat(claimed.lease, 10)).is_ours
+    assert await is_held(conversation.database, claimed.lease)
 
 
 async def test_a_failed_run_keeps_its_error_and_frees_the_session(conversation: Conversation) -> None:
@@ -270,7 +278,7 @@ async def test_another_owner_can_neither_see_nor_cancel_nor_submit(conversation:
     ):
         with pytest.raises(NotFound):
             await attempt
-    assert not (await conversation.database.runs.heartbeat(claimed.lease, 10)).is_cancel_requested
+    assert not (await pulse_of(conversation.database, claimed.lease)).is_cancel_requested
 
 
 async def test_a_batch_of_events_written_twice_is_stored_once(conversation: Conversation) -> None:

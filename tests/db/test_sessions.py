@@ -12,7 +12,7 @@ from app.domain.events import EventType
 from app.domain.ids import RunId, UserId
 from app.domain.message import Source
 from app.turn.ports import NewEvent
-from fakes.conversations import CLAIMER, Conversation, open_conversation
+from fakes.conversations import CLAIMER, Conversation, is_held, open_conversation
 from fakes.raw_sql import run_sql
 
 TABLES_OF_A_SESSION = (
@@ -151,7 +151,7 @@ async def test_deleting_stops_the_turn_that_is_running(database: Database) -> No
     await database.sessions.delete(conversation.owner_id, conversation.session.id)
 
     assert stopped == [claimed.run.id]
-    assert not (await database.runs.heartbeat(claimed.lease, 10)).is_ours
+    assert not await is_held(database, claimed.lease)
     with pytest.raises(LeaseLost):
         await conversation.end(claimed.lease, "answer")
 

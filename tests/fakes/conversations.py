@@ -12,7 +12,7 @@ from app.domain.message import Message, NewMessage, Role, Source, ToolCall
 from app.domain.run import ClaimedRun, Lease, OnBusy, Outcome, Run, RunInput, RunStatus, Submission, Submitted
 from app.domain.session import Session
 from app.domain.summary import Adoption, NewStretch, Stretch, SummaryVersion
-from app.turn.ports import Claimer, NewEvent
+from app.turn.ports import Claimer, NewEvent, Pulse
 from fakes.raw_sql import run_sql
 
 CLAIMER = Claimer(worker="worker-1", lease_seconds=30)
@@ -113,6 +113,16 @@ class Conversation:
         except SummaryConflict:
             return False
         return True
+
+
+async def pulse_of(database: Database, lease: Lease) -> Pulse:
+    """Beat once for a lease that must still be ours."""
+    return (await database.runs.renew([lease], 10))[lease]
+
+
+async def is_held(database: Database, lease: Lease) -> bool:
+    """Whether a beat finds the lease still ours."""
+    return lease in await database.runs.renew([lease], 10)
 
 
 def stretch_of(through: Message, text: str, *, first: int = 1, level: int = 0) -> NewStretch:

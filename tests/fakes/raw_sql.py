@@ -1,5 +1,8 @@
 """Statements past the repositories, for looking at what is really stored and for breaking things."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
 from app.db.address import parse_address
@@ -10,5 +13,17 @@ async def run_sql(url: str, statement: str, *arguments: object) -> list[tuple[ob
     connection = await asyncpg.connect(**parse_address(url).arguments())
     try:
         return [tuple(row) for row in await connection.fetch(statement, *arguments)]
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def hold_rows(url: str, statement: str) -> AsyncGenerator[None]:
+    """Keep the locks that a statement takes until the block ends."""
+    connection = await asyncpg.connect(**parse_address(url).arguments())
+    try:
+        async with connection.transaction():
+            await connection.execute(statement)
+            yield
     finally:
         await connection.close()

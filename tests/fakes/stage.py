@@ -18,7 +18,7 @@ from app.tools.toolbox import ToolBox
 from app.turn.breaker import Breakers
 from app.turn.calibrate import CalibrationCache
 from app.turn.graph import build_graph
-from app.turn.lease import Heartbeat
+from app.turn.lease import Heartbeats
 from app.turn.ports import Claimer, Tools
 from app.turn.state import TurnConfig, TurnParts
 from app.turn.take_turn import Play, take_turn
@@ -63,13 +63,21 @@ class Stage:
         )
         return (await self.database.runs.submit(submission, None)).run
 
+    async def submit_elsewhere(self, text: str, *, owner: str = "anna") -> Run:
+        """Submit to a new session, of this owner."""
+        owner_id = await self.database.users.get_or_create(owner)
+        new = NewSession(owner_id=owner_id, agent=self.session.agent, title="", source=Source.API, metadata={})
+        session, _ = await self.database.sessions.create(new)
+        submission = Submission(owner_id, session.id, RunInput(text), Source.API, fingerprint=text)
+        return (await self.database.runs.submit(submission, None)).run
+
     async def claim(self) -> ClaimedRun:
         claimed = await self.database.runs.claim_next(CLAIMER)
         assert claimed is not None
         return claimed
 
     def play(self, claimed: ClaimedRun) -> Play:
-        heartbeat = Heartbeat(self.database, claimed.lease, CLAIMER.lease_seconds)
+        heartbeat = Heartbeats(self.database, CLAIMER.lease_seconds).of(claimed.lease)
         return Play(parts=self.parts, graph=build_graph(), claimed=claimed, heartbeat=heartbeat)
 
     async def turn(self, text: str) -> Run:

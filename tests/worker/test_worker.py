@@ -14,6 +14,8 @@ from fakes.side_jobs import side_jobs
 from fakes.stage import Stage, open_stage
 from fakes.waiting import HANG_SECONDS
 
+OPEN_TURNS = 100
+
 
 @pytest.fixture
 async def stage(database: Database) -> Stage:
@@ -51,6 +53,16 @@ async def test_messages_of_one_session_are_answered_one_after_the_other_in_order
 
     contents = [text_of(message.content) for message in await stage.messages()]
     assert contents == ["first", "one", "second", "two", "third", "three"]
+
+
+async def test_a_hundred_turns_wait_for_their_model_at_once_over_a_pool_of_five_connections(stage: Stage) -> None:
+    stage.model.script(*(Hang("a word") for _ in range(OPEN_TURNS)))
+    for _ in range(OPEN_TURNS):
+        await stage.submit_elsewhere("hello")
+
+    async with worker_of(stage, concurrency=OPEN_TURNS, grace_seconds=0.05).working(), asyncio.timeout(60):
+        while len(stage.model.requests) < OPEN_TURNS:
+            await asyncio.sleep(0.01)
 
 
 async def test_a_full_worker_reserves_no_slot_and_a_released_one_is_free_again(stage: Stage) -> None:

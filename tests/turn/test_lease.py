@@ -1,0 +1,147 @@
+"""Heartbeats: one statement for all leases of a process, and each turn finds out what concerns it."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from app.db.database import Database
+from app.domain.errors import DatabaseUnavailable
+from app.domain.ids import RunId, SessionId
+from app.domain.run import Lease
+from app.turn.lease import Heartbeat, Heartbeats, StopReason
+from app.turn.ports import RunStore
+from fakes.beat_store import BeatStore
+from fakes.conversations import open_conversation
+from fakes.raw_sql import hold_rows, run_sql
+
+SHORT_SECONDS, LONG_SECONDS = 0.06, 600.0
+UNREACHABLE = DatabaseUnavailable("The database does not answer.")
+
+
+def new_lease() -> Lease:
+    return Lease(RunId(uuid.uuid4()), SessionId(uuid.uuid4()), "worker", 1)
+
+
+def heartbeats_over(store: object, lease_seconds: float) -> Heartbeats:
+    fitting: RunStore = store  # type: ignore[assignment]  # heartbeats use one method of it
+    return Heartbeats(fitting, lease_seconds)
+
+
+@asynccontextmanager
+async def watching(*heartbeats: Heartbeat) -> AsyncGenerator[list[asyncio.Task[StopReason]]]:
+    tasks = [asyncio.create_task(heartbeat.watch()) for heartbeat in heartbeats]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        yield tasks
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_three_hundred_leases_are_renewed_by_one_statement() -> None:
+    store, leases = BeatStore(), [new_lease() for _ in range(300)]
+    heartbeats = heartbeats_over(store, SHORT_SECONDS)
+
+    async with watching(*(heartbeats.of(lease) for lease in leases)):
+        await store.called(2)
+
+    assert store.calls[:2] == [frozenset(leases)] * 2
+
+
+async def test_a_lease_that_is_watched_no_more_is_not_renewed_and_the_last_one_ends_the_beating() -> None:
+    store, first, second = BeatStore(), new_lease(), new_lease()
+    heartbeats = heartbeats_over(store, SHORT_SECONDS)
+
+    async with watching(heartbeats.of(first)):
+        async with watching(heartbeats.of(second)):
+            await store.called(1)
+        calls = len(store.calls)
+        await store.called(calls + 2)
+    while any(task.get_name() == "heartbeat" for task in asyncio.all_tasks()):
+        await asyncio.sleep(0)
+
+    assert store.calls[calls + 1] == {first}
+
+
+async def test_a_hurried_heartbeat_asks_at_once_and_for_its_own_lease_only() -> None:
+    store, mine, other = BeatStore(), new_lease(), new_lease()
+    store.cancelled = {mine, other}
+    heartbeats = heartbeats_over(store, LONG_SECONDS)
+    heartbeat = heartbeats.of(mine)
+
+    async with watching(heartbeat, heartbeats.of(other)) as (told, untold):
+        heartbeat.hurry()
+        assert await told is StopReason.CANCEL_REQUESTED
+        assert not untold.done()
+
+    assert store.calls == [{mine}]
+
+
+async def test_a_heartbeat_hurried_before_it_is_watched_asks_at_once() -> None:
+    store, mine, other = BeatStore(), new_lease(), new_lease()
+    store.lost = {mine}
+    heartbeats = heartbeats_over(store, LONG_SECONDS)
+    heartbeat = heartbeats.of(mine)
+
+    async with watching(heartbeats.of(other)):
+        heartbeat.hurry()
+        await asyncio.sleep(0)
+        async with watching(heartbeat) as (told,):
+            assert await told is StopReason.LEASE_LOST
+
+
+async def test_a_database_that_is_away_for_a_whole_lease_costs_it_and_no_sooner() -> None:
+    away = BeatStore(failures=[UNREACHABLE] * 100)
+    back = BeatStore(failures=[UNREACHABLE, RuntimeError("no error of ours")])
+    lost, kept = heartbeats_over(away, SHORT_SECONDS), heartbeats_over(back, SHORT_SECONDS)
+
+    async with watching(lost.of(new_lease()), kept.of(new_lease())) as (gone, there):
+        assert await gone is StopReason.LEASE_LOST
+        await back.called(6)
+        assert not there.done()
+
+    assert len(away.calls) == 3
+
+
+async def test_a_row_that_is_locked_for_a_moment_is_renewed_in_the_same_beat() -> None:
+    store, lease = BeatStore(locked=1), new_lease()
+    heartbeat = heartbeats_over(store, LONG_SECONDS).of(lease)
+
+    async with watching(heartbeat) as (task,):
+        heartbeat.hurry()
+        await store.called(2)
+        assert not task.done()
+
+    assert heartbeat.is_renewed
+
+
+@pytest.mark.parametrize("locks", ["for share", "for update"])
+async def test_one_locked_run_keeps_no_other_lease_from_being_renewed(
+    database: Database, database_url: str, locks: str
+) -> None:
+    first, second = await open_conversation(database), await open_conversation(database)
+    held, free = (await first.start()).lease, (await second.start()).lease
+    await run_sql(database_url, "update runs set lease_until = now() - interval '1 hour'")
+
+    async with hold_rows(database_url, f"select from runs where id = '{held.run_id}' {locks}"):
+        pulses = await database.runs.renew([held, free], 10)
+    afterwards = await database.runs.renew([held, free], 10)
+
+    assert (pulses[held].is_renewed, pulses[free].is_renewed) == (False, True)
+    assert all(pulse.is_renewed for pulse in afterwards.values())
+
+
+async def test_each_lease_is_told_what_became_of_its_own_run(database: Database) -> None:
+    kept, cancelled, ended = [await open_conversation(database) for _ in range(3)]
+    leases = [(await conversation.start()).lease for conversation in (kept, cancelled, ended)]
+    await database.runs.request_cancel(cancelled.owner_id, leases[1].run_id)
+    await ended.end(leases[2])
+    heartbeats = heartbeats_over(database, 0.3)
+
+    async with watching(*(heartbeats.of(lease) for lease in leases)) as (first, second, third):
+        assert await second is StopReason.CANCEL_REQUESTED
+        assert await third is StopReason.LEASE_LOST
+        assert not first.done()
