@@ -32,7 +32,7 @@ async def stream_patiently(
 
     While it waits for a worker the answer is not begun, so that it can still be a problem: 503, with Retry-After.
     """
-    if run.status is RunStatus.QUEUED and not await call.services.database.runs.is_behind_running(run.id):
+    if run.status is RunStatus.QUEUED and not await call.services.database.runs.is_anything_worked_on():
         try:
             first = (*first, *await _first_sign(request, followed))
         except TemporaryError as error:

@@ -45,7 +45,9 @@ class RunRow(Base):
             postgresql_where=text("idempotency_key is not null"),
         ),
         Index("runs_one_running", "session_id", unique=True, postgresql_where=text("status = 'running'")),
-        Index("runs_claim", "seq", postgresql_where=text(WAITING)),
+        Index("runs_waiting", "owner_id", "seq", postgresql_where=text("status = 'queued'")),
+        Index("runs_held", "owner_id", postgresql_where=text("status = 'running'")),
+        Index("runs_served", "owner_id", "started_at", postgresql_where=text("started_at is not null")),
         Index("runs_line", "session_id", "seq", postgresql_where=text(WAITING)),
         {"postgresql_with": {"fillfactor": 70}},
     )

@@ -1,4 +1,4 @@
-"""Holding runs: claimed by the first free worker, kept by heartbeat, given back."""
+"""Holding runs: claimed by the first free worker, fairly between owners, kept by heartbeat, given back."""
 
 from collections.abc import Collection, Mapping
 
@@ -12,15 +12,38 @@ from app.domain.events import EventType
 from app.domain.run import ClaimedRun, Lease
 from app.turn.ports import Claimer, NewEvent, Pulse
 
-_CLAIM = sql(
+# Owners who wait are found by one index probe each (`waiting`, a loose index scan), never by reading all that waits.
+# `fair` goes through them in order and stops at the first whose line has a run to take: rows behind it are not locked.
+CLAIM = sql(
     """
-    with next as (
-        select r.id from runs r
-        where (r.status = 'queued' and not exists (
-                select 1 from runs o where o.session_id = r.session_id
-                    and (o.status = 'running' or (o.status = 'queued' and o.seq < r.seq))))
-            or (r.status = 'running' and r.lease_until < now())
+    with recursive expired as (
+        select r.id from runs r where r.status = 'running' and r.lease_until < now()
         order by r.seq limit 1 for update skip locked
+    ), waiting as (
+        (select r.owner_id from runs r where r.status = 'queued' order by r.owner_id limit 1)
+        union all
+        select (select r.owner_id from runs r where r.status = 'queued' and r.owner_id > w.owner_id
+            order by r.owner_id limit 1)
+        from waiting w where w.owner_id is not null
+    ), held as materialized (
+        select r.owner_id, count(*) as running from runs r where r.status = 'running' group by r.owner_id
+    ), owners as materialized (
+        select w.owner_id from waiting w left join held h on h.owner_id = w.owner_id
+        where w.owner_id is not null
+        order by coalesce(h.running, 0),
+            (select max(r.started_at) from runs r where r.owner_id = w.owner_id and r.started_at is not null)
+                nulls first,
+            (select min(r.seq) from runs r where r.owner_id = w.owner_id and r.status = 'queued')
+    ), fair as (
+        select head.id from owners o cross join lateral (
+            select r.id from runs r where r.owner_id = o.owner_id and r.status = 'queued' and not exists (
+                select 1 from runs e where e.session_id = r.session_id
+                    and (e.status = 'running' or (e.status = 'queued' and e.seq < r.seq)))
+            order by r.seq limit 1 for update skip locked
+        ) head limit 1
+    ), next as (
+        select id from expired
+        union all select id from fair where not exists (select 1 from expired) limit 1
     )
     update runs r set status = 'running', fence = r.fence + 1, attempt = r.attempt + 1, worker = :worker,
         lease_until = now() + make_interval(secs => :lease_seconds), started_at = coalesce(r.started_at, now())
@@ -53,11 +76,13 @@ _GIVE_BACK = text("""
 
 
 async def claim_next(tx: Statements, claimer: Claimer) -> ClaimedRun | None:
-    """Take the oldest run that is first in its session's line, or one whose lease has run out.
+    """Take a run whose lease has run out, else one that is first in its session's line, by owners in turn.
 
+    The owner with the fewest running runs comes first; among equals the one of whom none was begun for longest. Of an
+    owner's runs the oldest is taken.
     The first free event number is read after the claim: no earlier holder can write any more by then.
     """
-    rows = await tx.fetch(_CLAIM, worker=claimer.worker, lease_seconds=claimer.lease_seconds)
+    rows = await tx.fetch(CLAIM, worker=claimer.worker, lease_seconds=claimer.lease_seconds)
     if not rows:
         return None
     run, fence = run_from(rows[0]), rows[0]["fence"]

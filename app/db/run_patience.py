@@ -11,7 +11,7 @@ from app.domain.run import Run, RunStatus
 async def follow_patiently(
     following: Following, followed: AsyncGenerator[Followed], *, timeout_seconds: float
 ) -> AsyncGenerator[Followed]:
-    """Yield what is followed. Raises NoWorkerAvailable once nobody has taken the run for `timeout_seconds`."""
+    """Yield what is followed. Raises NoWorkerAvailable once no worker was at work for `timeout_seconds`."""
     patience = _Patience(following, timeout_seconds)
     async with aclosing(followed):
         async for news in followed:
@@ -21,7 +21,7 @@ async def follow_patiently(
 
 
 class _Patience:
-    """Counts only the time in which a worker could have begun the run: not while an earlier turn is at work."""
+    """Counts only the time in which no worker was seen at work: behind the runs of others one waits for one's turn."""
 
     def __init__(self, following: Following, timeout_seconds: float) -> None:
         self._following = following
@@ -30,13 +30,13 @@ class _Patience:
 
     async def check(self, run: Run) -> None:
         now = self._following.monotonic()
-        if run.status is not RunStatus.QUEUED or await self._following.database.runs.is_behind_running(run.id):
+        if run.status is not RunStatus.QUEUED or await self._following.database.runs.is_anything_worked_on():
             self._since = now
             return
         if now - self._since < self._timeout_seconds:
             return
         raise NoWorkerAvailable(
-            f"Run {run.id} was not begun within {self._timeout_seconds:g} seconds: no worker is free "
-            "(`throughline worker` adds one). The message is kept and will be answered; ask for the run later.",
+            f"Run {run.id} was not begun within {self._timeout_seconds:g} seconds: no worker takes any "
+            "(`throughline worker` starts one). The message is kept and will be answered; ask for the run later.",
             delay_seconds=self._timeout_seconds,
         )

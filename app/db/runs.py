@@ -19,9 +19,8 @@ _GET = sql(
     answer_id=ANSWER_ID,
 )
 
-_BEHIND_RUNNING = text("""
-    select 1 as found from runs r join runs o on o.session_id = r.session_id
-    where r.id = :run_id and o.status = 'running' and o.lease_until > now() and o.id <> r.id
+_WORKED_ON = text("""
+    select exists (select 1 from runs r where r.status = 'running' and r.lease_until > now()) as is_worked_on
 """)
 
 
@@ -47,7 +46,7 @@ class RunRepository:
         return submitted
 
     async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:
-        """Take the oldest run that is first in its session's line, or one whose lease has expired."""
+        """Take a run whose lease has expired, else one that is first in its session's line, by owners in turn."""
         return await run_claim.claim_next(self._transactions, claimer)
 
     async def renew(self, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, Pulse]:
@@ -74,9 +73,9 @@ class RunRepository:
             raise run_not_found(run_id)
         return run_from(rows[0])
 
-    async def is_behind_running(self, run_id: RunId) -> bool:
-        """Whether the run waits for a turn of its session that a living worker holds, and not for a worker."""
-        return bool(await self._transactions.fetch(_BEHIND_RUNNING, run_id=run_id))
+    async def is_anything_worked_on(self) -> bool:
+        """Whether a living worker holds some run: whoever waits then waits for its turn, and not for a worker."""
+        return bool((await self._transactions.fetch(_WORKED_ON))[0]["is_worked_on"])
 
     async def request_cancel(self, owner_id: UserId, run_id: RunId) -> Run:
         """Cancel a queued run at once, ask a running one to stop; a final one is returned as it is."""

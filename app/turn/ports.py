@@ -76,7 +76,7 @@ class RunStore(Protocol):
         ...
 
     async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:
-        """Take the oldest run that is first in its session's line, or one whose lease has expired."""
+        """Take a run whose lease has expired, else one that is first in its session's line, by owners in turn."""
         ...
 
     async def renew(self, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, Pulse]:
@@ -322,7 +322,7 @@ class Slots(Protocol):
     """Room for turns in this process, so that a door may claim in its submit transaction."""
 
     def reserve(self) -> Claimer | None:
-        """Reserve a slot; None if none is idle. Every reservation ends in `start` or `release`."""
+        """Reserve a slot; None if none is idle or earlier runs may wait. Every one ends in `start` or `release`."""
         ...
 
     def start(self, claimed: ClaimedRun) -> None:

@@ -67,6 +67,7 @@ class Worker:
         self._graph = build_graph()
         self._heartbeats = Heartbeats(parts.store, config.lease_seconds)
         self._free = config.concurrency
+        self._is_line_empty = False
         self._room = asyncio.Event()
         self._room.set()
         self._is_open = False
@@ -87,7 +88,7 @@ class Worker:
         return self._jobs.is_taking
 
     async def run(self) -> None:
-        """Claim runs, oldest first, until `drain` or cancellation."""
+        """Claim runs in their order until `drain` or cancellation."""
         self._is_open = True
         try:
             while self._is_open:
@@ -133,11 +134,11 @@ class Worker:
                 heartbeat.hurry()
 
     def reserve(self) -> Claimer | None:
-        """Reserve a slot for a door; None where all are taken or the worker is not open."""
-        if not self._is_open or self._free == 0:
-            return None
-        self._take_slot()
-        return Claimer(worker=self._config.name, lease_seconds=self._config.lease_seconds)
+        """Reserve a slot for a door; None where none is free, the worker is not open, or earlier runs may wait.
+
+        Once all slots were taken there may be a line: until the claim loop has found it empty, new runs join it.
+        """
+        return self._take_slot() if self._is_line_empty else None
 
     def start(self, claimed: ClaimedRun) -> None:
         """Take the claimed run through its turn in the reserved slot."""
@@ -156,11 +157,12 @@ class Worker:
 
     async def _claim_one(self) -> bool:
         """Whether a run was claimed; an unreachable database is nothing claimed."""
-        claimer = self.reserve()
+        claimer = self._take_slot()
         if claimer is None:
             return False
         try:
             claimed = await self._parts.store.claim_next(claimer)
+            self._is_line_empty = self._is_line_empty or claimed is None
         except ThroughlineError as error:
             log.warning("claiming failed, it is tried again", error=error.code)
             claimed = None
@@ -176,10 +178,14 @@ class Worker:
         self.start(claimed)
         return True
 
-    def _take_slot(self) -> None:
+    def _take_slot(self) -> Claimer | None:
+        if not self._is_open or self._free == 0:
+            return None
         self._free -= 1
         if self._free == 0:
             self._room.clear()
+            self._is_line_empty = False
+        return Claimer(worker=self._config.name, lease_seconds=self._config.lease_seconds)
 
     def _ended(self, claimed: ClaimedRun, task: asyncio.Task[Session | None]) -> None:
         self._turns.pop(task, None)

@@ -98,6 +98,45 @@ async def test_a_waiting_request_behind_a_running_turn_keeps_waiting(
     assert (await waiting).status_code == 200
 
 
+async def test_a_stream_behind_the_runs_of_others_lives_on_heartbeats_while_a_worker_is_at_work(
+    stage: ApiStage, client: httpx.AsyncClient
+) -> None:
+    stage.turns.may_end.clear()
+    await client.post(f"{await open_session(client)}/messages", json={"content": "theirs"}, headers=ASYNC)
+    await stage.turns.has_begun.wait()
+    stage.turns.has_worker = False  # all its slots are taken
+    text = ""
+
+    path = f"{await open_session(client)}/messages"
+    async with client.stream("POST", path, json={"content": "mine"}, headers=STREAM) as response:
+        async for chunk in response.aiter_text():
+            text += chunk
+            if text.count(": heartbeat") >= HEARTBEATS and not stage.turns.may_end.is_set():
+                stage.turns.may_end.set()
+                await play_next(stage)
+
+    assert response.status_code == 200
+    assert "event: run.completed" in text
+
+
+async def test_a_waiting_request_behind_the_runs_of_others_keeps_waiting_while_a_worker_is_at_work(
+    stage: ApiStage, client: httpx.AsyncClient
+) -> None:
+    stage.turns.may_end.clear()
+    await client.post(f"{await open_session(client)}/messages", json={"content": "theirs"}, headers=ASYNC)
+    await stage.turns.has_begun.wait()
+    stage.turns.has_worker = False
+    path = f"{await open_session(client)}/messages"
+    waiting = asyncio.create_task(client.post(path, json={"content": "mine"}))
+    for _ in range(HEARTBEATS):
+        await asyncio.sleep(IMPATIENT.heartbeat_seconds)
+
+    stage.turns.may_end.set()
+    await play_next(stage)
+
+    assert (await waiting).status_code == 200
+
+
 async def test_a_stream_whose_turn_has_come_is_cut_where_no_worker_is(
     stage: ApiStage, client: httpx.AsyncClient
 ) -> None:

@@ -1,0 +1,102 @@
+"""Claiming between owners: whoever has the fewest running comes first, then whoever was not served for longest."""
+
+import json
+
+import pytest
+
+from app.db.database import Database
+from app.db.run_claim import CLAIM
+from app.turn.ports import Claimer
+from fakes.conversations import CLAIMER, Conversation, open_conversation
+from fakes.raw_sql import run_sql
+
+ENTRIES = """
+    with made as (
+        insert into sessions (id, owner_id, agent, source, metadata)
+        select gen_random_uuid(), $1, 'assistant', 'api', '{}' from generate_series(1, $2::integer) returning id
+    )
+    insert into runs (id, session_id, owner_id, agent, input, source, status)
+    select gen_random_uuid(), id, $1, 'assistant', '{"content": "Hi", "metadata": {}}', 'api', 'queued' from made
+"""
+
+
+async def conversation_of(database: Database, owner: str) -> Conversation:
+    """Return a new session of this owner."""
+    return await open_conversation(database, owner=owner)
+
+
+async def serve_next(database: Database, owners: dict[object, str]) -> str:
+    """Claim the next run and end it; return whose it was."""
+    claimed = await database.runs.claim_next(CLAIMER)
+    assert claimed is not None
+    await (await open_conversation(database)).end(claimed.lease)
+    return owners[claimed.run.owner_id]
+
+
+async def test_one_message_comes_before_all_but_the_first_of_another_users_queue(database: Database) -> None:
+    many = [await conversation_of(database, "anna") for _ in range(20)]
+    for conversation in many:
+        await conversation.submit()
+    one = await conversation_of(database, "bert")
+    await one.submit()
+
+    claimed = [await database.runs.claim_next(CLAIMER) for _ in range(3)]
+
+    assert [run is not None and run.run.owner_id for run in claimed] == [
+        many[0].owner_id,
+        one.owner_id,
+        many[0].owner_id,
+    ]
+
+
+async def test_owners_take_turns_where_one_run_is_worked_on_at_a_time(database: Database) -> None:
+    owners: dict[object, str] = {}
+    for name, number in (("anna", 4), ("bert", 2), ("cora", 1)):
+        for _ in range(number):
+            conversation = await conversation_of(database, name)
+            owners[conversation.owner_id] = name
+            await conversation.submit()
+
+    served = [await serve_next(database, owners) for _ in range(7)]
+
+    assert served == ["anna", "bert", "cora", "anna", "bert", "anna", "anna"]
+
+
+async def test_of_one_owner_the_oldest_is_taken_and_a_busy_session_is_passed_over(database: Database) -> None:
+    first, second = await conversation_of(database, "anna"), await conversation_of(database, "anna")
+    submitted = [await conversation.submit() for conversation in (first, first, second)]
+
+    claimed = [await database.runs.claim_next(CLAIMER) for _ in range(3)]
+
+    assert [None if one is None else one.run.id for one in claimed] == [submitted[0].run.id, submitted[2].run.id, None]
+
+
+async def test_a_run_whose_worker_died_comes_before_all_that_waits(database: Database) -> None:
+    begun, waiting = await conversation_of(database, "anna"), await conversation_of(database, "bert")
+    lost = await begun.start(claimer=Claimer("dead", lease_seconds=0))
+    await waiting.submit()
+
+    claimed = await database.runs.claim_next(CLAIMER)
+
+    assert claimed is not None
+    assert claimed.run.id == lost.run.id
+
+
+async def pages_read(url: str) -> int:
+    """Return how many pages a claim reads, which then does not happen."""
+    statement = CLAIM.text.replace(":worker", "'w'").replace(":lease_seconds", "10")
+    plan = await run_sql(url, f"explain (analyze, buffers, format json) {statement}")
+    top = json.loads(str(plan[0][0]))[0]["Plan"]
+    return int(top["Shared Hit Blocks"]) + int(top["Shared Read Blocks"])
+
+
+@pytest.mark.slow
+async def test_a_claim_does_not_read_the_queue(database: Database, database_url: str) -> None:
+    conversation = await conversation_of(database, "anna")
+    read = []
+    for more in (500, 9_500):
+        await run_sql(database_url, ENTRIES, conversation.owner_id, more)
+        await run_sql(database_url, "analyze runs")
+        read.append(await pages_read(database_url))
+
+    assert read[1] < 2 * read[0] + 50
