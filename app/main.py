@@ -347,7 +347,7 @@ def _database(settings: Settings) -> AbstractAsyncContextManager[Database]:
         url="",
         pool_size=settings.db_pool_size,
         pool_timeout_seconds=settings.db_pool_timeout_seconds,
-        max_queued_per_session=settings.max_queued_per_session,
+        caps=settings.caps,
         search_language=settings.search_language,
     )
     return open_database(_whereabouts(settings), config, migrate=settings.migrate_on_start)

@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, Settin
 
 from app.agents.addresses import check_address
 from app.domain.errors import SettingInvalid
+from app.domain.run import Caps
 
 SHORTEST_KEY = 24
 HOUR, DAY = 3_600, 86_400
@@ -67,6 +68,8 @@ class Settings(BaseSettings):
     job_concurrency: int = Field(4, ge=1, le=100, description="side jobs at once in this process")
     no_worker_timeout_seconds: float = Field(30.0, gt=0, le=HOUR, description="how long a request waits for a worker")
     max_queued_per_session: int = Field(10, ge=1, le=10_000, description="waiting messages of one session")
+    max_queued_per_owner: int = Field(1_000, ge=1, le=1_000_000, description="waiting messages of one owner")
+    max_running_per_owner: int = Field(250, ge=1, le=1_000_000, description="running turns of one owner")
     shutdown_grace_seconds: float = Field(
         20.0, ge=0, le=HOUR, description="how long running turns may take to end at shutdown"
     )
@@ -90,6 +93,11 @@ class Settings(BaseSettings):
 
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
     log_format: str = Field("auto", pattern="^(auto|json|console)$")
+
+    @property
+    def caps(self) -> Caps:
+        """How many runs may wait and run."""
+        return Caps(self.max_queued_per_session, self.max_queued_per_owner, self.max_running_per_owner)
 
     @field_validator("bootstrap_api_key")
     @classmethod

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from app.api.refusals import FieldError, InvalidRequest
 from app.api.responses import json_bytes
-from app.domain.errors import InvalidInput, SessionBusy, TemporaryError, ThroughlineError
+from app.domain.errors import InvalidInput, QueueFull, SessionBusy, TemporaryError, ThroughlineError
 from app.domain.events import EventType
 from app.domain.json_types import JsonObject, JsonValue
 from app.domain.text import clean_text
@@ -82,6 +82,7 @@ KINDS: Mapping[str, Kind] = {
     "invalid_input": Kind(422, "The request is not valid"),
     "model_refused": Kind(422, "The model declined this content"),
     "queue_full": Kind(429, "Too many messages wait in this session"),
+    "owner_queue_full": Kind(429, "Too many of your messages wait"),
     "internal_error": Kind(500, "Something unexpected went wrong"),
     "lease_lost": Kind(500, "The run moved to another process"),
     "run_abandoned": Kind(500, "The run could not be finished"),
@@ -162,6 +163,8 @@ def _members(error: ThroughlineError) -> dict[str, JsonValue]:
             return {"errors": [{"field": field, "detail": detail}]}
         case SessionBusy(run_id=run_id):
             return {"run_id": run_id}
+        case QueueFull(cap=cap, limit=limit):
+            return {"cap": cap, "limit": limit}
         case _:
             return {}
 

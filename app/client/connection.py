@@ -39,5 +39,5 @@ def _config(settings: Settings, address: str) -> DatabaseConfig:
         url=address,
         pool_size=min(POOL_SIZE, settings.db_pool_size),
         pool_timeout_seconds=settings.db_pool_timeout_seconds,
-        max_queued_per_session=settings.max_queued_per_session,
+        caps=settings.caps,
     )

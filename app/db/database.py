@@ -1,7 +1,7 @@
 """The database as the rest of the service sees it: repositories by intent, and the hub that wakes whoever waits."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 from sqlalchemy import text
@@ -36,7 +36,7 @@ from app.domain.errors import DatabaseUnusable
 from app.domain.events import RunEvent
 from app.domain.ids import MessageId, RunId, SessionId, UserId
 from app.domain.message import Message, NewMessage
-from app.domain.run import ClaimedRun, Lease, Outcome, Run, Submission, Submitted
+from app.domain.run import Caps, ClaimedRun, Lease, Outcome, Run, Submission, Submitted
 from app.turn.ports import Claimer, ComposeEvents, LoadedContext, NewEvent, Pulse
 
 _SERVER = text("""
@@ -55,7 +55,7 @@ class DatabaseConfig:
     url: str
     pool_size: int = 10
     pool_timeout_seconds: float = 5.0
-    max_queued_per_session: int = 10
+    caps: Caps = field(default_factory=Caps)
     search_language: str = "english"
 
 
@@ -85,8 +85,8 @@ class Database:
         self.replay = RunReplay(self._transactions)
         self.jobs = JobQueue(self._transactions)
         self.retention = RetentionRepository(self._transactions)
-        self._max_queued = config.max_queued_per_session
-        self.runs = RunRepository(self._transactions, self.hub, max_queued_per_session=config.max_queued_per_session)
+        self._caps = config.caps
+        self.runs = RunRepository(self._transactions, self.hub, config.caps)
 
     @classmethod
     async def open(cls, config: DatabaseConfig) -> "Database":
@@ -105,7 +105,7 @@ class Database:
 
     def open_slack(self, agent: str) -> SlackDatabase:
         """Return what the Slack door works on; `agent` answers there."""
-        return slack_database(self._transactions, self.hub, InboxConfig(agent, self._max_queued))
+        return slack_database(self._transactions, self.hub, InboxConfig(agent, self._caps))
 
     def make_job_consumer(self) -> JobConsumer:
         """Return a new way to take jobs, on a connection of its own while it runs."""

@@ -9,7 +9,7 @@ from app.db.run_events import next_event, store_events
 from app.db.sql import sql
 from app.db.transactions import Statements
 from app.domain.events import EventType
-from app.domain.run import ClaimedRun, Lease
+from app.domain.run import Caps, ClaimedRun, Lease
 from app.turn.ports import Claimer, NewEvent, Pulse
 
 # Owners who wait are found by one index probe each (`waiting`, a loose index scan), never by reading all that waits.
@@ -29,7 +29,7 @@ CLAIM = sql(
         select r.owner_id, count(*) as running from runs r where r.status = 'running' group by r.owner_id
     ), owners as materialized (
         select w.owner_id from waiting w left join held h on h.owner_id = w.owner_id
-        where w.owner_id is not null
+        where w.owner_id is not null and coalesce(h.running, 0) < :max_running_of_owner
         order by coalesce(h.running, 0),
             (select max(r.started_at) from runs r where r.owner_id = w.owner_id and r.started_at is not null)
                 nulls first,
@@ -75,14 +75,19 @@ _GIVE_BACK = text("""
 """)
 
 
-async def claim_next(tx: Statements, claimer: Claimer) -> ClaimedRun | None:
+async def claim_next(tx: Statements, claimer: Claimer, caps: Caps) -> ClaimedRun | None:
     """Take a run whose lease has run out, else one that is first in its session's line, by owners in turn.
 
     The owner with the fewest running runs comes first; among equals the one of whom none was begun for longest. Of an
-    owner's runs the oldest is taken.
+    owner's runs the oldest is taken. An owner with `caps.running_per_owner` running is passed over.
     The first free event number is read after the claim: no earlier holder can write any more by then.
     """
-    rows = await tx.fetch(CLAIM, worker=claimer.worker, lease_seconds=claimer.lease_seconds)
+    rows = await tx.fetch(
+        CLAIM,
+        worker=claimer.worker,
+        lease_seconds=claimer.lease_seconds,
+        max_running_of_owner=caps.running_per_owner,
+    )
     if not rows:
         return None
     run, fence = run_from(rows[0]), rows[0]["fence"]

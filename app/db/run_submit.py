@@ -8,9 +8,9 @@ from app.db.sessions import check_key, key_reused
 from app.db.sql import sql
 from app.db.titles import title_of
 from app.db.transactions import Statements
-from app.domain.errors import InvalidInput, QueueFull, SessionBusy
+from app.domain.errors import InvalidInput, OwnerQueueFull, QueueFull, SessionBusy
 from app.domain.ids import RunId
-from app.domain.run import ClaimedRun, Lease, OnBusy, RunStatus, Submission, Submitted
+from app.domain.run import Caps, ClaimedRun, Lease, OnBusy, RunStatus, Submission, Submitted
 from app.turn.ports import Claimer
 
 _INTERRUPT = text("""
@@ -32,8 +32,13 @@ _SUBMIT = sql(
     ), line as (
         select count(*) filter (where w.status = 'queued') as queued, (array_agg(w.id order by w.seq))[1] as first_id
         from runs w where w.session_id = :session_id and w.status in ('queued', 'running')
+    ), owner as (
+        select (select count(*) from runs w where w.owner_id = :owner_id and w.status = 'running') as owner_running,
+            (select count(*) from runs w where w.owner_id = :owner_id and w.status = 'queued') as owner_queued
     ), way as (
-        select line.*, line.first_id is null and cast(:worker as text) is not null as is_claimed from line
+        select line.*, owner.owner_queued, line.first_id is null and cast(:worker as text) is not null
+            and owner.owner_running < :max_running_of_owner as is_claimed
+        from line cross join owner
     ), written as (
         insert into runs as r (id, session_id, owner_id, agent, input, source, author, actor, idempotency_key,
             fingerprint, status, worker, lease_until, fence, attempt, started_at)
@@ -46,11 +51,12 @@ _SUBMIT = sql(
         where not exists (select 1 from earlier)
             and not cast(:is_archived as boolean)
             and case when :rejects then way.first_id is null else way.queued < :max_queued end
+            and (way.is_claimed or way.owner_queued < :max_queued_of_owner)
         returning {run_columns}, cast(null as uuid) as message_id, r.fingerprint, r.worker
     ), result as (
         select true as is_new, written.* from written union all select false, earlier.* from earlier
     )
-    select way.queued, way.first_id, result.* from way left join result on true
+    select way.queued, way.first_id, way.owner_queued, result.* from way left join result on true
 """,
     run_columns=RUN_COLUMNS,
     answer_id=ANSWER_ID,
@@ -59,13 +65,14 @@ _SET_TITLE = text("update sessions set title = :title, updated_at = now() where 
 
 
 async def submit(
-    tx: Statements, submission: Submission, run_id: RunId, claimer: Claimer | None, *, max_queued: int
+    tx: Statements, submission: Submission, run_id: RunId, claimer: Claimer | None, *, caps: Caps
 ) -> tuple[Submitted, RunId | None]:
     """Store the submission under the id `run_id`; return it and the run that was asked to make way for it.
 
     The session row's lock makes places in line and the queue's length exact. A running run is asked to stop before
     that lock is taken: runs are locked before their sessions, everywhere. A repetition after a lost answer finds the
-    run by its id. Raises NotFound, InvalidInput (archived), IdempotencyKeyReused, SessionBusy, QueueFull.
+    run by its id. Raises NotFound, InvalidInput (archived), IdempotencyKeyReused, SessionBusy, QueueFull (also as
+    OwnerQueueFull).
     """
     identity = {
         "run_id": run_id,
@@ -87,13 +94,17 @@ async def submit(
         worker=None if claimer is None else claimer.worker,
         lease_seconds=0 if claimer is None else claimer.lease_seconds,
         rejects=submission.on_busy is OnBusy.REJECT,
-        max_queued=max_queued,
+        max_queued=caps.queued_per_session,
+        max_queued_of_owner=caps.queued_per_owner,
+        max_running_of_owner=caps.running_per_owner,
         is_archived=session["archived"],
     )
     if session["archived"] and rows[0]["is_new"] is None:  # what was accepted before is still answered
         raise InvalidInput(
             f"Session {submission.session_id} is archived. Set `archived` to false before sending messages to it."
         )
+    if rows[0]["is_new"] is None:
+        raise _refusal(rows[0], submission, caps)
     submitted = _read(rows[0], submission, claimer, run_id)
     if not submitted.replayed and not session["title"]:
         await tx.fetch(_SET_TITLE, session_id=submission.session_id, title=title_of(submission.input.content))
@@ -108,8 +119,6 @@ async def _lock_session(tx: Statements, submission: Submission) -> RowMapping:
 
 
 def _read(row: RowMapping, submission: Submission, claimer: Claimer | None, run_id: RunId) -> Submitted:
-    if row["is_new"] is None:
-        raise _refusal(row, submission)
     run = run_from(row)
     if not row["is_new"] and run.id != run_id:
         if run.session_id != submission.session_id or row["fingerprint"] != submission.fingerprint:
@@ -126,16 +135,25 @@ def _is_ours(row: RowMapping, claimer: Claimer) -> bool:
     return (row["status"], row["fence"], row["worker"]) == (RunStatus.RUNNING.value, 1, claimer.worker)
 
 
-def _refusal(row: RowMapping, submission: Submission) -> SessionBusy | QueueFull:
-    if submission.on_busy is OnBusy.REJECT:
+def _refusal(row: RowMapping, submission: Submission, caps: Caps) -> SessionBusy | QueueFull:
+    if submission.on_busy is OnBusy.REJECT and row["first_id"] is not None:
         return SessionBusy(
             f"The session's turn {row['first_id']} is not finished. Wait for it, cancel it, or send with `on_busy` "
             "`enqueue` or `interrupt`.",
             run_id=str(row["first_id"]),
         )
-    return QueueFull(
-        f"Session {submission.session_id} has {row['queued']} messages waiting, and that is the most there may be. "
-        "Send this one again when some are answered."
+    if row["queued"] >= caps.queued_per_session:
+        return QueueFull(
+            f"Session {submission.session_id} has {row['queued']} messages waiting, and that is the most there may be "
+            "(MAX_QUEUED_PER_SESSION). Send this one again when some are answered, or cancel some.",
+            cap="max_queued_per_session",
+            limit=caps.queued_per_session,
+        )
+    return OwnerQueueFull(
+        f"You have {row['owner_queued']} messages waiting in all your sessions, and {caps.queued_per_owner} is the "
+        "most there may be (MAX_QUEUED_PER_OWNER). Send this one again when some are answered, or cancel some.",
+        cap="max_queued_per_owner",
+        limit=caps.queued_per_owner,
     )
 
 

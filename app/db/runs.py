@@ -10,7 +10,7 @@ from app.db.rows import ANSWER_ID, RUN_COLUMNS, run_from, run_not_found
 from app.db.sql import sql
 from app.db.transactions import Transactions
 from app.domain.ids import RunId, UserId
-from app.domain.run import ClaimedRun, Lease, Outcome, Run, Submission, Submitted
+from app.domain.run import Caps, ClaimedRun, Lease, Outcome, Run, Submission, Submitted
 from app.turn.ports import Claimer, ComposeEvents, Pulse
 
 _GET = sql(
@@ -27,17 +27,17 @@ _WORKED_ON = text("""
 class RunRepository:
     """Implements the turn's RunStore."""
 
-    def __init__(self, transactions: Transactions, hub: EventHub, *, max_queued_per_session: int) -> None:
+    def __init__(self, transactions: Transactions, hub: EventHub, caps: Caps) -> None:
         """Work through `transactions`, wake workers and readers through `hub`."""
         self._transactions = transactions
         self._hub = hub
-        self._max_queued = max_queued_per_session
+        self._caps = caps
 
     async def submit(self, submission: Submission, claimer: Claimer | None) -> Submitted:
         """Store the run; claim it for `claimer` if it is first in line. Raises as run_submit.submit."""
         run_id = run_submit.new_run_id()
         submitted, stopped = await self._transactions.run(
-            lambda tx: run_submit.submit(tx, submission, run_id, claimer, max_queued=self._max_queued)
+            lambda tx: run_submit.submit(tx, submission, run_id, claimer, caps=self._caps)
         )
         if stopped is not None:
             self._hub.announce_cancel(stopped)
@@ -47,7 +47,7 @@ class RunRepository:
 
     async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:
         """Take a run whose lease has expired, else one that is first in its session's line, by owners in turn."""
-        return await run_claim.claim_next(self._transactions, claimer)
+        return await run_claim.claim_next(self._transactions, claimer, self._caps)
 
     async def renew(self, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, Pulse]:
         """Extend these leases by the database's clock; those no longer ours are not in the answer."""

@@ -1,6 +1,6 @@
 """Taking messages from Slack: the event, its run and its place in the outbox are stored in one transaction."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -17,7 +17,7 @@ from app.domain.errors import QueueFull
 from app.domain.ids import RunId, SessionId, UserId
 from app.domain.json_types import JsonValue
 from app.domain.message import Source
-from app.domain.run import RunInput, RunStatus, Submission
+from app.domain.run import Caps, RunInput, RunStatus, Submission
 from app.domain.wire import content_from_json
 
 _LOOK = text("""
@@ -122,11 +122,11 @@ class Announcements(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InboxConfig:
-    """Which agent answers in Slack, how many messages of a session may wait, and what is said to one too many."""
+    """Which agent answers in Slack, how many messages may wait, and what is said to one too many."""
 
     agent: str = "assistant"
-    max_queued: int = 10
-    too_many: str = "I still have too many messages of this thread to answer. Send it again in a while."
+    caps: Caps = field(default_factory=Caps)
+    too_many: str = "I still have too many messages to answer. Send it again in a while."
 
 
 class SlackInbox:
@@ -185,7 +185,7 @@ async def _accept(tx: Statements, message: SlackMessage, run_id: RunId, config: 
     person = await ensure_person(tx, message.who)
     session_id, owner_id = await _session(tx, message, person, config)
     submission = _submission(message, person, (session_id, owner_id))
-    await run_submit.submit(tx, submission, run_id, None, max_queued=config.max_queued)
+    await run_submit.submit(tx, submission, run_id, None, caps=config.caps)
     await _put_out(tx, message, run_id=run_id)
     return Taken.ACCEPTED
 

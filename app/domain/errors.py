@@ -3,7 +3,7 @@
 ThroughlineError
 ├── PermanentError
 │   ├── InvalidInput · NotFound · NotAuthenticated · NotAllowed
-│   ├── IdempotencyKeyReused · SessionBusy · QueueFull · SummaryConflict · LeaseLost
+│   ├── IdempotencyKeyReused · SessionBusy · QueueFull (OwnerQueueFull) · SummaryConflict · LeaseLost
 │   ├── SettingInvalid · AgentInvalid · PromptCannotFit · DatabaseUnusable · RunAbandoned · TurnTimeout
 │   └── ModelRejected
 │       ├── ModelAuthenticationFailed · ModelQuotaExhausted · ModelInvalidRequest · ModelRefused
@@ -91,9 +91,21 @@ class SessionBusy(PermanentError):
 
 
 class QueueFull(PermanentError):
-    """The session already has as many waiting messages as it may have."""
+    """The session already has as many waiting messages as it may have: `limit`, which the setting `cap` names."""
 
     code = "queue_full"
+
+    def __init__(self, detail: str, *, cap: str, limit: int) -> None:
+        """Keep `detail`, the name of the cap and its number."""
+        super().__init__(detail)
+        self.cap = cap
+        self.limit = limit
+
+
+class OwnerQueueFull(QueueFull):
+    """The owner's sessions together have as many waiting messages as they may have."""
+
+    code = "owner_queue_full"
 
 
 class SummaryConflict(PermanentError):

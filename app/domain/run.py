@@ -25,6 +25,19 @@ class RunStatus(StrEnum):
         return self in {RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED}
 
 
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """How many runs may wait in a session, and wait and run of one owner.
+
+    Those per owner are counted without a lock: what arrives in the same moment in several sessions may exceed them by
+    a few.
+    """
+
+    queued_per_session: int = 10
+    queued_per_owner: int = 1_000
+    running_per_owner: int = 250
+
+
 class OnBusy(StrEnum):
     """What to do with a message for a session whose turn is still running."""
 

@@ -19,7 +19,7 @@ from app.domain.events import EventType
 from app.domain.ids import RunId
 from app.domain.message import Message
 from app.domain.prompt import Usage
-from app.domain.run import OnBusy, Outcome, Run, RunError, RunStatus
+from app.domain.run import Caps, OnBusy, Outcome, Run, RunError, RunStatus
 from app.turn.ports import Claimer, NewEvent
 from fakes.conversations import (
     CLAIMER,
@@ -76,7 +76,7 @@ async def test_the_first_message_names_the_session(conversation: Conversation) -
 
 
 async def test_a_full_queue_refuses_and_stores_nothing(database_url: str) -> None:
-    database = await Database.open(DatabaseConfig(url=database_url, pool_size=2, max_queued_per_session=2))
+    database = await Database.open(DatabaseConfig(url=database_url, pool_size=2, caps=Caps(queued_per_session=2)))
     conversation = await open_conversation(database)
     for _ in range(2):
         await conversation.submit()
@@ -110,7 +110,7 @@ async def test_interrupt_asks_the_running_turn_to_stop_and_waits_behind_it(conve
 
 
 async def test_a_refused_interruption_interrupts_nothing(database_url: str) -> None:
-    database = await Database.open(DatabaseConfig(url=database_url, pool_size=2, max_queued_per_session=1))
+    database = await Database.open(DatabaseConfig(url=database_url, pool_size=2, caps=Caps(queued_per_session=1)))
     conversation = await open_conversation(database)
     running = await conversation.start()
     await conversation.submit()
