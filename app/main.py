@@ -288,7 +288,8 @@ def _services(runtime: Runtime, stopping: asyncio.Event, *, has_worker: bool) ->
         return await report_context(parts, await database.sessions.get(owner_id, session_id))
 
     async def summarize(owner_id: UserId, session_id: SessionId, instructions: str) -> CompactionResult:
-        return await summarize_now(parts, await database.sessions.get(owner_id, session_id), instructions)
+        async with runtime.worker.occupied():
+            return await summarize_now(parts, await database.sessions.get(owner_id, session_id), instructions)
 
     async def preview(owner_id: UserId, session_id: SessionId, content: Content | None) -> JsonObject:
         return await preview_context(parts, await database.sessions.get(owner_id, session_id), content or "")

@@ -83,7 +83,8 @@ def _services(share: SlackShare) -> SlackServices:
         return await report_context(parts, await database.sessions.get(owner_id, session_id))
 
     async def summarize(owner_id: UserId, session_id: SessionId, instructions: str) -> CompactionResult:
-        return await summarize_now(parts, await database.sessions.get(owner_id, session_id), instructions)
+        async with share.worker.occupied():
+            return await summarize_now(parts, await database.sessions.get(owner_id, session_id), instructions)
 
     slack = database.open_slack(share.settings.slack_agent)
     return SlackServices(database, slack, report, summarize, parts.clock)

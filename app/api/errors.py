@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from app.api.refusals import FieldError, InvalidRequest
 from app.api.responses import json_bytes
-from app.domain.errors import InvalidInput, QueueFull, SessionBusy, TemporaryError, ThroughlineError
+from app.domain.errors import InvalidInput, QueueFull, SessionBusy, SummaryInProgress, TemporaryError, ThroughlineError
 from app.domain.events import EventType
 from app.domain.json_types import JsonObject, JsonValue
 from app.domain.text import clean_text
@@ -76,6 +76,7 @@ KINDS: Mapping[str, Kind] = {
     "idempotency_key_reused": Kind(409, "The idempotency key was used for another request"),
     "session_busy": Kind(409, "A turn of this session is running"),
     "summary_conflict": Kind(409, "The summary was changed meanwhile"),
+    "summary_in_progress": Kind(409, "A summary of this session is being written"),
     RUN_CANCELLED: Kind(409, "The run was cancelled"),
     "body_too_large": Kind(413, "The body is too large"),
     "unsupported_media_type": Kind(415, "Send plain JSON"),
@@ -98,6 +99,7 @@ KINDS: Mapping[str, Kind] = {
     "database_unusable": Kind(503, "The database cannot serve"),
     "database_unavailable": Kind(503, "The database does not answer"),
     "no_worker_available": Kind(503, "No worker took the run"),
+    "turns_taken": Kind(503, "All open turns are taken"),
     "service_stopping": Kind(503, "The service is stopping"),
     "model_unavailable": Kind(503, "The model provider is not available"),
     "model_rate_limited": Kind(503, "The model provider is overloaded"),
@@ -163,6 +165,8 @@ def _members(error: ThroughlineError) -> dict[str, JsonValue]:
             return {"errors": [{"field": field, "detail": detail}]}
         case SessionBusy(run_id=run_id):
             return {"run_id": run_id}
+        case SummaryInProgress(summary_request_id=request_id):
+            return {"summary_request_id": request_id}
         case QueueFull(cap=cap, limit=limit):
             return {"cap": cap, "limit": limit}
         case _:

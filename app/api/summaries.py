@@ -27,6 +27,8 @@ router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["summaries"])
 async def summarize(request: Request, session_id: str, call: Writer) -> Response:
     """Summarize now; `outcome` says whether the summary was adopted, skipped (not worth it) or failed.
 
+    One at a time for a session: another one meanwhile is refused (409), naming the one under way.
+
     An archived session takes no message any more, but it can still be summarized, restored and pinned in.
     """
     found = session_id_of(session_id)

@@ -117,6 +117,9 @@ class SessionRow(Base):
     fingerprint: Mapped[EmptyString]
     created_at: Mapped[Now]
     updated_at: Mapped[Now]
+    summarizing_id: Mapped[Id | None]
+    summarizing_since: Mapped[Time | None]
+    summarizing_until: Mapped[Time | None]
 
 
 class MessageRow(Base):

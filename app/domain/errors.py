@@ -3,13 +3,14 @@
 ThroughlineError
 ├── PermanentError
 │   ├── InvalidInput · NotFound · NotAuthenticated · NotAllowed
-│   ├── IdempotencyKeyReused · SessionBusy · QueueFull (OwnerQueueFull) · SummaryConflict · LeaseLost
+│   ├── IdempotencyKeyReused · SessionBusy · QueueFull (OwnerQueueFull)
+│   ├── SummaryConflict · SummaryInProgress · LeaseLost
 │   ├── SettingInvalid · AgentInvalid · PromptCannotFit · DatabaseUnusable · RunAbandoned · TurnTimeout
 │   └── ModelRejected
 │       ├── ModelAuthenticationFailed · ModelQuotaExhausted · ModelInvalidRequest · ModelRefused
 │       └── ContextOverflow
 └── TemporaryError
-    ├── DatabaseUnavailable · NoWorkerAvailable
+    ├── DatabaseUnavailable · NoWorkerAvailable · TurnsTaken
     └── ModelUnavailable
         └── ModelRateLimited · ModelTimeout · AnswerIncomplete
 
@@ -114,6 +115,17 @@ class SummaryConflict(PermanentError):
     code = "summary_conflict"
 
 
+class SummaryInProgress(PermanentError):
+    """A summary of this session is being written on demand already; `summary_request_id` names it."""
+
+    code = "summary_in_progress"
+
+    def __init__(self, detail: str, *, summary_request_id: str) -> None:
+        """Keep `detail` and what names the one under way."""
+        super().__init__(detail)
+        self.summary_request_id = summary_request_id
+
+
 class LeaseLost(PermanentError):
     """The run is no longer ours: its fence moved on or it ended. Stop at once and write nothing."""
 
@@ -154,6 +166,12 @@ class NoWorkerAvailable(TemporaryError):
     """No worker took the run in time; the message is stored and will be answered."""
 
     code = "no_worker_available"
+
+
+class TurnsTaken(TemporaryError):
+    """All open turns of this process are taken, or all that may be taken by what is no turn; nothing was done."""
+
+    code = "turns_taken"
 
 
 class ModelRejected(PermanentError):

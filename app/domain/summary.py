@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from uuid import UUID
 
 from app.domain.ids import MessageId, RunId, SessionId, StretchId, SummaryId
 from app.domain.ledger import LedgerEntry
@@ -112,3 +113,11 @@ class SummaryParts:
 
     version: SummaryVersion
     stretches: tuple[Stretch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryHold:
+    """The right to summarize a session on demand, for a while."""
+
+    id: UUID
+    session_id: SessionId

@@ -1,21 +1,42 @@
 """A summary on demand: what `POST …/summarize` and `/summarize` do. It runs outside any turn, by compare-and-set."""
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import structlog
+
 from app.context.plan import plan_context
 from app.context.triggers import Cause
+from app.domain.errors import TemporaryError
+from app.domain.ids import SessionId
 from app.domain.session import Session
+from app.domain.summary import SummaryHold
 from app.turn.compact import Compaction, compact
 from app.turn.compact_result import CompactionResult
 from app.turn.context_report import at_rest
 from app.turn.prompting import context_input
 from app.turn.state import TurnParts
+from app.turn.summary_store import SummaryStore
+
+HOLD_SECONDS = 15.0
+"""How long a process that died keeps others from summarizing; one that lives renews in time."""
+
+BEATS_PER_HOLD = 3
+log = structlog.get_logger(__name__)
 
 
 async def summarize_now(parts: TurnParts, session: Session, instructions: str) -> CompactionResult:
     """Summarise all but the newest messages of `session`, whatever the triggers say.
 
-    A turn that runs meanwhile is not disturbed: whoever changes the summary first wins, the other's work is dropped.
-    Raises NotFound, DatabaseUnavailable.
+    One at a time for a session, in all processes. A turn that runs meanwhile is not disturbed: whoever changes the
+    summary first wins, the other's work is dropped. Raises SummaryInProgress, NotFound, DatabaseUnavailable.
     """
+    async with _held(parts.summaries, session.id):
+        return await _summarize(parts, session, instructions)
+
+
+async def _summarize(parts: TurnParts, session: Session, instructions: str) -> CompactionResult:
     cast, conversation = await at_rest(parts, session)
     plan = plan_context(context_input(cast, conversation, None), forced=Cause.MANUAL)
     if plan.cause is None:
@@ -28,3 +49,28 @@ async def summarize_now(parts: TurnParts, session: Session, instructions: str) -
     if done.is_stale:
         after = (await at_rest(parts, session))[1].session
     return CompactionResult(done.outcome, done.detail, done.tokens_before, done.tokens_after, after)
+
+
+@asynccontextmanager
+async def _held(summaries: SummaryStore, session_id: SessionId) -> AsyncGenerator[None]:
+    """Keep others from summarizing the session on demand inside the block."""
+    hold = await summaries.take_hold(session_id, HOLD_SECONDS)
+    renewing = asyncio.create_task(_renew(summaries, hold), name=f"summarize {session_id}")
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+        try:
+            await summaries.let_go(hold)
+        except TemporaryError as error:
+            log.warning("summary hold is left to its time", session_id=str(session_id), error=error.code)
+
+
+async def _renew(summaries: SummaryStore, hold: SummaryHold) -> None:
+    while True:
+        await asyncio.sleep(HOLD_SECONDS / BEATS_PER_HOLD)
+        try:
+            await summaries.renew_hold(hold, HOLD_SECONDS)
+        except TemporaryError as error:
+            log.warning("summary hold was not renewed", session_id=str(hold.session_id), error=error.code)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import structlog
 
-from app.domain.errors import ThroughlineError
+from app.domain.errors import ThroughlineError, TurnsTaken
 from app.domain.ids import RunId
 from app.domain.run import ClaimedRun
 from app.domain.session import Session
@@ -27,6 +27,12 @@ LONGEST_SILENCE_SECONDS = 60.0
 
 CANCELS_KEPT = 256
 """Cancels remembered for runs that are just being claimed."""
+
+PLACES_PER_OTHER = 10
+"""Of so many open turns one may be taken by work that is no turn."""
+
+PLACE_SECONDS = 5.0
+LATER = "Nothing was done; try again in a moment."
 
 JOBS_END_SECONDS = 5.0
 """What stopped jobs get to be handed back; they are taken again anyway once they have been silent for long enough."""
@@ -68,6 +74,7 @@ class Worker:
         self._heartbeats = Heartbeats(parts.store, config.lease_seconds)
         self._free = config.concurrency
         self._is_line_empty = False
+        self._others = 0
         self._room = asyncio.Event()
         self._room.set()
         self._is_open = False
@@ -155,6 +162,35 @@ class Worker:
         self._free += 1
         self._room.set()
 
+    @asynccontextmanager
+    async def occupied(self) -> AsyncGenerator[None]:
+        """Take an open turn's place inside the block, for work that is none: a summary on demand. Raises TurnsTaken.
+
+        Such work gets a share of the places only, so that turns always find some.
+        """
+        if self._others >= max(1, self._config.concurrency // PLACES_PER_OTHER):
+            raise TurnsTaken(
+                f"This process has {self._others} summaries on demand under way, the most it takes. {LATER}"
+            )
+        self._others += 1
+        try:
+            await self._until_free()
+            self._occupy()
+            try:
+                yield
+            finally:
+                self.release()
+        finally:
+            self._others -= 1
+
+    async def _until_free(self) -> None:
+        try:
+            async with asyncio.timeout(PLACE_SECONDS):
+                while self._free == 0:
+                    await self._room.wait()
+        except TimeoutError:
+            raise TurnsTaken(f"All {self._config.concurrency} open turns of this process are taken. {LATER}") from None
+
     async def _claim_one(self) -> bool:
         """Whether a run was claimed; an unreachable database is nothing claimed."""
         claimer = self._take_slot()
@@ -181,11 +217,14 @@ class Worker:
     def _take_slot(self) -> Claimer | None:
         if not self._is_open or self._free == 0:
             return None
+        self._occupy()
+        return Claimer(worker=self._config.name, lease_seconds=self._config.lease_seconds)
+
+    def _occupy(self) -> None:
         self._free -= 1
         if self._free == 0:
             self._room.clear()
             self._is_line_empty = False
-        return Claimer(worker=self._config.name, lease_seconds=self._config.lease_seconds)
 
     def _ended(self, claimed: ClaimedRun, task: asyncio.Task[Session | None]) -> None:
         self._turns.pop(task, None)

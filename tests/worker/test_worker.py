@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from app.db.database import Database
+from app.domain.errors import TurnsTaken
 from app.domain.message import text_of
 from app.domain.run import Run, RunStatus
 from app.turn.ports import Claimer
@@ -151,3 +152,32 @@ async def test_what_does_not_end_within_the_grace_is_given_back_to_the_line(stag
     assert waiting.status is RunStatus.QUEUED
     assert finished.status is RunStatus.SUCCEEDED
     assert finished.attempt == 1
+
+
+async def test_what_is_no_turn_takes_the_place_of_one_and_gives_it_back(stage: Stage) -> None:
+    worker = worker_of(stage, concurrency=1)
+    stage.model.script(Say("here"))
+    async with worker.working():
+        async with worker.occupied():
+            run = await stage.submit("anybody there?")
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert worker.reserve() is None
+            assert stage.model.requests == []
+        found = await ended(stage, run)
+
+    assert found.status is RunStatus.SUCCEEDED
+
+
+async def test_what_is_no_turn_takes_a_tenth_of_all_places_at_most(stage: Stage) -> None:
+    worker = worker_of(stage, concurrency=20)
+
+    async with worker.occupied(), worker.occupied():
+        with pytest.raises(TurnsTaken, match="2 summaries"):
+            await enter(worker)
+    await enter(worker)
+
+
+async def enter(worker: Worker) -> None:
+    async with worker.occupied():
+        pass
