@@ -35,13 +35,21 @@ class Arguments(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class FunctionTool:
-    """A function with what the model is told of it. `origin` names where it comes from."""
+    """A function with what the model is told of it.
+
+    `origin` names where it comes from: `module:attribute` for the operator's, else one of ours.
+    """
 
     spec: ToolSpec
     function: Callable[..., object]
     arguments: type[Arguments]
     wants_context: bool
     origin: str
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the function is part of the service and may use what belongs to its event loop."""
+        return ":" not in self.origin
 
     @property
     def is_repeatable(self) -> bool:

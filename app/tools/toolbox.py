@@ -11,12 +11,13 @@ from app.domain.errors import SettingInvalid
 from app.domain.message import ToolCall
 from app.domain.prompt import ToolSpec
 from app.tools.calculator import calculator
-from app.tools.calling import Raised, call_function
 from app.tools.current_time import make_current_time
 from app.tools.failure import ToolFailed
 from app.tools.function_tool import CONTEXT, FunctionTool, make_function_tool
 from app.tools.imports import import_attribute
 from app.tools.result import result_text
+from app.turn.operator_code import call_function
+from app.turn.operator_loops import Raised
 from app.turn.ports import ToolContext, ToolOutcome
 
 log = structlog.get_logger(__name__)
@@ -73,7 +74,8 @@ class ToolBox:
         return await self._call(tool, arguments, context)
 
     async def _call(self, tool: FunctionTool, arguments: dict[str, object], context: ToolContext) -> ToolOutcome:
-        ending = await call_function(functools.partial(tool.function, **arguments), self._timeout_seconds)
+        function = functools.partial(tool.function, **arguments)
+        ending = await call_function(function, self._timeout_seconds, is_ours=tool.is_ours)
         if ending is None:
             log.warning("tool timed out", tool=tool.spec.name, run_id=str(context.run_id))
             return _error(

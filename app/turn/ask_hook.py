@@ -1,16 +1,15 @@
 """Asking an agent's `pre_compact` hook, at nobody's cost but its own: it may raise, hang or answer nonsense."""
 
 import asyncio
-import contextvars
-import inspect
-import threading
-from contextlib import suppress
+import functools
 from dataclasses import replace
 
 import structlog
 
 from app.domain.errors import SettingInvalid
 from app.domain.text import clean_text
+from app.turn.operator_code import call_function
+from app.turn.operator_loops import Raised
 from app.turn.pre_compact import Decision, Hook, PreCompact
 from app.turn.state import TurnParts
 
@@ -52,76 +51,12 @@ def _is_ours(error: Exception) -> bool:
 
 
 async def _decide(hook: Hook, event: PreCompact, seconds: float) -> Decision:
-    """Run the hook in a task that is left to itself when its time is up: it may not even let itself be cancelled."""
-    task = asyncio.create_task(_run(hook, event))
-    try:
-        done, _ = await asyncio.wait({task}, timeout=seconds)
-    finally:
-        if not task.done():
-            task.cancel()
-            _abandoned.add(task)
-            task.add_done_callback(_forget)
-    if not done or task.cancelled():
-        raise _HookFailedError("CancelledError" if done else "TimeoutError")
-    return _checked(task.result())
-
-
-_abandoned: set["asyncio.Task[object]"] = set()
-"""Keeps tasks alive until they end, as the event loop itself does not."""
-
-
-def _forget(task: "asyncio.Task[object]") -> None:
-    _abandoned.discard(task)
-    if not task.cancelled():
-        task.exception()  # looked at, so that nobody warns of it
-
-
-async def _run(hook: Hook, event: PreCompact) -> object:
-    try:
-        answer: object = hook(event) if _is_async(hook) else await _in_thread(hook, event)
-        return await answer if inspect.isawaitable(answer) else answer
-    except (Exception, SystemExit) as error:  # the operator's code may fail in any way
-        raise _HookFailedError(type(error).__name__) from error
-
-
-def _is_async(hook: Hook) -> bool:
-    return inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(getattr(hook, "__call__", None))  # noqa: B004  # not whether it can be called, but how
-
-
-async def _in_thread(hook: Hook, event: PreCompact) -> object:
-    """Call a plain function in a thread of its own: one that hangs holds up no other thread, nor our own end."""
-    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
-    answered: asyncio.Future[object] = loop.create_future()
-
-    def call() -> None:
-        try:
-            answer: object = context.run(hook, event)
-        except BaseException as error:  # noqa: BLE001  # handed over to whoever waits
-            _hand_over(loop, answered, error=error)
-        else:
-            _hand_over(loop, answered, answer=answer)
-
-    threading.Thread(target=call, name="pre_compact", daemon=True).start()
-    return await answered
-
-
-def _hand_over(
-    loop: asyncio.AbstractEventLoop,
-    answered: "asyncio.Future[object]",
-    *,
-    answer: object = None,
-    error: BaseException | None = None,
-) -> None:
-    def settle() -> None:
-        if answered.done():
-            return
-        if error is None:
-            answered.set_result(answer)
-        else:
-            answered.set_exception(_HookFailedError(type(error).__name__))
-
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        loop.call_soon_threadsafe(settle)
+    ending = await call_function(functools.partial(hook, event), seconds)
+    if ending is None:
+        raise _HookFailedError("TimeoutError")
+    if isinstance(ending, Raised):
+        raise _HookFailedError(type(ending.error).__name__) from ending.error
+    return _checked(ending.value)
 
 
 def _checked(answer: object) -> Decision:

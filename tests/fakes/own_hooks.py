@@ -47,6 +47,14 @@ async def cancels_itself(_event: PreCompact) -> None:
     raise asyncio.CancelledError
 
 
+async def interrupts(_event: PreCompact) -> None:
+    raise KeyboardInterrupt
+
+
+async def blocks(_event: PreCompact) -> None:
+    blocked.wait(10)  # the end of the tests does not wait for it: its thread is a daemon
+
+
 def hangs(_event: PreCompact) -> None:
     blocked.wait()
 

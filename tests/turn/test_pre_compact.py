@@ -129,6 +129,7 @@ async def test_a_summary_of_its_own_that_cannot_serve_is_ignored(database: Datab
         own_hooks.raises_later,
         own_hooks.gives_up,
         own_hooks.cancels_itself,
+        own_hooks.interrupts,
         own_hooks.talks_nonsense,
         own_hooks.answers_with_numbers,
     ],
@@ -145,7 +146,7 @@ async def test_a_hook_that_fails_is_logged_without_its_words_and_ignored(databas
     assert entry["hook"] == "hooks:own"
 
 
-@pytest.mark.parametrize("hook", [own_hooks.hangs, own_hooks.hangs_and_will_not_be_cancelled])
+@pytest.mark.parametrize("hook", [own_hooks.hangs, own_hooks.blocks, own_hooks.hangs_and_will_not_be_cancelled])
 async def test_a_hook_that_hangs_costs_a_share_of_the_time_and_no_more(database: Database, hook: Hook) -> None:
     stage = await open_with(database, hook, timeout_seconds=3)
 

@@ -1,0 +1,101 @@
+"""Calls functions of the operator's, tools and hooks, so that nothing they do can hurt the process or the turn.
+
+A plain function runs in a thread of its own, a coroutine on an event loop beside the service's. Either may be slow,
+block, raise anything and refuse to be cancelled: the caller waits for its time, and no other call waits longer for it.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+
+from app.turn.operator_loops import Ending, Raised, Returned, run_on_operator_loop
+
+_given_up: set[asyncio.Task[Ending]] = set()
+"""Cancelled calls that have not ended yet: a task nobody holds may be collected while it runs."""
+
+
+async def call_function(
+    function: Callable[[], object], timeout_seconds: float, *, is_ours: bool = False
+) -> Ending | None:
+    """Call `function` and, where it returns an awaitable, await that. Returns None if it has not ended in time.
+
+    A coroutine is then cancelled and not waited for; a thread cannot be stopped and goes on unheard, as a daemon, so
+    that it holds up neither other work nor the end of the process. `is_ours` keeps a coroutine function of the
+    service's own on this event loop, where the database is.
+    """
+    task = asyncio.create_task(_call(function, is_ours=is_ours))
+    try:
+        await asyncio.wait({task}, timeout=timeout_seconds)
+    finally:
+        if not task.done():
+            _give_up(task)
+    if not task.done():
+        return None
+    return Raised(asyncio.CancelledError()) if task.cancelled() else task.result()
+
+
+def _give_up(task: asyncio.Task[Ending]) -> None:
+    _given_up.add(task)
+    task.add_done_callback(_given_up.discard)
+    task.cancel()
+
+
+async def _call(function: Callable[[], object], *, is_ours: bool) -> Ending:
+    variables = contextvars.copy_context()
+    if _is_coroutine_function(function):
+        if is_ours:
+            return await _await_here(function)
+        return await run_on_operator_loop(function, variables)
+    ending = await _call_in_thread(function, variables)
+    if isinstance(ending, Returned) and inspect.isawaitable(ending.value):
+        return await run_on_operator_loop(functools.partial(_same, ending.value), variables)
+    return ending
+
+
+def _is_coroutine_function(function: Callable[[], object]) -> bool:
+    """Look through a partial, and at what is called where an object is."""
+    called = function.func if isinstance(function, functools.partial) else function
+    return inspect.iscoroutinefunction(called) or inspect.iscoroutinefunction(getattr(called, "__call__", None))  # noqa: B004  # not whether it can be called, but how
+
+
+async def _await_here(function: Callable[[], object]) -> Ending:
+    made = function()
+    assert inspect.isawaitable(made)
+    try:
+        return Returned(await made)
+    except Exception as error:  # noqa: BLE001  # the outcome says what was raised
+        return Raised(error)
+
+
+def _same(value: Awaitable[object]) -> Awaitable[object]:
+    return value
+
+
+async def _call_in_thread(function: Callable[[], object], variables: contextvars.Context) -> Ending:
+    """Not the loop's executor: its few threads are everybody's, and the process would wait for them at its end."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[Ending] = loop.create_future()
+
+    def work() -> None:
+        ending = _end(lambda: variables.run(function))
+        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody listens any more
+            loop.call_soon_threadsafe(_tell, ended, ending)
+
+    threading.Thread(target=work, name="operator function", daemon=True).start()
+    return await ended
+
+
+def _end(function: Callable[[], object]) -> Ending:
+    try:
+        return Returned(function())
+    except BaseException as error:  # noqa: BLE001  # nothing may end the thread without word to the waiting turn
+        return Raised(error)
+
+
+def _tell(ended: asyncio.Future[Ending], ending: Ending) -> None:
+    if not ended.done():
+        ended.set_result(ending)

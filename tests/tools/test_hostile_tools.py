@@ -1,0 +1,129 @@
+"""Coroutines of the operator's run beside the service: none of them ends it, and none holds it or another one up."""
+
+import asyncio
+import contextlib
+from collections.abc import Generator
+from uuid import UUID
+
+import pytest
+
+from app.domain.ids import RunId, SessionId, UserId
+from app.domain.message import ToolCall
+from app.tools.toolbox import ToolBox
+from app.turn.operator_loops import MAX_LOOPS
+from app.turn.ports import ToolContext, ToolOutcome
+from fakes import hostile_tools
+
+NIL = UUID(int=0)
+CONTEXT = ToolContext(SessionId(NIL), UserId(NIL), RunId(NIL), idempotency_key="run:call")
+LONG = 60.0
+
+
+@pytest.fixture(autouse=True)
+def fresh_events() -> Generator[None]:
+    hostile_tools.blocking.clear()
+    hostile_tools.let_go.clear()
+    hostile_tools.was_cancelled.clear()
+    yield
+    hostile_tools.let_go.set()
+
+
+async def run(name: str, *, timeout_seconds: float = LONG) -> ToolOutcome:
+    box = ToolBox([f"fakes.hostile_tools:{name}"], timeout_seconds, 1_000)
+    return await box.run(ToolCall("call", name, "{}"), CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("interrupt", "KeyboardInterrupt"),
+        ("leave", "SystemExit"),
+        ("close_generator", "GeneratorExit"),
+        ("raise_own", "OwnError"),
+        ("cancel_everything", "CancelledError"),
+    ],
+)
+async def test_whatever_is_raised_becomes_a_result(name: str, kind: str) -> None:
+    assert await run(name) == ToolOutcome(f"{name} failed with {kind}.", is_error=True)
+
+
+@pytest.mark.parametrize("name", ["interrupt_later", "stop_the_loop"])
+async def test_the_event_loop_of_tools_survives_what_ends_others(name: str) -> None:
+    assert not (await run(name)).is_error
+    assert await run("say_who_asks") == ToolOutcome("nobody")
+
+
+async def test_a_tool_that_will_not_be_cancelled_is_left_behind() -> None:
+    outcome = await run("swallow_cancellation", timeout_seconds=0.05)
+
+    assert "did not answer within 0.05 seconds" in outcome.text
+    assert await run("say_who_asks") == ToolOutcome("nobody")
+
+
+async def test_a_tool_that_is_given_up_is_cancelled() -> None:
+    await run("tell_of_cancelling", timeout_seconds=0.5)
+
+    assert await asyncio.to_thread(hostile_tools.was_cancelled.wait, LONG)
+
+
+async def test_a_tool_whose_turn_is_cancelled_is_cancelled() -> None:
+    call = asyncio.create_task(run("tell_of_cancelling"))
+    await run("say_who_asks")
+    call.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await call
+
+    assert await asyncio.to_thread(hostile_tools.was_cancelled.wait, LONG)
+
+
+@pytest.mark.slow
+async def test_a_blocking_coroutine_holds_up_neither_the_service_nor_other_tools() -> None:
+    blocked = asyncio.create_task(run("block"))
+    while not hostile_tools.blocking.is_set():
+        await asyncio.sleep(0.001)
+
+    others = await asyncio.gather(*(run("say_where") for _ in range(MAX_LOOPS + 1)))
+    is_still_blocked = not blocked.done()
+    hostile_tools.let_go.set()
+
+    assert is_still_blocked
+    assert others == [ToolOutcome("operator event loop")] * (MAX_LOOPS + 1)
+    assert await blocked == ToolOutcome("let go")
+
+
+@pytest.mark.slow
+async def test_one_call_more_than_can_block_at_once_fails_and_later_ones_do_not() -> None:
+    blocked = []
+    for _ in range(MAX_LOOPS):
+        hostile_tools.blocking.clear()
+        blocked.append(asyncio.create_task(run("block")))
+        while not hostile_tools.blocking.is_set():
+            await asyncio.sleep(0.001)
+
+    refused = await run("say_where")
+    hostile_tools.let_go.set()
+    ended = await asyncio.gather(*blocked)
+
+    assert refused == ToolOutcome("say_where failed with EventLoopsBlockedError.", is_error=True)
+    assert ended == [ToolOutcome("let go")] * MAX_LOOPS
+    while (await run("say_where")).is_error:
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("name", ["say_who_asks", "say_later"])
+async def test_context_variables_are_carried_over(name: str) -> None:
+    hostile_tools.asked_by.set("anna")
+
+    assert await run(name) == ToolOutcome("anna")
+
+
+async def test_a_built_in_coroutine_stays_on_the_event_loop_of_the_service() -> None:
+    here = asyncio.get_running_loop()
+
+    async def look() -> bool:
+        """Compare the event loops."""
+        return asyncio.get_running_loop() is here
+
+    box = ToolBox((), LONG, 1_000, built_in=(look,))
+
+    assert await box.run(ToolCall("call", "look", "{}"), CONTEXT) == ToolOutcome("true")
