@@ -257,13 +257,13 @@ class _Manner:
 
 async def _serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig, manner: _Manner) -> None:
     """Serve until stopped. Turns get their grace first; streams without a last event are then aborted."""
-    stopping = asyncio.Event()
+    services = _services(runtime, has_worker=manner.has_worker)
 
     async def before_closing() -> None:
         await runtime.worker.drain()
-        stopping.set()
+        services.cut_off()
 
-    app = create_app(_services(runtime, stopping, has_worker=manner.has_worker), config)
+    app = create_app(services, config)
     if manner.slack is not None:
         add_door(app, manner.slack.path, manner.slack.endpoint)
     grace = runtime.settings.shutdown_grace_seconds + CLOSING_SECONDS
@@ -280,7 +280,7 @@ async def _stop_when(stop: asyncio.Event, server: HttpServer) -> None:
     server.stop()
 
 
-def _services(runtime: Runtime, stopping: asyncio.Event, *, has_worker: bool) -> Services:
+def _services(runtime: Runtime, *, has_worker: bool) -> Services:
     database, parts = runtime.database, runtime.turn_parts
     slots = runtime.worker if has_worker else None
 
@@ -321,7 +321,6 @@ def _services(runtime: Runtime, stopping: asyncio.Event, *, has_worker: bool) ->
         check_ready=check_ready,
         count_message=partial(_count_message, parts),
         clock=parts.clock,
-        shutting_down=stopping,
     )
 
 

@@ -28,7 +28,8 @@ class StartFailed(Exception):
 class ServiceOptions:
     """How the service is started. `folder` holds its data, its log and is its working directory.
 
-    `model` is the default model, at the double's address; empty where all agents name their own.
+    `model` is the default model, at the double's address; empty where all agents name their own. `arguments` follow
+    those of `serve` that are given here.
     """
 
     folder: Path
@@ -36,6 +37,7 @@ class ServiceOptions:
     model: str = ""
     agents_dir: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    arguments: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def run_service(options: ServiceOptions) -> Iterator[Running]:
     """Run `throughline serve` on a free port, with the embedded server unless DATABASE_URL is set."""
     port = free_port()
     command = [sys.executable, "-c", "from app.main import main; main()", "serve", "--port", str(port)]
-    command += ["--data-dir", str(options.folder / "data")]
+    command += ["--data-dir", str(options.folder / "data"), *options.arguments]
     environment = {
         "DEFAULT_LLM": f"openai:{options.model}" if options.model else "offline",
         "DEFAULT_LLM_BASE_URL": options.double_url if options.model else "",

@@ -1,5 +1,6 @@
 """Who is asking: bearer keys with scopes, keys that act for a named user, and the keyless modes of one machine."""
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from app.api.access import is_loopback
 from app.api.config import ApiConfig
 from app.api.refusals import OriginRefused
 from app.api.services import Services
+from app.db.keys import AuthenticatedKey
 from app.domain.errors import InvalidInput, NotAllowed, NotAuthenticated
 from app.domain.principal import Principal, Scope
 from app.domain.text import is_blank
@@ -24,6 +26,9 @@ MAKE_ONE = (
     "`Authorization: Bearer <key>`."
 )
 MAX_KNOWN_KEYS = 1_000
+RECHECK_SECONDS = 1.0
+"""While requests stay open their keys are looked up again: each at most so often, however many requests it has."""
+
 CacheKey: TypeAlias = tuple[bytes, str]
 
 
@@ -47,6 +52,8 @@ class Authenticator:
         self._services = services
         self._config = config
         self._known: dict[CacheKey, _Known] = {}
+        self._in_force: dict[bytes, float] = {}
+        self._rechecking = asyncio.Lock()
         self._local: Principal | None = None
 
     async def admit(self, headers: Headers, scope: Scope) -> Principal:
@@ -55,6 +62,22 @@ class Authenticator:
         if scope not in principal.scopes:
             raise NotAllowed(f"This needs a key with the scope `{scope.value}`.")
         return principal
+
+    async def recheck(self, headers: Headers) -> None:
+        """Return if the key of a request that was admitted is still in force. Raises NotAuthenticated."""
+        secret = _secret(headers)
+        if secret is None:
+            return
+        digest = hashlib.sha256(secret.encode()).digest()
+        async with self._rechecking:  # one look-up for all requests that come while it takes
+            now = self._services.clock.monotonic()
+            if now < self._in_force.get(digest, 0.0):
+                return
+            self._in_force.pop(digest, None)
+            await self._find_key(secret)
+            if len(self._in_force) >= MAX_KNOWN_KEYS:
+                self._in_force.clear()
+            self._in_force[digest] = now + min(RECHECK_SECONDS, self._config.key_cache_seconds)
 
     async def _identify(self, headers: Headers) -> Principal:
         secret = _secret(headers)
@@ -86,9 +109,7 @@ class Authenticator:
         return self._local
 
     async def _look_up(self, secret: str, user: str) -> Principal:
-        key = await self._services.database.keys.authenticate(secret)
-        if key is None:
-            raise NotAuthenticated("The key is unknown or revoked. `throughline keys list` shows the keys there are.")
+        key = await self._find_key(secret)
         principal = Principal(key.user_id, key.user_name, frozenset(key.scopes))
         if not user:
             return principal
@@ -100,6 +121,12 @@ class Authenticator:
             )
         user_id = await self._services.database.users.get_or_create(user)
         return replace(principal, user_id=user_id, user_name=user, actor=key.name)
+
+    async def _find_key(self, secret: str) -> AuthenticatedKey:
+        key = await self._services.database.keys.authenticate(secret)
+        if key is None:
+            raise NotAuthenticated("The key is unknown or revoked. `throughline keys list` shows the keys there are.")
+        return key
 
 
 def _end_user(headers: Headers) -> str:

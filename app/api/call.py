@@ -1,7 +1,9 @@
 """What every route gets: the parts behind it, the configuration, and who asks, with the scope already checked."""
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, TypeAlias
 from uuid import UUID
 
@@ -32,11 +34,12 @@ class Door:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One admitted request."""
+    """One admitted request. `recheck` raises NotAuthenticated once its key is not in force any more."""
 
     services: Services
     config: ApiConfig
     principal: Principal
+    recheck: Callable[[], Awaitable[None]]
     shared_by: UserId | None = None
 
     @property
@@ -69,7 +72,8 @@ async def _admit(request: Request, scope: Scope) -> Call:
     door = door_of(request)
     principal = await door.authenticator.admit(request.headers, scope)
     shared_by = await _sharing_owner(request, door, principal) if door.config.shares_sessions else None
-    return Call(door.services, door.config, principal, shared_by)
+    recheck = partial(door.authenticator.recheck, request.headers)
+    return Call(door.services, door.config, principal, recheck, shared_by)
 
 
 async def _sharing_owner(request: Request, door: Door, principal: Principal) -> UserId | None:

@@ -1,6 +1,7 @@
 """How long a request that waits for a run hopes for a worker."""
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 
 from fastapi import Request, Response
 
@@ -16,13 +17,29 @@ from app.domain.run import Run, RunStatus
 
 
 def follow_run(call: Call, run: Run, *, after: int = 0, is_fresh: bool = False) -> AsyncGenerator[Followed]:
-    """Follow the run as Following.events. Raises NoWorkerAvailable too, and StreamAborted once the process stops."""
+    """Follow the run as Following.events.
+
+    Raises NoWorkerAvailable too, NotAuthenticated once the request's key is revoked, and StreamAborted once the process
+    stops.
+    """
     following = following_of(call)
-    return follow_patiently(
+    followed = follow_patiently(
         following,
         following.events(run, after=after, is_fresh=is_fresh),
         timeout_seconds=call.config.no_worker_timeout_seconds,
     )
+    return _while_in_force(call, followed)
+
+
+async def _while_in_force(call: Call, followed: AsyncGenerator[Followed]) -> AsyncGenerator[Followed]:
+    clock, seconds = call.services.clock, call.config.key_cache_seconds
+    checked_at = clock.monotonic()
+    async with aclosing(followed):
+        async for news in followed:
+            if clock.monotonic() - checked_at >= seconds:
+                await call.recheck()
+                checked_at = clock.monotonic()
+            yield news
 
 
 async def stream_patiently(

@@ -54,3 +54,8 @@ class Services:
     count_message: Callable[[str, NewMessage], Awaitable[NewMessage]]
     clock: Clock
     shutting_down: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def cut_off(self) -> None:
+        """Set `shutting_down`, and wake those who wait for a run so that they see it."""
+        self.shutting_down.set()
+        self.database.hub.wake_readers()

@@ -23,6 +23,7 @@ from app.db.pins import PinRepository
 from app.db.retention import RetentionRepository
 from app.db.run_events import EventRepository
 from app.db.run_replay import RunReplay
+from app.db.run_watch import RunWatch
 from app.db.runs import RunRepository
 from app.db.search.repository import SearchRepository
 from app.db.sessions import SessionRepository
@@ -70,6 +71,7 @@ class Database:
         self._engine: AsyncEngine = make_engine(address, pool)
         self._transactions = Transactions(self._engine)
         self.hub = EventHub(address)
+        self.watch = RunWatch(self._transactions, self.hub)
         self.users = UserRepository(self._transactions)
         self.keys = KeyRepository(self._transactions, self.users)
         self.sessions = SessionRepository(self._transactions, self.hub)
@@ -117,6 +119,7 @@ class Database:
 
     async def close(self) -> None:
         """Close all connections."""
+        await self.watch.close()
         await self.hub.close()
         await self._engine.dispose()
 

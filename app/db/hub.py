@@ -15,7 +15,7 @@ import structlog
 from app.db.address import Address
 from app.db.listener import Listener
 from app.db.news import News, read_news, write_news
-from app.db.wakeup import RunNews, Wakeup
+from app.db.wakeup import RunNews, Seen, Wakeup
 from app.domain.events import RunEvent
 from app.domain.ids import RunId
 from app.turn.ports import NewEvent
@@ -46,6 +46,15 @@ class EventHub:
     def is_listening(self) -> bool:
         """Whether news of other processes arrive; False means polling only."""
         return self._listener.is_connected
+
+    @property
+    def has_readers(self) -> bool:
+        """Whether anybody in this process follows a run."""
+        return bool(self._readers)
+
+    def seen_by_readers(self) -> frozenset[Seen]:
+        """Return what the readers that wait have seen."""
+        return frozenset(news.seen for readers in self._readers.values() for news in readers if news.seen is not None)
 
     async def start(self) -> None:
         """Begin to listen; returns after the first attempt, later ones go on in the background."""
@@ -78,6 +87,10 @@ class EventHub:
         for run_id in run_ids:
             for news in self._readers.get(run_id, ()):
                 news.wake()
+
+    def wake_readers(self) -> None:
+        """Wake all readers in this process."""
+        self.wake_runs(tuple(self._readers))
 
     def announce_events(self, run_id: RunId, events: Sequence[NewEvent] = ()) -> None:
         """Tell everybody that the run has new events; readers in this process are given them. Returns at once."""
@@ -128,4 +141,4 @@ class EventHub:
     def _wake_everybody(self) -> None:
         """After a gap anything may have happened: let everybody look."""
         self.work.wake()
-        self.wake_runs(tuple(self._readers))
+        self.wake_readers()

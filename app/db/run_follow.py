@@ -6,11 +6,10 @@ from typing import TypeAlias
 
 from app.db.database import Database
 from app.db.run_replay import STAND_IN_END
-from app.db.wakeup import RunNews
+from app.db.wakeup import RunNews, Seen
 from app.domain.events import EventType, RunEvent
 from app.domain.run import Run
 
-POLL_SECONDS = 1.0
 PAGE = 500
 
 
@@ -32,8 +31,9 @@ def _go_on() -> None:
 class Following:
     """How runs are followed in this process.
 
-    Idle comes after `heartbeat_seconds` without an event; `monotonic` returns seconds that never run backwards.
-    `before_waiting` is called before each wait; what it raises ends the following.
+    Idle comes after `heartbeat_seconds` without an event, and costs no statement; `monotonic` returns seconds that
+    never run backwards. `before_waiting` is called before each wait, and when one brought nothing; what it raises ends
+    the following.
     """
 
     database: Database
@@ -49,27 +49,28 @@ class Following:
         Raises NotFound once the run is erased.
         """
         beat = _Beat(self)
-        async with self.database.hub.subscribe(run.id) as news:
-            is_over = was_woken = False
+        async with self.database.watch.follow(run.id) as news:
+            may_have_more, was_woken, is_over = not is_fresh, False, False
             while not is_over:
-                events = await self._new_events(run, after, news=None if is_fresh else news)
-                is_fresh = False
+                events = await self._new_events(run, after, news) if may_have_more else ()
                 if events:
                     yield events
                     beat.restart()
-                    after = events[-1].seq
-                    was_woken, is_over = False, events[-1].type.is_last
+                    after, is_over = events[-1].seq, events[-1].type.is_last
+                    may_have_more, was_woken = True, False
                 elif run.status.is_final:
                     yield await self.database.replay.events(run)
                     is_over = True
-                elif was_woken:  # without events: ended, or erased with its session
-                    was_woken, run = False, await beat.look_again(run)
+                elif was_woken:  # without events: begun, ended, or erased with its session
+                    self.before_waiting()
+                    run, was_woken = await self.database.runs.get_run(run.owner_id, run.id), False
                 else:
                     self.before_waiting()
-                    was_woken = await news.wait(min(POLL_SECONDS, self.heartbeat_seconds))
-                if not is_over and beat.is_due():
-                    run = await beat.look_again(run)
+                    was_woken = await news.wait_behind(Seen(run.id, after, run.status), beat.seconds_left())
+                    may_have_more = was_woken
+                if not is_over and beat.seconds_left() == 0:
                     yield Idle(run)
+                    beat.restart()
 
     async def find_start(self, run: Run, last_seen: int) -> int | None:
         """Return after which event a reader that saw `last_seen` goes on; None where it has seen the last event.
@@ -85,11 +86,13 @@ class Following:
             return -1
         return None if anchor[0].type.is_last else last_seen
 
-    async def _new_events(self, run: Run, after: int, *, news: RunNews | None) -> tuple[RunEvent, ...]:
-        """Take what the news brought, else look into the table; without `news` there is nothing yet."""
-        if news is None:
-            return ()
-        return news.after(after) or await self.database.events.read_events(run.id, after, PAGE)
+    async def _new_events(self, run: Run, after: int, news: RunNews) -> tuple[RunEvent, ...]:
+        """Take what the news brought, else look into the table."""
+        brought = news.after(after)
+        if brought:
+            return brought
+        async with self.database.watch.reading:
+            return await self.database.events.read_events(run.id, after, PAGE)
 
 
 class _Beat:
@@ -102,12 +105,8 @@ class _Beat:
     def restart(self) -> None:
         self._last = self._following.monotonic()
 
-    async def look_again(self, run: Run) -> Run:
-        self.restart()
-        return await self._following.database.runs.get_run(run.owner_id, run.id)
-
-    def is_due(self) -> bool:
-        return self._following.monotonic() - self._last >= self._following.heartbeat_seconds
+    def seconds_left(self) -> float:
+        return max(self._last + self._following.heartbeat_seconds - self._following.monotonic(), 0.0)
 
 
 def reset_event(run: Run, seq: int = 0) -> RunEvent:

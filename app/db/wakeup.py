@@ -2,8 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from app.domain.events import RunEvent
+from app.domain.ids import RunId
+from app.domain.run import RunStatus
 
 MOST_KEPT = 256
 """Events kept for a reader who is slow; beyond it the reader goes to the table again."""
@@ -31,13 +34,34 @@ class Wakeup:
         self._rung.set()
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a reader that waits has seen of its run: the number of the last event, and the run's status."""
+
+    run_id: RunId
+    seq: int
+    status: RunStatus
+
+
 class RunNews(Wakeup):
-    """A bell for the readers of one run, which may bring the new events with it: written in this very process."""
+    """A bell for the readers of one run, which may bring the new events with it: written in this very process.
+
+    `seen` is what its reader has seen, None while it does not wait.
+    """
 
     def __init__(self) -> None:
         """Start with nothing."""
         super().__init__()
+        self.seen: Seen | None = None
         self._events: list[RunEvent] = []
+
+    async def wait_behind(self, seen: Seen, timeout_seconds: float) -> bool:
+        """Wait as `wait`, and let those who look after readers know what this one has seen."""
+        self.seen = seen
+        try:
+            return await self.wait(timeout_seconds)
+        finally:
+            self.seen = None
 
     def bring(self, events: Sequence[RunEvent]) -> None:
         """Ring, with events that are stored by now."""

@@ -187,7 +187,7 @@ async def test_at_shutdown_an_unfinished_stream_is_cut_and_can_be_taken_up(
         async with client.stream("GET", f"{path}/events") as response:
             async for chunk in response.aiter_text():
                 seen.append(chunk)
-                stage.services.shutting_down.set()
+                stage.services.cut_off()
 
     with pytest.raises(httpx.RemoteProtocolError):
         await read_on()

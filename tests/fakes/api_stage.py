@@ -237,7 +237,7 @@ class ApiStage:
                 async with httpx.AsyncClient(base_url=url, timeout=HANG_SECONDS) as client:
                     yield client
             finally:
-                self.services.shutting_down.set()
+                self.services.cut_off()
                 server.should_exit = True
                 await serving
 

@@ -1,0 +1,129 @@
+"""Readers that wait cost the database nothing each, and what no news told of still reaches them."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import Engine, event
+
+from app.db.database import Database
+from app.db.run_follow import Followed, Following, Idle
+from app.domain.errors import NotFound
+from app.domain.events import EventType, RunEvent
+from app.domain.run import ClaimedRun
+from fakes.conversations import Conversation, open_conversation
+from fakes.raw_sql import run_sql
+
+pytestmark = pytest.mark.slow  # between two looks there are seconds
+
+READERS = 12
+PATIENCE_SECONDS = 60.0
+ROW = "insert into run_events (run_id, seq, type, data) values ('{run}', {seq}, '{type}', '{{}}')"
+
+
+class Reader:
+    """Reads a run to its end and keeps what it is told."""
+
+    def __init__(self, followed: AsyncIterator[Followed]) -> None:
+        self.events: list[RunEvent] = []
+        self.idle: list[Idle] = []
+        self.reading = asyncio.create_task(self._read(followed))
+
+    async def _read(self, followed: AsyncIterator[Followed]) -> None:
+        async for news in followed:
+            if isinstance(news, Idle):
+                self.idle.append(news)
+            else:
+                self.events.extend(news)
+
+    async def until_idle(self, times: int) -> None:
+        wanted = len(self.idle) + times
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(self.idle) < wanted:
+                await asyncio.sleep(0.01)
+
+
+@contextmanager
+def statements() -> Generator[list[str]]:
+    """Collect what is executed by anybody in this process."""
+    seen: list[str] = []
+
+    def note(*arguments: object) -> None:
+        seen.append(str(arguments[2]))
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+
+
+@pytest.fixture
+async def conversation(database: Database) -> Conversation:
+    return await open_conversation(database)
+
+
+@pytest.fixture
+async def claimed(conversation: Conversation) -> ClaimedRun:
+    return await conversation.start()
+
+
+def follow(database: Database, claimed: ClaimedRun, *, heartbeat_seconds: float = 0.05) -> Reader:
+    return Reader(Following(database, time.monotonic, heartbeat_seconds=heartbeat_seconds).events(claimed.run))
+
+
+async def test_the_number_of_waiting_readers_does_not_show_in_what_is_executed(
+    database: Database, claimed: ClaimedRun
+) -> None:
+    readers = [follow(database, claimed) for _ in range(READERS)]
+    await asyncio.gather(*(reader.until_idle(1) for reader in readers))
+
+    with statements() as seen:
+        while not seen:
+            await asyncio.gather(*(reader.until_idle(5) for reader in readers))
+
+    for reader in readers:
+        reader.reading.cancel()
+    assert all("from unnest" in statement for statement in seen), set(seen)
+
+
+async def test_events_that_nobody_told_of_are_found_while_the_process_listens(
+    database: Database, claimed: ClaimedRun, database_url: str
+) -> None:
+    reader = follow(database, claimed, heartbeat_seconds=PATIENCE_SECONDS)
+    await run_sql(database_url, ROW.format(run=claimed.run.id, seq=1, type="message.delta"))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not reader.events:
+            await asyncio.sleep(0.01)
+        await run_sql(database_url, ROW.format(run=claimed.run.id, seq=2, type="run.completed"))
+        await reader.reading
+
+    assert database.hub.is_listening
+    assert [found.type for found in reader.events] == [EventType.MESSAGE_DELTA, EventType.RUN_COMPLETED]
+
+
+async def test_a_status_that_nobody_told_of_is_found(
+    database: Database, claimed: ClaimedRun, database_url: str
+) -> None:
+    reader = follow(database, claimed)
+    await reader.until_idle(1)
+    await run_sql(database_url, "update runs set status = 'queued', lease_until = null")
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while reader.idle[-1].run.status.value != "queued":
+            await asyncio.sleep(0.01)
+
+    reader.reading.cancel()
+
+
+async def test_readers_of_a_run_that_vanished_are_let_go(
+    database: Database, claimed: ClaimedRun, database_url: str
+) -> None:
+    reader = follow(database, claimed, heartbeat_seconds=PATIENCE_SECONDS)
+    await run_sql(database_url, "delete from runs")
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        with pytest.raises(NotFound):
+            await reader.reading
