@@ -18,6 +18,8 @@ from app.agents.registry import AgentRegistry, load_agents
 from app.api.access import check_access
 from app.api.app import add_door, create_app
 from app.api.config import ApiConfig
+from app.api.descriptors import allow_connections
+from app.api.protocol import ConnectionLimits
 from app.api.server import Ending, HttpServer, TcpAddress, bind_tcp, bind_unix, bound_url
 from app.api.services import Readiness, Services
 from app.cli.parts import DatabaseStatus, KeyAdmin, LocalOptions, Parts, ServeOptions, SlackOptions, WorkerOptions
@@ -267,7 +269,8 @@ async def _serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig
     if manner.slack is not None:
         add_door(app, manner.slack.path, manner.slack.endpoint)
     grace = runtime.settings.shutdown_grace_seconds + CLOSING_SECONDS
-    server = HttpServer(app, listener, Ending(before_closing, grace))
+    limits = ConnectionLimits(max_connections=allow_connections(runtime.settings.max_connections))
+    server = HttpServer(app, listener, Ending(before_closing, grace), limits)
     watching = asyncio.create_task(_stop_when(manner.stop, server))
     gc.freeze()  # what is loaded by now stays: collections need not walk it again and again
     async with runtime.worker.working() if manner.has_worker else nullcontext():

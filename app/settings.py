@@ -40,6 +40,7 @@ class Settings(BaseSettings):
         (), description="origins allowed to call from a browser, separated by commas"
     )
     bootstrap_api_key: str = Field("", description="a key that exists from the first start (at least 24 characters)")
+    max_connections: int = Field(5_000, ge=1, le=1_000_000, description="open connections; beyond, 503")
     max_body_bytes: int = Field(2_000_000, ge=1_000, le=1_000_000_000, description="largest request body")
     max_import_bytes: int = Field(
         32_000_000, ge=1_000, le=1_000_000_000, description="largest body of an import; it is held in memory"

@@ -73,6 +73,7 @@ KINDS: Mapping[str, Kind] = {
     "route_not_found": Kind(404, "No such route"),
     "method_not_allowed": Kind(405, "Method not allowed"),
     "body_too_slow": Kind(408, "The body did not arrive in time"),
+    "head_too_slow": Kind(408, "The request did not arrive in time"),
     "idempotency_key_reused": Kind(409, "The idempotency key was used for another request"),
     "session_busy": Kind(409, "A turn of this session is running"),
     "summary_conflict": Kind(409, "The summary was changed meanwhile"),
@@ -84,6 +85,7 @@ KINDS: Mapping[str, Kind] = {
     "model_refused": Kind(422, "The model declined this content"),
     "queue_full": Kind(429, "Too many messages wait in this session"),
     "owner_queue_full": Kind(429, "Too many of your messages wait"),
+    "head_too_large": Kind(431, "The request's head is too large"),
     "internal_error": Kind(500, "Something unexpected went wrong"),
     "lease_lost": Kind(500, "The run moved to another process"),
     "run_abandoned": Kind(500, "The run could not be finished"),
@@ -101,6 +103,7 @@ KINDS: Mapping[str, Kind] = {
     "no_worker_available": Kind(503, "No worker took the run"),
     "turns_taken": Kind(503, "All open turns are taken"),
     "service_stopping": Kind(503, "The service is stopping"),
+    "too_many_connections": Kind(503, "The service has too many connections"),
     "model_unavailable": Kind(503, "The model provider is not available"),
     "model_rate_limited": Kind(503, "The model provider is overloaded"),
     "model_timeout": Kind(504, "The model did not answer in time"),
@@ -117,6 +120,8 @@ def problem(
     added = {"Cache-Control": "no-store", **(headers or {})}
     if kind.status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
         added.setdefault("Retry-After", str(RETRY_SECONDS))
+    if kind.status == HTTPStatus.REQUEST_TIMEOUT:
+        added["Connection"] = "close"  # the rest of the request is waited for no longer
     return Response(json_bytes(body), kind.status, added, MEDIA_TYPE)
 
 

@@ -43,6 +43,24 @@ class BodyTooSlow(PermanentError):
     code = "body_too_slow"
 
 
+class HeadTooSlow(PermanentError):
+    """The request line and headers did not arrive in time."""
+
+    code = "head_too_slow"
+
+
+class HeadTooLarge(PermanentError):
+    """The request line and headers are longer than this service takes."""
+
+    code = "head_too_large"
+
+
+class TooManyConnections(TemporaryError):
+    """The process has as many connections as it takes."""
+
+    code = "too_many_connections"
+
+
 class UnsupportedMediaType(PermanentError):
     """The body is not declared as plain JSON: another type, character set or a compression."""
 

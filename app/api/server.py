@@ -6,11 +6,13 @@ import socket
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
 
+from app.api.protocol import ConnectionLimits, LimitedProtocol, refusing_beyond_limit
 from app.domain.errors import SettingInvalid
 
 BACKLOG = 2048
@@ -80,6 +82,7 @@ class _KnownCuts(logging.Filter):
         return record.msg != CUT
 
 
+NO_OTHER_LIMITS = ConnectionLimits()
 KNOWN_CUTS = _KnownCuts()
 """One for all servers of a process: a logger has a filter once."""
 
@@ -87,11 +90,15 @@ KNOWN_CUTS = _KnownCuts()
 class HttpServer(uvicorn.Server):
     """Serves until `stop`; then waits for `before_closing` beside the open connections."""
 
-    def __init__(self, app: FastAPI, listener: socket.socket, ending: Ending) -> None:
+    def __init__(
+        self, app: FastAPI, listener: socket.socket, ending: Ending, limits: ConnectionLimits = NO_OTHER_LIMITS
+    ) -> None:
         """Serve `app` on `listener`."""
         super().__init__(
             uvicorn.Config(
-                app,
+                refusing_beyond_limit(app),
+                http=partial(LimitedProtocol, limits),  # type: ignore[arg-type]  # called only, as a class would be
+                ws="none",
                 log_config=None,
                 access_log=False,
                 lifespan="off",

@@ -1,0 +1,183 @@
+"""What a connection may take of the server: no client keeps one for nothing, and there are only so many."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from app.api.config import ApiConfig
+from app.api.protocol import ConnectionLimits
+from app.api.server import Ending, HttpServer, TcpAddress, bind_tcp, bound_url
+from app.db.database import Database
+from fakes.api_stage import set_stage
+from fakes.raw_client import RawAnswer, RawClient, connected
+
+QUICK = ConnectionLimits(head_seconds=0.2, rest_seconds=0.2)
+PATIENT = ConnectionLimits(head_seconds=3_600, rest_seconds=3_600)
+CONFIG = ApiConfig(version="0", is_local_mode=True, max_body_bytes=10_000, body_timeout_seconds=0.2)
+LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+AGENTS = b"GET /v1/agents HTTP/1.1\r\nHost: localhost\r\n\r\n"
+BODY = b'{"agent": "assistant"}'
+POST = b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+UPGRADE = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n"
+
+
+@asynccontextmanager
+async def serving(database: Database, limits: ConnectionLimits) -> AsyncIterator[str]:
+    """Serve as `throughline serve` does; yields the address."""
+
+    async def nothing() -> None:
+        """Nothing runs that has to end first."""
+
+    listener = bind_tcp(TcpAddress("127.0.0.1", 0))
+    server = HttpServer(set_stage(database, CONFIG).app, listener, Ending(nothing, grace_seconds=1), limits)
+    running = asyncio.create_task(server.run_until_stopped())
+    try:
+        yield bound_url(listener)
+    finally:
+        server.stop()
+        await running
+
+
+def told(answer: RawAnswer) -> tuple[int, str]:
+    return answer.status, json.loads(answer.body)["type"]
+
+
+async def test_a_silent_connection_is_closed(database: Database) -> None:
+    async with serving(database, QUICK) as url, connected(url) as client:
+        assert await client.rest() == b""
+
+
+async def test_a_dripping_head_is_refused_and_closed(database: Database) -> None:
+    async with serving(database, QUICK) as url, connected(url) as client:
+        dripping = asyncio.create_task(client.drip(b"GET / HTTP/1.1\r\nX-Slow: " + b"x" * 10_000, 0.01))
+        answer = await client.answer()
+        rest = await client.rest()
+        dripping.cancel()
+
+    assert told(answer) == (408, "/problems/head_too_slow")
+    assert answer.headers["connection"] == "close"
+    assert rest == b""
+
+
+async def test_a_second_head_has_its_time_too(database: Database) -> None:
+    async with serving(database, QUICK) as url, connected(url) as client:
+        client.send(LIVE)
+        first = await client.answer()
+        client.send(b"GET / HTTP/1.1\r\n")
+        second = await client.answer()
+
+    assert first.status == 200
+    assert told(second) == (408, "/problems/head_too_slow")
+
+
+async def test_a_head_without_end_is_refused(database: Database) -> None:
+    async with serving(database, PATIENT) as url, connected(url) as client:
+        client.send(b"GET / HTTP/1.1\r\n" + b"X-Much: " + b"x" * (PATIENT.max_head_bytes + 1))
+        answer = await client.answer()
+
+    assert told(answer) == (431, "/problems/head_too_large")
+
+
+async def test_a_body_behind_a_head_does_not_count_as_head(database: Database) -> None:
+    limits = replace(PATIENT, max_head_bytes=200)
+    async with serving(database, limits) as url, connected(url) as client:
+        for _ in range(2):
+            client.send(POST + b"Content-Length: 1000\r\n\r\n" + BODY + b" " * (1000 - len(BODY)))
+            assert (await client.answer()).status == 201
+
+
+async def test_after_a_body_that_came_too_slowly_the_connection_is_closed(database: Database) -> None:
+    async with serving(database, PATIENT) as url, connected(url) as client:
+        client.send(POST + b'Content-Length: 100\r\n\r\n{"agent"')
+        answer = await client.answer()
+        rest = await client.rest()
+
+    assert told(answer) == (408, "/problems/body_too_slow")
+    assert rest == b""
+
+
+async def test_the_rest_of_a_refused_body_may_not_drip_for_ever(database: Database) -> None:
+    async with serving(database, QUICK) as url, connected(url) as client:
+        client.send(POST + b"Content-Length: 1000000\r\n\r\n")
+        answer = await client.answer()
+        dripping = asyncio.create_task(client.drip(b"x" * 100_000, 0.01))
+        await client.rest()
+        dripping.cancel()
+
+    assert told(answer) == (413, "/problems/body_too_large")
+
+
+async def test_a_refused_body_that_comes_at_once_keeps_its_connection(database: Database) -> None:
+    async with serving(database, PATIENT) as url, connected(url) as client:
+        client.send(POST + b"Content-Length: 20000\r\n\r\n" + b"x" * 20_000)
+        refused = await client.answer()
+        client.send(LIVE)
+        after = await client.answer()
+
+    assert (refused.status, after.status) == (413, 200)
+
+
+@pytest.mark.parametrize("upgrade", [UPGRADE, UPGRADE.replace(b"websocket", b"h2c")], ids=["websocket", "h2c"])
+async def test_a_request_that_would_change_the_protocol_is_answered_in_this_one(
+    database: Database, upgrade: bytes
+) -> None:
+    async with serving(database, PATIENT) as url, connected(url) as client:
+        client.send(POST + upgrade + b"Content-Length: 22\r\n\r\n" + BODY)
+        posted = await client.answer()
+        client.send(LIVE.replace(b"\r\n\r\n", b"\r\n" + upgrade + b"\r\n"))
+        got = await client.answer()
+        client.send(LIVE)
+        after = await client.answer()
+
+    assert (posted.status, got.status, after.status) == (201, 200, 200)
+
+
+async def until_held(client: RawClient) -> None:
+    """Return once the server has taken the connection."""
+    client.send(LIVE)
+    assert (await client.answer()).status == 200
+
+
+async def test_beyond_the_limit_only_the_health_is_told(database: Database) -> None:
+    async with serving(database, replace(PATIENT, max_connections=2)) as url, AsyncExitStack() as stack:
+        first, second = [await stack.enter_async_context(connected(url)) for _ in range(2)]
+        await until_held(first)
+        await until_held(second)
+        third = await stack.enter_async_context(connected(url))
+        third.send(LIVE + AGENTS)
+        health, refused, rest = await third.answer(), await third.answer(), await third.rest()
+        first.send(AGENTS)
+        served = await first.answer()
+        second.close()
+        await second.rest()
+        again = await _first_served(url)
+
+    assert health.status == 200
+    assert told(refused) == (503, "/problems/too_many_connections")
+    assert (refused.headers["retry-after"], rest) == ("5", b"")
+    assert (served.status, again.status) == (200, 200)
+
+
+async def _first_served(url: str) -> RawAnswer:
+    """Connect until the server has noticed that a place is free."""
+    while True:
+        async with connected(url) as client:
+            client.send(AGENTS)
+            answer = await client.answer()
+            if answer.status != 503:
+                return answer
+
+
+async def test_beyond_the_reserve_connections_are_closed_at_once(database: Database) -> None:
+    limits = replace(PATIENT, max_connections=1, reserve=1)
+    async with serving(database, limits) as url, AsyncExitStack() as stack:
+        for _ in range(2):
+            await until_held(await stack.enter_async_context(connected(url)))
+        third = await stack.enter_async_context(connected(url))
+        rest = await third.rest()
+
+    assert rest == b""
