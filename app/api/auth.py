@@ -58,7 +58,7 @@ class Authenticator:
 
     async def admit(self, headers: Headers, scope: Scope) -> Principal:
         """Return who asks. Raises NotAuthenticated, NotAllowed (scope), OriginRefused (local mode)."""
-        principal = await self._identify(headers)
+        principal = await self._identify(headers, scope)
         if scope not in principal.scopes:
             raise NotAllowed(f"This needs a key with the scope `{scope.value}`.")
         return principal
@@ -79,12 +79,12 @@ class Authenticator:
                 self._in_force.clear()
             self._in_force[digest] = now + min(RECHECK_SECONDS, self._config.key_cache_seconds)
 
-    async def _identify(self, headers: Headers) -> Principal:
+    async def _identify(self, headers: Headers, scope: Scope) -> Principal:
+        if self._config.is_local_mode and not self._config.trusted_socket:
+            check_is_local(headers, self._config.cors_origins, scope)
         secret = _secret(headers)
         if secret is None:
             return await self._without_key(headers)
-        if self._config.is_local_mode:
-            check_is_local(headers, self._config.cors_origins)
         user = _end_user(headers)
         cached = (hashlib.sha256(secret.encode()).digest(), user)
         known, now = self._known.get(cached), self._services.clock.monotonic()
@@ -99,8 +99,6 @@ class Authenticator:
     async def _without_key(self, headers: Headers) -> Principal:
         if not (self._config.trusted_socket or self._config.is_local_mode):
             raise NotAuthenticated("Send a key as `Authorization: Bearer <key>`. `throughline keys create` makes one.")
-        if not self._config.trusted_socket:
-            check_is_local(headers, self._config.cors_origins)
         if ON_BEHALF_OF in headers:
             raise NotAllowed(f"`On-Behalf-Of` needs a key with the scope `act_as`, and no key was sent. {MAKE_ONE}")
         if self._local is None:
@@ -139,16 +137,24 @@ def _end_user(headers: Headers) -> str:
     return named[0] if named else ""
 
 
-def check_is_local(headers: Mapping[str, str], origins: tuple[str, ...]) -> None:
+def check_is_local(headers: Mapping[str, str], origins: tuple[str, ...], scope: Scope) -> None:
     """Refuse requests that a web page elsewhere may have made this machine's browser send (DNS rebinding, CSRF).
 
-    Raises OriginRefused.
+    A page that another program of this machine serves, on another port, may read only: whether it can see the answer is
+    the browser's business. Raises OriginRefused.
     """
-    if not _names_loopback(f"//{headers.get('host', '')}"):
+    host = headers.get("host", "")
+    if not _names_loopback(f"//{host}"):
         raise OriginRefused("Without a key only this machine is served: call it as localhost or 127.0.0.1.")
     origin = headers.get("origin")
-    if origin is not None and not _names_loopback(origin) and origin not in origins:
+    if origin is None or origin in origins:
+        return
+    if not _names_loopback(origin):
         raise OriginRefused("Without a key only pages of this machine are served. Add the origin to CORS_ORIGINS.")
+    if scope is not Scope.READ and urlsplit(origin).netloc.lower() != host.lower():
+        raise OriginRefused(
+            f"Without a key a page of another address than {host} may not write. Add {origin} to CORS_ORIGINS."
+        )
 
 
 def _secret(headers: Headers) -> str | None:

@@ -20,7 +20,7 @@ def decode_cursor(cursor: str) -> tuple[datetime, UUID]:
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
         time, row_id = json.loads(text)
         parsed = datetime.fromisoformat(time).astimezone(UTC), UUID(row_id)
-    except (ValueError, TypeError, AttributeError, RecursionError, binascii.Error):
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError, binascii.Error):
         raise InvalidInput(
             "The cursor is not one of ours. Use `next_cursor` of the last page.", field="cursor"
         ) from None

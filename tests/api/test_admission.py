@@ -155,6 +155,40 @@ async def test_local_mode_serves_only_this_machine_and_listed_origins(
                 assert (await client.get("/v1/sessions", headers=headers)).status_code == 200
 
 
+LISTED = "http://localhost:5173"
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("127.0.0.1:8000", None, 201),
+        ("127.0.0.1:8000", "http://127.0.0.1:8000", 201),
+        ("localhost:8000", "http://LOCALHOST:8000", 201),
+        ("localhost", "http://localhost", 201),
+        ("[::1]:8000", "http://[::1]:8000", 201),
+        ("127.0.0.1:8000", LISTED, 201),
+        ("127.0.0.1:8000", "http://127.0.0.1:9999", 403),
+        ("127.0.0.1:8000", "http://localhost:3000", 403),
+        ("127.0.0.1:8000", "http://localhost:8000", 403),
+        ("127.0.0.1:8000", "http://127.0.0.1", 403),
+        ("127.0.0.1:8000", "http://user@127.0.0.1:8000", 403),
+    ],
+)
+async def test_in_local_mode_a_page_of_another_port_writes_only_where_it_is_listed(
+    database: Database, host: str, origin: str | None, status: int
+) -> None:
+    config = ApiConfig(version="0", is_local_mode=True, cors_origins=(LISTED,))
+    headers = {"Host": host} if origin is None else {"Host": host, "Origin": origin}
+    async with set_stage(database, config).client() as client:
+        written = await client.post("/v1/sessions", json={"agent": "assistant"}, headers=headers)
+        read = await client.get("/v1/sessions", headers=headers)
+
+    assert (written.status_code, read.status_code) == (status, 200)
+    if status == 403:
+        assert written.json()["type"] == "/problems/origin_refused"
+        assert str(origin) in written.json()["detail"]
+
+
 async def test_local_mode_cannot_act_for_others_and_refuses_wrong_keys(database: Database) -> None:
     stage = set_stage(database, LOCAL)
     async with stage.client(user="bob") as bob, stage.client(key="tl_wrong") as wrong:
