@@ -18,6 +18,7 @@ from app.api import (
     memories,
     messages,
     pins,
+    reference,
     runs,
     search,
     sessions,
@@ -32,7 +33,21 @@ from app.api.documented import document
 from app.api.errors import add_error_handlers
 from app.api.services import Services
 
-ROOMS = (messages, pins, search, export, imports, sessions, runs, context, summaries, memories, agents, health)
+ROOMS = (
+    messages,
+    pins,
+    search,
+    export,
+    imports,
+    sessions,
+    runs,
+    context,
+    summaries,
+    memories,
+    agents,
+    health,
+    reference,
+)
 CORS_METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 CORS_ASKED = (
     "Accept",
@@ -74,6 +89,7 @@ def create_app(
         middleware=_middleware(config),
         default_response_class=Response,
         redirect_slashes=False,
+        docs_url=None,
         redoc_url=None,
     )
     app.state.door = Door(services, config, Authenticator(services, config))

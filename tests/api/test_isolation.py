@@ -18,7 +18,9 @@ OPEN_TO_ALL = {
     ("GET", "/metrics"),
     ("GET", "/openapi.json"),
     ("GET", "/docs"),
-    ("GET", "/docs/oauth2-redirect"),
+    ("GET", "/docs/start.js"),
+    ("GET", "/docs/swagger-ui-bundle.js"),
+    ("GET", "/docs/swagger-ui.css"),
 }
 LISTS = {
     ("GET", "/v1/sessions"),
