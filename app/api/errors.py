@@ -137,17 +137,12 @@ def turn_problem(event_type: EventType, data: JsonObject) -> Response:
     more: dict[str, JsonValue] = {"run_id": run["id"] if isinstance(run, dict) else None, "run": run}
     if event_type is EventType.RUN_CANCELLED:
         more["message"] = data.get("message")
-        return problem(RUN_CANCELLED, f"The run was cancelled before it had an answer. {_what_is_left(run)}", more=more)
+        return problem(RUN_CANCELLED, "The run was cancelled before it had an answer. The message is kept.", more=more)
     match data.get("error"):
         case {"type": str(code), "detail": str(detail)}:
             return problem(code, detail, more=more)
         case _:
             return problem("internal_error", "The run failed. The message is kept; send it again.", more=more)
-
-
-def _what_is_left(run: JsonValue) -> str:
-    was_begun = isinstance(run, dict) and run.get("started_at") is not None
-    return "The message is kept." if was_begun else "It had not begun, so the message was taken back with it."
 
 
 def field_errors(found: Sequence[Mapping[str, object]]) -> tuple[FieldError, ...]:

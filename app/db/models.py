@@ -107,6 +107,7 @@ class SessionRow(Base):
     summary_tokens: Mapped[Zero]
     view_state: Mapped[EmptyObject]
     redaction_count: Mapped[Zero]
+    unread_run_count: Mapped[Zero]
     message_count: Mapped[Zero]
     message_tokens: Mapped[BigZero]
     input_tokens: Mapped[BigZero]

@@ -11,6 +11,7 @@ from app.db.run_events import next_event, store_events
 from app.db.sql import sql
 from app.db.titles import retitle
 from app.db.transactions import Statements
+from app.db.unread_messages import append_due, keep_unread
 from app.domain.events import EventType
 from app.domain.ids import RunId, UserId
 from app.domain.message import Message, NewMessage, Role, Source
@@ -37,12 +38,13 @@ _FINISH = sql(
             input_tokens = s.input_tokens + coalesce(ended.input_tokens, 0),
             output_tokens = s.output_tokens + coalesce(ended.output_tokens, 0)
         from ended where s.id = ended.session_id
-        returning s.id, s.message_count
+        returning s.id, s.message_count, s.unread_run_count
     ), answer as (
         insert into messages as m ({insert_columns}) select {insert_values} from seat where :answers = 1
         returning {message_columns}
     )
-    select ended.*, answer.id as message_id, {prefixed} from ended left join answer on true
+    select ended.*, seat.unread_run_count, answer.id as message_id, {prefixed}
+    from ended left join seat on true left join answer on true
 """,
     run_columns=RUN_COLUMNS,
     insert_columns=INSERT_COLUMNS,
@@ -77,6 +79,8 @@ async def finish(
     if not rows:
         raise lease_lost(lease)
     run, answer = run_from(rows[0]), _answer(rows[0])
+    if rows[0]["unread_run_count"]:
+        await append_due(tx, run.session_id)
     events = compose(run, answer)
     await store_events(tx, run.id, events)
     return run, events
@@ -85,16 +89,33 @@ async def finish(
 async def request_cancel(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:
     """Cancel a queued run with its last event, ask a running one to stop; None where there is nothing to stop.
 
-    A message that was never read is taken back with its run: no position of the history is its own, it would come to
-    stand inside the turn before it, and no redaction would find it in the run.
+    The message of a queued one is kept: it comes to stand in the history where its turn would have been.
     """
+    run = await _cancel(tx, owner_id, run_id)
+    if run is not None and run.status.is_final:
+        await keep_unread(tx, run)
+    return run
+
+
+async def withdraw(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:
+    """Cancel a queued run and take its message back, as somebody does who deletes it before it was read.
+
+    Nothing of its text is left. None where there is nothing to stop; a running one is asked to stop and keeps it.
+    """
+    run = await _cancel(tx, owner_id, run_id)
+    if run is None or not run.status.is_final:
+        return run
+    if await tx.fetch(_TAKE_BACK, run_id=run.id, nothing=input_json(RunInput(""))):
+        await retitle(tx, run.session_id, run.input.content)
+    return run
+
+
+async def _cancel(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:
     rows = await tx.fetch(_CANCEL, run_id=run_id, owner_id=owner_id)
     if not rows:
         return None
     run = run_from(rows[0])
     if run.status.is_final:
-        if await tx.fetch(_TAKE_BACK, run_id=run.id, nothing=input_json(RunInput(""))):
-            await retitle(tx, run.session_id, run.input.content)
         await store_events(tx, run.id, await _cancelled_events(tx, run))
     return run
 

@@ -284,7 +284,7 @@ async def _withdraw(tx: Statements, place: Place) -> RunId | None:
     found = await tx.fetch(_RUN_OF, **_place_parameters(place))
     if not found or found[0]["status"] != RunStatus.QUEUED.value:
         return None
-    run = await run_finish.request_cancel(tx, UserId(found[0]["owner_id"]), RunId(found[0]["id"]))
+    run = await run_finish.withdraw(tx, UserId(found[0]["owner_id"]), RunId(found[0]["id"]))
     return None if run is None else run.id
 
 

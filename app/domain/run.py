@@ -6,8 +6,9 @@ from enum import StrEnum
 
 from app.domain.ids import MessageId, RunId, SessionId, UserId
 from app.domain.json_types import JsonObject
-from app.domain.message import Content, NewMessage, Source
+from app.domain.message import Content, NewMessage, Role, Source
 from app.domain.prompt import Usage
+from app.domain.text import clean_content
 
 
 class RunStatus(StrEnum):
@@ -107,6 +108,21 @@ class Run:
     context: JsonObject | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+
+
+USER_STEP = "user"
+"""The step under which a run's own message is stored, once."""
+
+
+def user_message(run: Run) -> NewMessage:
+    """Return the message the run was submitted with, not counted yet."""
+    return NewMessage(
+        role=Role.USER,
+        content=clean_content(run.input.content),
+        source=run.source,
+        author=run.author,
+        metadata=run.input.metadata,
+    )
 
 
 @dataclass(frozen=True, slots=True)

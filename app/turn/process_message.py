@@ -8,9 +8,7 @@ from app.context.calibration import Calibration, factor, trusted_window
 from app.context.measure import count_system, count_tool_specs
 from app.domain.errors import RunAbandoned
 from app.domain.events import EventType
-from app.domain.message import NewMessage, Role
-from app.domain.run import Run
-from app.domain.text import clean_content
+from app.domain.run import Run, user_message
 from app.domain.wire import run_json
 from app.turn.state import Cast, Turn, TurnParts, TurnState
 
@@ -77,14 +75,3 @@ def _budget(agent: AgentDefinition, model_limit: int, calibration: Calibration |
     """The marks of the agent's window, or of the smaller one that the provider has told us of."""
     configured = agent.context.window or model_limit
     return make_budget(agent.context, trusted_window(calibration, configured))
-
-
-def user_message(run: Run) -> NewMessage:
-    """Return the message the run was submitted with, not counted yet."""
-    return NewMessage(
-        role=Role.USER,
-        content=clean_content(run.input.content),
-        source=run.source,
-        author=run.author,
-        metadata=run.input.metadata,
-    )

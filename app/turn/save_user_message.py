@@ -2,9 +2,8 @@
 
 from langgraph.runtime import Runtime
 
+from app.domain.run import USER_STEP
 from app.turn.state import Turn, TurnState, present
-
-USER_STEP = "user"
 
 
 async def save_user_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:

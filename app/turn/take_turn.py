@@ -11,7 +11,7 @@ from app.domain.errors import DatabaseUnavailable, LeaseLost, ThroughlineError
 from app.domain.events import EventType
 from app.domain.json_types import JsonObject, JsonValue
 from app.domain.message import Message, NewMessage, Role
-from app.domain.run import ClaimedRun, Outcome, Run, RunError, RunStatus
+from app.domain.run import USER_STEP, ClaimedRun, Outcome, Run, RunError, RunStatus, user_message
 from app.domain.session import Session
 from app.domain.text import is_blank
 from app.domain.wire import message_json, run_json
@@ -20,9 +20,7 @@ from app.turn.events import EventWriter
 from app.turn.graph import TurnGraph, step_limit
 from app.turn.lease import Heartbeat, StopReason
 from app.turn.ports import ComposeEvents, NewEvent
-from app.turn.process_message import user_message
 from app.turn.prompting import count_new
-from app.turn.save_user_message import USER_STEP
 from app.turn.state import Turn, TurnParts, TurnState, present
 
 FINISH_PAUSE_SECONDS = 1.0

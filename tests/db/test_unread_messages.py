@@ -1,0 +1,104 @@
+"""What a user said is kept, also where its run was cancelled before anybody read it: where its turn would have been."""
+
+import asyncio
+
+import pytest
+
+from app.db.database import Database
+from app.domain.message import Message, NewMessage, text_of
+from app.domain.run import Outcome, RunStatus
+from fakes.conversations import CLAIMER, Conversation, answer_message, no_events, open_conversation, user_message
+
+
+@pytest.fixture
+async def conversation(database: Database) -> Conversation:
+    return await open_conversation(database)
+
+
+def texts(messages: tuple[Message, ...]) -> list[str]:
+    return [text_of(message.content) for message in messages]
+
+
+def answered(answer: NewMessage) -> Outcome:
+    return Outcome(RunStatus.SUCCEEDED, answer=answer)
+
+
+async def cancel_waiting(conversation: Conversation, *said: str) -> None:
+    runs = [(await conversation.submit(text)).run for text in said]
+    for run in runs:
+        cancelled = await conversation.database.runs.request_cancel(conversation.owner_id, run.id)
+        assert cancelled.status is RunStatus.CANCELLED
+
+
+async def test_a_message_that_no_worker_took_is_kept_when_it_is_cancelled(conversation: Conversation) -> None:
+    await cancel_waiting(conversation, "anybody there?")
+
+    (kept,) = await conversation.messages()
+    assert (text_of(kept.content), kept.role.value, kept.position) == ("anybody there?", "user", 1)
+
+
+async def test_a_message_cancelled_behind_a_running_turn_comes_to_stand_behind_that_turn(
+    conversation: Conversation,
+) -> None:
+    claimed = await conversation.start("first")
+    await conversation.database.messages.append_message(claimed.lease, "user", user_message("first"))
+    await cancel_waiting(conversation, "second", "third")
+    while_it_runs = texts(await conversation.messages())
+
+    await conversation.end(claimed.lease, "answer")
+    await conversation.say("fourth")
+
+    assert while_it_runs == ["first"]
+    assert texts(await conversation.messages()) == ["first", "answer", "second", "third", "fourth"]
+
+
+async def test_a_message_cancelled_between_two_that_wait_keeps_its_place(conversation: Conversation) -> None:
+    claimed = await conversation.start("first")
+    runs = [(await conversation.submit(text)).run for text in ("second", "third")]
+    last = (await conversation.submit("fourth")).run
+    await conversation.database.runs.request_cancel(conversation.owner_id, runs[1].id)
+    await conversation.end(claimed.lease, "one")
+
+    following = await conversation.database.runs.claim_next(CLAIMER)
+    assert following is not None
+    await conversation.database.messages.append_message(following.lease, "user", user_message("second"))
+    before_its_end = texts(await conversation.messages())
+    await conversation.end(following.lease, "two")
+    await conversation.database.runs.request_cancel(conversation.owner_id, last.id)
+
+    assert before_its_end == ["one", "second"]
+    assert texts(await conversation.messages()) == ["one", "second", "two", "third", "fourth"]
+
+
+async def test_cancelling_while_the_turn_before_ends_loses_no_message(conversation: Conversation) -> None:
+    for _ in range(20):
+        claimed = await conversation.start("first")
+        waiting = (await conversation.submit("second")).run
+        await asyncio.gather(
+            conversation.end(claimed.lease, "answer"),
+            conversation.database.runs.request_cancel(conversation.owner_id, waiting.id),
+        )
+
+    assert texts(await conversation.messages()) == ["answer", "second"] * 20
+
+
+async def test_cancelling_twice_keeps_the_message_once(conversation: Conversation) -> None:
+    run = (await conversation.submit("once")).run
+
+    await asyncio.gather(*(conversation.database.runs.request_cancel(conversation.owner_id, run.id) for _ in range(5)))
+
+    assert texts(await conversation.messages()) == ["once"]
+
+
+async def test_a_run_whose_answer_was_stored_is_not_touched_by_messages_that_are_due(
+    conversation: Conversation,
+) -> None:
+    claimed = await conversation.start("first")
+    await cancel_waiting(conversation, "second")
+    answer = answer_message("answer")
+
+    run = await conversation.database.runs.finish(claimed.lease, answered(answer), no_events)
+
+    stored = await conversation.messages()
+    assert run.message_id == stored[0].id
+    assert (await conversation.reload()).message_count == len(stored) == 2
