@@ -23,6 +23,7 @@ from fakes.conversations import Conversation, answer_message, open_conversation,
 from fakes.manual_clock import ManualClock
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.silent_metrics import SilentMetrics
+from fakes.waiting import HANG_SECONDS
 
 WINDOW = 4000
 COUNTER = "chars"
@@ -71,7 +72,7 @@ async def pinning(database: Database) -> Pinning:
     parts = TurnParts(
         store=database,
         models=ScriptedModels(ScriptedModel()),
-        tools=ToolBox(extra=(), timeout_seconds=5, max_result_bytes=100_000),
+        tools=ToolBox(extra=(), timeout_seconds=HANG_SECONDS, max_result_bytes=100_000),
         agents=AgentRegistry([AGENT]),
         calibrations=database.calibrations,
         summaries=database.summaries,

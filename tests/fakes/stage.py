@@ -26,6 +26,7 @@ from fakes.manual_clock import ManualClock
 from fakes.own_hooks import OwnHooks
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.silent_metrics import SilentMetrics
+from fakes.waiting import HANG_SECONDS
 
 CLAIMER = Claimer(worker="test-worker", lease_seconds=10)
 AGENT = AgentDefinition(
@@ -110,7 +111,7 @@ async def open_stage(
     parts = TurnParts(
         store=database,
         models=ScriptedModels(model),
-        tools=tools or ToolBox(extra=(), timeout_seconds=5, max_result_bytes=100_000),
+        tools=tools or ToolBox(extra=(), timeout_seconds=HANG_SECONDS, max_result_bytes=100_000),
         agents=AgentRegistry([agent]),
         calibrations=CalibrationCache(database.calibrations, clock),
         summaries=database.summaries,

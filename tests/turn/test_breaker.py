@@ -13,6 +13,7 @@ from fakes.compactions import SUMMARY, compact_now, fill
 from fakes.manual_clock import ManualClock
 from fakes.scripted_model import Fail, Hang, Say
 from fakes.stage import Stage, open_stage, with_context
+from fakes.waiting import HANG_SECONDS
 
 AWAY = Fail(ModelUnavailable("away"))
 
@@ -93,7 +94,7 @@ def test_a_deciding_call_that_was_never_heard_of_again_is_no_latch() -> None:
 
 @pytest.fixture
 async def stage(database: Database) -> Stage:
-    agent = with_context(window=8192, min_recent_messages=2, summary=SummaryPolicy(timeout_seconds=5))
+    agent = with_context(window=8192, min_recent_messages=2, summary=SummaryPolicy(timeout_seconds=HANG_SECONDS))
     stage = await open_stage(database, agent=agent)
     await fill(stage, 4)
     return stage

@@ -19,6 +19,7 @@ from app.turn.ports import ModelRequest
 from context.prompt_judge import faults
 from fakes.scripted_model import Break, Call, Fail, Hang, Say, ScriptedModel, ScriptedModels, Step
 from fakes.stage import Stage, open_stage, with_context
+from fakes.waiting import HANG_SECONDS
 
 SUMMARY = "## Intent\nThe user counts."
 SAY = "fakes.own_tools:say"
@@ -55,7 +56,7 @@ def calling(*steps: int, size: int) -> Sequence[Step]:
 
 async def open_tool_stage(database: Database, *steps: Step, **policy: object) -> Stage:
     agent = replace(with_context(**policy), tools=(SAY,), max_tool_rounds=40)
-    tools = ToolBox(extra=(SAY,), timeout_seconds=5, max_result_bytes=1_000_000)
+    tools = ToolBox(extra=(SAY,), timeout_seconds=HANG_SECONDS, max_result_bytes=1_000_000)
     return await open_stage(database, agent=agent, model=ScriptedModel(*steps), tools=tools)
 
 

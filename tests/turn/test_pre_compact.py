@@ -20,12 +20,13 @@ from fakes.compactions import SUMMARY, asked, compact_now, fill
 from fakes.own_hooks import OwnHooks, Remembers
 from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage, with_context
+from fakes.waiting import HANG_SECONDS
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 
 
 async def open_with(database: Database, hook: Hook, *, turns: int = 4, **summary: object) -> Stage:
-    policy = SummaryPolicy(**{"timeout_seconds": 5, **summary})  # type: ignore[arg-type]  # fields by name
+    policy = SummaryPolicy(**{"timeout_seconds": HANG_SECONDS, **summary})  # type: ignore[arg-type]  # fields by name
     agent = with_context(window=8192, min_recent_messages=2, summary=policy, pre_compact="hooks:own")
     stage = await open_stage(database, agent=agent)
     stage.parts = replace(stage.parts, hooks=OwnHooks({"hooks:own": hook}))

@@ -20,6 +20,7 @@ from context.strategies import Said, conversation_input
 from fakes.compactions import fill
 from fakes.scripted_model import Fail, Say, Step
 from fakes.stage import open_stage, with_context
+from fakes.waiting import HANG_SECONDS
 
 
 def answers(request: ModelRequest) -> Step:
@@ -75,7 +76,7 @@ async def test_after_a_failed_summary_a_job_writes_it_and_the_next_turn_has_it_f
         min_recent_messages=2,
         max_messages_before_summary=8,
         adopt=Adopt.IMMEDIATELY,
-        summary=SummaryPolicy(timeout_seconds=5),
+        summary=SummaryPolicy(timeout_seconds=HANG_SECONDS),
     )
     stage = await open_stage(database, agent=agent)
     is_away = True
