@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.db.address import parse_address
@@ -17,9 +16,9 @@ from app.db.keys import KeyRepository
 from app.db.memories import MemoryRepository
 from app.db.memory_vectors import MemoryVectorRepository
 from app.db.messages import MessageRepository
-from app.db.migrations import OLDEST_SERVER, check_known, head_revision
 from app.db.participants import ParticipantRepository
 from app.db.pins import PinRepository
+from app.db.readiness import ReadinessCheck
 from app.db.retention import RetentionRepository
 from app.db.run_events import EventRepository
 from app.db.run_replay import RunReplay
@@ -33,19 +32,12 @@ from app.db.summaries import SummaryRepository
 from app.db.transactions import Transactions
 from app.db.users import UserRepository
 from app.db.vectors import prepare_vectors
-from app.domain.errors import DatabaseUnusable
 from app.domain.events import RunEvent
 from app.domain.ids import MessageId, RunId, SessionId, UserId
 from app.domain.message import Message, NewMessage
 from app.domain.run import Caps, ClaimedRun, Lease, Outcome, Run, Submission, Submitted
 from app.turn.ports import Claimer, ComposeEvents, LoadedContext, NewEvent, Pulse
 
-_SERVER = text("""
-    select current_setting('server_version_num')::integer as version, current_setting('server_encoding') as encoding,
-        current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit,
-        to_regclass('alembic_version') is not null as has_schema
-""")
-_REVISION = text("select version_num from alembic_version")
 log = structlog.get_logger(__name__)
 
 
@@ -65,7 +57,7 @@ class Database:
 
     def __init__(self, config: DatabaseConfig) -> None:
         """Put the repositories together; `open` also connects and checks."""
-        self._url = config.url
+        self._config = config
         self._address = address = parse_address(config.url)
         pool = PoolConfig(size=config.pool_size, timeout_seconds=config.pool_timeout_seconds)
         self._engine: AsyncEngine = make_engine(address, pool)
@@ -87,7 +79,7 @@ class Database:
         self.replay = RunReplay(self._transactions)
         self.jobs = JobQueue(self._transactions)
         self.retention = RetentionRepository(self._transactions)
-        self._caps = config.caps
+        self._readiness = ReadinessCheck(self._transactions)
         self.runs = RunRepository(self._transactions, self.hub, config.caps)
 
     @classmethod
@@ -107,7 +99,7 @@ class Database:
 
     def open_slack(self, agent: str) -> SlackDatabase:
         """Return what the Slack door works on; `agent` answers there."""
-        return slack_database(self._transactions, self.hub, InboxConfig(agent, self._caps))
+        return slack_database(self._transactions, self.hub, InboxConfig(agent, self._config.caps))
 
     def make_job_consumer(self) -> JobConsumer:
         """Return a new way to take jobs, on a connection of its own while it runs."""
@@ -115,7 +107,7 @@ class Database:
 
     async def prepare_vectors(self, *, may_create: bool) -> None:
         """See app/db/vectors.py; before this, `memory_vectors` may not be used."""
-        await prepare_vectors(self._url, may_create=may_create)
+        await prepare_vectors(self._config.url, may_create=may_create)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -125,24 +117,7 @@ class Database:
 
     async def check_ready(self) -> None:
         """Return if turns can be stored now. Raises DatabaseUnavailable, DatabaseUnusable."""
-        server = (await self._transactions.fetch(_SERVER))[0]
-        if server["version"] < OLDEST_SERVER:
-            raise DatabaseUnusable(
-                f"The server is PostgreSQL {server['version'] // 10_000}. "
-                f"PostgreSQL {OLDEST_SERVER // 10_000} or newer is needed."
-            )
-        if server["encoding"] != "UTF8":
-            raise DatabaseUnusable(f"The database has the encoding {server['encoding']}. Create one with UTF8.")
-        if "off" in {server["fsync"], server["synchronous_commit"]}:
-            log.warning("the server may forget acknowledged messages", fsync=server["fsync"])
-        rows = await self._transactions.fetch(_REVISION) if server["has_schema"] else ()
-        revision = rows[0]["version_num"] if rows else None
-        check_known(revision)
-        if revision != head_revision():
-            raise DatabaseUnusable(
-                f"The database has schema revision {revision or 'none'}, this version needs {head_revision()}. "
-                "Run `throughline db upgrade`."
-            )
+        await self._readiness.check()
 
     # The turn's Store, delegated to the repositories.
 

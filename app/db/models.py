@@ -4,6 +4,7 @@ from uuid import UUID
 
 from sqlalchemy import (
     ARRAY,
+    Boolean,
     CheckConstraint,
     ForeignKey,
     ForeignKeyConstraint,
@@ -36,6 +37,16 @@ from app.domain.message import Role, Source
 from app.domain.principal import Scope
 
 SOURCES = tuple(source.value for source in Source)
+
+
+class WriteCheckRow(Base):
+    """One row that readiness writes to."""
+
+    __tablename__ = "write_checks"
+    __table_args__ = (CheckConstraint("is_only", name="is_only"),)
+
+    is_only: Mapped[bool] = mapped_column(Boolean, primary_key=True)
+    checked_at: Mapped[Now]
 
 
 class UserRow(Base):

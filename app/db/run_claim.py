@@ -18,6 +18,7 @@ CLAIM = sql(
     """
     with recursive expired as (
         select r.id from runs r where r.status = 'running' and r.lease_until < now()
+            and not r.id = any(cast(:held as uuid[]))
         order by r.seq limit 1 for update skip locked
     ), waiting as (
         (select r.owner_id from runs r where r.status = 'queued' order by r.owner_id limit 1)
@@ -86,6 +87,7 @@ async def claim_next(tx: Statements, claimer: Claimer, caps: Caps) -> ClaimedRun
         CLAIM,
         worker=claimer.worker,
         lease_seconds=claimer.lease_seconds,
+        held=list(claimer.held),
         max_running_of_owner=caps.running_per_owner,
     )
     if not rows:

@@ -1,16 +1,21 @@
 """Holding the leases of runs by the database's clock: one heartbeat for all that a process holds."""
 
 import asyncio
+import time
 from collections.abc import Collection, Mapping
 from enum import Enum
 
 import structlog
 
 from app.domain.errors import TemporaryError
+from app.domain.ids import RunId
 from app.domain.run import Lease
 from app.turn.ports import Pulse, RunStore
 
 BEATS_PER_LEASE = 3
+AWAY_SECONDS = 0.5
+"""Between the beats that reach no database: once it is back, leases are renewed before anybody else looks for runs."""
+
 PAUSES_SECONDS = (0.0, 0.05, 0.2, 0.5)
 """Before each try of a beat: a row that a write of the same turn has locked just now is free a moment later."""
 
@@ -53,6 +58,11 @@ class Heartbeats:
         if not self._watched:
             self.look()
 
+    def late_runs(self) -> tuple[RunId, ...]:
+        """Return the runs held here whose leases could not be renewed in time: nobody else may have taken them yet."""
+        oldest = time.monotonic() - self._lease_seconds / 2
+        return tuple(heartbeat.lease.run_id for heartbeat in self._watched if heartbeat.renewed_at < oldest)
+
     def look(self) -> None:
         """Do at once what a heartbeat asks for: beat for one in a hurry, or end where none is left."""
         self._news.set()
@@ -65,28 +75,31 @@ class Heartbeats:
                 async with asyncio.timeout_at(next_beat):
                     await self._news.wait()
             except TimeoutError:
-                next_beat = loop.time() + self._lease_seconds / BEATS_PER_LEASE
-                await self._beat(set(self._watched))
+                is_reached = await self._beat(set(self._watched))
+                pause = self._lease_seconds / BEATS_PER_LEASE
+                next_beat = loop.time() + (pause if is_reached else min(AWAY_SECONDS, pause))
             else:
                 self._news.clear()
                 await self._beat({heartbeat for heartbeat in self._watched if heartbeat.is_hurried})
 
-    async def _beat(self, heartbeats: "Collection[Heartbeat]") -> None:
-        """Beat for these; what a row's lock keeps from being renewed is tried again, and missed in the end."""
+    async def _beat(self, heartbeats: "Collection[Heartbeat]") -> bool:
+        """Beat for these; what a row's lock keeps from being renewed is tried again. Whether the database was reached.
+
+        What cannot be renewed is not given up: whoever takes the run over changes its fence, and a beat finds that.
+        """
         for pause in PAUSES_SECONDS:
             if not heartbeats:
-                return
+                break
             await asyncio.sleep(pause)
             for heartbeat in heartbeats:
                 heartbeat.is_hurried = False  # before the question: who hurries meanwhile asks for a further one
             pulses = await self._renew([heartbeat.lease for heartbeat in heartbeats])
             if pulses is None:
-                break
+                return False
             for heartbeat in heartbeats:
                 heartbeat.feel(pulses.get(heartbeat.lease))
             heartbeats = [heartbeat for heartbeat in heartbeats if not heartbeat.is_renewed]
-        for heartbeat in heartbeats:
-            heartbeat.miss()
+        return True
 
     async def _renew(self, leases: Collection[Lease]) -> Mapping[Lease, Pulse] | None:
         """Return the pulses of the leases that are still ours; None where the database was not reached."""
@@ -107,8 +120,8 @@ class Heartbeat:
         self.lease = lease
         self.is_hurried = False
         self.is_renewed = True
+        self.renewed_at = time.monotonic()
         self._heartbeats = heartbeats
-        self._missed = 0
         self._stop: asyncio.Future[StopReason] | None = None
 
     def hurry(self) -> None:
@@ -117,8 +130,7 @@ class Heartbeat:
         self._heartbeats.look()
 
     async def watch(self) -> StopReason:
-        """Return when the turn must stop. Failing to renew the lease for as long as it lasts counts as losing it."""
-        self._missed = 0
+        """Return when the turn must stop. A database that cannot be reached stops none: it is waited for."""
         self._stop = asyncio.get_running_loop().create_future()
         self._heartbeats.join(self)
         try:
@@ -126,21 +138,20 @@ class Heartbeat:
         finally:
             self._heartbeats.leave(self)
 
+    async def hold(self) -> None:
+        """Renew the lease until it is lost or this is cancelled; who wants the turn to stop comes too late."""
+        while await self.watch() is not StopReason.LEASE_LOST:
+            pass
+
     def feel(self, pulse: Pulse | None) -> None:
         """Take in what a beat found: None where the lease is no longer ours."""
         self.is_renewed = pulse is None or pulse.is_renewed
         if self.is_renewed:
-            self._missed = 0
+            self.renewed_at = time.monotonic()
         if pulse is None:
             self._tell(StopReason.LEASE_LOST)
         elif pulse.is_cancel_requested:
             self._tell(StopReason.CANCEL_REQUESTED)
-
-    def miss(self) -> None:
-        """Take in that a beat did not renew the lease."""
-        self._missed += 1
-        if self._missed >= BEATS_PER_LEASE:
-            self._tell(StopReason.LEASE_LOST)
 
     def _tell(self, reason: StopReason) -> None:
         if self._stop is not None and not self._stop.done():

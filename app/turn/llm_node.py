@@ -13,6 +13,7 @@ from app.domain.text import clean_text, is_blank
 from app.domain.wire import message_json, tool_call_json
 from app.turn.calibrate import learn_from_overflow, learn_from_usage
 from app.turn.call_model import call_model
+from app.turn.keep_step import keep_step
 from app.turn.make_room import Ready, fit_room, make_room
 from app.turn.ports import ModelRequest
 from app.turn.prompting import count_new
@@ -52,7 +53,7 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
     if not step.tool_calls:
         _log_context(turn, asked, (*state.stages, *asked.ready.stages))
         return {**found, "answer": message}
-    stored = await turn.parts.store.append_message(turn.lease, f"assistant:{rounds(conversation)}", message)
+    stored = await keep_step(turn, f"assistant:{rounds(conversation)}", message)
     turn.events.emit(EventType.MESSAGE_COMPLETED, {"message": message_json(stored)})
     for call in step.tool_calls:
         turn.events.emit(EventType.TOOL_CALL, tool_call_json(call))

@@ -17,10 +17,14 @@ from app.domain.summary import Prepared
 
 @dataclass(frozen=True, slots=True)
 class Claimer:
-    """Who claims a run, and for how long before the lease must be renewed."""
+    """Who claims a run, and for how long before the lease must be renewed.
+
+    `held` are runs it is at work on itself: their leases may have run out while the database was away.
+    """
 
     worker: str
     lease_seconds: float
+    held: tuple[RunId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

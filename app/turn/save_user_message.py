@@ -3,6 +3,7 @@
 from langgraph.runtime import Runtime
 
 from app.domain.run import USER_STEP
+from app.turn.keep_step import keep_step
 from app.turn.state import Turn, TurnState, present
 
 
@@ -11,5 +12,5 @@ async def save_user_message(state: TurnState, runtime: Runtime[Turn]) -> dict[st
     conversation = present(state.conversation)
     if conversation.own:
         return {}
-    stored = await runtime.context.parts.store.append_message(runtime.context.lease, USER_STEP, present(state.user))
+    stored = await keep_step(runtime.context, USER_STEP, present(state.user))
     return {"conversation": conversation.with_own(stored)}

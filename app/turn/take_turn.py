@@ -2,31 +2,24 @@
 
 import asyncio
 import traceback
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from app.domain.errors import DatabaseUnavailable, LeaseLost, ThroughlineError
-from app.domain.events import EventType
-from app.domain.json_types import JsonObject, JsonValue
-from app.domain.message import Message, NewMessage, Role
-from app.domain.run import USER_STEP, ClaimedRun, Outcome, Run, RunError, RunStatus, user_message
+from app.domain.message import NewMessage, Role
+from app.domain.run import ClaimedRun, Outcome, RunStatus
 from app.domain.session import Session
 from app.domain.text import is_blank
-from app.domain.wire import message_json, run_json
 from app.turn.context_report import close_context
+from app.turn.end_turn import end_turn, failed
 from app.turn.events import EventWriter
 from app.turn.graph import TurnGraph, step_limit
 from app.turn.lease import Heartbeat, StopReason
-from app.turn.ports import ComposeEvents, NewEvent
 from app.turn.prompting import count_new
 from app.turn.state import Turn, TurnParts, TurnState, present
 
-FINISH_PAUSE_SECONDS = 1.0
 GIVE_BACK_PAUSE_SECONDS = 1.0
-FINISH_PATIENCE_SECONDS = 60.0
-"""How long a finished answer is kept for a database that is away: as long as a crash recovery may take."""
 log = structlog.get_logger(__name__)
 
 
@@ -63,18 +56,28 @@ async def take_turn(play: Play) -> Session | None:
         ended = await _ended(turn, graph, watch)
     except asyncio.CancelledError:
         await _stop(graph)
-        await _give_back(play)
+        await _leave(play)
         raise
     finally:
         await _stop(graph, watch)
     if ended is None:
         return None
-    outcome = ended.outcome
-    await _finish(play, turn, outcome)
+    status = await _end(play, turn, ended.outcome)
+    if status is None:
+        return None
     seconds = play.parts.clock.monotonic() - started
-    play.parts.metrics.turn_finished(agent=play.claimed.run.agent, status=outcome.status.value, seconds=seconds)
-    log.info("turn finished", run_id=str(turn.lease.run_id), status=outcome.status.value, seconds=round(seconds, 3))
-    return ended.summary_due
+    play.parts.metrics.turn_finished(agent=play.claimed.run.agent, status=status.value, seconds=seconds)
+    log.info("turn finished", run_id=str(turn.lease.run_id), status=status.value, seconds=round(seconds, 3))
+    return ended.summary_due if status is RunStatus.SUCCEEDED else None
+
+
+async def _end(play: Play, turn: Turn, outcome: Outcome) -> RunStatus | None:
+    """Store the end while the lease goes on being renewed; return what was stored."""
+    holding = asyncio.create_task(play.heartbeat.hold())
+    try:
+        return await end_turn(turn, play.claimed.run, outcome)
+    finally:
+        await _stop(holding)
 
 
 def _open(play: Play) -> Turn:
@@ -101,11 +104,11 @@ async def _play(play: Play, turn: Turn) -> Ended | None:
         return None
     except ThroughlineError as error:
         log.info("turn failed", run_id=str(turn.lease.run_id), error=error.code)
-        return Ended(_failed(error.code, error.detail))
+        return Ended(failed(error.code, error.detail))
     except Exception as error:  # noqa: BLE001  # the one outer loop: a defect ends this turn, never the worker
         log.error("turn broke", run_id=str(turn.lease.run_id), error=type(error).__name__, where=_where(error))
         return Ended(
-            _failed(ThroughlineError.code, "Something unexpected went wrong here. Your message is kept; send it again.")
+            failed(ThroughlineError.code, "Something unexpected went wrong here. Your message is kept; send it again.")
         )
 
 
@@ -145,87 +148,25 @@ def _where(error: Exception) -> str:
     return " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(traceback.extract_tb(error.__traceback__)))
 
 
-def _failed(code: str, detail: str) -> Outcome:
-    return Outcome(status=RunStatus.FAILED, error=RunError(type=code, detail=detail))
-
-
-async def _finish(play: Play, turn: Turn, outcome: Outcome) -> None:
-    """Write the end, trying again while the database is away: a finished answer is not asked for twice."""
-    clock, drained = play.parts.clock, await turn.events.drain()
-    patience_ends = clock.monotonic() + FINISH_PATIENCE_SECONDS
-    while clock.monotonic() < patience_ends:
-        try:
-            await _keep_message(play, turn, outcome)
-            await play.parts.store.finish(turn.lease, outcome, _composer(turn, outcome, drained))
-        except LeaseLost:
-            log.info("run had ended already", run_id=str(turn.lease.run_id))
-        except DatabaseUnavailable:
-            log.warning("finish waits for the database", run_id=str(turn.lease.run_id))
-            await clock.sleep(FINISH_PAUSE_SECONDS)
-            continue
-        except Exception as error:  # noqa: BLE001  # the same outer loop: what cannot be stored ends as a failure
-            log.error("answer could not be stored", run_id=str(turn.lease.run_id), error=type(error).__name__)
-            if outcome.status is RunStatus.FAILED:
-                return
-            outcome = _failed(
-                ThroughlineError.code, "The answer could not be stored. Your message is kept; send it again."
-            )
-            continue
-        return
-
-
-async def _keep_message(play: Play, turn: Turn, outcome: Outcome) -> None:
-    """Store the user's message where the turn ended before that: what was accepted is kept, whatever came of it.
-
-    It is not counted here: counting may be what ended the turn, and a row without a count is counted when loaded.
-    Raises LeaseLost, DatabaseUnavailable.
-    """
-    if outcome.status is RunStatus.SUCCEEDED:
-        return
-    try:
-        await play.parts.store.append_message(turn.lease, USER_STEP, user_message(play.claimed.run))
-    except (LeaseLost, DatabaseUnavailable):
-        raise
-    except Exception as error:  # noqa: BLE001  # the same outer loop: the run ends all the same
-        log.error("message could not be stored", run_id=str(turn.lease.run_id), error=type(error).__name__)
-
-
-def _composer(turn: Turn, outcome: Outcome, drained: Sequence[NewEvent]) -> ComposeEvents:
-    def compose(run: Run, answer: Message | None) -> Sequence[NewEvent]:
-        message: JsonValue = None if answer is None else message_json(answer)
-        last: list[tuple[EventType, JsonObject]] = []
-        if message is not None:
-            last.append((EventType.MESSAGE_COMPLETED, {"message": message}))
-        last.append(_last_event(run, outcome, message))
-        return turn.events.with_last(tuple(drained), *last)
-
-    return compose
-
-
-def _last_event(run: Run, outcome: Outcome, message: JsonValue) -> tuple[EventType, JsonObject]:
-    shown: dict[str, JsonValue] = {"run": run_json(run)}
-    match run.status:
-        case RunStatus.SUCCEEDED:
-            return EventType.RUN_COMPLETED, {
-                **shown,
-                "message": message,
-                "context": None if outcome.context is None else dict(outcome.context),
-            }
-        case RunStatus.CANCELLED:
-            return EventType.RUN_CANCELLED, {**shown, "message": message}
-        case _:
-            error = run.error or RunError(ThroughlineError.code, "")
-            return EventType.RUN_FAILED, {**shown, "error": {"type": error.type, "detail": error.detail}}
-
-
 async def _give_back(play: Play) -> None:
+    """Give the run back once the database is there again: an outage costs it no attempt."""
+    while True:
+        try:
+            return await play.parts.store.give_back(play.claimed.lease)
+        except DatabaseUnavailable:
+            log.warning("giving a run back waits for the database", run_id=str(play.claimed.lease.run_id))
+            await play.parts.clock.sleep(GIVE_BACK_PAUSE_SECONDS)
+
+
+async def _leave(play: Play) -> None:
+    """Give the run back at a shutdown, which waits for nothing: without a database its lease has to run out."""
     try:
         await play.parts.store.give_back(play.claimed.lease)
     except DatabaseUnavailable:
         log.warning("run is left to its lease", run_id=str(play.claimed.lease.run_id))
 
 
-async def _stop(*tasks: "asyncio.Task[Ended | None] | asyncio.Task[StopReason]") -> None:
+async def _stop(*tasks: "asyncio.Task[Ended | None] | asyncio.Task[StopReason] | asyncio.Task[None]") -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

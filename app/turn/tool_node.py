@@ -10,6 +10,7 @@ from app.agents.definition import RecallReach
 from app.context.budget import result_limit
 from app.domain.events import EventType
 from app.domain.message import Message, NewMessage, Role, Source, ToolCall, text_of
+from app.turn.keep_step import keep_step
 from app.turn.ports import ResultRoom, ToolContext, ToolOutcome
 from app.turn.prompting import count_new
 from app.turn.state import Cast, Conversation, Turn, TurnState, present
@@ -77,7 +78,7 @@ async def _answer(turn: Turn, state: TurnState, open_call: OpenCall) -> Message:
         metadata={"is_error": True} if outcome.is_error else {},
     )
     counted = await count_new(message, present(state.cast).counter)
-    stored = await turn.parts.store.append_message(turn.lease, open_call.step, counted)
+    stored = await keep_step(turn, open_call.step, counted)
     turn.events.emit(EventType.TOOL_RESULT, _event_data(open_call.call, stored))
     return stored
 

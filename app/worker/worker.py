@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
@@ -30,6 +30,10 @@ CANCELS_KEPT = 256
 
 PLACES_PER_OTHER = 10
 """Of so many open turns one may be taken by work that is no turn."""
+
+AFTER_OUTAGE_SECONDS = 2.0
+"""From a claim that reached no database to the next: longer than between two heartbeats then (turn/lease.py), so that
+those who hold runs renew their leases before anybody takes over what seems to be left."""
 
 PLACE_SECONDS = 5.0
 LATER = "Nothing was done; try again in a moment."
@@ -60,6 +64,7 @@ class WorkerConfig:
     concurrency: int = 500
     lease_seconds: float = 10.0
     grace_seconds: float = 20.0
+    after_outage_seconds: float = AFTER_OUTAGE_SECONDS
 
 
 class Worker:
@@ -74,6 +79,7 @@ class Worker:
         self._heartbeats = Heartbeats(parts.store, config.lease_seconds)
         self._free = config.concurrency
         self._is_line_empty = False
+        self._is_database_away = False
         self._others = 0
         self._room = asyncio.Event()
         self._room.set()
@@ -101,7 +107,11 @@ class Worker:
             while self._is_open:
                 await self._room.wait()
                 self._looked_at = self._parts.clock.monotonic()
-                if not await self._claim_one():
+                if await self._claim_one():
+                    continue
+                if self._is_database_away:
+                    await asyncio.sleep(self._config.after_outage_seconds)
+                else:
                     await self._signal.wait(POLL_SECONDS)
         finally:
             self._is_open = False
@@ -197,14 +207,7 @@ class Worker:
         if claimer is None:
             return False
         try:
-            claimed = await self._parts.store.claim_next(claimer)
-            self._is_line_empty = self._is_line_empty or claimed is None
-        except ThroughlineError as error:
-            log.warning("claiming failed, it is tried again", error=error.code)
-            claimed = None
-        except Exception as error:  # noqa: BLE001  # the outer loop: it must outlive whatever the database answers
-            log.error("claiming broke, it is tried again", error=type(error).__name__)
-            claimed = None
+            claimed = await self._claim(claimer)
         except asyncio.CancelledError:
             self.release()
             raise
@@ -213,6 +216,20 @@ class Worker:
             return False
         self.start(claimed)
         return True
+
+    async def _claim(self, claimer: Claimer) -> ClaimedRun | None:
+        self._is_database_away = True
+        try:
+            claimed = await self._parts.store.claim_next(replace(claimer, held=self._heartbeats.late_runs()))
+        except ThroughlineError as error:
+            log.warning("claiming failed, it is tried again", error=error.code)
+            return None
+        except Exception as error:  # noqa: BLE001  # the outer loop: it must outlive whatever the database answers
+            log.error("claiming broke, it is tried again", error=type(error).__name__)
+            return None
+        self._is_database_away = False
+        self._is_line_empty = self._is_line_empty or claimed is None
+        return claimed
 
     def _take_slot(self) -> Claimer | None:
         if not self._is_open or self._free == 0:

@@ -16,6 +16,7 @@ from app.turn.ports import RunStore
 from fakes.beat_store import BeatStore
 from fakes.conversations import open_conversation
 from fakes.raw_sql import hold_rows, run_sql
+from fakes.waiting import HANG_SECONDS
 
 SHORT_SECONDS, LONG_SECONDS = 0.06, 600.0
 UNREACHABLE = DatabaseUnavailable("The database does not answer.")
@@ -34,7 +35,7 @@ def heartbeats_over(store: object, lease_seconds: float) -> Heartbeats:
 async def watching(*heartbeats: Heartbeat) -> AsyncGenerator[list[asyncio.Task[StopReason]]]:
     tasks = [asyncio.create_task(heartbeat.watch()) for heartbeat in heartbeats]
     await asyncio.sleep(0)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_SECONDS):
         yield tasks
     for task in tasks:
         task.cancel()
@@ -93,17 +94,43 @@ async def test_a_heartbeat_hurried_before_it_is_watched_asks_at_once() -> None:
             assert await told is StopReason.LEASE_LOST
 
 
-async def test_a_database_that_is_away_for_a_whole_lease_costs_it_and_no_sooner() -> None:
-    away = BeatStore(failures=[UNREACHABLE] * 100)
-    back = BeatStore(failures=[UNREACHABLE, RuntimeError("no error of ours")])
-    lost, kept = heartbeats_over(away, SHORT_SECONDS), heartbeats_over(back, SHORT_SECONDS)
+async def test_a_database_that_is_away_for_long_costs_no_lease_that_nobody_took_over() -> None:
+    store = BeatStore(failures=[UNREACHABLE, RuntimeError("no error of ours"), *[UNREACHABLE] * 20])
+    lease = new_lease()
+    heartbeats = heartbeats_over(store, SHORT_SECONDS)
+    heartbeat = heartbeats.of(lease)
 
-    async with watching(lost.of(new_lease()), kept.of(new_lease())) as (gone, there):
-        assert await gone is StopReason.LEASE_LOST
-        await back.called(6)
-        assert not there.done()
+    async with watching(heartbeat) as (task,):
+        await store.called(15)
+        is_late = heartbeats.late_runs() == (lease.run_id,)
+        await store.called(25)
+        assert not task.done()
 
-    assert len(away.calls) == 3
+    assert is_late
+
+
+async def test_a_lease_that_was_taken_over_while_the_database_was_away_is_lost() -> None:
+    store, lease = BeatStore(failures=[UNREACHABLE] * 5), new_lease()
+    store.lost = {lease}
+
+    async with watching(heartbeats_over(store, SHORT_SECONDS).of(lease)) as (task,):
+        assert await task is StopReason.LEASE_LOST
+
+    assert len(store.calls) == 6
+
+
+async def test_a_lease_is_held_on_to_while_an_end_is_stored_whoever_wants_to_stop_it() -> None:
+    store, lease = BeatStore(), new_lease()
+    store.cancelled = {lease}
+    holding = asyncio.create_task(heartbeats_over(store, SHORT_SECONDS).of(lease).hold())
+
+    await store.called(5)
+    is_over = holding.done()
+    store.lost = {lease}
+    async with asyncio.timeout(HANG_SECONDS):
+        await holding
+
+    assert not is_over
 
 
 async def test_a_row_that_is_locked_for_a_moment_is_renewed_in_the_same_beat() -> None:

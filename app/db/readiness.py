@@ -1,0 +1,61 @@
+"""Whether turns can be stored now: the right server, the right schema, and room to write."""
+
+import time
+
+import structlog
+from sqlalchemy import text
+
+from app.db.migrations import OLDEST_SERVER, check_known, head_revision
+from app.db.transactions import Transactions
+from app.domain.errors import DatabaseUnusable
+
+_SERVER = text("""
+    select current_setting('server_version_num')::integer as version, current_setting('server_encoding') as encoding,
+        current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit,
+        to_regclass('alembic_version') is not null as has_schema
+""")
+_WRITE = text("""
+    insert into write_checks (is_only, checked_at) values (true, now())
+    on conflict (is_only) do update set checked_at = excluded.checked_at
+""")
+WRITE_CHECK_SECONDS = 1.0
+_REVISION = text("select version_num from alembic_version")
+log = structlog.get_logger(__name__)
+
+
+class ReadinessCheck:
+    """Asks the server, and writes a little."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        """Nothing has been written yet."""
+        self._transactions = transactions
+        self._written_at = -WRITE_CHECK_SECONDS
+
+    async def check(self) -> None:
+        """Return if turns can be stored now. Raises DatabaseUnavailable, DatabaseUnusable."""
+        server = (await self._transactions.fetch(_SERVER))[0]
+        if server["version"] < OLDEST_SERVER:
+            raise DatabaseUnusable(
+                f"The server is PostgreSQL {server['version'] // 10_000}. "
+                f"PostgreSQL {OLDEST_SERVER // 10_000} or newer is needed."
+            )
+        if server["encoding"] != "UTF8":
+            raise DatabaseUnusable(f"The database has the encoding {server['encoding']}. Create one with UTF8.")
+        if "off" in {server["fsync"], server["synchronous_commit"]}:
+            log.warning("the server may forget acknowledged messages", fsync=server["fsync"])
+        rows = await self._transactions.fetch(_REVISION) if server["has_schema"] else ()
+        revision = rows[0]["version_num"] if rows else None
+        check_known(revision)
+        if revision != head_revision():
+            raise DatabaseUnusable(
+                f"The database has schema revision {revision or 'none'}, this version needs {head_revision()}. "
+                "Run `throughline db upgrade`."
+            )
+        await self._check_writes()
+
+    async def _check_writes(self) -> None:
+        """Write a little, at most once in WRITE_CHECK_SECONDS: a server whose disk is full still reads."""
+        if time.monotonic() - self._written_at < WRITE_CHECK_SECONDS:
+            return
+        await self._transactions.fetch(_WRITE)
+        self._written_at = time.monotonic()

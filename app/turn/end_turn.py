@@ -1,0 +1,102 @@
+"""How a turn ends: answer, usage, status and last events in one transaction, tried until the database has them."""
+
+from collections.abc import Sequence
+
+import structlog
+
+from app.domain.errors import DatabaseUnavailable, LeaseLost, NotFound, ThroughlineError
+from app.domain.events import EventType
+from app.domain.json_types import JsonObject, JsonValue
+from app.domain.message import Message
+from app.domain.run import USER_STEP, Outcome, Run, RunError, RunStatus, user_message
+from app.domain.wire import message_json, run_json
+from app.turn.ports import ComposeEvents, NewEvent
+from app.turn.state import Turn
+
+PAUSE_SECONDS = 1.0
+log = structlog.get_logger(__name__)
+
+
+def failed(code: str, detail: str) -> Outcome:
+    """Return the outcome of a run that ends with an error."""
+    return Outcome(status=RunStatus.FAILED, error=RunError(type=code, detail=detail))
+
+
+async def end_turn(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
+    """Store the end, and return the status that was stored; None where another worker goes on with the run.
+
+    A database that is away, stalls or is full is waited for as long as it takes: a finished answer is not asked for
+    twice. The lease must be renewed meanwhile.
+    """
+    drained = await turn.events.drain()
+    while True:
+        try:
+            await _keep_message(turn, run, outcome)
+            return (await turn.parts.store.finish(turn.lease, outcome, _composer(turn, outcome, drained))).status
+        except LeaseLost:
+            return await _stored_status(turn, run)
+        except DatabaseUnavailable:
+            log.warning("the end of a turn waits for the database", run_id=str(turn.lease.run_id))
+            await turn.parts.clock.sleep(PAUSE_SECONDS)
+        except Exception as error:  # noqa: BLE001  # what cannot be stored, for whatever reason, ends as a failure
+            log.error("answer could not be stored", run_id=str(turn.lease.run_id), error=type(error).__name__)
+            if outcome.status is RunStatus.FAILED:
+                return None
+            outcome = failed(
+                ThroughlineError.code, "The answer could not be stored. Your message is kept; send it again."
+            )
+
+
+async def _stored_status(turn: Turn, run: Run) -> RunStatus | None:
+    """Return how the run ended, if it has: by our own try whose answer was lost, or by another worker."""
+    try:
+        stored = await turn.parts.store.get_run(run.owner_id, run.id)
+    except (NotFound, DatabaseUnavailable):
+        stored = None
+    status = stored.status if stored is not None and stored.status.is_final else None
+    log.info("run is no longer held", run_id=str(run.id), status=None if status is None else status.value)
+    return status
+
+
+async def _keep_message(turn: Turn, run: Run, outcome: Outcome) -> None:
+    """Store the user's message where the turn ended before that: what was accepted is kept, whatever came of it.
+
+    It is not counted here: counting may be what ended the turn, and a row without a count is counted when loaded.
+    Raises LeaseLost, DatabaseUnavailable.
+    """
+    if outcome.status is RunStatus.SUCCEEDED:
+        return
+    try:
+        await turn.parts.store.append_message(turn.lease, USER_STEP, user_message(run))
+    except (LeaseLost, DatabaseUnavailable):
+        raise
+    except Exception as error:  # noqa: BLE001  # the run ends all the same
+        log.error("message could not be stored", run_id=str(turn.lease.run_id), error=type(error).__name__)
+
+
+def _composer(turn: Turn, outcome: Outcome, drained: Sequence[NewEvent]) -> ComposeEvents:
+    def compose(run: Run, answer: Message | None) -> Sequence[NewEvent]:
+        message: JsonValue = None if answer is None else message_json(answer)
+        last: list[tuple[EventType, JsonObject]] = []
+        if message is not None:
+            last.append((EventType.MESSAGE_COMPLETED, {"message": message}))
+        last.append(_last_event(run, outcome, message))
+        return turn.events.with_last(tuple(drained), *last)
+
+    return compose
+
+
+def _last_event(run: Run, outcome: Outcome, message: JsonValue) -> tuple[EventType, JsonObject]:
+    shown: dict[str, JsonValue] = {"run": run_json(run)}
+    match run.status:
+        case RunStatus.SUCCEEDED:
+            return EventType.RUN_COMPLETED, {
+                **shown,
+                "message": message,
+                "context": None if outcome.context is None else dict(outcome.context),
+            }
+        case RunStatus.CANCELLED:
+            return EventType.RUN_CANCELLED, {**shown, "message": message}
+        case _:
+            error = run.error or RunError(ThroughlineError.code, "")
+            return EventType.RUN_FAILED, {**shown, "error": {"type": error.type, "detail": error.detail}}
