@@ -15,9 +15,9 @@ from app.db.database import Database
 from fakes.api_stage import set_stage
 from fakes.raw_client import RawAnswer, RawClient, connected
 
-QUICK = ConnectionLimits(head_seconds=0.2, rest_seconds=0.2)
+QUICK = ConnectionLimits(head_seconds=1.5, rest_seconds=1.5)
 PATIENT = ConnectionLimits(head_seconds=3_600, rest_seconds=3_600)
-CONFIG = ApiConfig(version="0", is_local_mode=True, max_body_bytes=10_000, body_timeout_seconds=0.2)
+CONFIG = ApiConfig(version="0", is_local_mode=True, max_body_bytes=10_000)
 LIVE = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 AGENTS = b"GET /v1/agents HTTP/1.1\r\nHost: localhost\r\n\r\n"
 BODY = b'{"agent": "assistant"}'
@@ -26,14 +26,14 @@ UPGRADE = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 
 
 
 @asynccontextmanager
-async def serving(database: Database, limits: ConnectionLimits) -> AsyncIterator[str]:
+async def serving(database: Database, limits: ConnectionLimits, config: ApiConfig = CONFIG) -> AsyncIterator[str]:
     """Serve as `throughline serve` does; yields the address."""
 
     async def nothing() -> None:
         """Nothing runs that has to end first."""
 
     listener = bind_tcp(TcpAddress("127.0.0.1", 0))
-    server = HttpServer(set_stage(database, CONFIG).app, listener, Ending(nothing, grace_seconds=1), limits)
+    server = HttpServer(set_stage(database, config).app, listener, Ending(nothing, grace_seconds=1), limits)
     running = asyncio.create_task(server.run_until_stopped())
     try:
         yield bound_url(listener)
@@ -46,11 +46,13 @@ def told(answer: RawAnswer) -> tuple[int, str]:
     return answer.status, json.loads(answer.body)["type"]
 
 
+@pytest.mark.slow
 async def test_a_silent_connection_is_closed(database: Database) -> None:
     async with serving(database, QUICK) as url, connected(url) as client:
         assert await client.rest() == b""
 
 
+@pytest.mark.slow
 async def test_a_dripping_head_is_refused_and_closed(database: Database) -> None:
     async with serving(database, QUICK) as url, connected(url) as client:
         dripping = asyncio.create_task(client.drip(b"GET / HTTP/1.1\r\nX-Slow: " + b"x" * 10_000, 0.01))
@@ -63,6 +65,7 @@ async def test_a_dripping_head_is_refused_and_closed(database: Database) -> None
     assert rest == b""
 
 
+@pytest.mark.slow
 async def test_a_second_head_has_its_time_too(database: Database) -> None:
     async with serving(database, QUICK) as url, connected(url) as client:
         client.send(LIVE)
@@ -91,7 +94,8 @@ async def test_a_body_behind_a_head_does_not_count_as_head(database: Database) -
 
 
 async def test_after_a_body_that_came_too_slowly_the_connection_is_closed(database: Database) -> None:
-    async with serving(database, PATIENT) as url, connected(url) as client:
+    config = replace(CONFIG, body_timeout_seconds=0.2)
+    async with serving(database, PATIENT, config) as url, connected(url) as client:
         client.send(POST + b'Content-Length: 100\r\n\r\n{"agent"')
         answer = await client.answer()
         rest = await client.rest()
@@ -100,6 +104,7 @@ async def test_after_a_body_that_came_too_slowly_the_connection_is_closed(databa
     assert rest == b""
 
 
+@pytest.mark.slow
 async def test_the_rest_of_a_refused_body_may_not_drip_for_ever(database: Database) -> None:
     async with serving(database, QUICK) as url, connected(url) as client:
         client.send(POST + b"Content-Length: 1000000\r\n\r\n")

@@ -12,6 +12,9 @@ blocking = threading.Event()
 let_go = threading.Event()
 """Ends `block`."""
 
+waiting = threading.Event()
+"""Set once `tell_of_cancelling` waits."""
+
 was_cancelled = threading.Event()
 """Set by `tell_of_cancelling`."""
 
@@ -92,6 +95,7 @@ async def cancel_everything() -> str:
 
 async def tell_of_cancelling() -> str:
     """Wait for ever, and tell when it is cancelled."""
+    waiting.set()
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
