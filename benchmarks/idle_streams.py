@@ -91,10 +91,9 @@ async def _postmaster(url: str) -> int:
     connection = await asyncpg.connect(dsn_of(url))
     try:
         backend: int = await connection.fetchval("select pg_backend_pid()")
+        return int(psutil.Process(backend).ppid())  # while the connection, and so the process, is there
     finally:
         await connection.close()
-    parent = psutil.Process(backend).ppid()
-    return int(parent)
 
 
 async def _hold_runs(machines: Machines, number: int) -> list[str]:
