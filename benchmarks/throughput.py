@@ -157,7 +157,7 @@ def _both(folder: Path, database_url: str, double: Running) -> Iterator[tuple[st
         double_url=double.url,
         model=MODEL,
         agents_dir=_agents(folder),
-        environment={"DATABASE_URL": database_url, "WORKER_CONCURRENCY": "64"},
+        environment={"DATABASE_URL": database_url},
     )
     port = free_port()
     command = [sys.executable, "-m", "benchmarks.bare_service", "--port", str(port), "--dsn", dsn_of(database_url)]
