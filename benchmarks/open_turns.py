@@ -7,6 +7,7 @@ others send one each second: their p99 beside their p99 alone. Exits with 1 if a
 
 import argparse
 import asyncio
+import os
 import random
 import sys
 import tempfile
@@ -46,12 +47,16 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Milliseconds that turns took beyond the model's own time; peak memory of the service in megabytes."""
+    """Milliseconds that turns took beyond the model's own time; peak memory of the service in megabytes.
+
+    `cpu_ms` is the processor time of the service's process for a turn, which a busy machine does not change.
+    """
 
     name: str
     milliseconds: tuple[float, ...]
     failed: int
     peak_mb: float
+    cpu_ms: float
 
     def at(self, percent: int) -> float:
         """Return what this percentage of the turns did not exceed."""
@@ -81,12 +86,14 @@ async def main(arguments: Sequence[str] | None = None) -> int:
 def render(head: str, measured: Sequence[Added]) -> str:
     """Return the figures as a Markdown table."""
     lines = [
-        f"| {head} | turns | failed | added p50 ms | p99 ms | peak RSS MB |",
-        "|---|------:|-------:|-------------:|-------:|------------:|",
+        f"| {head} | turns | failed | added p50 ms | p99 ms | CPU ms/turn | peak RSS MB |",
+        "|---|------:|-------:|-------------:|-------:|------------:|------------:|",
     ]
     for one in measured:
         turns = f"{len(one.milliseconds)} | {one.failed}"
-        lines.append(f"| {one.name} | {turns} | {one.at(50):.0f} | {one.at(99):.0f} | {one.peak_mb:.0f} |")
+        lines.append(
+            f"| {one.name} | {turns} | {one.at(50):.0f} | {one.at(99):.0f} | {one.cpu_ms:.0f} | {one.peak_mb:.0f} |"
+        )
     return "\n".join(lines)
 
 
@@ -150,6 +157,7 @@ class _Turns:
         self._http, self._service, self._model_seconds = http, service, model_seconds
         self._added: list[float] = []
         self._failed = 0
+        self._began_cpu = _cpu_seconds(service.pid)
 
     async def open_session(self, user: str) -> str:
         created = await self._http.post("/v1/sessions", json={"agent": "plain"}, headers=_as(user))
@@ -169,7 +177,8 @@ class _Turns:
 
     def measured(self, name: str) -> Added:
         """Return all that was kept."""
-        return Added(name, tuple(self._added), self._failed, _peak_mb(self._service.pid))
+        cpu_ms = 1000 * (_cpu_seconds(self._service.pid) - self._began_cpu) / len(self._added)
+        return Added(name, tuple(self._added), self._failed, _peak_mb(self._service.pid), cpu_ms)
 
 
 @asynccontextmanager
@@ -200,6 +209,11 @@ async def _warm(turns: _Turns) -> None:
 
 def _as(user: str) -> dict[str, str]:
     return {"On-Behalf-Of": user}
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _peak_mb(pid: int) -> float:
