@@ -1,7 +1,6 @@
 """Tells what is wrong with an agent file in the words of the file: field, value, and what is allowed."""
 
 import difflib
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -12,7 +11,6 @@ from app.domain.text import clean_text
 
 MAX_SHOWN_CHARACTERS = 80
 MAX_COMPLAINTS = 20
-CREDENTIALS = re.compile(r"//.*@", re.DOTALL)
 
 Context: TypeAlias = dict[str, Any]  # Any: what pydantic puts into an error depends on its kind
 Details: TypeAlias = Mapping[str, Any]  # Any: pydantic's ErrorDetails, of which only its core knows the type
@@ -56,9 +54,15 @@ def complaints(error: ValidationError) -> str:
 def show(value: object) -> str:
     """Return `value` short and on one line, without the credentials of an address."""
     if isinstance(value, str):
-        value = CREDENTIALS.sub("//", value)
+        value = _without_credentials(value)
     text = clean_text(repr(value))
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…"
+
+
+def _without_credentials(address: str) -> str:
+    """Leave out all between the first `//` and the last `@` behind it."""
+    scheme, slashes, rest = address.partition("//")
+    return f"{scheme}{slashes}{rest.rpartition('@')[2]}"
 
 
 def _complaint(details: Details) -> str:

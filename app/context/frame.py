@@ -22,4 +22,4 @@ def escaped(tag: str, text: str) -> str:
 
 @cache
 def _tag_pattern(tag: str) -> re.Pattern[str]:
-    return re.compile(rf"[<\N{{FULLWIDTH LESS-THAN SIGN}}](\s*/?\s*{re.escape(tag)})", re.IGNORECASE)
+    return re.compile(rf"[<\N{{FULLWIDTH LESS-THAN SIGN}}](\s*+(?:/\s*+)?{re.escape(tag)})", re.IGNORECASE)

@@ -77,11 +77,13 @@ _END = re.compile(r"[.!?…]{1,9}(?=[\"'”’)\]*_x]{0,3}(?:\s|$))|[。！？�
 _ABBREVIATION = re.compile(
     r"(?i)(?:^|[^\w'])(?:e\.g|i\.e|z\.\s?b|d\.\s?h|etc|dr|mrs?|ms|prof|vs|approx|no|nr|bzw|ca|usw|[b-hj-z])$|^\s*\d+$"
 )
-_LIST_MARKER = re.compile(r"\s*(?:(?:[-*•+–]|\d{1,2}[.)]|\(?[a-z\d]\)|#{1,6}|\[[ x]\])\s+){0,2}[\s*_]*")
+_LIST_MARKER = re.compile(r"\s*+(?:(?:[-*•+–]|\d{1,2}[.)]|\(?[a-z\d]\)|#{1,6}|\[[ x]\])\s++){0,2}+[\s*_]*+")
 _QUOTED = re.compile(
     r"\"(?:[^\"\n]|\n(?!\n)){1,600}\"|[“„](?:[^“”\n]|\n(?!\n)){1,600}[”“]|«[^«»]{1,600}»|「[^「」]{1,600}」|『[^『』]{1,600}』"
     r"|(?<!`)`[^`\n]{1,200}`(?!`)|(?<![\w'])'(?:[^'\n]|'(?=\w)){2,200}'(?!\w)"
 )
+_CUT_WORD_AT_END = re.compile(r"(?<=\s)\S{1,200}\Z")
+_CUT_WORD_AT_START = re.compile(r"\A\S{1,200}(?=\s)")
 _COMMAND_KEYS = frozenset(("command", "cmd", "shell", "bash", "commandline"))
 _MAX_LEAVES = 2000
 
@@ -234,8 +236,8 @@ def _scanned(text: str) -> str:
     """Return the head and the tail of a huge text, cut between words where there are any."""
     if len(text) <= SCANNED_HEAD + SCANNED_TAIL:
         return text
-    head = re.sub(r"(?<=\s)\S{1,200}\Z", "", text[:SCANNED_HEAD])
-    tail = re.sub(r"\A\S{1,200}(?=\s)", "", text[-SCANNED_TAIL:])
+    head = _CUT_WORD_AT_END.sub("", text[:SCANNED_HEAD])
+    tail = _CUT_WORD_AT_START.sub("", text[-SCANNED_TAIL:])
     return f"{head}\n\n{tail}"
 
 

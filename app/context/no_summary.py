@@ -15,7 +15,7 @@ ECHO_CHARACTERS = 60
 """A text that begins with so much of what the summariser is told repeats it."""
 
 _REFUSAL = re.compile(
-    r"""\W*(?:
+    r"""\A\W*+(?:
         (?:i['’]?m|i\ am)\ (?:really\ |very\ |so\ )?(?:sorry|unable|not\ able)\b
       | (?:sorry|apologies|unfortunately),?\ (?:but\ )?i\b
       | i\ (?:can(?:['’]?t|not|\ not)|won['’]?t|will\ not|could(?:n['’]?t|\ not)|must\ decline)\b
@@ -31,7 +31,7 @@ _REFUSAL = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _ERROR = re.compile(
-    r"""\W*(?:
+    r"""\A\W*(?:
         (?:(?:fatal|internal|unknown|unexpected|api|server)\ )*error\b
       | (?:\w+\.)*\w*(?:Error|Exception)\b\s*[:(]
       | traceback\ \(most\ recent
@@ -47,17 +47,17 @@ _ERROR_WORD = re.compile(
     r"\b(?:error|exception|failed|failure|denied|refused|unavailable|forbidden|timed?[ -]?out|E[A-Z]{5,})\b",
     re.IGNORECASE,
 )
-_RECORD_TAG = re.compile(r"(?:\[#\d+ (?:user|assistant|tool)[^\]\n]*\]\s*)")
-_STRUCTURE = re.compile(r"\[#\d|^#{1,4} |^\s*[-*] ", re.MULTILINE)
+_RECORD_TAG = re.compile(r"\[#\d+ (?:user|assistant|tool)[^\[\]\n]*+\]\s*+")
+_STRUCTURE = re.compile(r"\[#\d|^#{1,4} |^[^\S\n]*+[-*] ", re.MULTILINE)
 _OPENING = re.compile(r"\s*(?:```\w*\s*)?")
 _NO_CONTENT = re.compile(
-    r"""\s*(?:
-        \#{1,6}(?:\s.*)?
-      | (?:\*\*|__)[^*_]*(?:\*\*|__):?
+    r"""\A\s*+(?:
+        \#{1,6}(?:\s.*+)?
+      | (?:\*\*|__)[^*_]*+(?:\*\*|__):?
       | [^\n]{0,80}[:：]
       | (?:the\ |a\ )?(?:conversation\ )?summary\.?
-      | [-*_=`~\[\]#\d\s]*(?:markdown)?
-    )\s*""",
+      | [-*_=`~\[\]#\d\s]*+(?:markdown)?
+    )\s*+""",
     re.IGNORECASE | re.VERBOSE,
 )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 SENTENCE_CHARACTERS = 600
 """So much of a sentence is judged; a longer one is a list, a log or a paste."""
+_FOLDED_LINE, _PLACEHOLDER = re.compile(r"\n(?=[|(])"), re.compile(r"<(\w+)>")
 
 
 def is_standing_instruction(sentence: str) -> bool:
@@ -55,7 +56,7 @@ def _languages_of(sentence: str) -> tuple[_Language, ...]:
 
 def _joined(pattern: str) -> str:
     """Return a pattern written over several lines, which go on with `|` or `(`."""
-    return re.sub(r"\n(?=[|(])", "", pattern.strip("\n"))
+    return _FOLDED_LINE.sub("", pattern.strip("\n"))
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -69,7 +70,7 @@ def _language(table: str) -> _Language:
 
     def compiled(pattern: str) -> re.Pattern[str]:
         for _ in range(3):
-            pattern = re.sub(r"<(\w+)>", lambda name: f"(?:{words.get(name[1], _TEXTS)})", pattern)
+            pattern = _PLACEHOLDER.sub(lambda name: f"(?:{words.get(name[1], _TEXTS)})", pattern)
         return re.compile(pattern)
 
     if "ever" not in words:  # no spaces between words: what lasts beside an order is among the rules

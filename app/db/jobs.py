@@ -53,6 +53,9 @@ class JobBook:
     schedules: Sequence[Schedule] = ()
 
 
+_NUMBERED = re.compile(r"\$(\d)")
+
+
 def _enqueue_statement() -> TextClause:
     """PgQueuer's own statement, with its parameters named.
 
@@ -60,7 +63,7 @@ def _enqueue_statement() -> TextClause:
     connection would run ahead of a transaction that SQLAlchemy has not begun yet, and its job would outlive a rollback.
     """
     theirs = QueryQueueBuilder(settings=queue_names()).build_enqueue_query("skip")
-    return text(re.sub(r"\$(\d)", r"(:p\1)", theirs))
+    return text(_NUMBERED.sub(r"(:p\1)", theirs))
 
 
 _ENQUEUE = _enqueue_statement()

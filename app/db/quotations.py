@@ -53,8 +53,10 @@ _IS_STALE = text("""
 """A text may only look like a quotation: it is refused in turns around the redaction, and not for ever. The hour is far
 more than a redaction takes from its beginning, which its time is, to its end."""
 
+_LONGEST_REST = 1000
+"""Characters of what a head says behind the session: role, names and time."""
+
 _HEAD = re.compile(r"\[#(\d{1,9}) in session ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}), ")
-_REST_AND_MARKER = re.compile(rf"[^\]\n]*\] {re.escape(MARKER)}")
 _OPENED, _CLOSED = f"&lt;{TAG}>", f"&lt;/{TAG}>"
 
 
@@ -119,14 +121,22 @@ def _quoted(lease: Lease, message: NewMessage) -> tuple[_Quoted, ...]:
     if message.role is not Role.TOOL or message.name not in RECALL_TOOLS:
         return ()
     said, found = text_of(message.content), []
+    depth, counted = 0, 0
     for number, head in enumerate(_HEAD.finditer(said)):
-        before = said[: head.start()]
+        depth += said.count(_OPENED, counted, head.start()) - said.count(_CLOSED, counted, head.start())
+        counted = head.start()
         is_part = message.name == OUTPUT and number > 0  # it quotes one message
         quoted = _Quoted(
             position=int(head.group(1)),
             session_id=head.group(2),
-            is_marker=_REST_AND_MARKER.match(said, head.end()) is not None,
-            is_inner=is_part or before.count(_OPENED) > before.count(_CLOSED),
+            is_marker=_is_marker(said, head.end()),
+            is_inner=is_part or depth > 0,
         )
         found.append(quoted)
     return tuple(quoted for quoted in found if quoted.session_id != str(lease.session_id))
+
+
+def _is_marker(said: str, start: int) -> bool:
+    """Whether the head whose rest begins at `start` stands before the words that took a redacted message's place."""
+    end = said.find("]", start, start + _LONGEST_REST)
+    return end >= 0 and said.startswith(f"] {MARKER}", end) and "\n" not in said[start:end]

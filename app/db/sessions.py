@@ -23,6 +23,7 @@ from app.domain.session import Session
 
 MAX_KEY_LENGTH = 255
 
+_WILDCARDS = re.compile(r"([\\%_])")
 _CREATE = sql(
     """
     with earlier as (
@@ -209,5 +210,5 @@ def _one(rows: Sequence[RowMapping], session_id: SessionId) -> Session:
 
 def _pattern(words: str | None) -> str | None:
     """Return an ILIKE pattern that takes every character of `words` for itself."""
-    escaped = re.sub(r"([\\%_])", r"\\\1", words or "")
+    escaped = _WILDCARDS.sub(r"\\\1", words or "")
     return f"%{escaped}%" if words else None

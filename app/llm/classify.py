@@ -36,6 +36,7 @@ QUOTA_CODES = frozenset({
     "insufficient_user_quota",
 })
 QUOTA_WORDS = re.compile(r"credit balance is too low|insufficient balance|insufficient credits", re.IGNORECASE)
+IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,59}")
 GOOGLE_DAILY_QUOTA = re.compile(r"per_?day", re.IGNORECASE)
 RATE_CODES = frozenset({"rate_limit_exceeded", "rate_limit_error", "too_many_requests", "throttlingexception"})
 AUTH_CODES = frozenset({"invalid_api_key", "authentication_error", "permission_error", "api_key_invalid"})
@@ -183,7 +184,7 @@ def _names(failure: Failure) -> set[str]:
 
 def _label(failure: Failure) -> str:
     """The status and the provider's code in brackets; a code that is more than a name is not repeated."""
-    names = (name for name in (failure.code, failure.type) if re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,59}", name))
+    names = (name for name in (failure.code, failure.type) if IDENTIFIER.fullmatch(name))
     parts = [*([str(failure.status)] if failure.status else []), *[next(names, "")]]
     label = " ".join(part for part in parts if part)
     return f" ({label})" if label else ""

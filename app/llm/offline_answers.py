@@ -15,6 +15,9 @@ INTRODUCTION = (
     "tools."
 )
 MAX_RESULT = 2000
+QUESTION_CHARACTERS = 2000
+"""So much of a question is searched for a wish to know the time or to calculate: a longer one is a paste."""
+
 
 _CALL = re.compile(r"^\s*/call\s+([\w.:-]+)\s*(.*)$", re.DOTALL)
 _TIME = re.compile(
@@ -22,7 +25,13 @@ _TIME = re.compile(
     r"|\bcurrent (?:time|date)\b|\bwhich day is\b",
     re.IGNORECASE,
 )
-_ARITHMETIC = re.compile(r"[-+(]*\s*\d[\d.\s()]*(?:(?:\*\*|[-+*/%^×÷])[-+\s(]*\d[\d.\s()]*)+")
+_NUMBER = r"\d[\d.\s()]*+"
+_ARITHMETIC = re.compile(
+    rf"(?P<whole>[-+(]*+\s*+{_NUMBER}(?:(?:\*\*|[-+*/%^×÷])[-+\s(]*+{_NUMBER})++)"
+    rf"|[-+(]*+\s*+{_NUMBER}|[-+(]++\s*+|\s++"
+)
+"""An expression, or else a number, signs or blanks that begin none: they are passed over as a whole, not one by one."""
+
 _GREETING = re.compile(r"^\W*(?:hi|hello|hey|good (?:morning|evening|day)|hallo|servus|moin)\b.{0,40}$", re.IGNORECASE)
 _WHO = re.compile(r"\b(?:who|what) are you\b|\bare you (?:an? )?(?:ai|bot|model|human)\b", re.IGNORECASE)
 _SIGNS = str.maketrans({"×": "*", "÷": "/"})
@@ -74,13 +83,20 @@ def _wanted_call(question: str, tools: Sequence[ToolSpec], serial: int) -> ToolC
     if explicit:
         name, arguments = explicit.group(1), explicit.group(2).strip() or "{}"
         return _call(name, arguments, serial) if name in offered else _not_offered(name, offered)
-    if "current_time" in offered and _TIME.search(question):
+    head = question[:QUESTION_CHARACTERS]
+    if "current_time" in offered and _TIME.search(head):
         return _call("current_time", json.dumps(_time_arguments(offered["current_time"])), serial)
-    expression = _ARITHMETIC.search(question)
+    expression = _first_expression(head)
     if "calculator" in offered and expression:
         field = _first_field(offered["calculator"], "expression")
-        return _call("calculator", json.dumps({field: expression.group().strip().translate(_SIGNS)}), serial)
+        return _call("calculator", json.dumps({field: expression.translate(_SIGNS)}), serial)
     return None
+
+
+def _first_expression(text: str) -> str:
+    """Return the first piece of arithmetic in `text`, '' where there is none."""
+    found = (match["whole"] for match in _ARITHMETIC.finditer(text))
+    return next((whole.strip() for whole in found if whole), "")
 
 
 def _call(name: str, arguments: str, serial: int) -> ToolCall:

@@ -10,9 +10,10 @@ MAX_QUOTE = 300
 MAX_SENTENCES = 4000
 NOTHING = "Nothing of substance yet."
 """What an extract of nothing says; in the text of a further one it is nothing again."""
-_SENTENCE = re.compile(r"[^.!?\n]+(?:[.!?](?!\s|$)[^.!?\n]*)*[.!?]*")
+_SENTENCE = re.compile(r"[^.!?\n]++(?:[.!?](?!\s|$)[^.!?\n]*+)*+[.!?]*+")
 _WORD = re.compile(r"\w+")
 _BULLETS = re.compile(r"^(?:- )+")
+_TAG_LINE = re.compile(r"^[^\S\n]*+</?[\w -][^>\n]*+>[^\S\n]*+$", re.MULTILINE)
 _WEIGHTY = re.compile(
     r"\b(?:remember|always|never|must|decided|agreed|prefer|name is|call me|deadline|because|plan|todo|error|failed)\b"
     r"|\d|https?://|\b\w+[/\\]\w+|\bI (?:am|want|need|like|live|work)\b|\bmy\b",
@@ -87,4 +88,4 @@ def _weight(sentence: str, frequency: Counter[str]) -> float:
 
 def without_markup(text: str) -> str:
     """Return `text` without lines that hold nothing but a tag."""
-    return re.sub(r"^\s*</?[\w -]+[^>\n]*>\s*$", "", text, flags=re.MULTILINE)
+    return _TAG_LINE.sub("", text)

@@ -57,12 +57,14 @@ _PHRASES = (
 )
 PHRASES = re.compile("|".join(_PHRASES), re.IGNORECASE)
 
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
+
 _WINDOW = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         r"maximum context length (?:is|of) (\d+)",
         r"context length is only (\d+)",
-        r"(\d+) maximum context length",
+        r"(?<!\d)(\d++) maximum context length",
         r"tokens > (\d+) maximum",
         r"exceed context limit: \d+ \+ \d+ > (\d+)",
         r"maximum number of tokens allowed \(?(\d+)",
@@ -156,6 +158,6 @@ def _field(failure: Failure, name: str) -> int | None:
 
 
 def _first(patterns: tuple[re.Pattern[str], ...], message: str) -> int | None:
-    text = re.sub(r"(?<=\d),(?=\d{3})", "", message)
+    text = _THOUSANDS.sub("", message)
     match = next((found for found in (pattern.search(text) for pattern in patterns) if found), None)
     return None if match is None else sum(int(number[:18]) for number in match.groups())

@@ -14,10 +14,13 @@ from collections.abc import Iterator, Sequence
 FENCE = "```"
 _FENCE_LINE = re.compile(r"^ {0,3}(```|~~~)")
 _CONTROL = re.compile(r"<(?=!(?:channel|here|everyone|group|subteam|date)|@[A-Z0-9]+|#[A-Z0-9]+)")
-_IMAGE = re.compile(r"!\[([^\]\n]*)\]\(\s*<?([^)\s>]+)>?[^)\n]*\)")
-_LINK = re.compile(r"(?<!!)\[([^\]\n]*)\]\(\s*<?([^)\s>]+)>?[^)\n]*\)")
-_CODE = re.compile(r"(`+[^`\n]*`+)")
-_SEPARATOR = re.compile(r"^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$")
+_TARGET = r"\]\((?:\s*+<?([^)\s>]++)>?[^)\n]*+\)|[^)\n]*+(?![^\n]))"
+"""A target, or what is left of a line without a closing bracket: no link can begin in it, so none is looked for."""
+_IMAGE = re.compile(rf"!\[([^\[\]\n]*+){_TARGET}")
+_LINK = re.compile(rf"(?<!!)\[([^\[\]\n]*+){_TARGET}")
+_CODE = re.compile(r"(`++[^`\n]++`++|`{2,}+)")
+_SEPARATOR = re.compile(r"^\s*+\|?\s*+:?-++:?\s*+(?:\|\s*+:?-++:?\s*+)*+\|?\s*+$")
+_BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
 _LINKABLE = ("http://", "https://", "mailto:")
 _UNDECIDED = re.compile(r"[\[\]<>!|`*_~#]")
 ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
@@ -127,7 +130,7 @@ def _table(rows: Sequence[str]) -> str:
 
 def _cells(row: str) -> list[str]:
     inner = row.strip().removeprefix("|").removesuffix("|")
-    return [_harmless(cell.strip().replace("\\|", "|").replace("`", "")) for cell in re.split(r"(?<!\\)\|", inner)]
+    return [_harmless(cell.strip().replace("\\|", "|").replace("`", "")) for cell in _BETWEEN_CELLS.split(inner)]
 
 
 def _width(text: str) -> int:
@@ -144,12 +147,16 @@ def _inline(line: str) -> str:
 
 
 def _shown(text: str) -> str:
-    without_images = _IMAGE.sub(lambda found: f"{found[1] or 'image'} (`{found[2]}`)", text)
-    return _harmless(_LINK.sub(_link, without_images))
+    return _harmless(_LINK.sub(_link, _IMAGE.sub(_image, text)))
+
+
+def _image(found: re.Match[str]) -> str:
+    return f"{found[1] or 'image'} (`{found[2]}`)" if found[2] else found[0]
 
 
 def _link(found: re.Match[str]) -> str:
-    return found[0] if found[2].lower().startswith(_LINKABLE) else found[1]
+    is_shown = not found[2] or found[2].lower().startswith(_LINKABLE)
+    return found[0] if is_shown else found[1]
 
 
 def _harmless(text: str) -> str:

@@ -4,6 +4,7 @@ The markup is that of https://docs.slack.dev/messaging/formatting-message-text/#
 """
 
 import re
+from functools import cache
 
 from app.domain.text import clean_text, is_blank
 
@@ -13,7 +14,7 @@ NOTHING_SAID = "(a message without text)"
 
 def readable(text: str, *, bot_user_id: str) -> str:
     """Return the text without the call for the bot itself."""
-    without_call = re.sub(rf"<@{re.escape(bot_user_id)}(\|[^>]*)?>[:,]?\s?", "", text)
+    without_call = _call_of(bot_user_id).sub("", text)
     plain = MARKUP.sub(_undone, without_call)
     return clean_text(plain.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&").strip())
 
@@ -28,6 +29,11 @@ def with_files(text: str, names: tuple[str, ...]) -> str:
 def calls(text: str, bot_user_id: str) -> bool:
     """Whether the text mentions the bot."""
     return f"<@{bot_user_id}>" in text or f"<@{bot_user_id}|" in text
+
+
+@cache
+def _call_of(bot_user_id: str) -> re.Pattern[str]:
+    return re.compile(rf"<@{re.escape(bot_user_id)}(\|[^<>]*+)?>[:,]?\s?")
 
 
 def _undone(found: re.Match[str]) -> str:

@@ -21,7 +21,8 @@ CONTEXT = "context"
 """The parameter through which a function asks for its ToolContext; the model never sees it."""
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-ARGS_SECTION = re.compile(r"^Args:\n((?:[ \t]+.*\n?|\n)*)", re.MULTILINE)
+ARGS_SECTION = re.compile(r"^Args:\n((?:[ \t][^\n]*+\n?|\n)*+)", re.MULTILINE)
+NEXT_SECTION = re.compile(r"^(?:Args|Returns|Raises|Yields):$", re.MULTILINE)
 ARGUMENT_LINE = re.compile(r"^(\s+)(\w+)(?: \([^)]*\))?: (.*)$")
 UNKNOWABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
 MAX_SHOWN_CHARACTERS = 100
@@ -100,7 +101,7 @@ def _read_docstring(function: Callable[..., object], origin: str) -> tuple[str, 
     if not text:
         raise SettingInvalid(f"tool {origin!r} has no docstring; write one: it is what the model knows of the tool")
     section = ARGS_SECTION.search(text)
-    description = re.split(r"^(?:Args|Returns|Raises|Yields):$", text, maxsplit=1, flags=re.MULTILINE)[0]
+    description = NEXT_SECTION.split(text, maxsplit=1)[0]
     return description.strip(), _argument_notes(section.group(1)) if section else {}
 
 

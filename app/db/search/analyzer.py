@@ -27,6 +27,7 @@ RUN = re.compile(r"\w(?:[\w./:\\@#$%&+=~'’-]*\w)?")
 PART = re.compile(r"[^\W\d_]+|\d+")
 HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 APOSTROPHE = re.compile(r"['’]\w{0,2}$")
+SLASH = re.compile(r"[/\\]")
 LINE_NUMBER = re.compile(r"(?::\d+){1,2}$")
 # Scripts written without spaces: kana, Han with its extensions, Hangul, Thai, Lao, Khmer.
 UNSPACED = re.compile(
@@ -123,7 +124,7 @@ def shortened(text: str) -> str:
 def _forms(run: str) -> dict[str, None]:
     """Return the run, without a line number at its end, and of both what stands behind the last slash."""
     whole = (run, LINE_NUMBER.sub("", run))
-    return dict.fromkeys(form for form in (*whole, *(re.split(r"[/\\]", form)[-1] for form in whole)) if form)
+    return dict.fromkeys(form for form in (*whole, *(SLASH.split(form)[-1] for form in whole)) if form)
 
 
 def _pairs(run: str, start: int) -> Iterator[Term]:

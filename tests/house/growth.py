@@ -1,0 +1,67 @@
+"""Whether a cost grows with its input or with the square of it: told by two sizes, never by a limit in seconds."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from house.hostile_texts import ENDS, Shape
+
+CHARACTERS = 4000
+"""The smaller of the two sizes."""
+
+FACTOR = 4
+"""So many times longer is the larger: 4 times the time if the cost is linear, 16 times if it is quadratic."""
+
+TOO_MUCH = 9.0
+"""Growth from which a cost is not called linear."""
+
+WORTH_JUDGING_SECONDS = 0.003
+"""Below this at the smaller size a cost is not quadratic: that would be millions of steps."""
+
+TRIES = 4
+
+
+class Steep(NamedTuple):
+    """A text on which a task's cost grows too fast."""
+
+    name: str
+    shape: Shape
+    end: str
+
+
+def steep(
+    tasks: Iterable[tuple[str, Callable[[str], object]]],
+    shapes: Iterable[Shape],
+    *,
+    characters: int = CHARACTERS,
+    ends: Iterable[str] = ENDS,
+) -> Iterator[Steep]:
+    """Yield the tasks and texts for which the cost grows faster than the text, once for each task.
+
+    A cost is the processor time of this thread, which other programs on the machine hardly change; before a task is
+    named it is measured `TRIES` times, and each time it must have grown too fast.
+    """
+    shapes, ends = tuple(shapes), tuple(ends)
+    for name, run in tasks:
+        texts = ((shape, end) for shape in shapes for end in ends)
+        found = next(((shape, end) for shape, end in texts if _is_steep(run, shape, end, characters)), None)
+        if found is not None:
+            yield Steep(name, *found)
+
+
+def _is_steep(run: Callable[[str], object], shape: Shape, end: str, characters: int) -> bool:
+    small = shape.text(end, characters)
+    if _seconds(run, small) < WORTH_JUDGING_SECONDS:
+        return False
+    large = shape.text(end, characters * FACTOR)
+    return all(_growth(run, small, large) > TOO_MUCH for _ in range(TRIES))
+
+
+def _growth(run: Callable[[str], object], small: str, large: str) -> float:
+    return _seconds(run, large) / max(min(_seconds(run, small) for _ in range(3)), 1e-6)
+
+
+def _seconds(run: Callable[[str], object], text: str) -> float:
+    start = time.thread_time()
+    run(text)
+    return time.thread_time() - start

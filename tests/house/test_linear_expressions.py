@@ -1,0 +1,89 @@
+import ast
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import pytest
+
+from house.expressions import expressions
+from house.growth import Steep, steep
+from house.hostile_texts import SHAPES, own_shapes
+from house.tree import name_of, python_files, syntax_tree
+
+JUDGED_BY_SENTENCE = "app.context.standing_instructions."
+"""These are only ever given 600 characters; test_linear_functions.py judges the function that cuts them off."""
+
+BY_TEXT = {"search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn"}
+PARTS = 8
+
+
+@cache
+def _judged() -> dict[str, re.Pattern[str]]:
+    return {name: pattern for name, pattern in expressions().items() if not name.startswith(JUDGED_BY_SENTENCE)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_expression_takes_time_in_proportion_to_its_text(part: int) -> None:
+    names = sorted(_judged())[part::PARTS]
+
+    assert [found for name in names for found in _steep_uses(name, _judged()[name])] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "expression",
+    [
+        r"[-+(]*\s*\d[\d.\s()]*(?:(?:\*\*|[-+*/%^×÷])[-+\s(]*\d[\d.\s()]*)+",
+        r"[<\N{FULLWIDTH LESS-THAN SIGN}](\s*/?\s*record)",
+        r"^\s*</?[\w -]+[^>\n]*>\s*$",
+        r"!\[([^\]\n]*)\]\(\s*<?([^)\s>]+)>?[^)\n]*\)",
+        r"(\d+) maximum context length",
+        r"\s+$",
+    ],
+)
+def test_the_check_finds_expressions_that_do_not(expression: str) -> None:
+    assert next(_steep_uses("known", re.compile(expression, re.MULTILINE)), None) is not None
+
+
+def test_the_check_sees_the_expressions_of_the_project() -> None:
+    found = expressions()
+
+    assert len(found) > 150
+    assert "app.context.frame._tag_pattern()" in found
+    assert any(name.startswith("app.context.facts._FINDERS[") for name in found)
+    assert any(name.startswith("app.context.standing_instructions._EN.") for name in found)
+    assert any(name.startswith("app.llm.overflow._WINDOW[") for name in found)
+
+
+def test_expressions_are_compiled_where_the_check_finds_them() -> None:
+    """`re.sub("…", …)` hides an expression from it."""
+    hidden = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in python_files("app")
+        for node in ast.walk(syntax_tree(path))
+        if isinstance(node, ast.Call) and _is_of_re(node.func, BY_TEXT)
+    ]
+
+    assert hidden == []
+
+
+def _is_of_re(function: ast.expr, names: set[str]) -> bool:
+    return (
+        isinstance(function, ast.Attribute)
+        and isinstance(function.value, ast.Name)
+        and function.value.id == "re"
+        and function.attr in names
+    )
+
+
+def _steep_uses(name: str, pattern: re.Pattern[str]) -> Iterator[Steep]:
+    return steep(_uses(name, pattern), (*SHAPES, *own_shapes(pattern)))
+
+
+def _uses(name: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, Callable[[str], object]]]:
+    yield f"{name}.finditer", lambda text: deque(pattern.finditer(text), maxlen=0)
+    yield f"{name}.match", pattern.match
+    yield f"{name}.fullmatch", pattern.fullmatch

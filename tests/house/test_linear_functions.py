@@ -1,0 +1,100 @@
+import json
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from app.agents.complaints import show
+from app.api.body import parse_json
+from app.cli.printable import one_line, printable
+from app.context.frame import escaped, unframed
+from app.context.importance import distinct_words
+from app.context.ledger import extract_ledger
+from app.context.summary_check import check_summary
+from app.context.transcript import render_transcript
+from app.context.truncate import cut_to_bytes, truncate_middle
+from app.db.search.analyzer import Analyzer, shortened
+from app.db.search.snippet import snippet_of
+from app.domain.ids import MessageId, SessionId
+from app.domain.message import Message, Role, Source, ToolCall
+from app.domain.prompt import Prompt, PromptMessage, ToolSpec
+from app.domain.text import clean_text
+from app.llm.chars_counter import CharsCounter
+from app.llm.counters import TiktokenCounter
+from app.llm.offline_answers import reply_to
+from app.llm.offline_extract import extract
+from app.slack.markdown import as_slack, settled
+from app.slack.text_in import readable
+from house.growth import steep
+from house.hostile_texts import ENDS, SHAPES, Shape
+
+ANALYZER = Analyzer("english")
+CHARS = CharsCounter().count
+TOOLS = tuple(ToolSpec(name, "", {"required": ["x"]}) for name in ("current_time", "calculator"))
+FUNCTIONS: dict[str, Callable[[str], object]] = {
+    "count_tokens": TiktokenCounter().count,
+    "clean_text": clean_text,
+    "escaped": lambda text: escaped("conversation_record", text),
+    "unframed": lambda text: unframed("conversation_record", text),
+    "extract_ledger of a user": lambda text: extract_ledger([_message(Role.USER, text)]),
+    "extract_ledger of a tool": lambda text: extract_ledger([_message(Role.TOOL, text)]),
+    "render_transcript": lambda text: render_transcript([_message(Role.USER, text), _message(Role.ASSISTANT, text)]),
+    "check_summary": lambda text: check_summary(text, replaced_tokens=9999, max_tokens=500, count=CHARS, record=text),
+    "truncate_middle": lambda text: truncate_middle(text, 500, CHARS),
+    "cut_to_bytes": lambda text: cut_to_bytes(text, 2000),
+    "distinct_words": lambda text: distinct_words([text]),
+    "Analyzer.terms": lambda text: deque(ANALYZER.terms(shortened(text)), maxlen=0),
+    "snippet_of": lambda text: snippet_of(ANALYZER, text, {"a", "b", "wibble"}),
+    "reply_to": lambda text: reply_to(Prompt("", (_said(text), _said(text))), TOOLS),
+    "extract": lambda text: extract(text, 500, CHARS),
+    "as_slack": as_slack,
+    "settled": settled,
+    "readable": lambda text: readable(text, bot_user_id="U1"),
+    "printable": printable,
+    "one_line": lambda text: one_line(text, limit=200),
+    "show": show,
+    "parse_json": lambda text: parse_json(json.dumps([text]).encode()),
+}
+DEAR = 5
+"""It looks for sixty sorts of facts: every fifth shape is enough, its expressions are judged one by one elsewhere."""
+
+LISTS = (Shape("|a|\n|-|\n", "|a|\n"), Shape("|a", "|"), Shape("", "[x](http://a "), Shape("", "wibble wobble. "))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_over_text_take_time_in_proportion_to_it(name: str) -> None:
+    shapes = SHAPES[::DEAR] if name.startswith("extract_ledger") else SHAPES
+
+    assert list(steep([(name, FUNCTIONS[name])], (*shapes, *LISTS), ends=ENDS[:1])) == []
+
+
+@pytest.mark.slow
+def test_the_check_finds_a_function_that_does_not() -> None:
+    def joined_anew(text: str) -> str:
+        joined = ""
+        for end in range(len(text)):
+            joined = text[:end] + "."
+        return joined
+
+    assert list(steep([("joined_anew", joined_anew)], [Shape("", "a")], characters=20_000)) != []
+
+
+def _said(text: str) -> PromptMessage:
+    return PromptMessage(Role.USER, text)
+
+
+def _message(role: Role, text: str) -> Message:
+    calls = (ToolCall("call_1", "grep", text),) if role is Role.ASSISTANT else ()
+    return Message(
+        id=MessageId(UUID(int=1)),
+        session_id=SessionId(UUID(int=2)),
+        position=1,
+        role=role,
+        content=text,
+        source=Source.API,
+        created_at=datetime(2026, 1, 1, tzinfo=UTC),
+        tool_calls=calls,
+    )
