@@ -20,9 +20,6 @@ from app.llm.encodings import SHIPPED, load_encoding
 from app.llm.own_counter import import_counter
 from app.turn.ports import TokenCounter
 
-OFF_LOOP_CHARACTERS = 50_000
-"""From this length on counting leaves the event loop: it takes about 10 ms."""
-
 PIECE_CHARACTERS = 20_000
 """Longer texts are counted in pieces: tiktoken panics at a million blanks in a row and slows down long before."""
 

@@ -11,10 +11,11 @@ from app.context.transcript import CONVERSATION_TAG, EXISTING_TAG
 from app.domain.message import ToolCall, text_of
 from app.domain.prompt import AnswerComplete, ModelEvent, Prompt, TextDelta, Usage
 from app.domain.text import clean_text
-from app.llm.counters import OFF_LOOP_CHARACTERS, TiktokenCounter, warm_counter
+from app.llm.counters import TiktokenCounter, warm_counter
 from app.llm.offline_answers import INTRODUCTION, Reply, reply_to
 from app.llm.offline_extract import NOTHING, extract
 from app.llm.windows import OFFLINE_WINDOW
+from app.turn.off_loop import run_off_loop_if_large
 from app.turn.ports import ModelRequest
 
 WORDS_PER_YIELD = 16
@@ -60,7 +61,7 @@ class OfflineModel:
             await warm_counter(_COUNTER)
             self._is_warm = True
         size = _size(request.prompt)
-        reply = await asyncio.to_thread(self._reply, request) if size > OFF_LOOP_CHARACTERS else self._reply(request)
+        reply = await run_off_loop_if_large(size, partial(self._reply, request))
         pieces, reason = _cut(clean_text(reply.text), request.max_output_tokens)
         for index, piece in enumerate(pieces, start=1):
             yield TextDelta(piece)
@@ -68,7 +69,7 @@ class OfflineModel:
                 await asyncio.sleep(0)
         text = "".join(pieces)
         weigh = partial(_usage, request, text, reply.calls)
-        usage = await asyncio.to_thread(weigh) if size > OFF_LOOP_CHARACTERS else weigh()
+        usage = await run_off_loop_if_large(size, weigh)
         yield AnswerComplete(text, reply.calls, usage, "tool_calls" if reply.calls else reason)
 
     def _reply(self, request: ModelRequest) -> Reply:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from app.context.ledger import merge_ledgers
-from app.context.plan import ContextPlan, plan_context
+from app.context.plan import ContextPlan
 from app.context.triggers import Cause
 from app.domain.errors import SettingInvalid, SummaryConflict, ThroughlineError
 from app.domain.ledger import LedgerEntry
@@ -20,7 +20,7 @@ from app.turn.ask_hook import ask_hook
 from app.turn.compact_result import Compacted
 from app.turn.draft import open_draft
 from app.turn.pre_compact import Decision, PreCompact
-from app.turn.prompting import context_input
+from app.turn.prompting import context_input, plan_off_loop
 from app.turn.state import Cast, Conversation, TurnParts
 from app.turn.stretches import Assignment, StretchWriter
 from app.turn.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
@@ -225,7 +225,7 @@ async def _adopt_prepared(parts: TurnParts, task: Compaction, plan: ContextPlan)
         adopted = await parts.summaries.adopt_prepared(session.id, prepared.id, session.summary_version, task.lease)
     except SummaryConflict:
         return _unchanged(task, plan, Ended("skipped", CHANGED_MEANWHILE, is_stale=True))
-    return _adopted(task, plan, adopted, "")
+    return await _adopted(task, plan, adopted, "")
 
 
 async def _write_and_adopt(parts: TurnParts, task: Compaction, plan: ContextPlan) -> Compacted:
@@ -243,7 +243,7 @@ async def _write_and_adopt(parts: TurnParts, task: Compaction, plan: ContextPlan
     except ValueError as error:  # stretches that do not follow each other: no turn fails for a summary
         log.error("summary broke", session_id=event.session_id, error=type(error).__name__)
         return _unchanged(task, plan, Ended("failed", "The summary could not be written."))
-    return _adopted(task, plan, session, ended.detail if ended.outcome == "failed" else "")
+    return await _adopted(task, plan, session, ended.detail if ended.outcome == "failed" else "")
 
 
 def _extends_prepared(task: Compaction, plan: ContextPlan) -> bool:
@@ -269,7 +269,7 @@ def _unchanged(task: Compaction, plan: ContextPlan, ended: Ended) -> Compacted:
     return Compacted(task.conversation, ended.outcome, ended.detail, plan.tokens, plan.tokens, ended.is_stale)
 
 
-def _adopted(task: Compaction, plan: ContextPlan, session: Session, detail: str) -> Compacted:
+async def _adopted(task: Compaction, plan: ContextPlan, session: Session, detail: str) -> Compacted:
     conversation = behind_cursor(task.conversation, session)
-    after = plan_context(context_input(task.cast, conversation, task.pending)).tokens
-    return Compacted(conversation, "adopted", detail, plan.tokens, after)
+    plan_after = await plan_off_loop(context_input(task.cast, conversation, task.pending))
+    return Compacted(conversation, "adopted", detail, plan.tokens, plan_after.tokens)

@@ -6,8 +6,9 @@ from app.context.explain import ContextReport, SummaryFacts, explain_context, is
 from app.domain.json_types import JsonObject
 from app.domain.message import Message, NewMessage
 from app.domain.session import Session
+from app.turn.off_loop import run_off_loop_if_large
 from app.turn.process_message import assemble_cast
-from app.turn.prompting import context_input
+from app.turn.prompting import characters_planned, context_input
 from app.turn.reload import conversation_from, tokens_loaded
 from app.turn.state import Cast, Conversation, TurnParts
 
@@ -15,7 +16,8 @@ from app.turn.state import Cast, Conversation, TurnParts
 async def report_context(parts: TurnParts, session: Session) -> ContextReport:
     """Report on a session at rest. Raises NotFound where its agent is gone."""
     cast, conversation = await at_rest(parts, session)
-    return explain_context(context_input(cast, conversation, None), await _facts(parts, cast, conversation.session))
+    inp, facts = context_input(cast, conversation, None), await _facts(parts, cast, conversation.session)
+    return await run_off_loop_if_large(characters_planned(inp), lambda: explain_context(inp, facts))
 
 
 async def at_rest(parts: TurnParts, session: Session) -> tuple[Cast, Conversation]:
@@ -37,7 +39,9 @@ async def close_context(parts: TurnParts, cast: Cast, conversation: Conversation
     """Return the report as it will stand once `answer` is stored; computed before, written with it."""
     inp = context_input(cast, conversation.with_own(_as_stored(conversation, answer)), None)
     facts = await _facts(parts, cast, conversation.session)
-    return Closing(report_json(explain_context(inp, facts)), is_summary_due(inp))
+    return await run_off_loop_if_large(
+        characters_planned(inp), lambda: Closing(report_json(explain_context(inp, facts)), is_summary_due(inp))
+    )
 
 
 async def _facts(parts: TurnParts, cast: Cast, session: Session) -> SummaryFacts:

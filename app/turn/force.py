@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from app.context.plan import plan_context
 from app.context.triggers import Cause
 from app.domain.errors import TemporaryError
 from app.domain.ids import SessionId
@@ -15,7 +14,7 @@ from app.domain.summary import SummaryHold
 from app.turn.compact import Compaction, compact
 from app.turn.compact_result import CompactionResult
 from app.turn.context_report import at_rest
-from app.turn.prompting import context_input
+from app.turn.prompting import context_input, plan_off_loop
 from app.turn.state import TurnParts
 from app.turn.summary_store import SummaryStore
 
@@ -38,7 +37,7 @@ async def summarize_now(parts: TurnParts, session: Session, instructions: str) -
 
 async def _summarize(parts: TurnParts, session: Session, instructions: str) -> CompactionResult:
     cast, conversation = await at_rest(parts, session)
-    plan = plan_context(context_input(cast, conversation, None), forced=Cause.MANUAL)
+    plan = await plan_off_loop(context_input(cast, conversation, None), forced=Cause.MANUAL)
     if plan.cause is None:
         detail = "There is nothing to summarize yet: the newest messages always stay as they are."
         return CompactionResult("skipped", detail, plan.tokens, plan.tokens, conversation.session)

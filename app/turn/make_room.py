@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from app.context.calibration import scale
 from app.context.context_input import ContextInput
 from app.context.fit import FittedPrompt, fit_view
-from app.context.plan import ContextPlan, in_force, plan_context
+from app.context.plan import ContextPlan, in_force
 from app.context.reopen import reopen, waiting_for_growth
 from app.context.triggers import Cause
 from app.context.view import View
@@ -15,7 +15,8 @@ from app.domain.json_types import JsonObject
 from app.domain.message import NewMessage
 from app.turn.compact import Compaction, compact
 from app.turn.compact_result import Compacted
-from app.turn.prompting import context_input
+from app.turn.off_loop import run_off_loop_if_large
+from app.turn.prompting import characters_planned, context_input, plan_off_loop
 from app.turn.reload import reload_conversation
 from app.turn.state import Cast, Conversation, Turn
 
@@ -58,8 +59,9 @@ class _Call:
     def input(self, conversation: Conversation) -> ContextInput:
         return replace(context_input(self.cast, conversation, self.pending), cap_tokens=self.cap_tokens)
 
-    def plan(self, conversation: Conversation) -> ContextPlan:
-        return plan_context(self.input(conversation), forced=None if self.cap_tokens is None else Cause.OVERFLOW)
+    async def plan(self, conversation: Conversation) -> ContextPlan:
+        inp, forced = self.input(conversation), None if self.cap_tokens is None else Cause.OVERFLOW
+        return await plan_off_loop(inp, forced=forced)
 
 
 async def make_room(
@@ -76,7 +78,7 @@ async def make_room(
     fails never does: the view is then trimmed when the prompt is fitted.
     """
     call = _Call(cast, pending, None if refused_tokens is None else max(int(LESS_THAN_REFUSED * refused_tokens), 1))
-    plan = call.plan(conversation)
+    plan = await call.plan(conversation)
     if not plan.fired and not _may_compact(turn, cast, plan):
         return Room(conversation, plan.view)
     turn.events.emit(EventType.COMPACTION_STARTED, {"cause": _cause(plan), "tokens": plan.tokens_before})
@@ -89,8 +91,8 @@ async def make_room(
         if not done.is_stale:
             break
         conversation = await reload_conversation(turn.parts.store, turn.lease.run_id, cast, conversation)
-        plan = call.plan(conversation)
-    view = _view_after(call, conversation, plan, done)
+        plan = await call.plan(conversation)
+    view = await _view_after(call, conversation, plan, done)
     conversation = await _keep(turn, conversation, view)
     _tell(turn, view, plan, done)
     return Room(conversation, view, (*plan.fired, *(() if done is None else (f"summary_{done.outcome}",))))
@@ -98,7 +100,8 @@ async def make_room(
 
 async def fit_room(turn: Turn, room: Room) -> Ready:
     """Return the prompt itself, measured whole and cut as far as it must be. Raises PromptCannotFit, LeaseLost."""
-    fitted = fit_view(room.view)
+    view = room.view
+    fitted = await run_off_loop_if_large(characters_planned(view.inp), lambda: fit_view(view))
     if not fitted.notes:
         return Ready(room.conversation, fitted, room.stages)
     before = scale(room.view.tokens, room.view.inp.factor)
@@ -133,13 +136,14 @@ async def _compact(turn: Turn, call: _Call, conversation: Conversation, plan: Co
     return done
 
 
-def _view_after(call: _Call, conversation: Conversation, plan: ContextPlan, done: Compacted | None) -> View:
+async def _view_after(call: _Call, conversation: Conversation, plan: ContextPlan, done: Compacted | None) -> View:
     """Return the plan's view, or a new one where the summary under it has changed."""
     if done is not None and done.is_not_worth_it:
         return waiting_for_growth(plan.view)
     if done is None or done.outcome != "adopted":
         return plan.view
-    return reopen(in_force(replace(call.input(conversation), view_state=plan.view_state)))
+    inp = in_force(replace(call.input(conversation), view_state=plan.view_state))
+    return await run_off_loop_if_large(characters_planned(inp), lambda: reopen(inp))
 
 
 async def _keep(turn: Turn, conversation: Conversation, view: View) -> Conversation:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import structlog
 
 from app.context.explain import is_summary_due
-from app.context.plan import ContextPlan, plan_context
+from app.context.plan import ContextPlan
 from app.context.reopen import waiting_for_growth
 from app.context.triggers import Cause
 from app.context.view_state import view_state_from, view_state_json
@@ -13,7 +13,8 @@ from app.domain.errors import SummaryConflict, ThroughlineError
 from app.domain.session import Session
 from app.turn.compact import Compaction, Writing, hook_event
 from app.turn.context_report import at_rest
-from app.turn.prompting import context_input
+from app.turn.off_loop import run_off_loop_if_large
+from app.turn.prompting import characters_planned, context_input, plan_off_loop
 from app.turn.state import TurnParts
 from app.turn.unread import behind_cursor
 
@@ -32,16 +33,16 @@ async def prepare_next(parts: TurnParts, session: Session) -> bool:
     try:
         cast, conversation = await at_rest(parts, session)
         inp = context_input(cast, conversation, None)
-        if not is_summary_due(inp):
+        if not await run_off_loop_if_large(characters_planned(inp), lambda: is_summary_due(inp)):
             return False
-        return await _prepare(parts, Compaction(cast=cast, conversation=conversation), plan_context(inp))
+        return await _prepare(parts, Compaction(cast=cast, conversation=conversation), await plan_off_loop(inp))
     except ThroughlineError as error:
         log.warning("summary was not prepared", session_id=str(session.id), error=error.code)
         return False
 
 
 async def _prepare(parts: TurnParts, task: Compaction, plan: ContextPlan) -> bool:
-    further = _plan_further(task)
+    further = await _plan_further(task)
     if further.cause is None:
         return False
     is_further = task.conversation.prepared is not None
@@ -70,7 +71,7 @@ async def _wait_for_growth(parts: TurnParts, session: Session, plan: ContextPlan
     await parts.summaries.save_view(session.id, view_state_json(state), session.summary_version)
 
 
-def _plan_further(task: Compaction) -> ContextPlan:
+async def _plan_further(task: Compaction) -> ContextPlan:
     """Return what is to be summarised beyond the newest summary: all but the newest messages."""
     conversation = task.conversation
     prepared = conversation.prepared
@@ -82,7 +83,7 @@ def _plan_further(task: Compaction) -> ContextPlan:
             summary_through_position=prepared.through_position,
         )
         conversation = behind_cursor(conversation, there)
-    return plan_context(context_input(task.cast, conversation, None), forced=Cause.MANUAL)
+    return await plan_off_loop(context_input(task.cast, conversation, None), forced=Cause.MANUAL)
 
 
 def _reach(task: Compaction) -> int:

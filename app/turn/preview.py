@@ -6,7 +6,8 @@ from app.domain.message import Content, NewMessage, Role, Source
 from app.domain.session import Session
 from app.domain.text import clean_content
 from app.turn.context_report import at_rest
-from app.turn.prompting import context_input, count_new
+from app.turn.off_loop import run_off_loop_if_large
+from app.turn.prompting import characters_planned, context_input, count_new
 from app.turn.state import TurnParts
 
 
@@ -17,4 +18,5 @@ async def preview_context(parts: TurnParts, session: Session, content: Content) 
     """
     cast, conversation = await at_rest(parts, session)
     message = NewMessage(role=Role.USER, content=clean_content(content), source=Source.API)
-    return preview_json(context_input(cast, conversation, await count_new(message, cast.counter)))
+    inp = context_input(cast, conversation, await count_new(message, cast.counter))
+    return await run_off_loop_if_large(characters_planned(inp), lambda: preview_json(inp))

@@ -1,17 +1,17 @@
 """From the state of a turn to the values the context engine works on."""
 
-import asyncio
 from dataclasses import replace
 
 from app.context.context_input import ContextInput
 from app.context.measure import count_message
+from app.context.plan import ContextPlan, plan_context
 from app.context.recall_hints import hints_for
+from app.context.triggers import Cause
 from app.context.view_state import view_state_from
-from app.domain.message import Message, NewMessage, text_of
+from app.domain.message import Message, NewMessage
+from app.turn.off_loop import characters_of, run_off_loop_if_large
 from app.turn.ports import TokenCounter
 from app.turn.state import Cast, Conversation
-
-OFF_LOOP_CHARACTERS = 50_000
 
 
 def context_input(cast: Cast, conversation: Conversation, pending: NewMessage | None) -> ContextInput:
@@ -49,12 +49,17 @@ def _pinned(conversation: Conversation) -> tuple[Message, ...]:
 
 async def count_new(message: NewMessage, counter: TokenCounter) -> NewMessage:
     """Return `message` with its token count, which is stored beside it and never taken again."""
-    if _characters(message) > OFF_LOOP_CHARACTERS:
-        tokens = await asyncio.to_thread(count_message, message, counter.count)
-    else:
-        tokens = count_message(message, counter.count)
+    tokens = await run_off_loop_if_large(characters_of([message]), lambda: count_message(message, counter.count))
     return replace(message, token_count=tokens, counter=counter.name)
 
 
-def _characters(message: NewMessage) -> int:
-    return len(text_of(message.content)) + sum(len(call.arguments) for call in message.tool_calls)
+def characters_planned(inp: ContextInput) -> int:
+    """Return the characters that planning and fitting a prompt may have to read."""
+    pending = () if inp.user is None else (inp.user,)
+    rows = characters_of((*inp.rows, *inp.pinned, *pending))
+    return rows + len(inp.system_prompt) + len(inp.summary)
+
+
+async def plan_off_loop(inp: ContextInput, *, forced: Cause | None = None) -> ContextPlan:
+    """Return the engine's plan; that of a long conversation is made in a thread."""
+    return await run_off_loop_if_large(characters_planned(inp), lambda: plan_context(inp, forced=forced))

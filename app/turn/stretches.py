@@ -4,11 +4,9 @@ Each stretch is stored before the next is asked for, and found again by what was
 cursor does not move here.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
 
 import structlog
 
@@ -37,19 +35,16 @@ from app.domain.run import Lease
 from app.domain.session import Session
 from app.domain.summary import Adoption, NewStretch, Stretch
 from app.turn.draft import Draft
+from app.turn.off_loop import characters_of, run_off_loop_if_large
 from app.turn.summariser_calls import SUMMARISER_ERRORS, Ask, SummariserCalls, Written, first_success
 from app.turn.summarize import NotWorthIt, Summariser
 from app.turn.summary_store import SummaryStore
 
-T = TypeVar("T")
 HALVINGS = 3
 """How often a stretch that the summariser calls too long is halved before the smallest is tried."""
 
 SLACK_TOKENS = 64
 """Counts of parts do not add up exactly to the count of the whole."""
-
-OFF_LOOP_TOKENS = 12_500
-"""Work on more than this (some 50,000 characters) is done in a thread."""
 
 BY_HOOK = "pre_compact"
 """Stands for a model's name where the hook wrote the text."""
@@ -208,7 +203,7 @@ class StretchWriter:
             budget = room + frame + SLACK_TOKENS
             return chunk_for_summariser(chosen, budget_tokens=budget, count=count)[0]
 
-        return await _off_loop(rest, choose)
+        return await run_off_loop_if_large(characters_of(rest), choose)
 
     async def _read_chunk(self, chunk: tuple[Message, ...], rest: tuple[Message, ...], summariser: Summariser) -> int:
         """Summarise the chunk, the beginning of `rest` as a summariser is shown it; facts are read in `rest` itself."""
@@ -237,7 +232,7 @@ class StretchWriter:
         """Return what the ledger keeps of `messages`; nothing where the agent wants no ledger."""
         if self.assignment.policy.kind is not SummaryKind.HYBRID:
             return ()
-        return await _off_loop(messages, partial(extract_ledger, messages))
+        return await run_off_loop_if_large(characters_of(messages), partial(extract_ledger, messages))
 
     async def _merge(self, task: MergeTask, summariser: Summariser) -> Stretch:
         parts = self.draft.stretches[task.start : task.stop]
@@ -269,13 +264,6 @@ class StretchWriter:
             return stretch_request(chunk, summariser.policy, max_tokens=most, instructions=wishes)
         policy = replace(summariser.policy, max_tokens=most)
         return summary_request(self.draft.text, chunk, policy, instructions=wishes)
-
-
-async def _off_loop(messages: Sequence[Message], work: Callable[[], T]) -> T:
-    """Do work on many tokens in a thread, on few at once."""
-    if sum(message.token_count for message in messages) > OFF_LOOP_TOKENS:
-        return await asyncio.to_thread(work)
-    return work()
 
 
 def _wishes(summariser: Summariser) -> str:

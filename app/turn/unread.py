@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 
 from app.context.groups import group_messages
-from app.context.plan import ContextPlan, backlog, plan_context
+from app.context.plan import ContextPlan, backlog
 from app.domain.message import Message, NewMessage
 from app.domain.session import Session
 from app.turn.ports import MessageStore
-from app.turn.prompting import context_input
+from app.turn.prompting import context_input, plan_off_loop
 from app.turn.state import Cast, Conversation
 
 PAGE_MESSAGES = 20
@@ -33,7 +33,7 @@ class Unread:
         """
         if self.plan.must_load_first and session.summary_through_position > self._position:
             there = behind_cursor(self.conversation, session)
-            self.plan = plan_context(context_input(self.cast, there, self.pending), forced=self.plan.cause)
+            self.plan = await plan_off_loop(context_input(self.cast, there, self.pending), forced=self.plan.cause)
         if self.plan.must_load_first:
             return await self._read_backlog(session)
         return tuple(row for row in self.plan.to_summarise if row.position > session.summary_through_position)
