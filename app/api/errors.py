@@ -97,6 +97,7 @@ KINDS: Mapping[str, Kind] = {
     "model_quota_exhausted": Kind(502, "The model provider account has no quota left"),
     "model_invalid_request": Kind(502, "The model provider calls the request invalid"),
     "context_overflow": Kind(502, "The prompt is longer than the model's window"),
+    "answer_too_long": Kind(502, "The model's answer was too long"),
     "answer_incomplete": Kind(502, "The model's answer was incomplete"),
     "database_unusable": Kind(503, "The database cannot serve"),
     "database_unavailable": Kind(503, "The database does not answer"),

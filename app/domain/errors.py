@@ -7,7 +7,7 @@ ThroughlineError
 │   ├── SummaryConflict · SummaryInProgress · LeaseLost
 │   ├── SettingInvalid · AgentInvalid · PromptCannotFit · DatabaseUnusable · RunAbandoned · TurnTimeout
 │   └── ModelRejected
-│       ├── ModelAuthenticationFailed · ModelQuotaExhausted · ModelInvalidRequest · ModelRefused
+│       ├── ModelAuthenticationFailed · ModelQuotaExhausted · ModelInvalidRequest · ModelRefused · AnswerTooLong
 │       └── ContextOverflow
 └── TemporaryError
     ├── DatabaseUnavailable · NoWorkerAvailable · TurnsTaken
@@ -202,6 +202,12 @@ class ModelRefused(ModelRejected):
     """The model or the provider's filter declined to answer this content."""
 
     code = "model_refused"
+
+
+class AnswerTooLong(ModelRejected):
+    """The model went on past what an answer may have."""
+
+    code = "answer_too_long"
 
 
 class ContextOverflow(ModelRejected):

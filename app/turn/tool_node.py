@@ -18,20 +18,49 @@ from app.turn.state import Cast, Conversation, Turn, TurnState, present
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A tool call without a result; `step` names its place in the run, so that its result exists once."""
+    """A tool call without a result; `step` names its place in the run, so that its result exists once.
+
+    `index` is its place in its step, counted from 0.
+    """
 
     call: ToolCall
     step: str
+    index: int
+
+
+ALWAYS_ADMITTED_BYTES = 1000
+"""A result as short as an error that would take its place is never left out."""
+
+
+@dataclass(slots=True)
+class StepRoom:
+    """What the results of one step may still have, in bytes of UTF-8, of `most_bytes` in all."""
+
+    most_bytes: int
+    left_bytes: int
+
+    def admit(self, outcome: ToolOutcome) -> ToolOutcome:
+        """Return the outcome, or an error in its place where the results before it have left too little room."""
+        size = len(outcome.text.encode())
+        if size <= max(self.left_bytes, ALWAYS_ADMITTED_BYTES):
+            self.left_bytes -= size
+            return outcome
+        return ToolOutcome(
+            f"The result was left out: it has {size} bytes, and of the {self.most_bytes} bytes the results of one step "
+            f"may have together {max(self.left_bytes, 0)} are left. Whatever the call does is done. "
+            "Ask for less, or for it alone.",
+            is_error=True,
+        )
 
 
 async def tool_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
     """Run the open calls side by side; whatever goes wrong becomes a result the model can read. Raises LeaseLost."""
     turn, conversation = runtime.context, present(state.conversation)
-    room = asyncio.Semaphore(turn.parts.config.max_parallel_tools)
+    slots, room = asyncio.Semaphore(turn.parts.config.max_parallel_tools), _step_room(turn, conversation)
 
     async def answer(open_call: OpenCall) -> Message:
-        async with room:
-            return await _answer(turn, state, open_call)
+        async with slots:
+            return await _answer(turn, state, open_call, room)
 
     results = await _side_by_side([answer(open_call) for open_call in open_calls(conversation)])
     return {"conversation": conversation.with_own(*sorted(results, key=lambda message: message.position))}
@@ -61,14 +90,22 @@ def open_calls(conversation: Conversation) -> tuple[OpenCall, ...]:
     last = steps[-1]
     answered = {message.tool_call_id for message in conversation.own if message.position > last.position}
     return tuple(
-        OpenCall(call=call, step=f"tool:{len(steps) - 1}:{index}")
+        OpenCall(call=call, step=f"tool:{len(steps) - 1}:{index}", index=index)
         for index, call in enumerate(last.tool_calls)
         if call.id not in answered
     )
 
 
-async def _answer(turn: Turn, state: TurnState, open_call: OpenCall) -> Message:
-    outcome = await _outcome(turn, state, open_call.call)
+def _step_room(turn: Turn, conversation: Conversation) -> StepRoom:
+    """What the results that are stored already, before a restart, have taken is not given out again."""
+    most = turn.parts.config.max_step_result_bytes
+    last = max((message.position for message in conversation.own if message.tool_calls), default=0)
+    stored = (message for message in conversation.own if message.position > last)
+    return StepRoom(most, most - sum(len(text_of(message.content).encode()) for message in stored))
+
+
+async def _answer(turn: Turn, state: TurnState, open_call: OpenCall, room: StepRoom) -> Message:
+    outcome = room.admit(await _outcome(turn, state, open_call))
     message = NewMessage(
         role=Role.TOOL,
         content=outcome.text,
@@ -83,9 +120,15 @@ async def _answer(turn: Turn, state: TurnState, open_call: OpenCall) -> Message:
     return stored
 
 
-async def _outcome(turn: Turn, state: TurnState, call: ToolCall) -> ToolOutcome:
+async def _outcome(turn: Turn, state: TurnState, open_call: OpenCall) -> ToolOutcome:
     """Run the call, unless a dead process may have run it already and the tool must not be repeated."""
-    run = state.claimed.run
+    run, call, most = state.claimed.run, open_call.call, turn.parts.config.max_calls_per_step
+    if open_call.index >= most:
+        return ToolOutcome(
+            f"This call was not run: it is number {open_call.index + 1} of its step, and the first {most} run. "
+            "Call it again in a later step if it is still needed.",
+            is_error=True,
+        )
     if call.id in present(state.conversation).resumed_calls and not turn.parts.tools.is_repeatable(call.name):
         return ToolOutcome(
             "This call was interrupted and whether it took effect is unknown. It was not repeated.", is_error=True
