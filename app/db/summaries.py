@@ -9,7 +9,7 @@ from app.db.rows import session_not_found
 from app.db.stretches import find_stretch, save_stretch
 from app.db.summary_hold import let_go, renew_hold, take_hold
 from app.db.transactions import Statements, Transactions
-from app.db.versions import count_versions, latest_version, list_versions, load_parts
+from app.db.versions import latest_version, list_versions, load_parts
 from app.db.view import save_view
 from app.domain.errors import NotFound
 from app.domain.ids import SessionId, SummaryId, UserId
@@ -90,10 +90,6 @@ class SummaryRepository:
     async def latest(self, session_id: SessionId) -> SummaryVersion | None:
         """Return the adopted version, None where nothing is summarised."""
         return await latest_version(self._transactions, session_id)
-
-    async def count(self, session_id: SessionId) -> int:
-        """Return how many versions were ever adopted."""
-        return await count_versions(self._transactions, session_id)
 
     async def list(
         self, owner_id: UserId, session_id: SessionId, *, limit: int = 50, newest: int | None = None

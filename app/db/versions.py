@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from sqlalchemy import TextClause, text
+from sqlalchemy import TextClause
 
 from app.db.rows import VERSION_COLUMNS, version_from
 from app.db.sql import sql
@@ -32,9 +32,6 @@ _PREPARED = sql(
 """,
     version_columns=VERSION_COLUMNS,
 )
-_COUNT = text(
-    "select count(*) as versions from summary_versions where session_id = :session_id and version is not null"
-)
 _OF_STATE: Mapping[SummaryState, TextClause] = {SummaryState.ADOPTED: _LATEST, SummaryState.PREPARED: _PREPARED}
 
 
@@ -57,11 +54,6 @@ async def latest_version(tx: Statements, session_id: SessionId) -> SummaryVersio
     """Return the adopted version, None where nothing is summarised."""
     rows = await tx.fetch(_LATEST, session_id=session_id)
     return version_from(rows[0]) if rows else None
-
-
-async def count_versions(tx: Statements, session_id: SessionId) -> int:
-    """Return how many versions were ever adopted."""
-    return int((await tx.fetch(_COUNT, session_id=session_id))[0]["versions"])
 
 
 async def load_parts(tx: Statements, session_id: SessionId, state: SummaryState) -> SummaryParts | None:

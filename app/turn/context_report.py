@@ -50,7 +50,7 @@ async def _facts(parts: TurnParts, cast: Cast, session: Session) -> SummaryFacts
     if session.summary_version == 0:
         return facts
     adopted = await parts.summaries.latest(session.id)
-    return replace(facts, summary_count=await parts.summaries.count(session.id), adopted=adopted)
+    return replace(facts, summary_count=session.summary_version, adopted=adopted)
 
 
 def _as_stored(conversation: Conversation, answer: NewMessage) -> Message:

@@ -75,7 +75,3 @@ class SummaryStore(Protocol):
     async def latest(self, session_id: SessionId) -> SummaryVersion | None:
         """Return the adopted version, None where there is none."""
         ...
-
-    async def count(self, session_id: SessionId) -> int:
-        """Return how many versions were ever adopted."""
-        ...

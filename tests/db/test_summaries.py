@@ -53,7 +53,7 @@ async def test_of_racers_with_the_same_version_one_wins(conversation: Conversati
     session = await conversation.reload()
     assert (session.summary_version, session.summary_through_position) == (1, won.index(True) + 1)
     assert session.conversation_summary == stored[won.index(True)].id.hex
-    assert await conversation.database.summaries.count(session.id) == 1
+    assert len((await conversation.database.summaries.list(conversation.owner_id, session.id)).items) == 1
 
 
 async def test_the_cursor_never_goes_back(conversation: Conversation) -> None:
@@ -300,7 +300,7 @@ async def test_restoring_what_is_adopted_changes_nothing(conversation: Conversat
     session = await summaries.restore(conversation.owner_id, conversation.session.id, latest.id)
 
     assert session == adopted
-    assert await summaries.count(session.id) == 1
+    assert len((await summaries.list(conversation.owner_id, session.id)).items) == 1
 
 
 async def test_an_unknown_or_foreign_summary_is_not_found(conversation: Conversation) -> None:

@@ -82,7 +82,6 @@ async def test_of_two_that_adopt_at_once_one_wins_and_the_other_leaves_no_trace(
         assert len(won) == 1
         assert await _check_consistent(conversation) == won[0]
         assert won[0].summary_version == n + 1
-        assert await conversation.database.summaries.count(conversation.session.id) == n + 1
 
     assert (await everything(database_url))[0][0] == messages_before
 
