@@ -1,0 +1,63 @@
+"""Migrations of a database in use: nothing stored is lost on the way, and a kill in the middle can be gone on from."""
+
+import asyncio
+import os
+import sys
+
+import asyncpg  # type: ignore[import-untyped]  # ships no types
+import pytest
+
+from app.db.address import parse_address
+from app.db.database import Database
+from app.db.migrations import downgrade, status, upgrade
+from fakes.conversations import open_conversation
+from fakes.raw_sql import run_sql
+from fakes.service_process import ROOT
+from fakes.waiting import HANG_SECONDS, until_found
+
+STORED = "select id, session_id, position, role, content, run_id, step from messages order by session_id, position"
+FIRST = "0001"
+BEFORE_CHANGES_OF_SESSIONS = "0011"
+UPGRADE = "import asyncio, sys; from app.db.migrations import upgrade; asyncio.run(upgrade(sys.argv[1]))"
+WAITING = "select 1 from pg_stat_activity where application_name = 'throughline migration' and wait_event_type = 'Lock'"
+
+pytestmark = pytest.mark.slow
+
+
+async def test_a_database_in_use_goes_down_and_up_again_and_keeps_every_message(
+    database: Database, database_url: str
+) -> None:
+    conversation = await open_conversation(database)
+    stored = await conversation.say("first", "second", "third")
+    await conversation.adopt(stored[1])
+    await conversation.pin(stored[0])
+    waiting = (await conversation.submit("never read")).run
+    await database.runs.request_cancel(conversation.owner_id, waiting.id)
+    before = await run_sql(database_url, STORED)
+
+    await downgrade(database_url, FIRST)
+    await upgrade(database_url)
+
+    assert await run_sql(database_url, STORED) == before
+    assert len(before) == 4
+    assert (await conversation.reload()).summary_through_position == 2
+
+
+async def test_a_migration_that_is_killed_half_way_is_gone_on_from(empty_database_url: str) -> None:
+    await upgrade(empty_database_url)
+    await downgrade(empty_database_url, BEFORE_CHANGES_OF_SESSIONS)
+    holder = await asyncpg.connect(**parse_address(empty_database_url).arguments())
+    async with holder.transaction():
+        await holder.execute("lock table sessions in access exclusive mode")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", UPGRADE, empty_database_url, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        )
+        await until_found(lambda: run_sql(empty_database_url, WAITING))
+        process.kill()
+        await process.wait()
+    await holder.close()
+
+    async with asyncio.timeout(HANG_SECONDS):
+        await upgrade(empty_database_url)
+
+    assert (await status(empty_database_url)).is_current
