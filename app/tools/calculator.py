@@ -29,7 +29,7 @@ def calculator(expression: str) -> str:
     if len(expression) > MAX_CHARACTERS:
         raise ToolFailed(f"The expression is too long: at most {MAX_CHARACTERS} characters.")
     try:
-        tree = ast.parse(expression.translate(SIGNS).strip(), mode="eval")
+        tree = _parse(expression.translate(SIGNS).strip())
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
         raise ToolFailed("This is not an arithmetic expression. Write for example (17 * 23 + 4) / 5.") from error
     try:
@@ -40,6 +40,14 @@ def calculator(expression: str) -> str:
         raise ToolFailed("A number on the way is too large.") from error
     except (ValueError, TypeError) as error:  # sqrt(-1), log(0), round(1, 2, 3)
         raise ToolFailed("A function was given a number, or a count of numbers, that it cannot take.") from error
+
+
+def _parse(text: str) -> ast.Expression:
+    """Parse. Some releases of CPython 3.11 raise SystemError now and then (gh-106905), not twice."""
+    try:
+        return ast.parse(text, mode="eval")
+    except SystemError:
+        return ast.parse(text, mode="eval")
 
 
 def _evaluate(node: ast.expr, *, depth: int) -> Number:

@@ -188,13 +188,13 @@ async def test_what_an_imported_conversation_quotes_of_sessions_unknown_here_can
     assert (await other.messages())[-1].content == read
 
 
-async def test_a_cancelled_waiting_message_takes_the_title_it_gave_with_it(database: Database) -> None:
+async def test_a_cancelled_waiting_message_is_kept_and_so_is_the_title_it_gave(database: Database) -> None:
     conversation = await open_conversation(database)
     first, _ = await conversation.submit("The first line"), await conversation.submit("The second line")
 
     await database.runs.request_cancel(conversation.owner_id, first.run.id)
 
-    assert (await conversation.reload()).title == "The second line"
+    assert (await conversation.reload()).title == "The first line"
 
 
 async def test_a_title_somebody_wrote_outlives_a_cancelled_message(database: Database) -> None:

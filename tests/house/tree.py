@@ -36,8 +36,12 @@ def python_files(*folders: str) -> Iterator[Path]:
 
 @cache
 def syntax_tree(path: Path) -> ast.Module:
-    """Return the file's syntax tree."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+    """Return the file's syntax tree. Some releases of CPython 3.11 fail at it now and then (gh-106905), not twice."""
+    text = path.read_text(encoding="utf-8")
+    try:
+        return ast.parse(text)
+    except SystemError:
+        return ast.parse(text)
 
 
 def comments(path: Path) -> Iterator[tuple[int, str]]:
