@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from langchain_core.messages import AIMessageChunk
 
-from app.domain.errors import AnswerIncomplete, ContextOverflow, ModelRefused
+from app.domain.errors import AnswerIncomplete, AnswerTooLong, ContextOverflow, ModelRefused
 from app.domain.message import ToolCall
 from app.domain.prompt import AnswerComplete, Usage
 from app.domain.text import clean_text, is_blank
@@ -52,6 +52,9 @@ REFUSED = frozenset({
 REASON_KEYS = ("finish_reason", "stop_reason", "done_reason", "status")
 MOST_TOKENS = 100_000_000
 """A reported number above this is broken: no window is as large, and it must not spoil sums and calibration."""
+MOST_CALL_CHARACTERS = 2_000_000
+"""Names and arguments of all tool calls of one answer: as much as a text may have (TurnConfig.max_answer_bytes)."""
+
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
@@ -62,13 +65,13 @@ class _Call:
     index: int | str | None
     id: str = ""
     name: str = ""
-    arguments: str = ""
+    arguments: list[str] = field(default_factory=list)
 
     def take(self, name: str, arguments: str) -> None:
         """Add a piece; some servers repeat the whole name in every piece."""
         if name != self.name:
             self.name += name
-        self.arguments += arguments
+        self.arguments.append(arguments)
 
 
 @dataclass(slots=True)
@@ -81,6 +84,7 @@ class AnswerAssembly:
     finish_reason: str = ""
     refused: bool = False
     _calls: list[_Call] = field(default_factory=list)
+    _call_characters: int = 0
 
     def add(self, chunk: AIMessageChunk) -> str:
         """Take a chunk in and return the text that can be shown of it, cleaned."""
@@ -90,8 +94,7 @@ class AnswerAssembly:
         if chunk.usage_metadata is not None:
             self._add_usage(chunk.usage_metadata["input_tokens"], chunk.usage_metadata["output_tokens"])
         for piece in chunk.tool_call_chunks:
-            call = self._call_of(piece["index"], piece["id"])
-            call.take(piece["name"] or "", piece["args"] or "")
+            self._take_call(piece["index"], piece["id"], piece["name"] or "", piece["args"] or "")
         return self.text.feed(chunk.content if isinstance(chunk.content, str) else str(chunk.text))
 
     def finish(self, model: str, taken_ids: Collection[str]) -> AnswerComplete:
@@ -137,6 +140,13 @@ class AnswerAssembly:
         total = reported + (known or 0) if self.adds_usage else reported
         return total if reported >= 0 and total <= MOST_TOKENS else known
 
+    def _take_call(self, index: int | str | None, call_id: str | None, name: str, arguments: str) -> None:
+        self._call_characters += len(name) + len(arguments)
+        if self._call_characters > MOST_CALL_CHARACTERS:
+            limit = f"{MOST_CALL_CHARACTERS:,} characters"
+            raise AnswerTooLong(f"The answer was stopped: its tool calls exceeded {limit}. Ask for less at a time.")
+        self._call_of(index, call_id).take(name, arguments)
+
     def _call_of(self, index: int | str | None, call_id: str | None) -> _Call:
         """The call a piece belongs to: same index, unless it brings another id (servers that repeat index 0)."""
         for call in reversed(self._calls):
@@ -152,7 +162,7 @@ class AnswerAssembly:
         for call in self._calls:
             call_id = call.id if _ID.fullmatch(call.id) and call.id not in taken else f"call_{secrets.token_hex(12)}"
             taken.add(call_id)
-            calls.append(ToolCall(call_id, clean_text(call.name), clean_text(call.arguments)))
+            calls.append(ToolCall(call_id, clean_text(call.name), clean_text("".join(call.arguments))))
         return tuple(calls)
 
 

@@ -13,6 +13,7 @@ from app.domain.errors import SettingInvalid
 from app.llm.chat_model import LangChainChatModel, ModelTraits
 from app.llm.offline import OfflineModel
 from app.llm.providers import PLACEHOLDER_KEY, ModelName, parse_model_name
+from app.llm.streamed_arguments import parse_in_linear_time
 from app.llm.windows import get_context_limit
 from app.turn.ports import ChatModel
 
@@ -60,6 +61,7 @@ class ModelRegistry:
 
     def __init__(self, config: ModelsConfig | None = None) -> None:
         """Keep the configuration; no model is made before it is asked for."""
+        parse_in_linear_time()
         self._config = config or ModelsConfig()
         self._models: dict[tuple[str, str | None], ChatModel] = {}
         self._opened: list[BaseChatModel] = []

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.errors import AnswerIncomplete, ModelRefused, ModelTimeout, ModelUnavailable
+from app.domain.errors import AnswerIncomplete, AnswerTooLong, ModelRefused, ModelTimeout, ModelUnavailable
 from app.domain.message import ImageBlock, Role, TextBlock, ToolCall
 from app.domain.prompt import Prompt, PromptMessage, TextDelta, ToolSpec
+from app.llm.answer import MOST_CALL_CHARACTERS
 from app.llm.registry import ModelRegistry
 from app.turn.ports import ModelRequest
 from fakes.model_calls import CONFIG, IMPATIENT, address_for, hear, refusal_of, simple_request
@@ -172,6 +173,23 @@ async def test_tool_call_arguments_are_kept_as_the_model_wrote_them() -> None:
 
     assert heard.answer.tool_calls == (ToolCall("c1", "lookup", '{"q": "a b" }'),)
     assert heard.answer.text == ""
+
+
+async def test_long_arguments_that_are_no_json_are_taken_in_time_proportional_to_their_length() -> None:
+    half = "x" * 500_000
+
+    heard = await hear(calls(piece(0, half, "c1", "lookup"), piece(0, half)))
+
+    assert [len(call.arguments) for call in heard.answer.tool_calls] == [1_000_000]
+
+
+async def test_calls_that_go_on_for_ever_are_stopped_while_they_come_in() -> None:
+    half = "x" * (MOST_CALL_CHARACTERS // 2 + 1)
+
+    error = await refusal_of(calls(piece(0, half, "c1", "lookup"), piece(0, half)))
+
+    assert type(error) is AnswerTooLong
+    assert "2,000,000" in error.detail
 
 
 async def test_unparsable_arguments_reach_the_tool_node_and_missing_ones_are_an_empty_object() -> None:
