@@ -4,8 +4,11 @@ import asyncio
 import os
 import secrets
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,6 +28,7 @@ pytest_plugins = [
 ]
 T = TypeVar("T")
 DROP_TRIES = 25
+GUARD = "import os, signal, sys; sys.stdin.read(); os.kill(int(sys.argv[1]), signal.SIGQUIT)"
 POSTGRES_FIXTURE = "server_url"
 PROCESS_ROOMS = {"chaos", "replay", "runs", "service"}
 """Folders whose tests start programs of their own."""
@@ -50,9 +54,11 @@ def server_url() -> Generator[str]:
         Path(folder).chmod(0o711)
         config = EmbeddedConfig(data_dir=Path(folder, "data"), may_create_databases=True)
         server = _in_its_own_loop(lambda: EmbeddedServer.start(config))
-        _spare_the_disk(Path(folder, "data", "postgres", "cluster"))
+        cluster = Path(folder, "data", "postgres", "cluster")
+        _spare_the_disk(cluster)
         try:
-            yield server.url
+            with _ended_with_this_process(_postmaster(cluster)):
+                yield server.url
         finally:
             _in_its_own_loop(server.stop)
 
@@ -116,7 +122,22 @@ def _spare_the_disk(cluster: Path) -> None:
     """Have the tests' server not wait for the disk: it never outlives them. Tests that kill a server have their own."""
     with (cluster / "postgresql.auto.conf").open("a") as settings:
         settings.write("fsync = off\nfull_page_writes = off\n")
-    os.kill(int((cluster / "postmaster.pid").read_text().splitlines()[0]), signal.SIGHUP)
+    os.kill(_postmaster(cluster), signal.SIGHUP)
+
+
+def _postmaster(cluster: Path) -> int:
+    return int((cluster / "postmaster.pid").read_text().splitlines()[0])
+
+
+@contextmanager
+def _ended_with_this_process(pid: int) -> Generator[None]:
+    """Have the server end also where this process is killed: another one waits for the end of its standard input."""
+    guard = subprocess.Popen([sys.executable, "-c", GUARD, str(pid)], stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        yield
+    finally:
+        guard.kill()
+        guard.communicate()
 
 
 async def _run_statement(url: str, statement: str) -> None:
