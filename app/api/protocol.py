@@ -83,6 +83,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._data = data
         super().data_received(data)
         self._head_bytes += len(data)
+        if self._deadline is None and not self._is_answering() and not self._is_in_head:
+            self._expect(self._head_is_late, self._limits.head_seconds)  # blank lines stop uvicorn's own clock
         if self._is_in_head and self._head_bytes > self._limits.max_head_bytes:
             limit = self._limits.max_head_bytes
             self._refuse(

@@ -137,9 +137,9 @@ class Database:
         """See RunRepository."""
         return await self.runs.finish(lease, outcome, compose)
 
-    async def give_back(self, lease: Lease) -> None:
+    async def give_back(self, lease: Lease, *, counts: bool = False) -> None:
         """See RunRepository."""
-        await self.runs.give_back(lease)
+        await self.runs.give_back(lease, counts=counts)
 
     async def get_run(self, owner_id: UserId, run_id: RunId) -> Run:
         """See RunRepository."""

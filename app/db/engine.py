@@ -12,7 +12,7 @@ from app.db.address import Address
 from app.db.failures import READ_ONLY, sqlstate
 
 CONNECT_TIMEOUT_SECONDS = 5.0
-ANSWER_TIMEOUT_SECONDS = 9.0
+ANSWER_TIMEOUT_SECONDS = 8.0
 """How long we wait for a statement's answer: longer than the server allows any, so only a dead network gets here."""
 
 SESSION_SETTINGS: Mapping[str, str] = {
@@ -20,7 +20,7 @@ SESSION_SETTINGS: Mapping[str, str] = {
     "timezone": "UTC",
     "jit": "off",
     "max_parallel_workers_per_gather": "0",
-    "statement_timeout": "8s",
+    "statement_timeout": "7s",
     "lock_timeout": "3s",
     "idle_in_transaction_session_timeout": "4s",
 }

@@ -6,12 +6,13 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.domain.errors import DatabaseUnavailable, DatabaseUnusable, InvalidInput, ThroughlineError
+from app.domain.errors import DatabaseBusy, DatabaseUnavailable, DatabaseUnusable, InvalidInput, ThroughlineError
 
 DRIVER_ERRORS = (DBAPIError, PoolTimeout, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 """Everything a statement or a connection attempt can raise; PoolTimeout: all connections are in use."""
 
 RETRY_AFTER_SECONDS = 1.0
+AGAIN = "Try again in a moment."
 _CONFLICTS = {"40001", "40P01", "23505"}
 """Serialisation failure, deadlock, and a unique key that a racing transaction took first: a second look helps."""
 
@@ -22,11 +23,11 @@ READ_ONLY = "25006"
 """A failover: the connection still leads to the server that has become a standby."""
 
 _BUSY = {
-    "53300": "has no connection left",
     "57014": "took too long over a statement",
     "55P03": "waited too long for a lock",
 }
 _PASSING_CLASSES = {
+    "53300": "has no connection left",
     "53": "is out of resources",
     "57": "was interrupted by its operator",
     "58030": "cannot read or write its files",
@@ -65,7 +66,7 @@ def sqlstate(error: BaseException) -> str:
 
 
 def _unavailable(detail: str) -> DatabaseUnavailable:
-    return DatabaseUnavailable(f"{detail} Try again in a moment.", delay_seconds=RETRY_AFTER_SECONDS)
+    return DatabaseUnavailable(f"{detail} {AGAIN}", delay_seconds=RETRY_AFTER_SECONDS)
 
 
 def _lost(code: str) -> DatabaseUnavailable:
@@ -90,7 +91,7 @@ def _is_bad_value(error: BaseException) -> bool:
 
 def _by_code(code: str) -> ThroughlineError:
     if code in _BUSY:
-        return _unavailable(f"The database {_BUSY[code]}.")
+        return DatabaseBusy(f"The database {_BUSY[code]}. {AGAIN}", delay_seconds=RETRY_AFTER_SECONDS)
     for passing, words in _PASSING_CLASSES.items():
         if code.startswith(passing):
             return _unavailable(f"The database {words} (SQLSTATE {code}).")

@@ -49,6 +49,7 @@ class RunRow(Base):
         Index("runs_held", "owner_id", postgresql_where=text("status = 'running'")),
         Index("runs_served", "owner_id", "started_at", postgresql_where=text("started_at is not null")),
         Index("runs_line", "session_id", "seq", postgresql_where=text(WAITING)),
+        Index("runs_unread", "session_id", "seq", postgresql_where=text("is_unread")),
         {"postgresql_with": {"fillfactor": 70}},
     )
 
@@ -69,6 +70,7 @@ class RunRow(Base):
     fence: Mapped[Zero]
     attempt: Mapped[Zero]
     cancel_requested: Mapped[No]
+    is_unread: Mapped[No]
     input_tokens: Mapped[int | None]
     output_tokens: Mapped[int | None]
     error_type: Mapped[str | None] = mapped_column(Text)

@@ -70,7 +70,7 @@ _RENEW = text("""
     left join renewed n on n.id = r.id
 """)
 _GIVE_BACK = text("""
-    update runs set status = 'queued', lease_until = null, worker = null, attempt = attempt - 1
+    update runs set status = 'queued', lease_until = null, worker = null, attempt = attempt - :not_counted
     where id = :run_id and fence = :fence and status = 'running'
     returning attempt
 """)
@@ -113,12 +113,12 @@ async def renew(tx: Statements, leases: Collection[Lease], lease_seconds: float)
     return {lease: pulses[lease.run_id, lease.fence] for lease in leases if (lease.run_id, lease.fence) in pulses}
 
 
-async def give_back(tx: Statements, lease: Lease) -> tuple[NewEvent, ...] | None:
-    """Put the run back into the line as if it had not been tried; None where the lease is gone.
+async def give_back(tx: Statements, lease: Lease, *, counts: bool) -> tuple[NewEvent, ...] | None:
+    """Put the run back into the line, as if it had not been tried unless it `counts`; None where the lease is gone.
 
     Readers who were shown something of it are told at once to forget it: returns the event that does so.
     """
-    rows = await tx.fetch(_GIVE_BACK, run_id=lease.run_id, fence=lease.fence)
+    rows = await tx.fetch(_GIVE_BACK, run_id=lease.run_id, fence=lease.fence, not_counted=0 if counts else 1)
     if not rows:
         return None
     first_free = await next_event(tx, lease.run_id)

@@ -107,6 +107,7 @@ async def withdraw(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | Non
         return run
     if await tx.fetch(_TAKE_BACK, run_id=run.id, nothing=input_json(RunInput(""))):
         await retitle(tx, run.session_id, run.input.content)
+    await append_due(tx, run.session_id)
     return run
 
 

@@ -21,7 +21,7 @@ _INTERRUPT = text("""
     returning r.id
 """)
 _LOCK_SESSION = text("""
-    select s.agent, s.title, s.archived from sessions s
+    select s.agent, s.title, s.archived, s.unread_run_count from sessions s
     where s.id = :session_id and s.owner_id = :owner_id for no key update
 """)
 _SUBMIT = sql(
@@ -94,7 +94,7 @@ async def submit(
         worker=None if claimer is None else claimer.worker,
         lease_seconds=0 if claimer is None else claimer.lease_seconds,
         rejects=submission.on_busy is OnBusy.REJECT,
-        max_queued=caps.queued_per_session,
+        max_queued=max(0, caps.queued_per_session - session["unread_run_count"]),
         max_queued_of_owner=caps.queued_per_owner,
         max_running_of_owner=caps.running_per_owner,
         is_archived=session["archived"],

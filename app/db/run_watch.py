@@ -14,7 +14,6 @@ from sqlalchemy import text
 from app.db.hub import EventHub
 from app.db.transactions import Transactions
 from app.db.wakeup import RunNews
-from app.domain.errors import ThroughlineError
 from app.domain.ids import RunId
 
 DEAF_SECONDS = 1.0
@@ -65,8 +64,8 @@ class RunWatch:
             await asyncio.sleep(LISTENING_SECONDS if self._hub.is_listening else DEAF_SECONDS)
             try:
                 await self._look()
-            except ThroughlineError as error:
-                log.info("followed runs could not be looked at", error=error.code)
+            except Exception as error:  # noqa: BLE001  # the one look for all readers outlives whatever it meets
+                log.warning("followed runs could not be looked at", error=type(error).__name__)
                 self._hub.wake_readers()  # each finds out for itself, and can tell whom it reads for
 
     async def _look(self) -> None:

@@ -59,9 +59,9 @@ class RunRepository:
         self._hub.announce_events(run.id, events)
         return run
 
-    async def give_back(self, lease: Lease) -> None:
+    async def give_back(self, lease: Lease, *, counts: bool = False) -> None:
         """Put the run back into the line; no error if the lease is gone."""
-        events = await self._transactions.run(lambda tx: run_claim.give_back(tx, lease))
+        events = await self._transactions.run(lambda tx: run_claim.give_back(tx, lease, counts=counts))
         if events is not None:
             self._hub.announce_events(lease.run_id, events)
             self._hub.announce_work()

@@ -14,12 +14,16 @@ from app.db.transactions import Statements
 from app.domain.ids import SessionId
 from app.domain.run import USER_STEP, Run, user_message
 
-_COUNT = text("update sessions set unread_run_count = unread_run_count + 1 where id = :session_id")
+_MARK = text("""
+    update runs r set is_unread = true
+    where r.id = :run_id and not exists (select 1 from messages m where m.run_id = r.id)
+    returning r.id
+""")
+_COUNT = text("update sessions set unread_run_count = unread_run_count + :more where id = :session_id")
 _DUE = sql(
     """
     select {run_columns}, cast(null as uuid) as message_id from runs r
-    where r.session_id = :session_id and r.status = 'cancelled' and r.input ->> 'content' <> ''
-        and not exists (select 1 from messages m where m.run_id = r.id)
+    where r.session_id = :session_id and r.is_unread
         and not exists (select 1 from runs w where w.session_id = r.session_id
             and w.status in ('queued', 'running') and w.seq < r.seq)
     order by r.seq
@@ -28,7 +32,9 @@ _DUE = sql(
 )
 _APPEND = sql(
     """
-    with seat as (
+    with read as (
+        update runs set is_unread = false where id = :run_id
+    ), seat as (
         update sessions s set message_count = s.message_count + 1, message_tokens = s.message_tokens + :token_count,
             unread_run_count = greatest(s.unread_run_count - 1, 0)
         where s.id = :session_id returning s.id, s.message_count
@@ -45,7 +51,8 @@ async def keep_unread(tx: Statements, run: Run) -> None:
 
     Counting it takes the session's lock, which the end of a turn takes too: one of both sees the other.
     """
-    await tx.fetch(_COUNT, session_id=run.session_id)
+    marked = await tx.fetch(_MARK, run_id=run.id)
+    await tx.fetch(_COUNT, session_id=run.session_id, more=len(marked))
     await append_due(tx, run.session_id)
 
 

@@ -162,6 +162,10 @@ class DatabaseUnavailable(TemporaryError):
     code = "database_unavailable"
 
 
+class DatabaseBusy(DatabaseUnavailable):
+    """The database is there and did not do this in time: the same again may take as long again."""
+
+
 class NoWorkerAvailable(TemporaryError):
     """No worker took the run in time; the message is stored and will be answered."""
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from app.domain.ids import MessageId, RunId, SessionId, UserId
 from app.domain.json_types import JsonObject
-from app.domain.message import Content, NewMessage, Role, Source
+from app.domain.message import Content, NewMessage, Role, Source, text_of
 from app.domain.prompt import Usage
 from app.domain.text import clean_content
 
@@ -110,15 +110,23 @@ class Run:
     finished_at: datetime | None = None
 
 
+BYTES_PER_TOKEN = 4
+"""Of English text, about; used until a message is counted."""
+
 USER_STEP = "user"
 """The step under which a run's own message is stored, once."""
 
 
 def user_message(run: Run) -> NewMessage:
-    """Return the message the run was submitted with, not counted yet."""
+    """Return the message the run was submitted with.
+
+    It is not counted yet, so it has no counter; its size is estimated, for loading must be able to leave it out.
+    """
+    content = clean_content(run.input.content)
     return NewMessage(
         role=Role.USER,
-        content=clean_content(run.input.content),
+        content=content,
+        token_count=len(text_of(content).encode()) // BYTES_PER_TOKEN + 1,
         source=run.source,
         author=run.author,
         metadata=run.input.metadata,

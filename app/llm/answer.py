@@ -55,6 +55,9 @@ MOST_TOKENS = 100_000_000
 MOST_CALL_CHARACTERS = 2_000_000
 """Names and arguments of all tool calls of one answer: as much as a text may have (TurnConfig.max_answer_bytes)."""
 
+MOST_CALLS = 1_000
+"""Of one answer; of these only TurnConfig.max_calls_per_step are run."""
+
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
@@ -142,8 +145,8 @@ class AnswerAssembly:
 
     def _take_call(self, index: int | str | None, call_id: str | None, name: str, arguments: str) -> None:
         self._call_characters += len(name) + len(arguments)
-        if self._call_characters > MOST_CALL_CHARACTERS:
-            limit = f"{MOST_CALL_CHARACTERS:,} characters"
+        if self._call_characters > MOST_CALL_CHARACTERS or len(self._calls) > MOST_CALLS:
+            limit = f"{MOST_CALLS:,} calls or {MOST_CALL_CHARACTERS:,} characters"
             raise AnswerTooLong(f"The answer was stopped: its tool calls exceeded {limit}. Ask for less at a time.")
         self._call_of(index, call_id).take(name, arguments)
 

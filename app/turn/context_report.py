@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass, replace
 
+import structlog
+
 from app.context.explain import ContextReport, SummaryFacts, explain_context, is_summary_due, report_json
+from app.domain.errors import TemporaryError
 from app.domain.json_types import JsonObject
 from app.domain.message import Message, NewMessage
 from app.domain.session import Session
@@ -11,6 +14,8 @@ from app.turn.process_message import assemble_cast
 from app.turn.prompting import characters_planned, context_input
 from app.turn.reload import conversation_from, tokens_loaded
 from app.turn.state import Cast, Conversation, TurnParts
+
+log = structlog.get_logger(__name__)
 
 
 async def report_context(parts: TurnParts, session: Session) -> ContextReport:
@@ -38,10 +43,19 @@ class Closing:
 async def close_context(parts: TurnParts, cast: Cast, conversation: Conversation, answer: NewMessage) -> Closing:
     """Return the report as it will stand once `answer` is stored; computed before, written with it."""
     inp = context_input(cast, conversation.with_own(_as_stored(conversation, answer)), None)
-    facts = await _facts(parts, cast, conversation.session)
+    facts = await _facts_if_there(parts, cast, conversation.session)
     return await run_off_loop_if_large(
         characters_planned(inp), lambda: Closing(report_json(explain_context(inp, facts)), is_summary_due(inp))
     )
+
+
+async def _facts_if_there(parts: TurnParts, cast: Cast, session: Session) -> SummaryFacts:
+    """An answer that is there is not given up because its report cannot be made whole."""
+    try:
+        return await _facts(parts, cast, session)
+    except TemporaryError as error:
+        log.warning("a context report lacks its summary", session_id=str(session.id), error=error.code)
+        return SummaryFacts(agent=cast.agent.name, model=cast.model.name, summary_count=session.summary_version)
 
 
 async def _facts(parts: TurnParts, cast: Cast, session: Session) -> SummaryFacts:

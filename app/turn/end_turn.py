@@ -4,16 +4,17 @@ from collections.abc import Sequence
 
 import structlog
 
-from app.domain.errors import DatabaseUnavailable, LeaseLost, NotFound, ThroughlineError
+from app.domain.errors import DatabaseBusy, DatabaseUnavailable, LeaseLost, NotFound, ThroughlineError
 from app.domain.events import EventType
 from app.domain.json_types import JsonObject, JsonValue
 from app.domain.message import Message
 from app.domain.run import USER_STEP, Outcome, Run, RunError, RunStatus, user_message
 from app.domain.wire import message_json, run_json
+from app.turn.keep_step import MOST_TRIES, PAUSE_SECONDS
 from app.turn.ports import ComposeEvents, NewEvent
 from app.turn.state import Turn
 
-PAUSE_SECONDS = 1.0
+UNSTORABLE = "The answer could not be stored. Your message is kept; send it again."
 log = structlog.get_logger(__name__)
 
 
@@ -26,25 +27,26 @@ async def end_turn(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
     """Store the end, and return the status that was stored; None where another worker goes on with the run.
 
     A database that is away, stalls or is full is waited for as long as it takes: a finished answer is not asked for
-    twice. The lease must be renewed meanwhile.
+    twice. One that is there and does not take this end, in MOST_TRIES tries, gets the end of a failure instead. The
+    lease must be renewed meanwhile.
     """
-    drained = await turn.events.drain()
+    drained, tries = await turn.events.drain(), 0
     while True:
         try:
             await _keep_message(turn, run, outcome)
             return (await turn.parts.store.finish(turn.lease, outcome, _composer(turn, outcome, drained))).status
         except LeaseLost:
             return await _stored_status(turn, run)
-        except DatabaseUnavailable:
-            log.warning("the end of a turn waits for the database", run_id=str(turn.lease.run_id))
-            await turn.parts.clock.sleep(PAUSE_SECONDS)
         except Exception as error:  # noqa: BLE001  # what cannot be stored, for whatever reason, ends as a failure
+            tries += isinstance(error, DatabaseBusy)
+            if isinstance(error, DatabaseUnavailable) and tries < MOST_TRIES:
+                log.warning("the end of a turn waits for the database", run_id=str(turn.lease.run_id))
+                await turn.parts.clock.sleep(PAUSE_SECONDS)
+                continue
             log.error("answer could not be stored", run_id=str(turn.lease.run_id), error=type(error).__name__)
             if outcome.status is RunStatus.FAILED:
                 return None
-            outcome = failed(
-                ThroughlineError.code, "The answer could not be stored. Your message is kept; send it again."
-            )
+            outcome, tries = failed(ThroughlineError.code, UNSTORABLE), 0
 
 
 async def _stored_status(turn: Turn, run: Run) -> RunStatus | None:

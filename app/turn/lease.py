@@ -74,6 +74,7 @@ class Heartbeats:
             try:
                 async with asyncio.timeout_at(next_beat):
                     await self._news.wait()
+                    await asyncio.sleep(0)  # however many ask for a beat of their own, that of all comes in time
             except TimeoutError:
                 is_reached = await self._beat(set(self._watched))
                 pause = self._lease_seconds / BEATS_PER_LEASE

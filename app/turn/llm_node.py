@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import structlog
 from langgraph.runtime import Runtime
 
-from app.domain.errors import ContextOverflow, PromptCannotFit
+from app.context.fit import FittedPrompt
+from app.domain.errors import ContextOverflow, PromptCannotFit, TemporaryError
 from app.domain.events import EventType
 from app.domain.message import NewMessage, Role
 from app.domain.prompt import AnswerComplete, Usage
@@ -105,8 +106,17 @@ async def _call(turn: Turn, cast: Cast, ready: Ready) -> Asked:
     turn.parts.metrics.prompt_sent(model=cast.model.name, tokens=fitted.tokens, window_tokens=cast.budget.window_tokens)
     step = await call_model(turn, cast.model, request)
     if step.usage.input_tokens is not None:
-        cast = await learn_from_usage(turn.parts, cast, fitted, reported=step.usage.input_tokens)
+        cast = await _learned(turn, cast, fitted, reported=step.usage.input_tokens)
     return Asked(cast, ready, step)
+
+
+async def _learned(turn: Turn, cast: Cast, fitted: FittedPrompt, *, reported: int) -> Cast:
+    """Learn from the report where the database lets us: an answer that is there is not given up for it."""
+    try:
+        return await learn_from_usage(turn.parts, cast, fitted, reported=reported)
+    except TemporaryError as error:
+        log.warning("nothing was learned from a report", run_id=str(turn.lease.run_id), error=error.code)
+        return cast
 
 
 def _may_use_tools(cast: Cast, conversation: Conversation) -> bool:

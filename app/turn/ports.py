@@ -95,8 +95,11 @@ class RunStore(Protocol):
         """
         ...
 
-    async def give_back(self, lease: Lease) -> None:
-        """Put the run back into the line, for another worker to resume; no error if the lease is gone."""
+    async def give_back(self, lease: Lease, *, counts: bool = False) -> None:
+        """Put the run back into the line, for another worker to resume; no error if the lease is gone.
+
+        `counts`: it was an attempt of its own, of which there are only so many.
+        """
         ...
 
     async def get_run(self, owner_id: UserId, run_id: RunId) -> Run:

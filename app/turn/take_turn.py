@@ -2,11 +2,13 @@
 
 import asyncio
 import traceback
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import structlog
 
-from app.domain.errors import DatabaseUnavailable, LeaseLost, ThroughlineError
+from app.domain.errors import DatabaseBusy, DatabaseUnavailable, LeaseLost, ThroughlineError
 from app.domain.message import NewMessage, Role
 from app.domain.run import ClaimedRun, Outcome, RunStatus
 from app.domain.session import Session
@@ -53,17 +55,16 @@ async def take_turn(play: Play) -> Session | None:
     watch = asyncio.create_task(play.heartbeat.watch())
     try:
         await asyncio.wait({graph, watch}, return_when=asyncio.FIRST_COMPLETED)
-        ended = await _ended(turn, graph, watch)
+        async with _held(play):
+            ended = await _ended(turn, graph, watch)
+            status = None if ended is None else await end_turn(turn, play.claimed.run, ended.outcome)
     except asyncio.CancelledError:
         await _stop(graph)
         await _leave(play)
         raise
     finally:
         await _stop(graph, watch)
-    if ended is None:
-        return None
-    status = await _end(play, turn, ended.outcome)
-    if status is None:
+    if ended is None or status is None:
         return None
     seconds = play.parts.clock.monotonic() - started
     play.parts.metrics.turn_finished(agent=play.claimed.run.agent, status=status.value, seconds=seconds)
@@ -71,11 +72,12 @@ async def take_turn(play: Play) -> Session | None:
     return ended.summary_due if status is RunStatus.SUCCEEDED else None
 
 
-async def _end(play: Play, turn: Turn, outcome: Outcome) -> RunStatus | None:
-    """Store the end while the lease goes on being renewed; return what was stored."""
+@asynccontextmanager
+async def _held(play: Play) -> AsyncGenerator[None]:
+    """Go on renewing the lease inside the block, in which the turn ends."""
     holding = asyncio.create_task(play.heartbeat.hold())
     try:
-        return await end_turn(turn, play.claimed.run, outcome)
+        yield
     finally:
         await _stop(holding)
 
@@ -98,9 +100,9 @@ async def _play(play: Play, turn: Turn) -> Ended | None:
     except LeaseLost:
         log.warning("lease lost", run_id=str(turn.lease.run_id))
         return None
-    except DatabaseUnavailable:
+    except DatabaseUnavailable as error:
         await play.parts.clock.sleep(GIVE_BACK_PAUSE_SECONDS)
-        await _give_back(play)
+        await _give_back(play, counts=isinstance(error, DatabaseBusy))
         return None
     except ThroughlineError as error:
         log.info("turn failed", run_id=str(turn.lease.run_id), error=error.code)
@@ -148,11 +150,11 @@ def _where(error: Exception) -> str:
     return " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(traceback.extract_tb(error.__traceback__)))
 
 
-async def _give_back(play: Play) -> None:
-    """Give the run back once the database is there again: an outage costs it no attempt."""
+async def _give_back(play: Play, *, counts: bool) -> None:
+    """Give the run back once the database is there. An outage costs no attempt; what the run did itself `counts`."""
     while True:
         try:
-            return await play.parts.store.give_back(play.claimed.lease)
+            return await play.parts.store.give_back(play.claimed.lease, counts=counts)
         except DatabaseUnavailable:
             log.warning("giving a run back waits for the database", run_id=str(play.claimed.lease.run_id))
             await play.parts.clock.sleep(GIVE_BACK_PAUSE_SECONDS)

@@ -124,8 +124,8 @@ class Worker:
             yield
         finally:
             await self.drain()
+            await asyncio.wait({loop, jobs}, timeout=JOBS_END_SECONDS)
             loop.cancel()
-            await asyncio.wait({jobs}, timeout=JOBS_END_SECONDS)
             jobs.cancel()
             await asyncio.gather(loop, jobs, return_exceptions=True)
 
@@ -135,6 +135,8 @@ class Worker:
         Side jobs hold nothing up: they go on while turns end, and are then handed back.
         """
         self._is_open = False
+        self._signal.wake()
+        self._room.set()
         self._jobs.close()
         if self._turns:
             _, late = await asyncio.wait(list(self._turns), timeout=self._config.grace_seconds)
@@ -211,11 +213,20 @@ class Worker:
         except asyncio.CancelledError:
             self.release()
             raise
-        if claimed is None:
-            self.release()
-            return False
-        self.start(claimed)
-        return True
+        if claimed is not None and self._is_open:
+            self.start(claimed)
+            return True
+        if claimed is not None:
+            await self._decline(claimed)
+        self.release()
+        return False
+
+    async def _decline(self, claimed: ClaimedRun) -> None:
+        """Give back what was claimed while the worker closed."""
+        try:
+            await self._parts.store.give_back(claimed.lease)
+        except ThroughlineError as error:
+            log.warning("run is left to its lease", run_id=str(claimed.run.id), error=error.code)
 
     async def _claim(self, claimer: Claimer) -> ClaimedRun | None:
         self._is_database_away = True

@@ -186,3 +186,14 @@ async def test_beyond_the_reserve_connections_are_closed_at_once(database: Datab
         rest = await third.rest()
 
     assert rest == b""
+
+
+@pytest.mark.slow
+async def test_blank_lines_behind_an_answer_keep_no_connection(database: Database) -> None:
+    async with serving(database, QUICK) as url, connected(url) as client:
+        client.send(LIVE)
+        answer = await client.answer()
+        client.send(b"\r\n")
+
+        assert answer.status == 200
+        assert (await client.rest()).startswith(b"HTTP/1.1 408 ")

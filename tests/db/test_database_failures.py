@@ -214,4 +214,4 @@ async def test_no_statement_runs_for_ever(transactions: Transactions) -> None:
         )
     )
 
-    assert [row["setting"] for row in rows] == ["4000", "off", "3000", "8000", "UTC", "20000"]
+    assert [row["setting"] for row in rows] == ["4000", "off", "3000", "7000", "UTC", "20000"]

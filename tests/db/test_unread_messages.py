@@ -4,10 +4,19 @@ import asyncio
 
 import pytest
 
+from app.db.address import parse_address
 from app.db.database import Database
+from app.db.engine import PoolConfig, make_engine
+from app.db.run_finish import withdraw
+from app.db.transactions import Transactions
+from app.domain.errors import QueueFull
 from app.domain.message import Message, NewMessage, text_of
-from app.domain.run import Outcome, RunStatus
+from app.domain.run import Caps, Outcome, RunStatus
 from fakes.conversations import CLAIMER, Conversation, answer_message, no_events, open_conversation, user_message
+from fakes.raw_sql import run_sql
+from fakes.waiting import HANG_SECONDS
+
+CAPS = Caps()
 
 
 @pytest.fixture
@@ -102,3 +111,51 @@ async def test_a_run_whose_answer_was_stored_is_not_touched_by_messages_that_are
     stored = await conversation.messages()
     assert run.message_id == stored[0].id
     assert (await conversation.reload()).message_count == len(stored) == 2
+
+
+async def test_a_message_deleted_before_it_was_read_lets_those_behind_it_take_their_place(
+    conversation: Conversation, database_url: str
+) -> None:
+    first = (await conversation.submit("first")).run
+    await cancel_waiting(conversation, "second")
+    transactions = Transactions(
+        make_engine(parse_address(database_url), PoolConfig(size=1, timeout_seconds=HANG_SECONDS))
+    )
+
+    await transactions.run(lambda tx: withdraw(tx, conversation.owner_id, first.id))
+
+    assert texts(await conversation.messages()) == ["second"]
+
+
+async def test_kept_messages_have_a_size_so_that_loading_can_leave_them_out(conversation: Conversation) -> None:
+    for _ in range(4):
+        await cancel_waiting(conversation, *["word " * 2_000] * 10)
+    claimed = await conversation.start()
+
+    loaded = await conversation.database.messages.load_context(conversation.session.id, claimed.run.id, 3_000)
+
+    assert len(await conversation.messages()) == 40
+    assert len(loaded.history) < 40
+    assert not loaded.is_complete
+
+
+async def test_messages_that_wait_for_their_place_count_as_waiting(conversation: Conversation) -> None:
+    await conversation.start()
+    for number in range(CAPS.queued_per_session):
+        await cancel_waiting(conversation, f"never mind {number}")
+
+    with pytest.raises(QueueFull):
+        await conversation.submit("one more")
+
+
+async def test_a_run_that_had_stored_its_message_is_not_counted_when_it_is_cancelled_in_the_line(
+    conversation: Conversation, database_url: str
+) -> None:
+    claimed = await conversation.start("first")
+    await conversation.database.messages.append_message(claimed.lease, "user", user_message("first"))
+    await conversation.database.runs.give_back(claimed.lease)
+
+    await conversation.database.runs.request_cancel(conversation.owner_id, claimed.run.id)
+
+    assert texts(await conversation.messages()) == ["first"]
+    assert await run_sql(database_url, "select unread_run_count from sessions") == [(0,)]

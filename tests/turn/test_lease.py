@@ -172,3 +172,16 @@ async def test_each_lease_is_told_what_became_of_its_own_run(database: Database)
         assert await second is StopReason.CANCEL_REQUESTED
         assert await third is StopReason.LEASE_LOST
         assert not first.done()
+
+
+async def test_however_many_ask_for_a_beat_of_their_own_all_leases_are_renewed_in_time() -> None:
+    store, hurried, calm = BeatStore(), new_lease(), new_lease()
+    heartbeats = heartbeats_over(store, SHORT_SECONDS)
+    restless = heartbeats.of(hurried)
+
+    async with watching(restless, heartbeats.of(calm)):
+        while sum(calm in call for call in store.calls) < 5:
+            restless.hurry()
+            await asyncio.sleep(0)
+
+    assert len(store.calls) > 5

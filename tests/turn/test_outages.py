@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from app.context.calibration import Calibration
 from app.db.database import Database
-from app.domain.errors import DatabaseUnavailable, DatabaseUnusable, LeaseLost
+from app.domain.errors import DatabaseBusy, DatabaseUnavailable, DatabaseUnusable, LeaseLost
 from app.domain.message import Role, ToolCall, text_of
-from app.domain.prompt import ToolSpec
+from app.domain.prompt import ToolSpec, Usage
 from app.domain.run import Lease, Outcome, Run, RunStatus
+from app.turn.keep_step import MOST_TRIES
 from app.turn.llm_node import OUT_OF_ROUNDS
 from app.turn.ports import ComposeEvents, ToolContext, ToolOutcome, Tools
 from app.turn.take_turn import take_turn
@@ -144,6 +146,85 @@ async def test_a_step_of_the_model_waits_for_the_database_and_is_not_asked_for_t
 
     assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 1)
     assert len(stage.model.requests) == 2
+
+
+class Unlearning:
+    """Calibrations that cannot be kept."""
+
+    async def load(self, model: str) -> Calibration | None:
+        del model
+        return None
+
+    async def save(self, model: str, calibration: Calibration) -> None:
+        del model, calibration
+        raise AWAY
+
+
+async def test_an_answer_is_not_given_up_because_nothing_can_be_learned_from_it(stage: Stage) -> None:
+    stage.model.script(Say("worth keeping", usage=Usage(50, 2)))
+    stage.parts = replace(stage.parts, calibrations=Unlearning())
+
+    run = await stage.turn("hello")
+
+    assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 1)
+    assert len(stage.model.requests) == 1
+
+
+async def test_what_a_run_does_to_the_database_itself_costs_its_attempts(stage: Stage) -> None:
+    run = await stage.submit("hello")
+    most = stage.parts.config.max_attempts
+    break_store(stage, load_context=[DatabaseBusy("took too long")] * most)
+
+    for _ in range(most):
+        await take_turn(stage.play(await stage.claim()))
+    await take_turn(stage.play(await stage.claim()))
+
+    ended = await stage.database.runs.get_run(stage.owner_id, run.id)
+    assert ended.error is not None
+    assert ended.error.type == "run_abandoned"
+
+
+async def test_an_end_that_the_database_never_takes_becomes_a_failure(stage: Stage) -> None:
+    stage.model.script(Say("too much"))
+    break_store(stage, finish=[DatabaseBusy("took too long")] * MOST_TRIES)
+
+    run = await stage.turn("hello")
+
+    assert run.status is RunStatus.FAILED
+
+
+async def test_a_turn_stopped_while_its_end_is_stored_is_given_back(stage: Stage) -> None:
+    stage.model.script(Say("almost"))
+    run = await stage.submit("hello")
+    claimed = await stage.claim()
+    ends = EndNever(stage.database)
+    stage.parts = replace(stage.parts, store=ends)
+    turn = asyncio.create_task(take_turn(stage.play(claimed)))
+    async with asyncio.timeout(HANG_SECONDS):
+        await ends.is_asked.wait()
+
+    turn.cancel()
+    await asyncio.gather(turn, return_exceptions=True)
+
+    waiting = await stage.database.runs.get_run(stage.owner_id, run.id)
+    assert (waiting.status, waiting.attempt) == (RunStatus.QUEUED, 0)
+
+
+class EndNever:
+    """The real store, whose ends are never answered."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.is_asked = asyncio.Event()
+
+    def __getattr__(self, intent: str) -> Any:  # noqa: ANN401  # stands for every other method of the store
+        return getattr(self._database, intent)
+
+    async def finish(self, lease: Lease, outcome: Outcome, compose: ComposeEvents) -> Run:
+        del lease, outcome, compose
+        self.is_asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
 
 
 async def test_an_answer_that_cannot_be_stored_ends_the_run_with_an_error(stage: Stage) -> None:
