@@ -6,7 +6,14 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.domain.errors import DatabaseBusy, DatabaseUnavailable, DatabaseUnusable, InvalidInput, ThroughlineError
+from app.domain.errors import (
+    DatabaseBusy,
+    DatabaseFull,
+    DatabaseUnavailable,
+    DatabaseUnusable,
+    InvalidInput,
+    ThroughlineError,
+)
 
 DRIVER_ERRORS = (DBAPIError, PoolTimeout, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 """Everything a statement or a connection attempt can raise; PoolTimeout: all connections are in use."""
@@ -26,9 +33,8 @@ _BUSY = {
     "57014": "took too long over a statement",
     "55P03": "waited too long for a lock",
 }
+_FULL_CLASSES = {"53300": "has no connection left", "53": "is out of resources"}
 _PASSING_CLASSES = {
-    "53300": "has no connection left",
-    "53": "is out of resources",
     "57": "was interrupted by its operator",
     "58030": "cannot read or write its files",
 }
@@ -92,6 +98,9 @@ def _is_bad_value(error: BaseException) -> bool:
 def _by_code(code: str) -> ThroughlineError:
     if code in _BUSY:
         return DatabaseBusy(f"The database {_BUSY[code]}. {AGAIN}", delay_seconds=RETRY_AFTER_SECONDS)
+    for full, words in _FULL_CLASSES.items():
+        if code.startswith(full):
+            return DatabaseFull(f"The database {words} (SQLSTATE {code}). {AGAIN}", delay_seconds=RETRY_AFTER_SECONDS)
     for passing, words in _PASSING_CLASSES.items():
         if code.startswith(passing):
             return _unavailable(f"The database {words} (SQLSTATE {code}).")

@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from app.db.migrations import OLDEST_SERVER, check_known, head_revision
 from app.db.transactions import Transactions
-from app.domain.errors import DatabaseUnusable
+from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
 
 _SERVER = text("""
     select current_setting('server_version_num')::integer as version, current_setting('server_encoding') as encoding,
@@ -19,6 +19,7 @@ _WRITE = text("""
     on conflict (is_only) do update set checked_at = excluded.checked_at
 """)
 WRITE_CHECK_SECONDS = 1.0
+FULL_SECONDS = 5.0
 _REVISION = text("select version_num from alembic_version")
 log = structlog.get_logger(__name__)
 
@@ -54,7 +55,12 @@ class ReadinessCheck:
         await self._check_writes()
 
     async def _check_writes(self) -> None:
-        """Write a little, at most once in WRITE_CHECK_SECONDS: a server whose disk is full still reads."""
+        """Write a little, at most once in WRITE_CHECK_SECONDS: a server whose disk is full still reads.
+
+        So little may find room where a message does not: what others met with lately counts too.
+        """
+        if self._transactions.was_full(FULL_SECONDS):
+            raise DatabaseUnavailable("The database had no room left a moment ago.", delay_seconds=FULL_SECONDS)
         if time.monotonic() - self._written_at < WRITE_CHECK_SECONDS:
             return
         await self._transactions.fetch(_WRITE)

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -10,6 +11,7 @@ from sqlalchemy import RowMapping, TextClause
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.db.failures import DRIVER_ERRORS, explain
+from app.domain.errors import DatabaseFull
 
 TRIES = 3
 FIRST_PAUSE_SECONDS = 0.02
@@ -36,6 +38,11 @@ class Transactions:
         """Use the engine's pool; single statements commit by themselves, without further round trips."""
         self._engine = engine
         self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._full_at = float("-inf")
+
+    def was_full(self, seconds: float) -> bool:
+        """Whether the database had no room left for something in the last `seconds`."""
+        return time.monotonic() - self._full_at < seconds
 
     async def fetch(self, statement: TextClause, /, **parameters: object) -> Sequence[RowMapping]:
         """Run one statement as a transaction of its own.
@@ -47,7 +54,7 @@ class Transactions:
             async with self._single.connect() as connection:
                 return await _OnConnection(connection).fetch(statement, **parameters)
 
-        return await _with_retries(once)
+        return await self._noting(once)
 
     async def run(self, intent: Callable[[Statements], Awaitable[T]]) -> T:
         """Run the intent's statements in one transaction: all of it is stored, or nothing. Raises as `fetch`."""
@@ -56,7 +63,14 @@ class Transactions:
             async with self._engine.begin() as connection:
                 return await intent(_OnConnection(connection))
 
-        return await _with_retries(once)
+        return await self._noting(once)
+
+    async def _noting(self, once: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await _with_retries(once)
+        except DatabaseFull:
+            self._full_at = time.monotonic()
+            raise
 
 
 class _OnConnection:

@@ -166,6 +166,10 @@ class DatabaseBusy(DatabaseUnavailable):
     """The database is there and did not do this in time: the same again may take as long again."""
 
 
+class DatabaseFull(DatabaseUnavailable):
+    """The database has no disk, memory or connection left for what was asked of it."""
+
+
 class NoWorkerAvailable(TemporaryError):
     """No worker took the run in time; the message is stored and will be answered."""
 

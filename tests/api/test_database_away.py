@@ -1,6 +1,7 @@
 """A database that cannot be asked: a 503 that says when to come back, nothing half done, and then all is well."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import httpx
@@ -9,8 +10,10 @@ from sqlalchemy import text
 
 from app.db.database import Database, DatabaseConfig
 from app.db.transactions import Statements
+from app.domain.errors import DatabaseFull, DatabaseUnavailable
 from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
 from fakes.raw_sql import run_sql
+from fakes.waiting import until_found
 
 
 @pytest.fixture
@@ -67,3 +70,21 @@ async def test_dropped_connections_are_not_noticed_by_whoever_sends(stage: ApiSt
 
     assert statuses == [200, 200, 200]
     assert await run_sql(database_url, "select count(*) from messages") == [(6,)]
+
+
+@pytest.mark.slow
+async def test_a_server_without_room_is_not_ready_until_nobody_met_with_that_for_a_while(narrow: Database) -> None:
+    full = text("do $$ begin raise exception 'no room' using errcode = 'disk_full'; end $$")
+
+    with pytest.raises(DatabaseFull):
+        await narrow._transactions.fetch(full)  # noqa: SLF001  # no intent can be made to meet with it
+    with pytest.raises(DatabaseUnavailable):
+        await narrow.check_ready()
+
+    async def is_ready() -> bool:
+        with contextlib.suppress(DatabaseUnavailable):
+            await narrow.check_ready()
+            return True
+        return False
+
+    await until_found(is_ready)
