@@ -17,6 +17,7 @@ from app.domain.ids import MemoryId, MessageId, RunId, SessionId, SummaryId, Use
 from app.domain.message import Source
 from app.domain.principal import Principal, Scope
 from app.domain.text import clean_text
+from app.turn.off_loop import work_for
 
 UUID_LENGTH = 36
 OPEN_TO_PARTICIPANTS = ("/messages", "/cancel")
@@ -72,6 +73,7 @@ async def _admit(request: Request, scope: Scope) -> Call:
     door = door_of(request)
     principal = await door.authenticator.admit(request.headers, scope)
     shared_by = await _sharing_owner(request, door, principal) if door.config.shares_sessions else None
+    work_for(shared_by or principal.user_id)
     recheck = partial(door.authenticator.recheck, request.headers)
     return Call(door.services, door.config, principal, recheck, shared_by)
 

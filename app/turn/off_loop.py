@@ -2,8 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
+from contextvars import ContextVar
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
+from app.domain.ids import UserId
 from app.domain.message import Content, ImageBlock, Message, NewMessage
 from app.domain.prompt import PromptMessage
 
@@ -12,13 +16,32 @@ T = TypeVar("T")
 LARGE_CHARACTERS = 50_000
 """From this length on counting, matching, cutting and planning leave the event loop: counting it takes about 10 ms."""
 
+_owner: ContextVar[UserId | None] = ContextVar("owner", default=None)
+_lines: WeakValueDictionary[UserId, asyncio.Semaphore] = WeakValueDictionary()
+
+
+def work_for(owner_id: UserId) -> None:
+    """Let what the present task, and what it starts, does beside the loop stand in this owner's line."""
+    _owner.set(owner_id)
+
 
 async def run_off_loop_if_large(characters: int, work: Callable[[], T]) -> T:
     """Return what `work` returns; it runs in a thread where it reads more than `LARGE_CHARACTERS`.
 
-    It must change nothing that others see: whoever waits here may be cancelled while it goes on.
+    It must change nothing that others see: whoever waits here may be cancelled while it goes on. The threads are few,
+    and each owner has one of them at a time, so that nobody's long texts wait behind all those of somebody else.
     """
-    return await asyncio.to_thread(work) if characters > LARGE_CHARACTERS else work()
+    if characters <= LARGE_CHARACTERS:
+        return work()
+    async with _line_of(_owner.get()):
+        return await asyncio.to_thread(work)
+
+
+def _line_of(owner_id: UserId | None) -> AbstractAsyncContextManager[object]:
+    """Work of the service's own stands in no line; it is bounded where it is begun."""
+    if owner_id is None:
+        return nullcontext()
+    return _lines.setdefault(owner_id, asyncio.Semaphore(1))
 
 
 def characters_of(messages: Iterable[Message | NewMessage | PromptMessage]) -> int:

@@ -18,6 +18,7 @@ from app.turn.end_turn import end_turn, failed
 from app.turn.events import EventWriter
 from app.turn.graph import TurnGraph, step_limit
 from app.turn.lease import Heartbeat, StopReason
+from app.turn.off_loop import work_for
 from app.turn.prompting import count_new
 from app.turn.state import Turn, TurnParts, TurnState, present
 
@@ -49,6 +50,7 @@ async def take_turn(play: Play) -> Session | None:
     Returns the session where its next summary should be written now, in the background.
     Cancelling the task (shutdown) gives the run back; another worker resumes it from the rows it has written.
     """
+    work_for(play.claimed.run.owner_id)
     turn = _open(play)
     started = play.parts.clock.monotonic()
     graph = asyncio.create_task(_play(play, turn))

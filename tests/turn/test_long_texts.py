@@ -1,14 +1,18 @@
 """What one user sends is counted, planned and cut beside the event loop, in its own turn and in the later ones."""
 
+import asyncio
 import threading
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
+from app.computing import limit_computing
 from app.db.database import Database
+from app.domain.ids import UserId
 from app.domain.run import RunStatus
 from app.turn.context_report import report_context
-from app.turn.off_loop import LARGE_CHARACTERS, run_off_loop_if_large
+from app.turn.off_loop import LARGE_CHARACTERS, run_off_loop_if_large, work_for
 from app.turn.preview import preview_context
 from fakes.scripted_model import Say, ScriptedModel
 from fakes.stage import open_stage
@@ -34,3 +38,23 @@ async def test_no_long_text_is_counted_on_the_event_loop(database: Database, uni
 async def test_work_on_a_short_text_costs_no_thread() -> None:
     assert await run_off_loop_if_large(LARGE_CHARACTERS, threading.get_ident) == threading.get_ident()
     assert await run_off_loop_if_large(LARGE_CHARACTERS + 1, threading.get_ident) != threading.get_ident()
+
+
+async def test_long_texts_of_one_user_do_not_wait_behind_all_those_of_another() -> None:
+    limit_computing(2)
+    order: list[str] = []
+    both_wait, anna, bert = asyncio.Event(), UserId(uuid4()), UserId(uuid4())
+
+    async def work(owner: UserId, name: str) -> None:
+        work_for(owner)
+        await both_wait.wait()
+        await run_off_loop_if_large(LARGE_CHARACTERS + 1, lambda: order.append(name))
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(20):
+            tasks.create_task(work(anna, "anna"))
+        tasks.create_task(work(bert, "bert"))
+        await asyncio.sleep(0)
+        both_wait.set()
+
+    assert order.index("bert") < 3
