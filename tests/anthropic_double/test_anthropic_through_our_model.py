@@ -24,6 +24,7 @@ from app.turn.ports import ModelRequest
 from fakes.anthropic_double import AnthropicDouble
 from fakes.provider_double import Failure, ScriptedCall, ScriptStep, Verdict
 from fakes.provider_double.json_types import Json
+from fakes.waiting import HANG_SECONDS
 
 TOOL = ToolSpec("look_up", "Looks up.", {"type": "object", "properties": {"q": {"type": "string"}}})
 PNG = "data:image/png;base64,iVBORw0KGgo="
@@ -71,7 +72,7 @@ class Asker:
 
 @pytest.fixture
 async def asker(anthropic_double: AnthropicDouble) -> AsyncIterator[Asker]:
-    registry = ModelRegistry(ModelsConfig(idle_timeout_seconds=0.5))
+    registry = ModelRegistry(ModelsConfig(idle_timeout_seconds=HANG_SECONDS))
     yield Asker(registry, anthropic_double)
     await registry.close()
 
@@ -157,6 +158,18 @@ async def test_images_by_address_and_by_value_are_sent_in_anthropics_shape(
     assert [block["type"] for block in shown["content"] if "cache_control" in block] == ["image"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("failure", [Failure.HANG, Failure.HANG_IN_ANSWER])
+async def test_a_model_that_falls_silent_is_given_up(anthropic_double: AnthropicDouble, failure: Failure) -> None:
+    anthropic_double.script(ScriptStep(text="never all of this text", failure=failure))
+    registry = ModelRegistry(ModelsConfig(idle_timeout_seconds=3.0))
+
+    error = await Asker(registry, anthropic_double).error(HELLO)
+    await registry.close()
+
+    assert type(error) is ModelTimeout
+
+
 @pytest.mark.parametrize(
     ("failure", "expected"),
     [
@@ -165,8 +178,6 @@ async def test_images_by_address_and_by_value_are_sent_in_anthropics_shape(
         (Failure.SERVER_ERROR, ModelUnavailable),
         (Failure.OVERLOADED, ModelUnavailable),
         (Failure.CONTEXT_LENGTH, ContextOverflow),
-        (Failure.HANG, ModelTimeout),
-        (Failure.HANG_IN_ANSWER, ModelTimeout),
         (Failure.RESET, ModelUnavailable),
         (Failure.CLEAN_CUT, AnswerIncomplete),
         (Failure.ERROR_IN_STREAM, ModelUnavailable),

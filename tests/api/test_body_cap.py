@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from fakes.api_stage import ApiStage, set_stage
 from fakes.waiting import HANG_SECONDS
 
 CAP = 10_000
-CONFIG = ApiConfig(version="0", is_local_mode=True, max_body_bytes=CAP, body_timeout_seconds=0.2)
+CONFIG = ApiConfig(version="0", is_local_mode=True, max_body_bytes=CAP)
 SIZES = {CAP: 201, CAP + 1: 413, 5_000_000: 413}
 JSON = {"Content-Type": "application/json"}
 
@@ -44,8 +45,8 @@ async def test_the_cap_holds_whether_or_not_a_length_is_declared(stage: ApiStage
                 assert after.status_code == 200
 
 
-async def test_a_slow_body_is_answered_with_408(stage: ApiStage) -> None:
-    async with stage.served() as client:
+async def test_a_slow_body_is_answered_with_408(database: Database) -> None:
+    async with set_stage(database, replace(CONFIG, body_timeout_seconds=0.2)).served() as client:
         host, port = client.base_url.host, client.base_url.port
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(

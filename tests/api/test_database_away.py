@@ -19,7 +19,7 @@ from fakes.waiting import until_found
 @pytest.fixture
 async def narrow(database_url: str) -> AsyncIterator[Database]:
     """A database of which this process may use one connection."""
-    opened = await Database.open(DatabaseConfig(url=database_url, pool_size=1, pool_timeout_seconds=0.1))
+    opened = await Database.open(DatabaseConfig(url=database_url, pool_size=1, pool_timeout_seconds=2.0))
     yield opened
     await opened.close()
 
