@@ -284,7 +284,7 @@ def _fitting(room: int, count: Count, make: Callable[[int], str]) -> str:
     for _ in range(TRIES):
         text = make(target) if target > 0 else ""
         tokens = count(text) if text else 0
-        if tokens <= room:
+        if tokens <= room or not text:
             return text
         target = min(target - (tokens - room), target * room // tokens)
     return ""

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.context.ledger import (
@@ -24,7 +24,7 @@ from app.context.ledger import (
 )
 from app.domain.ledger import LedgerEntry, LedgerKind
 from app.domain.message import Message, Role, TextBlock, ToolCall, text_of
-from context.strategies import COUNTS, Said, by_length, conversations, stored
+from context.strategies import COUNTS, Said, by_bytes, by_length, conversations, stored
 from fakes.growth import grows_linearly
 
 INSTRUCTION, NUMBER, PATH = LedgerKind.INSTRUCTION, LedgerKind.NUMBER, LedgerKind.PATH
@@ -340,6 +340,7 @@ def test_facts_use_the_room_they_are_given() -> None:
     assert by_length(text) > 200
 
 
+@example([LedgerEntry(INSTRUCTION, "00000\x80\x80\x80", 10)], 33, 33, by_bytes)  # nothing is left for the facts
 @given(ledgers, st.integers(0, 300), st.integers(0, 150), st.sampled_from((*COUNTS, by_words, too_greedy)))
 def test_a_rendered_ledger_fits_and_says_what_is_missing(
     ledger: list[LedgerEntry], max_tokens: int, instruction_tokens: int, count: Callable[[str], int]
