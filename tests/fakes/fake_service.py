@@ -316,6 +316,27 @@ def _problem(status: int, detail: str) -> Response:
 
 
 class _QuietServer(uvicorn.Server):
+    """Ends at once: uvicorn looks each tenth of a second whether it shall, and gives connections another one."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.stopped = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)  # sets what stands in every answer's head
+        await self.stopped.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        await asyncio.sleep(0)  # those that wait for a request are closed
+        if self.server_state.connections:
+            await super().shutdown(sockets)
+        for listener in sockets or []:
+            listener.close()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -341,4 +362,5 @@ async def serving_on(service: FakeService, listener: socket.socket) -> AsyncIter
     finally:
         server.should_exit = True
         server.force_exit = True
+        server.stopped.set()
         await task
