@@ -20,8 +20,8 @@ SESSIONS = 6000
 class Mutant:
     """What is replaced by what, once, in which file of `app/context`.
 
-    `first` is the seed that the search begins with: shortly before one that is known to show the fault, for a mutant
-    that few sessions notice. It saves time only; where sessions are drawn in another way now, the search goes on.
+    `first` is the seed that the search begins with: the first one that is known to show the fault, for a mutant that
+    not every session notices. It saves time only; where sessions are drawn in another way now, the search goes on.
     """
 
     name: str
@@ -36,20 +36,20 @@ def without_rung(name: str, function: str, first: int = 0) -> Mutant:
 
 
 RUNGS = (
-    without_rung("user_text_capped", "cap_hopeless_user_text"),
-    without_rung("summary_shortened", "shorten_summary"),
-    without_rung("messages_truncated", "truncate_big_messages"),
+    without_rung("user_text_capped", "cap_hopeless_user_text", first=7),
+    without_rung("summary_shortened", "shorten_summary", first=12),
+    without_rung("messages_truncated", "truncate_big_messages", first=13),
     without_rung("oldest_trimmed", "trim_oldest"),
-    without_rung("steps_folded", "fold_running_steps"),
-    without_rung("messages_squeezed", "squeeze_messages", first=290),
+    without_rung("steps_folded", "fold_running_steps", first=27),
+    without_rung("messages_squeezed", "squeeze_messages", first=27),
     without_rung("all_steps_folded", "fold_all_steps"),
-    without_rung("summary_dropped", "drop_summary"),
-    without_rung("pins_truncated", "truncate_pins", first=180),
-    without_rung("user_text_truncated", "truncate_user_text"),
+    without_rung("summary_dropped", "drop_summary", first=18),
+    without_rung("pins_truncated", "truncate_pins", first=27),
+    without_rung("user_text_truncated", "truncate_user_text", first=18),
     without_rung("notes_dropped", "drop_notes"),
     without_rung("user_text_truncated_hard", "truncate_user_text_hard"),
-    without_rung("pins_truncated_hard", "truncate_pins_hard", first=130),
-    Mutant("no prune", "prune.py", '        ("pruned", policy.start, policy.keep_last),\n', "", first=590),
+    without_rung("pins_truncated_hard", "truncate_pins_hard", first=135),
+    Mutant("no prune", "prune.py", '        ("pruned", policy.start, policy.keep_last),\n', "", first=591),
     Mutant(
         "no aggressive prune",
         "prune.py",
@@ -100,7 +100,7 @@ GUARDS = (
         "cut.py",
         "    settled = own_start + settled_length(task.rows[own_start:])\n",
         "    settled = len(task.rows)\n",
-        first=290,
+        first=40,
     ),
     Mutant("groups may be torn", "groups.py", "if index and reach < message.position:", "if index:"),
     Mutant(
@@ -108,14 +108,14 @@ GUARDS = (
         "compaction.py",
         "or not _is_legal(inp.rows, through):",
         "or False:",
-        first=950,
+        first=957,
     ),
     Mutant(
         "prepared summaries that help little",
         "compaction.py",
         "<= max(room, inp.budget.target_tokens)",
         "<= 10**9",
-        first=340,
+        first=347,
     ),
     Mutant("too few recent messages", "cut.py", " - task.min_recent)", ")"),
     Mutant(
@@ -124,8 +124,8 @@ GUARDS = (
         " and _has_grown(inp, raw_tokens):\n        return Cause.THRESHOLD if is_reducing",
         ":\n        return Cause.THRESHOLD if is_reducing",
     ),
-    Mutant("the new summary counts nothing", "cut.py", "after = rest + (task", "after = rest + 0 * (task", first=150),
-    Mutant("a restore is undone", "triggers.py", "if not restored or not is_summarising(inp):", "if True:", first=125),
+    Mutant("the new summary counts nothing", "cut.py", "after = rest + (task", "after = rest + 0 * (task", first=155),
+    Mutant("a restore is undone", "triggers.py", "if not restored or not is_summarising(inp):", "if True:", first=130),
     Mutant("another model's view state", "plan.py", "if state.model != inp.model_key:", "if False:"),
     Mutant(
         "the factor is never taken anew", "plan.py", "if frozen is None or not inp.factor", "if frozen is None or not 0"
@@ -196,7 +196,7 @@ def broken_by(mutant: Mutant, folder: Path, sessions: int = SESSIONS) -> str:
 
     Raises ValueError where the text to be replaced is not there exactly once: the mutant has to follow the code.
     """
-    shutil.copytree(ROOT / "app", folder / "app", ignore=shutil.ignore_patterns("__pycache__"))
+    _copy_engine(folder / "app")
     path = folder / "app" / "context" / mutant.file
     source = path.read_text(encoding="utf-8")
     if source.count(mutant.old) != 1:
@@ -213,3 +213,13 @@ def broken_by(mutant: Mutant, folder: Path, sessions: int = SESSIONS) -> str:
     )
     faults = [line for line in played.stdout.splitlines() if line.startswith("FAULT")]
     return faults[0] if faults else played.stderr[-500:]
+
+
+def _copy_engine(app: Path) -> None:
+    """Copy the engine with what is compiled of it; all else of the package stands beside it by links."""
+    app.mkdir()
+    for part in (ROOT / "app").iterdir():
+        if part.name == "context":
+            shutil.copytree(part, app / part.name)
+        elif part.name != "__pycache__":
+            (app / part.name).symlink_to(part)
