@@ -7,7 +7,7 @@ from typing import NamedTuple
 from house.hostile_texts import ENDS, Shape
 
 CHARACTERS = 4000
-"""The smaller of the two sizes."""
+"""The smaller of the two sizes; halved, for a first look, as long as the cost is still worth judging."""
 
 FACTOR = 4
 """So many times longer is the larger: 4 times the time if the cost is linear, 16 times if it is quadratic."""
@@ -50,10 +50,17 @@ def steep(
 
 
 def _is_steep(run: Callable[[str], object], shape: Shape, end: str, characters: int) -> bool:
-    small = shape.text(end, characters)
-    if _seconds(run, small) < WORTH_JUDGING_SECONDS:
+    """Whether it is at the shortest text worth judging, where it takes least to prove, or else at the full one."""
+    if _seconds(run, shape.text(end, characters)) < WORTH_JUDGING_SECONDS:
         return False
-    large = shape.text(end, characters * FACTOR)
+    shorter = characters
+    while _seconds(run, shape.text(end, shorter // 2)) >= WORTH_JUDGING_SECONDS:
+        shorter //= 2
+    return any(_grows_too_much(run, shape, end, size) for size in sorted({shorter, characters}))
+
+
+def _grows_too_much(run: Callable[[str], object], shape: Shape, end: str, characters: int) -> bool:
+    small, large = shape.text(end, characters), shape.text(end, characters * FACTOR)
     return all(_growth(run, small, large) > TOO_MUCH for _ in range(TRIES))
 
 
