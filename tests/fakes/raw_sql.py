@@ -17,6 +17,12 @@ async def run_sql(url: str, statement: str, *arguments: object) -> list[tuple[ob
         await connection.close()
 
 
+async def end_leases(url: str) -> None:
+    """Have the leases of runs and of Slack's deliveries be over now, as time would: their holders were killed."""
+    await run_sql(url, "update runs set lease_until = now() where lease_until > now()")
+    await run_sql(url, "update slack_deliveries set lease_until = now() where lease_until > now()")
+
+
 @asynccontextmanager
 async def hold_rows(url: str, statement: str) -> AsyncGenerator[None]:
     """Keep the locks that a statement takes until the block ends."""

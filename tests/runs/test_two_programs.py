@@ -11,7 +11,7 @@ import pytest
 
 from fakes.event_reader import Seen, following, sending, text_of, until
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import end_leases, run_sql
 from fakes.service_process import ROOT, ServiceProcess, run_worker
 from fakes.waiting import HANG_SECONDS
 
@@ -169,6 +169,7 @@ async def test_a_message_that_kills_three_workers_fails_clearly_and_the_session_
             seen = await until(events, "message.delta")
             worker.kill()
             await worker.wait()
+        await end_leases(settings["DATABASE_URL"])
     async with run_worker(folder, settings):
         outcome = await ended(server, run)
         further = await server.send(session, "better?")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import end_leases, run_sql
 from fakes.service_process import free_port, run_service, start_program
 from fakes.slack_double import (
     APP_TOKEN,
@@ -81,13 +81,14 @@ async def test_a_message_over_socket_mode_is_answered(
 
 
 async def test_messages_acknowledged_by_a_service_that_was_killed_are_answered_once(
-    tmp_path: Path, over_http: Mapping[str, str], slack: SlackDouble
+    tmp_path: Path, over_http: Mapping[str, str], slack: SlackDouble, database_url: str
 ) -> None:
     port = free_port()
     events = [message(say(f"What is {n} * 7?", channel=f"D0{n:07}", user=f"U0{n:07}")) for n in range(10)]
     async with run_service(tmp_path, over_http, port=port) as service:
         await asyncio.gather(*(Sender(service.client).once(event) for event in events))
         await service.kill()
+    await end_leases(database_url)
     async with run_service(tmp_path, over_http, port=port) as service:
         await asyncio.gather(*(Sender(service.client).once(event, retry=1) for event in events))
         await until_posted(slack, 10)
