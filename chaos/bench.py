@@ -100,7 +100,7 @@ class Bench:
         return self.victim.trace()
 
     async def _dies(self, answering: "asyncio.Task[Sent]") -> bool:
-        death = asyncio.create_task(self.victim.running.wait())
+        death = asyncio.create_task(self.victim.running.process.wait())
         await asyncio.wait({death, answering}, return_when=asyncio.FIRST_COMPLETED)
         if not death.done():
             await asyncio.wait({death}, timeout=AFTERMATH_SECONDS)

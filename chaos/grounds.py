@@ -16,7 +16,8 @@ from sqlalchemy import make_url
 from app.db.address import parse_address
 from app.db.embedded import EmbeddedConfig, EmbeddedServer
 from app.db.migrations import upgrade
-from chaos.programs import Nursery, Start, open_nursery, python_path
+from chaos.programs import Start
+from fakes.programs import ForkServer, environment_for_programs
 from fakes.service_process import free_port
 
 LEASE_SECONDS = 2.0
@@ -35,7 +36,7 @@ AGENTS = Path(__file__).parent / "agents"
 class Grounds:
     """Where a scenario takes place. `database_url` is empty where the service keeps the embedded server itself."""
 
-    nursery: Nursery
+    server: ForkServer
     folder: Path
     double_url: str
     calls_log: Path
@@ -62,7 +63,7 @@ class Grounds:
             "LOG_FORMAT": "json",
             **settings,
         }
-        return Start(self.nursery, self.folder, environment, arguments)
+        return Start(self.server, self.folder, environment, arguments)
 
 
 @asynccontextmanager
@@ -92,10 +93,14 @@ def _open_to_servers(folder: Path) -> Path:
 
 @asynccontextmanager
 async def lay_out(folder: Path, *, database_url: str, data_dir: Path) -> AsyncGenerator[Grounds]:
-    """Add the model and the nursery to a database that is there."""
+    """Add the model, and what starts processes, to a database that is there."""
     calls_log = folder / "calls.jsonl"
-    async with run_double(folder, calls_log) as double_url, open_nursery() as nursery:
-        yield Grounds(nursery, folder, double_url, calls_log, database_url, data_dir)
+    server = ForkServer.start({})
+    try:
+        async with run_double(folder, calls_log) as double_url:
+            yield Grounds(server, folder, double_url, calls_log, database_url, data_dir)
+    finally:
+        await asyncio.to_thread(server.close)
 
 
 @asynccontextmanager
@@ -108,7 +113,7 @@ async def run_double(folder: Path, calls_log: Path) -> AsyncGenerator[str]:
             *("-m", "chaos.model_double", "--port", str(port), "--log", str(calls_log)),
             stdout=output,
             stderr=output,
-            env={**os.environ, **python_path()},
+            env=os.environ | environment_for_programs(),
         )
     try:
         await _until_listening(port)

@@ -11,8 +11,8 @@ from app.db.address import parse_address
 from app.db.database import Database
 from app.db.migrations import downgrade, status, upgrade
 from fakes.conversations import open_conversation
+from fakes.programs import ROOT
 from fakes.raw_sql import run_sql
-from fakes.service_process import ROOT
 from fakes.waiting import HANG_SECONDS, until_found
 
 STORED = "select id, session_id, position, role, content, run_id, step from messages order by session_id, position"

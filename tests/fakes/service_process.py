@@ -1,28 +1,29 @@
 """The real service as its own process, for tests that kill it."""
 
 import asyncio
-import os
+import atexit
 import signal
 import socket
-import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import httpx
 
+from fakes.programs import ForkServer, Program, Start
 from fakes.waiting import HANG_SECONDS
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = "from app.main import main; main()"
+OTHER_PEOPLES = {"PGQUEUER_PREFIX": "their_", "PGQUEUER_SCHEMA": "theirs", "PGQUEUER_QUEUE_TABLE": "their_queue"}
+"""Set for all processes: PgQueuer reads these by itself, some when it is imported, and they must lead nowhere."""
 
 
 @dataclass(slots=True)
 class ServiceProcess:
     """A started service; `client` waits long enough for slow answers."""
 
-    process: asyncio.subprocess.Process
+    process: Program
     url: str
     client: httpx.AsyncClient
     log: Path
@@ -79,7 +80,7 @@ async def run_service(
 @asynccontextmanager
 async def run_worker(
     folder: Path, environment: Mapping[str, str], *arguments: str, name: str = "worker"
-) -> AsyncGenerator[asyncio.subprocess.Process]:
+) -> AsyncGenerator[Program]:
     """Start `worker`; yields once it claims runs, kills it at the end."""
     log = folder / f"{name}.log"
     log.unlink(missing_ok=True)
@@ -96,30 +97,25 @@ async def run_worker(
             await process.wait()
 
 
-async def start_program(
-    folder: Path, environment: Mapping[str, str], *arguments: str, log: Path
-) -> asyncio.subprocess.Process:
+async def start_program(folder: Path, environment: Mapping[str, str], *arguments: str, log: Path) -> Program:
     """Start the command line with nothing of this machine's settings."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    with log.open("ab") as output:
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            PROGRAM,
-            *arguments,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            cwd=folder,
-            env={**kept, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", **environment},
-        )
+    start = Start(folder, {**OTHER_PEOPLES, **environment}, arguments, log)
+    return await asyncio.to_thread(_fork_server().start_program, start)
 
 
-async def _until_ready(process: asyncio.subprocess.Process, client: httpx.AsyncClient, log: Path) -> None:
+@cache
+def _fork_server() -> ForkServer:
+    """The fork server of this test process; made by the first test that starts a program."""
+    server = ForkServer.start(OTHER_PEOPLES)
+    atexit.register(server.close)
+    return server
+
+
+async def _until_ready(process: Program, client: httpx.AsyncClient, log: Path) -> None:
     async with asyncio.timeout(HANG_SECONDS):
         while not await _answers(client):
             assert process.returncode is None, f"the service ended with {process.returncode}: {_tail(log)}"
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.03)
 
 
 async def _answers(client: httpx.AsyncClient) -> bool:

@@ -9,9 +9,6 @@ import pytest
 from fakes.provider_double import ProviderDouble
 from fakes.service_process import ServiceProcess, run_service
 
-OTHER_PEOPLES = {"PGQUEUER_PREFIX": "their_", "PGQUEUER_SCHEMA": "theirs", "PGQUEUER_QUEUE_TABLE": "their_queue"}
-"""Set for all processes: PgQueuer reads these by itself, and they must lead nowhere."""
-
 
 @pytest.fixture
 def folder() -> Generator[Path]:
@@ -28,7 +25,6 @@ def settings(provider_double: ProviderDouble, database_url: str) -> Mapping[str,
         "DEFAULT_LLM_BASE_URL": provider_double.url,
         "OPENAI_API_KEY": "test",
         "LEASE_SECONDS": "4",
-        **OTHER_PEOPLES,
     }
 
 

@@ -10,9 +10,10 @@ import httpx
 import pytest
 
 from fakes.event_reader import Seen, following, sending, text_of, until
+from fakes.programs import ROOT
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
 from fakes.raw_sql import end_leases, run_sql
-from fakes.service_process import ROOT, ServiceProcess, run_worker
+from fakes.service_process import ServiceProcess, run_worker
 from fakes.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.slow

@@ -1,11 +1,14 @@
 """Starting: what cannot work is refused at once, in a sentence."""
 
 import asyncio
+import signal
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from fakes.programs import environment_for_programs
 from fakes.service_process import free_port, run_service, start_program
 from fakes.waiting import HANG_SECONDS
 
@@ -66,3 +69,20 @@ async def test_a_taken_port_is_named(folder: Path) -> None:
     assert code == 1
     assert str(port) in output
     assert "Traceback" not in output
+
+
+async def test_the_installed_command_serves_until_it_is_told_to_stop(folder: Path) -> None:
+    """The other tests fork a process that has everything loaded; this one is started as people do."""
+    command = Path(sys.executable).with_name("throughline")
+    arguments = ("serve", "--port", "0", "--data-dir", str(folder / "data"))
+    process = await asyncio.create_subprocess_exec(
+        command, *arguments, stdout=asyncio.subprocess.PIPE, env=environment_for_programs(), cwd=folder
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(HANG_SECONDS):
+        told = await process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        await process.communicate()
+
+    assert told.startswith(b"Throughline is serving on http://127.0.0.1:")
+    assert process.returncode == 0

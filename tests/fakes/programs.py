@@ -1,0 +1,132 @@
+"""Processes of the service for tests and for the crash scenarios: started cheaply, killed, waited for."""
+
+import asyncio
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+POLL_SECONDS = 0.01
+KEPT = ("PATH", "HOME", "LANG")
+"""What a program sees of this machine's environment; the rest would be settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A program to start: `main` of a module, with arguments, an environment of its own, a folder and a log to add to.
+
+    Of this process's environment the program sees PATH, HOME and LANG.
+    """
+
+    folder: Path
+    environment: Mapping[str, str]
+    arguments: tuple[str, ...]
+    log: Path
+    module: str = "app.main"
+
+    def request(self) -> dict[str, object]:
+        """Return it as the fork server reads it."""
+        return {
+            "module": self.module,
+            "arguments": self.arguments,
+            "environment": environment_for_programs() | dict(self.environment),
+            "folder": str(self.folder),
+            "log": str(self.log),
+        }
+
+
+def environment_for_programs() -> dict[str, str]:
+    """Return the environment of a program that has no settings: our packages are found in it."""
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    return {**kept, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+
+
+@dataclass(slots=True)
+class ForkServer:
+    """The process that forks the others; see fakes/fork_server.py. Ends, with all of them, when this process does."""
+
+    process: subprocess.Popen[str]
+    _asking: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def start(cls, environment: Mapping[str, str]) -> "ForkServer":
+        """Start it; `environment` is seen by what is imported, programs have their own."""
+        return cls(
+            subprocess.Popen(
+                [sys.executable, "-m", "fakes.fork_server"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=environment_for_programs() | dict(environment),
+            )
+        )
+
+    def close(self) -> None:
+        """End it; it kills what it has started."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def start_program(self, start: Start) -> "Program":
+        """Return the started program, which may not be ready yet; its log is there."""
+        start.log.touch()
+        return Program(self._ask(start.request()), self)
+
+    def reap(self, pid: int) -> int:
+        """Return the exit code of a program that has ended."""
+        return self._ask({"reap": pid})
+
+    def _ask(self, request: Mapping[str, object]) -> int:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with self._asking:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+            return int(self.process.stdout.readline())
+
+
+class Program:
+    """A started program. It is meant by a handle, even after its process id was given to another."""
+
+    def __init__(self, pid: int, server: ForkServer) -> None:
+        """Take a handle; the process cannot be gone, as nobody else reaps it."""
+        self.pid = pid
+        self._server = server
+        self._handle = os.pidfd_open(pid)
+        self._code: int | None = None
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, or the negated number of the signal that killed it; None while it lives."""
+        if self._code is None and select.select([self._handle], [], [], 0)[0]:
+            self._code = self._server.reap(self.pid)
+            os.close(self._handle)
+        return self._code
+
+    async def wait(self) -> int:
+        """Return the exit code once it has ended."""
+        while (code := self.returncode) is None:
+            await asyncio.sleep(POLL_SECONDS)
+        return code
+
+    def terminate(self) -> None:
+        """Ask it to end, with SIGTERM, if it lives."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill it with SIGKILL, if it lives."""
+        self.send_signal(signal.SIGKILL)
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, if it lives."""
+        if self.returncode is None:
+            signal.pidfd_send_signal(self._handle, number)
