@@ -20,6 +20,7 @@ from app.db.address import parse_address
 from app.db.database import Database, DatabaseConfig
 from app.db.embedded import EmbeddedConfig, EmbeddedServer
 from app.db.migrations import upgrade
+from fakes.memory_folder import memory_folder
 
 pytest_plugins = [
     "fakes.provider_double.fixtures",
@@ -28,7 +29,12 @@ pytest_plugins = [
 ]
 T = TypeVar("T")
 DROP_TRIES = 25
-GUARD = "import os, signal, sys; sys.stdin.read(); os.kill(int(sys.argv[1]), signal.SIGQUIT)"
+GUARD = """
+import os, shutil, signal, sys
+sys.stdin.read()
+os.kill(int(sys.argv[1]), signal.SIGQUIT)
+shutil.rmtree(sys.argv[2], ignore_errors=True)
+"""
 POSTGRES_FIXTURE = "server_url"
 PROCESS_ROOMS = {"chaos", "replay", "runs", "service"}
 """Folders whose tests start programs of their own."""
@@ -50,14 +56,14 @@ def server_url() -> Generator[str]:
     if given:
         yield given
         return
-    with tempfile.TemporaryDirectory(prefix="throughline-tests-") as folder:
+    with tempfile.TemporaryDirectory(prefix="throughline-tests-", dir=memory_folder()) as folder:
         Path(folder).chmod(0o711)
         config = EmbeddedConfig(data_dir=Path(folder, "data"), may_create_databases=True)
         server = _in_its_own_loop(lambda: EmbeddedServer.start(config))
         cluster = Path(folder, "data", "postgres", "cluster")
         _spare_the_disk(cluster)
         try:
-            with _ended_with_this_process(_postmaster(cluster)):
+            with _ended_with_this_process(_postmaster(cluster), folder):
                 yield server.url
         finally:
             _in_its_own_loop(server.stop)
@@ -90,7 +96,7 @@ async def empty_database_url(server_url: str) -> AsyncGenerator[str]:
 async def database_url(server_url: str, template_name: str) -> AsyncGenerator[str]:
     """The address of a migrated database that only this test uses."""
     name = f"throughline_test_{secrets.token_hex(6)}"
-    await _run_statement(server_url, f"create database {name} template {template_name}")
+    await _run_statement(server_url, f"create database {name} template {template_name} strategy file_copy")
     yield with_database(server_url, name)
     await _drop(server_url, name)
 
@@ -121,7 +127,7 @@ async def _drop(url: str, name: str) -> None:
 def _spare_the_disk(cluster: Path) -> None:
     """Have the tests' server not wait for the disk: it never outlives them. Tests that kill a server have their own."""
     with (cluster / "postgresql.auto.conf").open("a") as settings:
-        settings.write("fsync = off\nfull_page_writes = off\n")
+        settings.write("fsync = off\nfull_page_writes = off\nmax_wal_size = 256MB\n")
     os.kill(_postmaster(cluster), signal.SIGHUP)
 
 
@@ -130,9 +136,10 @@ def _postmaster(cluster: Path) -> int:
 
 
 @contextmanager
-def _ended_with_this_process(pid: int) -> Generator[None]:
+def _ended_with_this_process(pid: int, folder: str) -> Generator[None]:
     """Have the server end also where this process is killed: another one waits for the end of its standard input."""
-    guard = subprocess.Popen([sys.executable, "-c", GUARD, str(pid)], stdin=subprocess.PIPE, start_new_session=True)
+    command = [sys.executable, "-c", GUARD, str(pid), folder]
+    guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     try:
         yield
     finally:

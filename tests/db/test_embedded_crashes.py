@@ -20,6 +20,7 @@ from sqlalchemy import make_url
 from app.db.embedded import EmbeddedConfig, EmbeddedServer
 from app.db.embedded.account import choose_account
 from app.db.embedded.process import end_server, find_server, is_alive, wait_until
+from fakes.memory_folder import memory_folder
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +39,7 @@ asyncio.run(own())
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="tl-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tl-", dir=memory_folder()) as folder:
         Path(folder).chmod(0o711)
         yield Path(folder)
         for pid_file in Path(folder).glob("**/postmaster.pid"):

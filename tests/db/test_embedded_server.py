@@ -14,13 +14,14 @@ from sqlalchemy import make_url
 from app.db.embedded import EmbeddedConfig, EmbeddedServer
 from app.db.embedded.process import end_server, find_server
 from app.domain.errors import DatabaseUnusable
+from fakes.memory_folder import memory_folder
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def data_dir() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="tl-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tl-", dir=memory_folder()) as folder:
         Path(folder).chmod(0o711)
         yield Path(folder, "data")
         left_over = find_server(Path(folder, "data", "postgres", "cluster"))

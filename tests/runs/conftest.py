@@ -6,13 +6,14 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from fakes.memory_folder import memory_folder
 from fakes.provider_double import ProviderDouble
 from fakes.service_process import ServiceProcess, run_service
 
 
 @pytest.fixture
 def folder() -> Generator[Path]:
-    with TemporaryDirectory(prefix="tl-", ignore_cleanup_errors=True) as name:
+    with TemporaryDirectory(prefix="tl-", dir=memory_folder(), ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 

@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from fakes.memory_folder import memory_folder
 from fakes.provider_double import ProviderDouble
 
 MODEL = "double-128k-cl100k"
@@ -14,7 +15,7 @@ MODEL = "double-128k-cl100k"
 @pytest.fixture
 def folder() -> Generator[Path]:
     """A short path: a unix socket lies in it."""
-    with TemporaryDirectory(prefix="tl-", ignore_cleanup_errors=True) as name:
+    with TemporaryDirectory(prefix="tl-", dir=memory_folder(), ignore_cleanup_errors=True) as name:
         Path(name).chmod(0o711)
         yield Path(name)
 
