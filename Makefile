@@ -26,7 +26,7 @@ quick: setup-dev ## run the tests that need no PostgreSQL and no other process, 
 
 check: setup-dev static house ## run everything a change must pass: linters, types, layers, house rules, tests
 	@echo "== tests"
-	@$(PYTEST) --cov --cov-fail-under=$(COVERAGE)
+	@$(PYTEST) --ignore tests/house --cov --cov-fail-under=$(COVERAGE)
 
 format: setup-dev ## format the code and fix what can be fixed safely
 	@$(BIN)/ruff check --fix-only --quiet .
@@ -89,4 +89,4 @@ static: setup-dev
 
 house: setup-dev
 	@echo "== house rules"
-	@$(BIN)/pytest -q tests/house
+	@$(BIN)/pytest -q -n 2 tests/house
