@@ -1,20 +1,23 @@
 """How long the service answers nobody while many clients send it texts that are made to be slow to read.
 
 `python -m benchmarks.loop_stall`. Each client has a session with the default agent, sends one hostile text of about a
-megabyte after the other, asks a short question, and has a summary made now and then. Printed are the longest stall of
-the event loop (a ticker inside the process), what was answered, and the service's memory before and after. Exits with
-1 if the aim is missed or a request got a 500.
+megabyte after the other, asks a short question, and has a summary made now and then. The clients belong to a few
+users; beside them ordinary users send a short text each second. Printed are the longest stall of the event loop (a
+ticker inside the process), what was answered, how long the ordinary users waited, and the service's memory before and
+after. Exits with 1 if the aim is missed or a request got a 500.
 """
 
 import argparse
 import asyncio
 import itertools
 import random
+import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -26,6 +29,10 @@ from benchmarks.ticking_service import COUNTED_MS, FILE
 AIM_MS = 250.0
 BROKEN = httpx.codes.INTERNAL_SERVER_ERROR
 PATIENCE_SECONDS = 300.0
+KEY = "a-key-for-the-benchmark-of-stalls"
+HOSTILE_USERS = 8
+ORDINARY_USERS = 4
+ORDINARY = "ordinary users"
 SUMMARY_EVERY = 4
 """Messages of a client between two summaries on demand."""
 
@@ -56,7 +63,7 @@ async def main(arguments: Sequence[str] | None = None) -> int:
         command += ["--data-dir", str(folder / "data")]
         url = f"http://127.0.0.1:{port}"
         probe = (f"{url}/health/ready", folder / "service.log")
-        environment = {"LOG_LEVEL": "ERROR", FILE: str(ticks)}
+        environment = {"LOG_LEVEL": "ERROR", "BOOTSTRAP_API_KEY": KEY, FILE: str(ticks)}
         with run_server(command, probe, environment) as pid:
             service = psutil.Process(pid)
             ticks.write_text("0 0")
@@ -79,7 +86,7 @@ class Clients:
         self._url = url
         self._texts = texts
         self._statuses: Counter[tuple[str, int]] = Counter()
-        self._slowest: dict[str, float] = {}
+        self._seconds: dict[str, list[float]] = {}
 
     @property
     def broken(self) -> int:
@@ -90,39 +97,65 @@ class Clients:
 
     async def run(self, number: int, seconds: float) -> None:
         """Let so many clients talk for so long; those that wait then are waited for."""
-        limits = httpx.Limits(max_connections=number)
-        async with httpx.AsyncClient(base_url=self._url, timeout=PATIENCE_SECONDS, limits=limits) as client:
+        limits = httpx.Limits(max_connections=None)
+        headers = {"Authorization": f"Bearer {KEY}"}
+        patience = httpx.Timeout(PATIENCE_SECONDS)
+        async with httpx.AsyncClient(base_url=self._url, timeout=patience, limits=limits, headers=headers) as http:
             until = time.monotonic() + seconds
-            await asyncio.gather(*(self._talk(client, first, until) for first in range(number)))
+            hostile = (self._talk(_User(http, f"hostile-{n % HOSTILE_USERS}"), n, until) for n in range(number))
+            ordinary = (self._chat(_User(http, f"ordinary-{n}"), until) for n in range(ORDINARY_USERS))
+            await asyncio.gather(*hostile, *ordinary)
 
     def table(self) -> str:
         """Return what became of the requests as a Markdown table."""
-        lines = ["| text | answers by status | slowest s |", "|---|---|---:|"]
-        for name, slowest in self._slowest.items():
+        lines = ["| text | answers by status | median s | slowest s |", "|---|---|---:|---:|"]
+        for name, seconds in self._seconds.items():
             counts = ", ".join(
                 f"{status}: {count}" for (of, status), count in sorted(self._statuses.items()) if of == name
             )
-            lines.append(f"| {name} | {counts} | {slowest:.1f} |")
+            lines.append(f"| {name} | {counts} | {statistics.median(seconds):.2f} | {max(seconds):.2f} |")
         return "\n".join(lines)
 
-    async def _talk(self, client: httpx.AsyncClient, first: int, until: float) -> None:
-        opened = await client.post("/v1/sessions", json={"agent": "assistant"})
-        session = f"/v1/sessions/{opened.json()['id']}"
+    async def _talk(self, user: "_User", first: int, until: float) -> None:
+        """Send one hostile text after the other, each followed by a short question."""
+        session = await user.open_session()
         names = list(self._texts)
         for turn in itertools.count(first):
             if time.monotonic() >= until:
                 return
             name = names[turn % len(names)]
-            await self._send(client, name, f"{session}/messages", {"content": self._texts[name]})
-            await self._send(client, "a short question", f"{session}/messages", {"content": "ok?"})
+            await self._send(user, name, f"{session}/messages", {"content": self._texts[name]})
+            await self._send(user, "a short question", f"{session}/messages", {"content": "ok?"})
             if turn % SUMMARY_EVERY == 0:
-                await self._send(client, "summarize", f"{session}/summarize", {})
+                await self._send(user, "summarize", f"{session}/summarize", {})
 
-    async def _send(self, client: httpx.AsyncClient, name: str, path: str, body: dict[str, str]) -> None:
+    async def _chat(self, user: "_User", until: float) -> None:
+        """Send a short text each second."""
+        session = await user.open_session()
+        while time.monotonic() < until:
+            await self._send(user, ORDINARY, f"{session}/messages", {"content": "What is the time?"})
+            await asyncio.sleep(1)
+
+    async def _send(self, user: "_User", name: str, path: str, body: dict[str, str]) -> None:
         began = time.monotonic()
-        response = await client.post(path, json=body)
+        response = await user.post(path, body)
         self._statuses[name, response.status_code] += 1
-        self._slowest[name] = max(time.monotonic() - began, self._slowest.get(name, 0.0))
+        self._seconds.setdefault(name, []).append(time.monotonic() - began)
+
+
+@dataclass(frozen=True, slots=True)
+class _User:
+    """One of the service's users."""
+
+    http: httpx.AsyncClient
+    name: str
+
+    async def post(self, path: str, body: dict[str, str]) -> httpx.Response:
+        return await self.http.post(path, json=body, headers={"On-Behalf-Of": self.name})
+
+    async def open_session(self) -> str:
+        opened = await self.post("/v1/sessions", {"agent": "assistant"})
+        return f"/v1/sessions/{opened.raise_for_status().json()['id']}"
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
