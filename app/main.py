@@ -24,7 +24,6 @@ from app.api.server import Ending, HttpServer, TcpAddress, bind_tcp, bind_unix, 
 from app.api.services import Readiness, Services
 from app.cli.parts import DatabaseStatus, KeyAdmin, LocalOptions, Parts, ServeOptions, SlackOptions, WorkerOptions
 from app.cli.root import build_cli
-from app.computing import limit_computing
 from app.context.explain import ContextReport
 from app.db.database import Database, DatabaseConfig
 from app.db.migrations import status, upgrade
@@ -53,6 +52,7 @@ from app.turn.check_agents import check_casts, check_names
 from app.turn.compact_result import CompactionResult
 from app.turn.context_report import report_context
 from app.turn.force import summarize_now
+from app.turn.off_loop import compute_threads
 from app.turn.pins import pin_message, unpin_message
 from app.turn.preview import preview_context
 from app.turn.prompting import count_new
@@ -111,12 +111,15 @@ class Runtime:
 @asynccontextmanager
 async def open_runtime(settings: Settings) -> AsyncGenerator[Runtime]:
     """Yield the parts. Raises at once where an agent, its model or a tool of its cannot be used."""
-    limit_computing(settings.compute_threads)
     metrics, clock = PrometheusMetrics(), SystemClock()
     defaults = agent_defaults(settings)
     agents = load_agents([settings.agents_dir] if settings.agents_dir else [], defaults)
     models, embedder = ModelRegistry(models_config(settings)), choose_embedder(settings)
-    async with _database(settings) as database, open_memories(settings, database, embedder, clock) as memories:
+    async with (
+        compute_threads(settings.compute_threads),
+        _database(settings) as database,
+        open_memories(settings, database, embedder, clock) as memories,
+    ):
         tools = _tools(settings, database)
         check_names(agents.all(), defaults, models, tools)
         parts = TurnParts(

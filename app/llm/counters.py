@@ -3,7 +3,6 @@
 Anything else with a colon is an operator's own function, see own_counter.py.
 """
 
-import asyncio
 import functools
 import importlib
 from collections.abc import Callable, Iterator, Sequence, Sized
@@ -18,6 +17,7 @@ from app.domain.text import clean_text
 from app.llm.chars_counter import CharsCounter
 from app.llm.encodings import SHIPPED, load_encoding
 from app.llm.own_counter import import_counter
+from app.turn.off_loop import run_in_compute_thread
 from app.turn.ports import TokenCounter
 
 PIECE_CHARACTERS = 20_000
@@ -119,7 +119,7 @@ def count_tokens(text_or_messages: str | Sequence[Message | NewMessage | PromptM
 
 async def warm_counter(counter: TokenCounter) -> None:
     """Let the counter load what it needs in a thread, before the first turn has to wait for it."""
-    await asyncio.to_thread(counter.count, "warm")
+    await run_in_compute_thread(functools.partial(counter.count, "warm"))
 
 
 def count_piece(text: str, encode: Callable[[str], Sized]) -> int:

@@ -14,7 +14,10 @@ TurnGraph = CompiledStateGraph[TurnState, Turn, TurnState, TurnState]
 
 
 def build_graph() -> TurnGraph:
-    """Build and compile the graph; it holds no state and serves every turn of the process."""
+    """Build and compile the graph; it holds no state and serves every turn of the process.
+
+    All its functions are async: LangGraph would take others to a thread.
+    """
     graph = StateGraph(TurnState, context_schema=Turn)
     graph.add_node("process_message", process_message)
     graph.add_node("retrieve_context", retrieve_context)
@@ -30,12 +33,12 @@ def build_graph() -> TurnGraph:
     return graph.compile()
 
 
-def after_saving(state: TurnState) -> str:
+async def after_saving(state: TurnState) -> str:
     """A resumed run may have tool calls without results: they come first."""
     return "tool_node" if has_open_calls(present(state.conversation)) else "llm_node"
 
 
-def after_answering(state: TurnState) -> str:
+async def after_answering(state: TurnState) -> str:
     """An answer ends the turn; anything else was a step with tool calls."""
     return END if state.answer is not None else "tool_node"
 

@@ -1,11 +1,12 @@
 """Where work over long texts is done: beside the event loop, so that one user's text makes nobody else wait."""
 
 import asyncio
-from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager, nullcontext
-from contextvars import ContextVar
+from collections.abc import AsyncGenerator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextvars import ContextVar, copy_context
 from typing import TypeVar
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from app.domain.ids import UserId
 from app.domain.message import Content, ImageBlock, Message, NewMessage
@@ -18,6 +19,23 @@ LARGE_CHARACTERS = 50_000
 
 _owner: ContextVar[UserId | None] = ContextVar("owner", default=None)
 _lines: WeakValueDictionary[UserId, asyncio.Semaphore] = WeakValueDictionary()
+_threads: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def compute_threads(number: int) -> AsyncGenerator[None]:
+    """Let the running loop have so many threads for long texts inside the block; further work waits in line.
+
+    Hundreds of turns may be open. If each of them computed in a thread of its own, the event loop, which needs the
+    interpreter as they do, would get a small share of it and answer nobody in time. The loop's own threads stay for
+    what libraries do in them (LangGraph's synchronous functions, name lookups): that waits for no long text.
+    What still waits for a thread at the end of the block is cancelled.
+    """
+    executor = _threads[asyncio.get_running_loop()] = ThreadPoolExecutor(number, thread_name_prefix="compute")
+    try:
+        yield
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
 
 
 def work_for(owner_id: UserId) -> None:
@@ -34,7 +52,13 @@ async def run_off_loop_if_large(characters: int, work: Callable[[], T]) -> T:
     if characters <= LARGE_CHARACTERS:
         return work()
     async with _line_of(_owner.get()):
-        return await asyncio.to_thread(work)
+        return await run_in_compute_thread(work)
+
+
+async def run_in_compute_thread(work: Callable[[], T]) -> T:
+    """Return what `work` returns, from one of the threads of `compute_threads`."""
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_threads.get(loop), copy_context().run, work)
 
 
 def _line_of(owner_id: UserId | None) -> AbstractAsyncContextManager[object]:

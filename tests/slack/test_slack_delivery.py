@@ -9,6 +9,7 @@ from app.domain.run import RunStatus
 from app.slack.refusals import SlackRefused
 from fakes.slack_delivery import DeliveryStage, PlayedTurn
 from fakes.slack_double import BOT_USER, TIERS, Failure, Limit, say
+from fakes.waiting import HANG_SECONDS
 
 WORDS = "The quick brown fox jumps over the lazy dog. " * 10
 LINE = WORDS.strip() + "\n"
@@ -129,13 +130,17 @@ async def test_where_slack_takes_no_stream_the_answer_is_posted_and_edited(outgo
     courier = await outgoing.start()
     await shown(outgoing, turn, LINE)
     await outgoing.until(lambda: bool(outgoing.posted))
-    outgoing.clock.advance(5)
-    await turn.say(LINE)
-    await outgoing.until(lambda: bool(outgoing.double.workspace.called("chat.update")))
-    await turn.finish(LINE + LINE + "End")
+    said = LINE
+    async with asyncio.timeout(HANG_SECONDS):
+        while not outgoing.double.workspace.called("chat.update"):  # its pause begins after the post
+            outgoing.clock.advance(5)
+            await turn.say(LINE)
+            said += LINE
+            await asyncio.sleep(0.05)
+    await turn.finish(said + "End")
     await courier
 
-    assert outgoing.texts() == [LINE + LINE + "End"]
+    assert outgoing.texts() == [said + "End"]
 
 
 async def test_edits_keep_a_pause_between_them(outgoing: DeliveryStage) -> None:

@@ -7,15 +7,21 @@ from uuid import uuid4
 
 import pytest
 
-from app.computing import limit_computing
 from app.db.database import Database
 from app.domain.ids import UserId
 from app.domain.run import RunStatus
 from app.turn.context_report import report_context
-from app.turn.off_loop import LARGE_CHARACTERS, run_off_loop_if_large, work_for
+from app.turn.off_loop import (
+    LARGE_CHARACTERS,
+    compute_threads,
+    run_in_compute_thread,
+    run_off_loop_if_large,
+    work_for,
+)
 from app.turn.preview import preview_context
 from fakes.scripted_model import Say, ScriptedModel
 from fakes.stage import open_stage
+from fakes.waiting import HANG_SECONDS
 from fakes.watched_counter import WatchedCounter
 
 
@@ -40,8 +46,25 @@ async def test_work_on_a_short_text_costs_no_thread() -> None:
     assert await run_off_loop_if_large(LARGE_CHARACTERS + 1, threading.get_ident) != threading.get_ident()
 
 
+async def test_so_many_threads_compute_and_no_more() -> None:
+    busy, most, lock, two_at_once = 0, 0, threading.Lock(), threading.Barrier(2)
+
+    def compute() -> None:
+        nonlocal busy, most
+        with lock:
+            busy += 1
+            most = max(most, busy)
+        two_at_once.wait(timeout=20)
+        with lock:
+            busy -= 1
+
+    async with compute_threads(2):
+        await asyncio.gather(*(run_in_compute_thread(compute) for _ in range(20)))
+
+    assert most == 2
+
+
 async def test_long_texts_of_one_user_do_not_wait_behind_all_those_of_another() -> None:
-    limit_computing(2)
     order: list[str] = []
     both_wait, anna, bert = asyncio.Event(), UserId(uuid4()), UserId(uuid4())
 
@@ -50,7 +73,7 @@ async def test_long_texts_of_one_user_do_not_wait_behind_all_those_of_another() 
         await both_wait.wait()
         await run_off_loop_if_large(LARGE_CHARACTERS + 1, lambda: order.append(name))
 
-    async with asyncio.TaskGroup() as tasks:
+    async with compute_threads(2), asyncio.TaskGroup() as tasks:
         for _ in range(20):
             tasks.create_task(work(anna, "anna"))
         tasks.create_task(work(bert, "bert"))
@@ -58,3 +81,17 @@ async def test_long_texts_of_one_user_do_not_wait_behind_all_those_of_another() 
         both_wait.set()
 
     assert order.index("bert") < 3
+
+
+async def test_a_turn_with_short_texts_waits_for_no_thread(database: Database) -> None:
+    """Whatever a library does in threads of its own accord, as LangGraph and name lookups do, has others."""
+    stage = await open_stage(database, model=ScriptedModel(Say("one")))
+    may_end = threading.Event()
+    async with compute_threads(1):
+        work = run_off_loop_if_large(LARGE_CHARACTERS + 1, lambda: may_end.wait(HANG_SECONDS))
+        long_work = asyncio.create_task(work)
+        run = await stage.turn("What is the time?")
+        may_end.set()
+
+        assert run.status is RunStatus.SUCCEEDED
+        assert await long_work, "the thread was given back before the turn had ended"

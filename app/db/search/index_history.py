@@ -4,10 +4,10 @@ A block begins where the one before it ended, so that two who index at once want
 does. Reading, cutting into terms and writing are apart, and no connection is held while texts are cut.
 """
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sqlalchemy import RowMapping, text
 
@@ -19,6 +19,7 @@ from app.db.transactions import Statements, Transactions
 from app.domain.ids import SessionId, UserId
 from app.domain.message import Content, text_of
 from app.domain.wire import content_from_json
+from app.turn.off_loop import run_in_compute_thread
 
 BLOCK_MESSAGES = 256
 """Messages in a block at most: terms that come often then stand in few rows, and a small change redoes little."""
@@ -151,7 +152,7 @@ class HistoryIndex:
         """Return the entries of the messages; long texts are cut off the event loop."""
         if sum(len(message.text) for message in messages) < OFF_LOOP_CHARACTERS:
             return entries_of(self._analyzer, messages)
-        return await asyncio.to_thread(entries_of, self._analyzer, messages)
+        return await run_in_compute_thread(partial(entries_of, self._analyzer, messages))
 
     async def _read(self, session_id: SessionId) -> Sequence[RowMapping]:
         return await self._transactions.fetch(

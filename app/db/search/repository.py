@@ -1,7 +1,7 @@
 """Searching the stored history, always in the name of its owner, and keeping up the index it is searched with."""
 
-import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from sqlalchemy import RowMapping, text
 
@@ -18,6 +18,7 @@ from app.db.transactions import Transactions
 from app.domain.ids import SessionId, UserId
 from app.domain.message import Message, searched_text
 from app.domain.recall import Found, HistoryQuery, Hit
+from app.turn.off_loop import run_in_compute_thread
 
 LIVE_MESSAGES = 64
 """Messages that a search looks at without an index: what was stored since the last block was written."""
@@ -116,7 +117,7 @@ class SearchRepository:
         messages = [message_from(row) for row in rows]
         if sum(len(searched_text(message)) for message in messages) < OFF_LOOP_CHARACTERS:
             return self._render(rows, messages, read)
-        return await asyncio.to_thread(self._render, rows, messages, read)
+        return await run_in_compute_thread(partial(self._render, rows, messages, read))
 
     def _render(self, rows: Sequence[RowMapping], messages: Sequence[Message], read: ReadQuery) -> tuple[Hit, ...]:
         hits = []
