@@ -32,35 +32,35 @@ def tool_turn(results: Sequence[str], arguments: str = "{}") -> list[Said]:
 @pytest.mark.slow
 @given(inputs())
 @settings(deadline=None)
-def test_no_prompt_is_over_the_budget(inp: ContextInput) -> None:
+def test_every_prompt_keeps_what_is_promised_of_it(inp: ContextInput) -> None:
+    """One test: to draw a conversation takes several times as long as to fit it."""
     fitted = fit_prompt(inp)
 
+    not_over_the_budget(inp, fitted)
+    valid_and_in_order(fitted)
+    holds_the_users_current_message(inp, fitted)
+    accounts_for_every_stored_message(inp, fitted)
+    assert fit_prompt(replace(inp)) == fitted, "the same input gives the same bytes"
+
+
+def not_over_the_budget(inp: ContextInput, fitted: FittedPrompt) -> None:
     assert weigh(fitted.prompt, inp.tools_tokens, inp.count, inp.factor) == fitted.tokens
     assert fitted.tokens <= inp.budget.budget_tokens
 
 
-@pytest.mark.slow
-@given(inputs())
-@settings(deadline=None)
-def test_every_prompt_is_valid_and_in_order(inp: ContextInput) -> None:
-    prompt = fit_prompt(inp).prompt
-
+def valid_and_in_order(fitted: FittedPrompt) -> None:
+    prompt = fitted.prompt
     heads = [m.position for m in prompt.messages if m.role is not Role.TOOL and m.position is not None]
     assert faults(prompt) == []
     assert heads == sorted(heads)
     assert len(set(positions(prompt))) == len(positions(prompt))
 
 
-@pytest.mark.slow
-@given(inputs())
-@settings(deadline=None)
-def test_the_users_current_message_is_in_every_prompt(inp: ContextInput) -> None:
+def holds_the_users_current_message(inp: ContextInput, fitted: FittedPrompt) -> None:
     current = inp.user or inp.own[0]
     text = first_text(current.content)
-
-    prompt = fit_prompt(inp).prompt
-
-    shown = [m for m in prompt.messages if m.role is Role.USER and m.position == getattr(current, "position", None)]
+    place = getattr(current, "position", None)
+    shown = [m for m in fitted.prompt.messages if m.role is Role.USER and m.position == place]
     if is_blank(text):
         assert shown
     else:
@@ -79,19 +79,7 @@ def begins_alike(shown: str, text: str) -> bool:
     return text.strip()[:3] in shown or "left out" in shown or shown == "[…]"
 
 
-@pytest.mark.slow
-@given(inputs())
-@settings(deadline=None)
-def test_the_same_input_gives_the_same_bytes(inp: ContextInput) -> None:
-    assert fit_prompt(inp) == fit_prompt(replace(inp))
-
-
-@pytest.mark.slow
-@given(inputs())
-@settings(deadline=None)
-def test_every_stored_message_is_accounted_for(inp: ContextInput) -> None:
-    fitted = fit_prompt(inp)
-
+def accounts_for_every_stored_message(inp: ContextInput, fitted: FittedPrompt) -> None:
     shown = {item.position: item.form for item in fitted.shown}
     visible = set(positions(fitted.prompt))
     assert list(shown) == [row.position for row in inp.rows]

@@ -43,7 +43,9 @@ def adopt(inp: ContextInput, plan: ContextPlan, summary: str) -> ContextInput:
 @pytest.mark.slow
 @given(inputs(), CAUSES)
 @settings(deadline=None)
-def test_what_is_summarised_follows_the_cursor_and_ends_between_groups(inp: ContextInput, forced: Cause | None) -> None:
+def test_what_is_summarised_follows_the_cursor_ends_between_groups_and_leaves_recent_messages(
+    inp: ContextInput, forced: Cause | None
+) -> None:
     plan = plan_context(inp, forced=forced)
 
     chosen = [message.position for message in plan.to_summarise]
@@ -52,6 +54,8 @@ def test_what_is_summarised_follows_the_cursor_and_ends_between_groups(inp: Cont
     if chosen:
         assert plan.through_position == chosen[-1]
         assert not_torn(inp.rows, chosen[-1])
+        kept = len(inp.rows) - len(chosen) + (inp.user is not None)
+        assert kept >= max(inp.policy.min_recent_messages, 1)
 
 
 def not_torn(rows: tuple[Message, ...], through: int) -> bool:
@@ -67,18 +71,6 @@ def not_torn(rows: tuple[Message, ...], through: int) -> bool:
             if asked_at <= through < row.position:
                 return False
     return True
-
-
-@pytest.mark.slow
-@given(inputs(), CAUSES)
-@settings(deadline=None)
-def test_recent_messages_and_the_running_step_are_never_summarised(inp: ContextInput, forced: Cause | None) -> None:
-    plan = plan_context(inp, forced=forced)
-
-    kept = len(inp.rows) - len(plan.to_summarise) + (inp.user is not None)
-    if plan.to_summarise:
-        assert kept >= inp.policy.min_recent_messages
-        assert kept > 0
 
 
 @pytest.mark.slow
