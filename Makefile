@@ -6,6 +6,9 @@ SETUP := PYTHON='$(PYTHON)' scripts/setup
 PYTEST := $(BIN)/pytest -n 3 --dist loadgroup
 COVERAGE := 90
 
+# Each process of the tests would compile them anew, which takes more than a second.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run test quick check format bench chaos hostile fuzz fuzz-api migrate lock setup-dev static house
 
