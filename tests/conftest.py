@@ -23,6 +23,7 @@ from app.db.migrations import upgrade
 from fakes.memory_folder import memory_folder
 
 pytest_plugins = [
+    "fakes.certificates",
     "fakes.provider_double.fixtures",
     "fakes.anthropic_double.fixtures",
     "fakes.slack_double.fixtures",

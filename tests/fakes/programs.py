@@ -14,15 +14,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 POLL_SECONDS = 0.01
-KEPT = ("PATH", "HOME", "LANG")
-"""What a program sees of this machine's environment; the rest would be settings."""
+KEPT = ("PATH", "HOME", "LANG", "SSL_CERT_DIR")
+"""What a program sees of this machine's environment; the rest would be settings. See fakes/certificates.py."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     """A program to start: `main` of a module, with arguments, an environment of its own, a folder and a log to add to.
 
-    Of this process's environment the program sees PATH, HOME and LANG.
+    Of this process's environment the program sees what KEPT names.
     """
 
     folder: Path

@@ -7,8 +7,6 @@ import pytest
 from fakes.provider_double.double import ProviderDouble
 from fakes.provider_double.serving import serve_double
 
-pytest_plugins = ["fakes.certificates"]
-
 
 @pytest.fixture(scope="session")
 def running_provider_double() -> Iterator[ProviderDouble]:
