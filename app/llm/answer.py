@@ -52,9 +52,6 @@ REFUSED = frozenset({
 REASON_KEYS = ("finish_reason", "stop_reason", "done_reason", "status")
 MOST_TOKENS = 100_000_000
 """A reported number above this is broken: no window is as large, and it must not spoil sums and calibration."""
-MOST_CALL_CHARACTERS = 2_000_000
-"""Names and arguments of all tool calls of one answer: as much as a text may have (TurnConfig.max_answer_bytes)."""
-
 MOST_CALLS = 1_000
 """Of one answer; of these only TurnConfig.max_calls_per_step are run."""
 
@@ -79,9 +76,13 @@ class _Call:
 
 @dataclass(slots=True)
 class AnswerAssembly:
-    """One answer in the making. `adds_usage` where a provider reports usage in parts, else its last word counts."""
+    """One answer in the making. `adds_usage` where a provider reports usage in parts, else its last word counts.
+
+    `max_call_characters`: of names and arguments of all its calls, which are shown to nobody while they come in.
+    """
 
     adds_usage: bool
+    max_call_characters: int
     text: StreamText = field(default_factory=StreamText)
     usage: Usage = field(default_factory=Usage)
     finish_reason: str = ""
@@ -145,10 +146,11 @@ class AnswerAssembly:
 
     def _take_call(self, index: int | str | None, call_id: str | None, name: str, arguments: str) -> None:
         self._call_characters += len(name) + len(arguments)
-        if self._call_characters > MOST_CALL_CHARACTERS or len(self._calls) > MOST_CALLS:
-            limit = f"{MOST_CALLS:,} calls or {MOST_CALL_CHARACTERS:,} characters"
+        call = self._call_of(index, call_id)
+        if self._call_characters > self.max_call_characters or len(self._calls) > MOST_CALLS:
+            limit = f"{MOST_CALLS:,} calls or {self.max_call_characters:,} characters"
             raise AnswerTooLong(f"The answer was stopped: its tool calls exceeded {limit}. Ask for less at a time.")
-        self._call_of(index, call_id).take(name, arguments)
+        call.take(name, arguments)
 
     def _call_of(self, index: int | str | None, call_id: str | None) -> _Call:
         """The call a piece belongs to: same index, unless it brings another id (servers that repeat index 0)."""

@@ -77,7 +77,10 @@ class LangChainChatModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Stream the answer: TextDelta, then one AnswerComplete. Closing the stream hangs up on the provider."""
-        assembly = AnswerAssembly(adds_usage=self._traits.adds_usage)
+        assembly = AnswerAssembly(
+            adds_usage=self._traits.adds_usage,
+            max_call_characters=request.max_answer_bytes,  # a character has a byte at least; whoever asked counts those
+        )
         async with aclosing(self._chunks(request)) as chunks:
             async for chunk in chunks:
                 if text := assembly.add(chunk):

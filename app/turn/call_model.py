@@ -54,27 +54,28 @@ async def _before_deadline(turn: Turn, model: ChatModel, request: ModelRequest) 
 
 
 async def _stream(turn: Turn, model: ChatModel, request: ModelRequest) -> AnswerComplete:
-    stream, left = model.stream(request), turn.parts.config.max_answer_bytes
+    stream, left = model.stream(request), request.max_answer_bytes
     try:
         async for event in stream:
             match event:
                 case TextDelta(text=text):
                     left -= len(text.encode())
-                    _check_size(turn, model, left)
+                    _check_size(model, request, left)
                     turn.events.emit_text(text)
                 case AnswerComplete():
-                    _check_size(turn, model, left - sum(len(call.arguments.encode()) for call in event.tool_calls))
+                    left -= sum(len((call.name + call.arguments).encode()) for call in event.tool_calls)
+                    _check_size(model, request, left)
                     return event
     finally:
         await stream.aclose()
     raise AssertionError("a model stream ended without AnswerComplete and without an error")
 
 
-def _check_size(turn: Turn, model: ChatModel, left_bytes: int) -> None:
+def _check_size(model: ChatModel, request: ModelRequest, left_bytes: int) -> None:
     """Raise AnswerTooLong; the stream is closed then, which hangs up on the provider."""
     if left_bytes < 0:
         raise AnswerTooLong(
-            f"{model.name}: the answer was stopped, it was longer than the {turn.parts.config.max_answer_bytes} bytes "
+            f"{model.name}: the answer was stopped, it was longer than the {request.max_answer_bytes} bytes "
             "an answer may have. Ask for less at a time."
         )
 

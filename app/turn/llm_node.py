@@ -102,6 +102,7 @@ async def _call(turn: Turn, cast: Cast, ready: Ready) -> Asked:
         tools=cast.tools,
         max_output_tokens=cast.budget.reserve_tokens,
         may_call_tools=_may_use_tools(cast, ready.conversation),
+        max_answer_bytes=turn.parts.config.max_answer_bytes,
     )
     turn.parts.metrics.prompt_sent(model=cast.model.name, tokens=fitted.tokens, window_tokens=cast.budget.window_tokens)
     step = await call_model(turn, cast.model, request)

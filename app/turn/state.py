@@ -15,7 +15,16 @@ from app.domain.session import Session
 from app.domain.summary import Prepared
 from app.turn.breaker import Breakers
 from app.turn.events import EventWriter
-from app.turn.ports import CalibrationStore, ChatModel, Metrics, Models, Store, TokenCounter, Tools
+from app.turn.ports import (
+    MAX_ANSWER_BYTES,
+    CalibrationStore,
+    ChatModel,
+    Metrics,
+    Models,
+    Store,
+    TokenCounter,
+    Tools,
+)
 from app.turn.pre_compact import Hooks
 from app.turn.summary_store import SummaryStore
 
@@ -87,15 +96,15 @@ def present(value: T | None) -> T:
 class TurnConfig:
     """Limits of a turn. `deadline_seconds` bounds all model calls of a turn together, retries included.
 
-    `max_answer_bytes` (UTF-8, text and arguments) is some times what the longest answers have: 128,000 tokens. Of a
-    step's calls the first `max_calls_per_step` run, and their results have `max_step_result_bytes` together; what is
-    beyond gets an error result. Each of them bounds what one step makes the process hold and the database store.
+    `max_answer_bytes` goes into each ModelRequest. Of a step's calls the first `max_calls_per_step` run, and their
+    results have `max_step_result_bytes` together; what is beyond gets an error result. Each of them bounds what one
+    step makes the process hold and the database store.
     """
 
     deadline_seconds: float = 300.0
     max_attempts: int = 3
     max_parallel_tools: int = 8
-    max_answer_bytes: int = 2_000_000
+    max_answer_bytes: int = MAX_ANSWER_BYTES
     max_calls_per_step: int = 128
     max_step_result_bytes: int = 10_000_000
     token_counter: str = "tiktoken"  # noqa: S105  # a counter of tokens, no secret

@@ -60,10 +60,15 @@ async def hear(
 
 
 async def refusal_of(
-    answer: Answer, model: str = "gpt-4o", text: str = "hi", config: ModelsConfig = CONFIG
+    answer: Answer,
+    model: str = "gpt-4o",
+    text: str = "hi",
+    config: ModelsConfig = CONFIG,
+    *,
+    request: ModelRequest | None = None,
 ) -> ThroughlineError:
     """Ask once and return the error; the call must fail with one of ours."""
-    request = simple_request(text)
+    asked = request or replace(simple_request(text), max_output_tokens=50)
     with pytest.raises(ThroughlineError) as caught:
-        await hear(answer, model, replace(request, max_output_tokens=50), config)
+        await hear(answer, model, asked, config)
     return caught.value

@@ -7,7 +7,7 @@ import pytest
 from app.domain.errors import AnswerIncomplete, AnswerTooLong, ModelRefused, ModelTimeout, ModelUnavailable
 from app.domain.message import ImageBlock, Role, TextBlock, ToolCall
 from app.domain.prompt import Prompt, PromptMessage, TextDelta, ToolSpec
-from app.llm.answer import MOST_CALL_CHARACTERS
+from app.llm.answer import MOST_CALLS
 from app.llm.registry import ModelRegistry
 from app.turn.ports import ModelRequest
 from fakes.model_calls import CONFIG, IMPATIENT, address_for, hear, refusal_of, simple_request
@@ -184,12 +184,24 @@ async def test_long_arguments_that_are_no_json_are_taken_in_time_proportional_to
 
 
 async def test_calls_that_go_on_for_ever_are_stopped_while_they_come_in() -> None:
-    half = "x" * (MOST_CALL_CHARACTERS // 2 + 1)
+    half = "x" * 501
 
-    error = await refusal_of(calls(piece(0, half, "c1", "lookup"), piece(0, half)))
+    error = await refusal_of(
+        calls(piece(0, half, "c1", "lookup"), piece(0, half)), request=replace(simple_request(), max_answer_bytes=1_000)
+    )
 
     assert type(error) is AnswerTooLong
-    assert "2,000,000" in error.detail
+    assert "1,000 characters" in error.detail
+
+
+async def test_an_answer_has_as_many_calls_as_are_allowed_and_not_one_more() -> None:
+    most = [piece(number, "{}", f"c{number}", "lookup") for number in range(MOST_CALLS)]
+
+    heard = await hear(calls(*most))
+    error = await refusal_of(calls(*most, piece(MOST_CALLS, "{}", "last", "lookup")))
+
+    assert len(heard.answer.tool_calls) == MOST_CALLS
+    assert type(error) is AnswerTooLong
 
 
 async def test_unparsable_arguments_reach_the_tool_node_and_missing_ones_are_an_empty_object() -> None:
