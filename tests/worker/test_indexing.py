@@ -1,6 +1,17 @@
+import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
+from app.db.address import parse_address
 from app.db.database import Database
+from app.db.engine import PoolConfig, make_engine
+from app.db.search.analyzer import Analyzer, Term
+from app.db.search.entries import IndexedMessage
+from app.db.search.index_history import HistoryIndex
+from app.db.transactions import Transactions
+from app.domain.ids import SessionId
+from app.turn.off_loop import LARGE_CHARACTERS
 from app.worker.indexing import Indexing
 from fakes.conversations import open_conversation
 from fakes.raw_sql import run_sql
@@ -22,3 +33,34 @@ async def test_idle_sessions_are_indexed_to_their_last_message(database: Databas
 
     blocks = await run_sql(database_url, "select session_id, from_position, through_position from search_blocks")
     assert blocks == [(idle.session.id, 1, 2)]
+
+
+class WatchedAnalyzer(Analyzer):
+    """Notes which threads cut texts into terms."""
+
+    def __init__(self) -> None:
+        super().__init__("english")
+        self.threads: list[int] = []
+
+    def terms(self, text: str) -> Iterator[Term]:
+        self.threads.append(threading.get_ident())
+        return super().terms(text)
+
+
+def indexed(characters: int) -> IndexedMessage:
+    text = ("word " * characters)[:characters]
+    return IndexedMessage(SessionId(uuid4()), 1, text, author=None, created_at=datetime.now(UTC))
+
+
+async def test_texts_are_indexed_in_a_thread_from_the_length_on_from_which_they_are_counted_in_one(
+    database_url: str,
+) -> None:
+    analyzer = WatchedAnalyzer()
+    index = HistoryIndex(Transactions(make_engine(parse_address(database_url), PoolConfig(1, 1.0))), analyzer)
+
+    await index.entries([indexed(LARGE_CHARACTERS)])
+    await index.entries([indexed(LARGE_CHARACTERS + 1)])
+
+    short, long = analyzer.threads
+    assert short == threading.get_ident()
+    assert long != threading.get_ident()

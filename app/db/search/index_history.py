@@ -7,7 +7,6 @@ does. Reading, cutting into terms and writing are apart, and no connection is he
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from sqlalchemy import RowMapping, text
 
@@ -19,13 +18,12 @@ from app.db.transactions import Statements, Transactions
 from app.domain.ids import SessionId, UserId
 from app.domain.message import Content, text_of
 from app.domain.wire import content_from_json
-from app.turn.off_loop import run_in_compute_thread
+from app.turn.off_loop import run_off_loop_if_large
 
 BLOCK_MESSAGES = 256
 """Messages in a block at most: terms that come often then stand in few rows, and a small change redoes little."""
 
 BLOCK_BYTES = 2_000_000
-OFF_LOOP_CHARACTERS = 20_000
 _UNINDEXED = """
     with unindexed as (
         select s.id as session_id, coalesce(b.through_position, 0) as through_position, s.message_count,
@@ -150,9 +148,8 @@ class HistoryIndex:
 
     async def entries(self, messages: Sequence[IndexedMessage]) -> Entries:
         """Return the entries of the messages; long texts are cut off the event loop."""
-        if sum(len(message.text) for message in messages) < OFF_LOOP_CHARACTERS:
-            return entries_of(self._analyzer, messages)
-        return await run_in_compute_thread(partial(entries_of, self._analyzer, messages))
+        characters = sum(len(message.text) for message in messages)
+        return await run_off_loop_if_large(characters, lambda: entries_of(self._analyzer, messages))
 
     async def _read(self, session_id: SessionId) -> Sequence[RowMapping]:
         return await self._transactions.fetch(

@@ -1,7 +1,6 @@
 """Searching the stored history, always in the name of its owner, and keeping up the index it is searched with."""
 
 from collections.abc import Sequence
-from functools import partial
 
 from sqlalchemy import RowMapping, text
 
@@ -11,14 +10,14 @@ from app.db.rows import message_from, session_not_found
 from app.db.search.analyzer import Analyzer
 from app.db.search.entries import Entries
 from app.db.search.find import Asked, Ranking, find, find_newest
-from app.db.search.index_history import OFF_LOOP_CHARACTERS, HistoryIndex
+from app.db.search.index_history import HistoryIndex
 from app.db.search.query import ReadQuery, read_query
 from app.db.search.snippet import snippet_of
 from app.db.transactions import Transactions
 from app.domain.ids import SessionId, UserId
 from app.domain.message import Message, searched_text
 from app.domain.recall import Found, HistoryQuery, Hit
-from app.turn.off_loop import run_in_compute_thread
+from app.turn.off_loop import run_off_loop_if_large
 
 LIVE_MESSAGES = 64
 """Messages that a search looks at without an index: what was stored since the last block was written."""
@@ -115,9 +114,8 @@ class SearchRepository:
 
     async def _hits(self, rows: Sequence[RowMapping], read: ReadQuery) -> tuple[Hit, ...]:
         messages = [message_from(row) for row in rows]
-        if sum(len(searched_text(message)) for message in messages) < OFF_LOOP_CHARACTERS:
-            return self._render(rows, messages, read)
-        return await run_in_compute_thread(partial(self._render, rows, messages, read))
+        characters = sum(len(searched_text(message)) for message in messages)
+        return await run_off_loop_if_large(characters, lambda: self._render(rows, messages, read))
 
     def _render(self, rows: Sequence[RowMapping], messages: Sequence[Message], read: ReadQuery) -> tuple[Hit, ...]:
         hits = []
