@@ -1,16 +1,17 @@
 """How a turn ends: answer, usage, status and last events in one transaction, tried until the database has them."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import structlog
 
-from app.domain.errors import DatabaseBusy, DatabaseUnavailable, LeaseLost, NotFound, ThroughlineError
+from app.domain.errors import DatabaseUnavailable, LeaseLost, NotFound, ThroughlineError
 from app.domain.events import EventType
 from app.domain.json_types import JsonObject, JsonValue
 from app.domain.message import Message
 from app.domain.run import USER_STEP, Outcome, Run, RunError, RunStatus, user_message
 from app.domain.wire import message_json, run_json
-from app.turn.keep_step import MOST_TRIES, PAUSE_SECONDS
+from app.turn.keep_step import wait_for_database
 from app.turn.ports import ComposeEvents, NewEvent
 from app.turn.state import Turn
 
@@ -27,26 +28,26 @@ async def end_turn(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
     """Store the end, and return the status that was stored; None where another worker goes on with the run.
 
     A database that is away, stalls or is full is waited for as long as it takes: a finished answer is not asked for
-    twice. One that is there and does not take this end, in MOST_TRIES tries, gets the end of a failure instead. The
-    lease must be renewed meanwhile.
+    twice. One that is there and does not take this end, however often it is tried, gets the end of a failure instead.
+    The lease must be renewed meanwhile.
     """
-    drained, tries = await turn.events.drain(), 0
+    drained = await turn.events.drain()
     while True:
+        write = partial(_write_end, turn, run, outcome, drained)
         try:
-            await _keep_message(turn, run, outcome)
-            return (await turn.parts.store.finish(turn.lease, outcome, _composer(turn, outcome, drained))).status
+            return await wait_for_database(turn.parts, run.id, write)
         except LeaseLost:
             return await _stored_status(turn, run)
         except Exception as error:  # noqa: BLE001  # what cannot be stored, for whatever reason, ends as a failure
-            tries += isinstance(error, DatabaseBusy)
-            if isinstance(error, DatabaseUnavailable) and tries < MOST_TRIES:
-                log.warning("the end of a turn waits for the database", run_id=str(turn.lease.run_id))
-                await turn.parts.clock.sleep(PAUSE_SECONDS)
-                continue
-            log.error("answer could not be stored", run_id=str(turn.lease.run_id), error=type(error).__name__)
+            log.error("answer could not be stored", run_id=str(run.id), error=type(error).__name__)
             if outcome.status is RunStatus.FAILED:
                 return None
-            outcome, tries = failed(ThroughlineError.code, UNSTORABLE), 0
+            outcome = failed(ThroughlineError.code, UNSTORABLE)
+
+
+async def _write_end(turn: Turn, run: Run, outcome: Outcome, drained: Sequence[NewEvent]) -> RunStatus:
+    await _keep_message(turn, run, outcome)
+    return (await turn.parts.store.finish(turn.lease, outcome, _composer(turn, outcome, drained))).status
 
 
 async def _stored_status(turn: Turn, run: Run) -> RunStatus | None:

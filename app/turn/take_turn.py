@@ -2,8 +2,8 @@
 
 import asyncio
 import traceback
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -17,12 +17,12 @@ from app.turn.context_report import close_context
 from app.turn.end_turn import end_turn, failed
 from app.turn.events import EventWriter
 from app.turn.graph import TurnGraph, step_limit
+from app.turn.keep_step import PAUSE_SECONDS, wait_for_database
 from app.turn.lease import Heartbeat, StopReason
 from app.turn.off_loop import work_for
 from app.turn.prompting import count_new
 from app.turn.state import Turn, TurnParts, TurnState, present
 
-GIVE_BACK_PAUSE_SECONDS = 1.0
 log = structlog.get_logger(__name__)
 
 
@@ -103,7 +103,7 @@ async def _play(play: Play, turn: Turn) -> Ended | None:
         log.warning("lease lost", run_id=str(turn.lease.run_id))
         return None
     except DatabaseUnavailable as error:
-        await play.parts.clock.sleep(GIVE_BACK_PAUSE_SECONDS)
+        await play.parts.clock.sleep(PAUSE_SECONDS)
         await _give_back(play, counts=isinstance(error, DatabaseBusy))
         return None
     except ThroughlineError as error:
@@ -154,20 +154,24 @@ def _where(error: Exception) -> str:
 
 async def _give_back(play: Play, *, counts: bool) -> None:
     """Give the run back once the database is there. An outage costs no attempt; what the run did itself `counts`."""
-    while True:
-        try:
-            return await play.parts.store.give_back(play.claimed.lease, counts=counts)
-        except DatabaseUnavailable:
-            log.warning("giving a run back waits for the database", run_id=str(play.claimed.lease.run_id))
-            await play.parts.clock.sleep(GIVE_BACK_PAUSE_SECONDS)
+    store, lease = play.parts.store, play.claimed.lease
+    with _left_to_its_lease(play):
+        await wait_for_database(play.parts, lease.run_id, lambda: store.give_back(lease, counts=counts))
 
 
 async def _leave(play: Play) -> None:
-    """Give the run back at a shutdown, which waits for nothing: without a database its lease has to run out."""
-    try:
+    """Give the run back at a shutdown, which waits for nothing."""
+    with _left_to_its_lease(play):
         await play.parts.store.give_back(play.claimed.lease)
-    except DatabaseUnavailable:
-        log.warning("run is left to its lease", run_id=str(play.claimed.lease.run_id))
+
+
+@contextmanager
+def _left_to_its_lease(play: Play) -> Generator[None]:
+    """What cannot be given back inside the block is taken over by somebody once its lease has run out."""
+    try:
+        yield
+    except DatabaseUnavailable as error:
+        log.warning("run is left to its lease", run_id=str(play.claimed.lease.run_id), error=error.code)
 
 
 async def _stop(*tasks: "asyncio.Task[Ended | None] | asyncio.Task[StopReason] | asyncio.Task[None]") -> None:

@@ -138,6 +138,28 @@ async def test_a_turn_that_could_not_begin_is_given_back_once_the_database_is_th
     assert (waiting.status, waiting.attempt) == (RunStatus.QUEUED, 0)
 
 
+async def test_a_turn_that_a_busy_database_never_takes_back_is_left_to_its_lease(stage: Stage) -> None:
+    run = await stage.submit("hello")
+    claimed = await stage.claim()
+    break_store(stage, load_context=[AWAY], give_back=[AWAY, *[DatabaseBusy("took too long")] * (MOST_TRIES + 1)])
+
+    async with asyncio.timeout(HANG_SECONDS):
+        await take_turn(stage.play(claimed))
+
+    held = await stage.database.runs.get_run(stage.owner_id, run.id)
+    assert (held.status, held.attempt) == (RunStatus.RUNNING, 1)
+
+
+async def test_an_outage_before_a_busy_moment_costs_a_step_none_of_its_tries(stage: Stage) -> None:
+    stage.model.script(CALL, Say("5"))
+    busy = [DatabaseBusy("took too long")] * (MOST_TRIES - 1)
+    break_store(stage, append_message=[*[AWAY] * 20, *busy])
+
+    run = await stage.turn("2+3?")
+
+    assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 1)
+
+
 async def test_a_step_of_the_model_waits_for_the_database_and_is_not_asked_for_twice(stage: Stage) -> None:
     stage.model.script(CALL, Say("5"))
     break_store(stage, append_message=[AWAY] * 20)
