@@ -64,7 +64,7 @@ async def _stored_status(turn: Turn, run: Run) -> RunStatus | None:
 async def _keep_message(turn: Turn, run: Run, outcome: Outcome) -> None:
     """Store the user's message where the turn ended before that: what was accepted is kept, whatever came of it.
 
-    It is not counted here: counting may be what ended the turn, and a row without a count is counted when loaded.
+    It is not counted here, for counting may be what ended the turn: its size is estimated, and a later turn counts it.
     Raises LeaseLost, DatabaseUnavailable.
     """
     if outcome.status is RunStatus.SUCCEEDED:
