@@ -1,12 +1,12 @@
 """The database as the rest of the service sees it: repositories by intent, and the hub that wakes whoever waits."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.db.address import parse_address
+from app.db.address import Address, parse_address
 from app.db.calibrations import CalibrationRepository
 from app.db.engine import PoolConfig, make_engine
 from app.db.hub import EventHub
@@ -43,7 +43,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DatabaseConfig:
-    """Where the database is and how much of it this process may use; the LISTEN connection comes on top."""
+    """Where the database is and how much of it this process may use.
+
+    On top of `pool_size` come the connection that listens and, once a lease is held, the one that renews leases.
+    """
 
     url: str
     pool_size: int = 10
@@ -53,14 +56,16 @@ class DatabaseConfig:
 
 
 class Database:
-    """Owns the pool and the LISTEN connection; implements the turn's Store through its repositories."""
+    """Owns the pool, the LISTEN connection and one for leases; implements the turn's Store through its repositories.
+
+    Leases are renewed past the pool: where slow requests take all of it, other processes would take the runs over.
+    """
 
     def __init__(self, config: DatabaseConfig) -> None:
         """Put the repositories together; `open` also connects and checks."""
         self._config = config
         self._address = address = parse_address(config.url)
-        pool = PoolConfig(size=config.pool_size, timeout_seconds=config.pool_timeout_seconds)
-        self._engine: AsyncEngine = make_engine(address, pool)
+        self._engine, self._lease_engine = _make_engines(address, config)
         self._transactions = Transactions(self._engine)
         self.hub = EventHub(address)
         self.watch = RunWatch(self._transactions, self.hub)
@@ -80,7 +85,7 @@ class Database:
         self.jobs = JobQueue(self._transactions)
         self.retention = RetentionRepository(self._transactions)
         self._readiness = ReadinessCheck(self._transactions)
-        self.runs = RunRepository(self._transactions, self.hub, config.caps)
+        self.runs = RunRepository(self._transactions, Transactions(self._lease_engine), self.hub, config.caps)
 
     @classmethod
     async def open(cls, config: DatabaseConfig) -> "Database":
@@ -113,6 +118,7 @@ class Database:
         """Close all connections."""
         await self.watch.close()
         await self.hub.close()
+        await self._lease_engine.dispose()
         await self._engine.dispose()
 
     async def check_ready(self) -> None:
@@ -170,3 +176,9 @@ class Database:
     async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
         """See EventRepository."""
         return await self.events.read_events(run_id, after_seq, limit)
+
+
+def _make_engines(address: Address, config: DatabaseConfig) -> tuple[AsyncEngine, AsyncEngine]:
+    """Return the engine that requests and turns share, and the one of leases."""
+    pool = PoolConfig(size=config.pool_size, timeout_seconds=config.pool_timeout_seconds)
+    return make_engine(address, pool), make_engine(address, replace(pool, size=1))

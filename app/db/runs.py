@@ -27,9 +27,10 @@ _WORKED_ON = text("""
 class RunRepository:
     """Implements the turn's RunStore."""
 
-    def __init__(self, transactions: Transactions, hub: EventHub, caps: Caps) -> None:
-        """Work through `transactions`, wake workers and readers through `hub`."""
+    def __init__(self, transactions: Transactions, leases: Transactions, hub: EventHub, caps: Caps) -> None:
+        """Work through `transactions`, renew through `leases` alone, wake workers and readers through `hub`."""
         self._transactions = transactions
+        self._leases = leases
         self._hub = hub
         self._caps = caps
 
@@ -51,7 +52,7 @@ class RunRepository:
 
     async def renew(self, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, Pulse]:
         """Extend these leases by the database's clock; those no longer ours are not in the answer."""
-        return await run_claim.renew(self._transactions, leases, lease_seconds)
+        return await run_claim.renew(self._leases, leases, lease_seconds)
 
     async def finish(self, lease: Lease, outcome: Outcome, compose: ComposeEvents) -> Run:
         """End the run in one transaction with its answer and its last events. Raises LeaseLost."""

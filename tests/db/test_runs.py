@@ -1,6 +1,7 @@
 """Runs: accepted once, claimed in order, held by one worker, ended once."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from app.db.database import Database, DatabaseConfig
 from app.db.sessions import SessionChange
 from app.domain.errors import (
+    DatabaseUnavailable,
     IdempotencyKeyReused,
     InvalidInput,
     LeaseLost,
@@ -31,7 +33,8 @@ from fakes.conversations import (
     pulse_of,
     user_message,
 )
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import hold_rows, run_sql
+from fakes.waiting import until_found
 
 EXPIRED = Claimer(worker="dead", lease_seconds=0)
 
@@ -39,6 +42,45 @@ EXPIRED = Claimer(worker="dead", lease_seconds=0)
 @pytest.fixture
 async def conversation(database: Database) -> Conversation:
     return await open_conversation(database)
+
+
+async def test_a_lease_is_renewed_while_slow_requests_take_the_whole_pool(database_url: str) -> None:
+    database = await Database.open(DatabaseConfig(database_url, pool_size=2, pool_timeout_seconds=0.1))
+    conversation = await open_conversation(database)
+    claimed = await conversation.start(claimer=EXPIRED)
+
+    async def wait_for_the_session() -> None:
+        while True:
+            with contextlib.suppress(DatabaseUnavailable):
+                await database.sessions.update(conversation.owner_id, conversation.session.id, SessionChange("renamed"))
+
+    async def is_pool_taken() -> bool:
+        waiting = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and application_name = 'throughline'"
+        return len(await run_sql(database_url, waiting)) == 2
+
+    async with hold_rows(database_url, "select 1 from sessions for update"):
+        requests = [asyncio.create_task(wait_for_the_session()) for _ in range(2)]
+        await until_found(is_pool_taken)
+        pulse = await pulse_of(database, claimed.lease)
+        for request in requests:
+            request.cancel()
+        await asyncio.gather(*requests, return_exceptions=True)
+
+    assert pulse.is_renewed
+    assert await database.runs.claim_next(CLAIMER) is None
+    await database.close()
+
+
+async def test_leases_are_renewed_on_a_new_connection_once_theirs_is_lost(
+    conversation: Conversation, database_url: str
+) -> None:
+    claimed = await conversation.start()
+    await pulse_of(conversation.database, claimed.lease)
+
+    drop = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'throughline'"
+    await run_sql(database_url, drop)
+
+    assert (await pulse_of(conversation.database, claimed.lease)).is_renewed
 
 
 async def test_a_key_used_by_twenty_clients_at_once_makes_one_run(conversation: Conversation) -> None:
