@@ -35,7 +35,7 @@ from app.db.vectors import prepare_vectors
 from app.domain.events import RunEvent
 from app.domain.ids import MessageId, RunId, SessionId, UserId
 from app.domain.message import Message, NewMessage
-from app.domain.run import Caps, ClaimedRun, Lease, Outcome, Run, Submission, Submitted
+from app.domain.run import Caps, ClaimedRun, Lease, Outcome, Run, RunError, Submission, Submitted
 from app.turn.ports import Claimer, ComposeEvents, LoadedContext, NewEvent, Pulse
 
 log = structlog.get_logger(__name__)
@@ -142,6 +142,10 @@ class Database:
     async def finish(self, lease: Lease, outcome: Outcome, compose: ComposeEvents) -> Run:
         """See RunRepository."""
         return await self.runs.finish(lease, outcome, compose)
+
+    async def fail(self, lease: Lease, error: RunError) -> None:
+        """See RunRepository."""
+        await self.runs.fail(lease, error)
 
     async def give_back(self, lease: Lease, *, counts: bool = False) -> None:
         """See RunRepository."""

@@ -15,7 +15,7 @@ from app.db.unread_messages import append_due, keep_unread
 from app.domain.events import EventType
 from app.domain.ids import RunId, UserId
 from app.domain.message import Message, NewMessage, Role, Source
-from app.domain.run import Lease, Outcome, Run, RunInput
+from app.domain.run import Lease, Outcome, Run, RunError, RunInput
 from app.domain.wire import run_json
 from app.turn.ports import ComposeEvents, NewEvent
 
@@ -52,6 +52,12 @@ _FINISH = sql(
     message_columns=MESSAGE_COLUMNS,
     prefixed=_PREFIXED,
 )
+_FAIL = text("""
+    update runs r set status = 'failed', lease_until = null, finished_at = clock_timestamp(),
+        error_type = :error_type, error_detail = :error_detail
+    where r.id = :run_id and r.fence = :fence and r.status = 'running'
+    returning r.id
+""")
 _CANCEL = sql(
     """
     update runs r set cancel_requested = true, status = case r.status when 'queued' then 'cancelled' else r.status end,
@@ -84,6 +90,15 @@ async def finish(
     events = compose(run, answer)
     await store_events(tx, run.id, events)
     return run, events
+
+
+async def fail(tx: Statements, lease: Lease, error: RunError) -> None:
+    """End the run as failed: what keeps `finish` from storing an end can be in any other row. Raises LeaseLost."""
+    rows = await tx.fetch(
+        _FAIL, run_id=lease.run_id, fence=lease.fence, error_type=error.type, error_detail=error.detail
+    )
+    if not rows:
+        raise lease_lost(lease)
 
 
 async def request_cancel(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:

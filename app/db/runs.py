@@ -10,7 +10,7 @@ from app.db.rows import ANSWER_ID, RUN_COLUMNS, run_from, run_not_found
 from app.db.sql import sql
 from app.db.transactions import Transactions
 from app.domain.ids import RunId, UserId
-from app.domain.run import Caps, ClaimedRun, Lease, Outcome, Run, Submission, Submitted
+from app.domain.run import Caps, ClaimedRun, Lease, Outcome, Run, RunError, Submission, Submitted
 from app.turn.ports import Claimer, ComposeEvents, Pulse
 
 _GET = sql(
@@ -59,6 +59,12 @@ class RunRepository:
         run, events = await self._transactions.run(lambda tx: run_finish.finish(tx, lease, outcome, compose))
         self._hub.announce_events(run.id, events)
         return run
+
+    async def fail(self, lease: Lease, error: RunError) -> None:
+        """End the run as failed, by a write to its own row and to nothing else. Raises LeaseLost."""
+        await run_finish.fail(self._transactions, lease, error)
+        self._hub.announce_events(lease.run_id)
+        self._hub.announce_work()
 
     async def give_back(self, lease: Lease, *, counts: bool = False) -> None:
         """Put the run back into the line; no error if the lease is gone."""

@@ -28,8 +28,8 @@ async def end_turn(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
     """Store the end, and return the status that was stored; None where another worker goes on with the run.
 
     A database that is away, stalls or is full is waited for as long as it takes: a finished answer is not asked for
-    twice. One that is there and does not take this end, however often it is tried, gets the end of a failure instead.
-    The lease must be renewed meanwhile.
+    twice. One that is there and does not take this end, however often it is tried, gets the end of a failure instead,
+    and where it refuses that too, after the last attempt, the failure alone. The lease must be renewed meanwhile.
     """
     drained = await turn.events.drain()
     while True:
@@ -41,13 +41,29 @@ async def end_turn(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
         except Exception as error:  # noqa: BLE001  # what cannot be stored, for whatever reason, ends as a failure
             log.error("answer could not be stored", run_id=str(run.id), error=type(error).__name__)
             if outcome.status is RunStatus.FAILED:
-                return None
+                return await _fail(turn, run, outcome)
             outcome = failed(ThroughlineError.code, UNSTORABLE)
 
 
 async def _write_end(turn: Turn, run: Run, outcome: Outcome, drained: Sequence[NewEvent]) -> RunStatus:
     await _keep_message(turn, run, outcome)
     return (await turn.parts.store.finish(turn.lease, outcome, _composer(turn, outcome, drained))).status
+
+
+async def _fail(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
+    """What cannot even be stored as a failure is left for another attempt; the last one writes the run's row alone.
+
+    Otherwise it would be taken up again after each lease, for ever. The message is then kept in that row only.
+    """
+    if run.attempt <= turn.parts.config.max_attempts:
+        return None
+    error = outcome.error or RunError(ThroughlineError.code, UNSTORABLE)
+    try:
+        await wait_for_database(turn.parts, run.id, lambda: turn.parts.store.fail(turn.lease, error))
+    except ThroughlineError as refusal:
+        log.error("run could not be ended", run_id=str(run.id), error=refusal.code)
+        return await _stored_status(turn, run)
+    return RunStatus.FAILED
 
 
 async def _stored_status(turn: Turn, run: Run) -> RunStatus | None:

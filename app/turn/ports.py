@@ -10,7 +10,7 @@ from app.domain.ids import MessageId, RunId, SessionId, UserId
 from app.domain.json_types import JsonObject
 from app.domain.message import Message, NewMessage, ToolCall
 from app.domain.prompt import ModelEvent, Prompt, ToolSpec
-from app.domain.run import ClaimedRun, Lease, Outcome, Run, Submission, Submitted
+from app.domain.run import ClaimedRun, Lease, Outcome, Run, RunError, Submission, Submitted
 from app.domain.session import Session
 from app.domain.summary import Prepared
 
@@ -92,6 +92,13 @@ class RunStore(Protocol):
 
         The answer is stored under step `answer`, so that it exists at most once; `compose` is given the run and the
         answer as stored and returns the events to store with them. Raises LeaseLost.
+        """
+        ...
+
+    async def fail(self, lease: Lease, error: RunError) -> None:
+        """End the run as failed and store nothing else: no answer, no event, no text of the user's. Raises LeaseLost.
+
+        For a run whose end cannot be stored as `finish` does it; its readers are told of the end as it is stored.
         """
         ...
 

@@ -9,7 +9,9 @@ import pytest
 
 from app.context.calibration import Calibration
 from app.db.database import Database
+from app.db.run_follow import Following, Idle
 from app.domain.errors import DatabaseBusy, DatabaseUnavailable, DatabaseUnusable, LeaseLost
+from app.domain.events import EventType, RunEvent
 from app.domain.message import Role, ToolCall, text_of
 from app.domain.prompt import ToolSpec, Usage
 from app.domain.run import Lease, Outcome, Run, RunStatus
@@ -19,6 +21,7 @@ from app.turn.ports import ComposeEvents, ToolContext, ToolOutcome, Tools
 from app.turn.take_turn import take_turn
 from app.worker.worker import Worker, WorkerConfig
 from fakes.flaky_store import FlakyStore
+from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say
 from fakes.side_jobs import side_jobs
 from fakes.stage import Stage, open_stage
@@ -258,6 +261,35 @@ async def test_an_answer_that_cannot_be_stored_ends_the_run_with_an_error(stage:
     assert run.status is RunStatus.FAILED
     assert run.error is not None
     assert "could not be stored" in run.error.detail
+
+
+REFUSE_ENDS = "alter table run_events add check (type not in ('run.completed', 'run.failed'))"
+LET_LEASES_RUN_OUT = "update runs set lease_until = now() - interval '1 second' where status = 'running'"
+
+
+async def test_a_run_whose_end_is_refused_for_ever_fails_after_its_attempts(stage: Stage, database_url: str) -> None:
+    most = stage.parts.config.max_attempts
+    stage.model.script(*[Say("unstorable")] * most)
+    run = await stage.submit("hello")
+    await run_sql(database_url, REFUSE_ENDS)
+
+    for _ in range(most + 1):
+        await take_turn(stage.play(await stage.claim()))
+        await run_sql(database_url, LET_LEASES_RUN_OUT)
+
+    ended = await stage.database.runs.get_run(stage.owner_id, run.id)
+    assert (ended.status, ended.attempt) == (RunStatus.FAILED, most + 1)
+    assert ended.error is not None
+    assert ended.error.type == "run_abandoned"
+    assert [text_of(message.content) for message in await stage.messages()] == ["hello"]
+    assert (await last_event_heard(stage, ended)).type is EventType.RUN_FAILED
+
+
+async def last_event_heard(stage: Stage, run: Run) -> RunEvent:
+    following = Following(stage.database, stage.clock.monotonic)
+    async with asyncio.timeout(HANG_SECONDS):
+        heard = [news async for news in following.events(run) if not isinstance(news, Idle)]
+    return heard[-1][-1]
 
 
 async def test_the_claim_loop_outlives_every_answer_of_the_database(stage: Stage) -> None:
