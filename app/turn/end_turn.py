@@ -1,21 +1,29 @@
 """How a turn ends: answer, usage, status and last events in one transaction, tried until the database has them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import structlog
 
-from app.domain.errors import DatabaseUnavailable, LeaseLost, NotFound, ThroughlineError
+from app.context.measure import count_message
+from app.domain.errors import DatabaseUnavailable, LeaseLost, NotFound, RunAbandoned, ThroughlineError
 from app.domain.events import EventType
 from app.domain.json_types import JsonObject, JsonValue
-from app.domain.message import Message
+from app.domain.message import Message, NewMessage
 from app.domain.run import USER_STEP, Outcome, Run, RunError, RunStatus, user_message
 from app.domain.wire import message_json, run_json
 from app.turn.keep_step import wait_for_database
 from app.turn.ports import ComposeEvents, NewEvent
-from app.turn.state import Turn
+from app.turn.state import Turn, TurnParts
 
 UNSTORABLE = "The answer could not be stored. Your message is kept; send it again."
+UNEXPLAINED = frozenset({ThroughlineError.code, RunAbandoned.code})
+"""Ends of turns that something broke, or that their processes did not survive."""
+
+ESTIMATING = "chars"
+"""The counter that reads a text's length alone, and rather counts too much."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -80,17 +88,33 @@ async def _stored_status(turn: Turn, run: Run) -> RunStatus | None:
 async def _keep_message(turn: Turn, run: Run, outcome: Outcome) -> None:
     """Store the user's message where the turn ended before that: what was accepted is kept, whatever came of it.
 
-    It is not counted here, for counting may be what ended the turn: its size is estimated, and a later turn counts it.
+    It is not counted here, for counting may be what ended the turn.
     Raises LeaseLost, DatabaseUnavailable.
     """
     if outcome.status is RunStatus.SUCCEEDED:
         return
     try:
-        await turn.parts.store.append_message(turn.lease, USER_STEP, user_message(run))
+        await turn.parts.store.append_message(turn.lease, USER_STEP, _as_kept(turn.parts, run, outcome))
     except (LeaseLost, DatabaseUnavailable):
         raise
     except Exception as error:  # noqa: BLE001  # the run ends all the same
         log.error("message could not be stored", run_id=str(turn.lease.run_id), error=type(error).__name__)
+
+
+def _as_kept(parts: TurnParts, run: Run, outcome: Outcome) -> NewMessage:
+    """Return the message as a later turn will count it, or, where counting may have ended this one, as if counted.
+
+    A text that a counter cannot take would end every later turn of the session, too.
+    """
+    message = user_message(run)
+    if outcome.error is None or outcome.error.type not in UNEXPLAINED:
+        return message
+    try:
+        counter = parts.make_counter(parts.agents.get(run.agent).context.token_counter)
+    except ThroughlineError:  # nobody can count for this agent, until somebody mends its definition
+        return message
+    estimate = count_message(message, parts.make_counter(ESTIMATING).count)
+    return replace(message, token_count=estimate, counter=counter.name)
 
 
 def _composer(turn: Turn, outcome: Outcome, drained: Sequence[NewEvent]) -> ComposeEvents:
