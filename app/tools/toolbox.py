@@ -16,7 +16,7 @@ from app.tools.failure import ToolFailed
 from app.tools.function_tool import CONTEXT, FunctionTool, make_function_tool
 from app.tools.imports import import_attribute
 from app.tools.result import result_text
-from app.turn.operator_code import call_function
+from app.turn.operator_code import ThreadsTakenError, call_function
 from app.turn.operator_loops import Raised
 from app.turn.ports import ToolContext, ToolOutcome
 
@@ -82,6 +82,11 @@ class ToolBox:
                 f"{tool.spec.name} did not answer within {self._timeout_seconds:g} seconds and was given up. "
                 "Whether it took effect is unknown."
             )
+        if isinstance(ending, Raised) and isinstance(ending.error, ThreadsTakenError):
+            log.warning(
+                "tool was not called", tool=tool.spec.name, run_id=str(context.run_id), reason=str(ending.error)
+            )
+            return _error(f"{tool.spec.name} was not called: {ending.error}. Try again later.")
         if isinstance(ending, Raised):
             return self._failed(tool, ending.error, context)
         try:

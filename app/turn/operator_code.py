@@ -14,8 +14,21 @@ from collections.abc import Awaitable, Callable
 
 from app.turn.operator_loops import Ending, Raised, Returned, run_on_operator_loop
 
+MAX_THREADS = 1_000
+"""Plain functions under way in a process: two for each turn that may be open (WORKER_CONCURRENCY), and few enough for
+what systems and containers let a process have. What hangs keeps its place until the process ends."""
+
+_places = threading.BoundedSemaphore(MAX_THREADS)
 _given_up: set[asyncio.Task[Ending]] = set()
 """Cancelled calls that have not ended yet: a task nobody holds may be collected while it runs."""
+
+
+class ThreadsTakenError(Exception):
+    """As many plain functions as may be under way have not returned; the call was not begun."""
+
+    def __init__(self) -> None:
+        """Say how many there are."""
+        super().__init__(f"{MAX_THREADS} calls of tools are under way in this process, the most it takes")
 
 
 async def call_function(
@@ -77,15 +90,22 @@ def _same(value: Awaitable[object]) -> Awaitable[object]:
 
 async def _call_in_thread(function: Callable[[], object], variables: contextvars.Context) -> Ending:
     """Not the loop's executor: its few threads are everybody's, and the process would wait for them at its end."""
+    if not _places.acquire(blocking=False):
+        return Raised(ThreadsTakenError())
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[Ending] = loop.create_future()
 
     def work() -> None:
         ending = _end(lambda: variables.run(function))
+        _places.release()
         with contextlib.suppress(RuntimeError):  # the loop is gone: nobody listens any more
             loop.call_soon_threadsafe(_tell, ended, ending)
 
-    threading.Thread(target=work, name="operator function", daemon=True).start()
+    try:
+        threading.Thread(target=work, name="operator function", daemon=True).start()
+    except RuntimeError as error:  # the system gives the process no further one
+        _places.release()
+        return Raised(error)
     return await ended
 
 

@@ -12,6 +12,9 @@ blocking = threading.Event()
 let_go = threading.Event()
 """Ends `block`."""
 
+holding = threading.Semaphore(0)
+"""Released by each `hold_thread`."""
+
 waiting = threading.Event()
 """Set once `tell_of_cancelling` waits."""
 
@@ -35,6 +38,18 @@ async def block() -> str:
     blocking.set()
     let_go.wait()
     return "let go"
+
+
+def hold_thread() -> str:
+    """Be a plain function that does not return until it is let go."""
+    holding.release()
+    let_go.wait()
+    return "let go"
+
+
+def name_thread() -> str:
+    """Be a plain function that returns."""
+    return threading.current_thread().name
 
 
 async def block_for_ever() -> str:

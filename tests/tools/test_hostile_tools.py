@@ -10,9 +10,11 @@ import pytest
 from app.domain.ids import RunId, SessionId, UserId
 from app.domain.message import ToolCall
 from app.tools.toolbox import ToolBox
+from app.turn.operator_code import MAX_THREADS
 from app.turn.operator_loops import MAX_LOOPS
 from app.turn.ports import ToolContext, ToolOutcome
 from fakes import hostile_tools
+from fakes.waiting import HANG_SECONDS
 
 NIL = UUID(int=0)
 CONTEXT = ToolContext(SessionId(NIL), UserId(NIL), RunId(NIL), idempotency_key="run:call")
@@ -110,6 +112,28 @@ async def test_one_call_more_than_can_block_at_once_fails_and_later_ones_do_not(
     assert refused == ToolOutcome("say_where failed with EventLoopsBlockedError.", is_error=True)
     assert ended == [ToolOutcome("let go")] * MAX_LOOPS
     while (await run("say_where")).is_error:
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.slow
+async def test_one_plain_function_more_than_may_be_under_way_is_not_called_and_later_ones_are() -> None:
+    box = ToolBox(["fakes.hostile_tools:hold_thread"], HANG_SECONDS, 1_000)
+    held: list[asyncio.Task[ToolOutcome]] = []
+    while not any(call.done() for call in held[-1:]):  # other tests may have left some behind
+        held.append(asyncio.create_task(box.run(ToolCall("call", "hold_thread", "{}"), CONTEXT)))
+        while not (held[-1].done() or hostile_tools.holding.acquire(blocking=False)):
+            await asyncio.sleep(0)
+
+    refused, beside = await held.pop(), await run("say_where")
+    hostile_tools.let_go.set()
+    ended = await asyncio.gather(*held)
+
+    assert refused.is_error
+    assert "hold_thread was not called: 1000 calls of tools are under way" in refused.text
+    assert beside == ToolOutcome("operator event loop")
+    assert 0 < len(held) <= MAX_THREADS
+    assert ended == [ToolOutcome("let go")] * len(held)
+    while (await run("name_thread")).is_error:
         await asyncio.sleep(0.001)
 
 
