@@ -294,7 +294,7 @@ def _services(runtime: Runtime, *, has_worker: bool) -> Services:
         return await report_context(parts, await database.sessions.get(owner_id, session_id))
 
     async def summarize(owner_id: UserId, session_id: SessionId, instructions: str) -> CompactionResult:
-        async with runtime.worker.occupied():
+        async with runtime.worker.occupied(owner_id):
             return await summarize_now(parts, await database.sessions.get(owner_id, session_id), instructions)
 
     async def preview(owner_id: UserId, session_id: SessionId, content: Content | None) -> JsonObject:

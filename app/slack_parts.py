@@ -83,7 +83,7 @@ def _services(share: SlackShare) -> SlackServices:
         return await report_context(parts, await database.sessions.get(owner_id, session_id))
 
     async def summarize(owner_id: UserId, session_id: SessionId, instructions: str) -> CompactionResult:
-        async with share.worker.occupied():
+        async with share.worker.occupied(owner_id):
             return await summarize_now(parts, await database.sessions.get(owner_id, session_id), instructions)
 
     slack = database.open_slack(share.settings.slack_agent)

@@ -85,6 +85,7 @@ KINDS: Mapping[str, Kind] = {
     "model_refused": Kind(422, "The model declined this content"),
     "queue_full": Kind(429, "Too many messages wait in this session"),
     "owner_queue_full": Kind(429, "Too many of your messages wait"),
+    "owner_summaries_taken": Kind(429, "Too many of your summaries are being written"),
     "head_too_large": Kind(431, "The request's head is too large"),
     "internal_error": Kind(500, "Something unexpected went wrong"),
     "lease_lost": Kind(500, "The run moved to another process"),

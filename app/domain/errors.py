@@ -182,6 +182,12 @@ class TurnsTaken(TemporaryError):
     code = "turns_taken"
 
 
+class OwnerSummariesTaken(TemporaryError):
+    """The owner has as many summaries on demand under way as one user may have; nothing was done."""
+
+    code = "owner_summaries_taken"
+
+
 class ModelRejected(PermanentError):
     """The model provider refused the request; trying the same again cannot help."""
 

@@ -1,7 +1,7 @@
 """The worker of one process: claims runs while it has slots, turns them, and hands back what it cannot end."""
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -9,8 +9,8 @@ from typing import Protocol
 
 import structlog
 
-from app.domain.errors import ThroughlineError, TurnsTaken
-from app.domain.ids import RunId
+from app.domain.errors import OwnerSummariesTaken, ThroughlineError, TurnsTaken
+from app.domain.ids import RunId, UserId
 from app.domain.run import ClaimedRun
 from app.domain.session import Session
 from app.turn.graph import build_graph
@@ -30,6 +30,9 @@ CANCELS_KEPT = 256
 
 PLACES_PER_OTHER = 10
 """Of so many open turns one may be taken by work that is no turn."""
+
+MOST_OTHERS_OF_OWNER = 4
+"""What one user may have of such work in this process, and never more than half of its places."""
 
 AFTER_OUTAGE_SECONDS = 2.0
 """From a claim that reached no database to the next: longer than between two heartbeats then (turn/lease.py), so that
@@ -80,7 +83,7 @@ class Worker:
         self._free = config.concurrency
         self._is_line_empty = False
         self._is_database_away = False
-        self._others = 0
+        self._others: Counter[UserId] = Counter()
         self._room = asyncio.Event()
         self._room.set()
         self._is_open = False
@@ -175,16 +178,14 @@ class Worker:
         self._room.set()
 
     @asynccontextmanager
-    async def occupied(self) -> AsyncGenerator[None]:
-        """Take an open turn's place inside the block, for work that is none: a summary on demand. Raises TurnsTaken.
+    async def occupied(self, owner_id: UserId) -> AsyncGenerator[None]:
+        """Take an open turn's place inside the block, for work that is none: a summary on demand.
 
-        Such work gets a share of the places only, so that turns always find some.
+        Such work gets a share of the places only, so that turns always find some, and each owner a share of that.
+        Raises TurnsTaken, OwnerSummariesTaken.
         """
-        if self._others >= max(1, self._config.concurrency // PLACES_PER_OTHER):
-            raise TurnsTaken(
-                f"This process has {self._others} summaries on demand under way, the most it takes. {LATER}"
-            )
-        self._others += 1
+        self._check_share(owner_id)
+        self._others[owner_id] += 1
         try:
             await self._until_free()
             self._occupy()
@@ -193,7 +194,17 @@ class Worker:
             finally:
                 self.release()
         finally:
-            self._others -= 1
+            self._others -= Counter({owner_id: 1})  # which forgets who has none left
+
+    def _check_share(self, owner_id: UserId) -> None:
+        places, taken = max(1, self._config.concurrency // PLACES_PER_OTHER), self._others.total()
+        of_owner = max(1, min(MOST_OTHERS_OF_OWNER, places // 2))
+        if self._others[owner_id] >= of_owner:
+            raise OwnerSummariesTaken(
+                f"You have as many summaries on demand under way as one user may have ({of_owner}). {LATER}"
+            )
+        if taken >= places:
+            raise TurnsTaken(f"This process has {taken} summaries on demand under way, the most it takes. {LATER}")
 
     async def _until_free(self) -> None:
         try:

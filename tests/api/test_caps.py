@@ -2,7 +2,9 @@
 
 import pytest
 
+from app.api.errors import error_problem
 from app.db.database import Database, DatabaseConfig
+from app.domain.errors import OwnerSummariesTaken
 from app.domain.run import Caps
 from fakes.api_stage import LOCAL, open_session, set_stage
 
@@ -34,3 +36,10 @@ async def test_one_message_too_many_is_told_which_cap_it_met(
     assert (refused.json()["type"], refused.json()["cap"], refused.json()["limit"]) == (f"/problems/{code}", cap, 2)
     assert int(refused.headers["retry-after"]) >= 1
     assert cap.upper() in refused.json()["detail"]
+
+
+def test_one_summary_on_demand_too_many_is_told_as_the_users_own_limit() -> None:
+    refused = error_problem(OwnerSummariesTaken("You have as many as one user may have (4)."))
+
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) >= 1

@@ -1,11 +1,14 @@
 """The worker: claims what waits, keeps to its slots, and gives back what it cannot end."""
 
 import asyncio
+from contextlib import AsyncExitStack
+from uuid import uuid4
 
 import pytest
 
 from app.db.database import Database
-from app.domain.errors import TurnsTaken
+from app.domain.errors import OwnerSummariesTaken, TurnsTaken
+from app.domain.ids import UserId
 from app.domain.message import text_of
 from app.domain.run import Run, RunStatus
 from app.turn.ports import Claimer
@@ -158,7 +161,7 @@ async def test_what_is_no_turn_takes_the_place_of_one_and_gives_it_back(stage: S
     worker = worker_of(stage, concurrency=1)
     stage.model.script(Say("here"))
     async with worker.working():
-        async with worker.occupied():
+        async with worker.occupied(stage.owner_id):
             run = await stage.submit("anybody there?")
             for _ in range(100):
                 await asyncio.sleep(0)
@@ -172,12 +175,33 @@ async def test_what_is_no_turn_takes_the_place_of_one_and_gives_it_back(stage: S
 async def test_what_is_no_turn_takes_a_tenth_of_all_places_at_most(stage: Stage) -> None:
     worker = worker_of(stage, concurrency=20)
 
-    async with worker.occupied(), worker.occupied():
+    async with worker.occupied(a_user()), worker.occupied(a_user()):
         with pytest.raises(TurnsTaken, match="2 summaries"):
-            await enter(worker)
-    await enter(worker)
+            await enter(worker, a_user())
+    await enter(worker, a_user())
 
 
-async def enter(worker: Worker) -> None:
-    async with worker.occupied():
+@pytest.mark.parametrize(("concurrency", "most"), [(1, 1), (20, 1), (60, 3), (500, 4)])
+async def test_one_user_gets_a_share_of_the_places_for_what_is_no_turn(
+    stage: Stage, concurrency: int, most: int
+) -> None:
+    worker = worker_of(stage, concurrency=concurrency)
+    anna, bert = a_user(), a_user()
+
+    async with AsyncExitStack() as taken:
+        for _ in range(most):
+            await taken.enter_async_context(worker.occupied(anna))
+        with pytest.raises(OwnerSummariesTaken, match=rf"one user may have \({most}\)"):
+            await enter(worker, anna)
+        if concurrency > 1:
+            await enter(worker, bert)
+    await enter(worker, anna)
+
+
+def a_user() -> UserId:
+    return UserId(uuid4())
+
+
+async def enter(worker: Worker, owner_id: UserId) -> None:
+    async with worker.occupied(owner_id):
         pass
