@@ -37,7 +37,10 @@ _SUBMIT = sql(
             (select count(*) from runs w where w.owner_id = :owner_id and w.status = 'queued') as owner_queued
     ), way as (
         select line.*, owner.owner_queued, line.first_id is null and cast(:worker as text) is not null
-            and owner.owner_running < :max_running_of_owner as is_claimed
+            and owner.owner_running < :max_running_of_owner
+            and not exists (select 1 from runs w where w.owner_id = :owner_id and w.status = 'queued'
+                and not exists (select 1 from runs e where e.session_id = w.session_id and e.status = 'running'))
+            as is_claimed
         from line cross join owner
     ), written as (
         insert into runs as r (id, session_id, owner_id, agent, input, source, author, actor, idempotency_key,
@@ -69,10 +72,11 @@ async def submit(
 ) -> tuple[Submitted, RunId | None]:
     """Store the submission under the id `run_id`; return it and the run that was asked to make way for it.
 
-    The session row's lock makes places in line and the queue's length exact. A running run is asked to stop before
-    that lock is taken: runs are locked before their sessions, everywhere. A repetition after a lost answer finds the
-    run by its id. Raises NotFound, InvalidInput (archived), IdempotencyKeyReused, SessionBusy, QueueFull (also as
-    OwnerQueueFull).
+    It is claimed at once where nothing of its owner's waits that could be taken: of an owner's runs the oldest comes
+    first, here as in `claim_next`. The session row's lock makes places in line and the queue's length exact. A running
+    run is asked to stop before that lock is taken: runs are locked before their sessions, everywhere. A repetition
+    after a lost answer finds the run by its id. Raises NotFound, InvalidInput (archived), IdempotencyKeyReused,
+    SessionBusy, QueueFull (also as OwnerQueueFull).
     """
     identity = {
         "run_id": run_id,

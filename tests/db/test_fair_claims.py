@@ -71,6 +71,28 @@ async def test_of_one_owner_the_oldest_is_taken_and_a_busy_session_is_passed_ove
     assert [None if one is None else one.run.id for one in claimed] == [submitted[0].run.id, submitted[2].run.id, None]
 
 
+async def test_a_new_message_does_not_overtake_older_ones_of_its_user_that_could_be_taken(database: Database) -> None:
+    older, newer = await conversation_of(database, "anna"), await conversation_of(database, "anna")
+    waiting = await older.submit()
+
+    submitted = await newer.submit(claimer=CLAIMER)
+    claimed = [await database.runs.claim_next(CLAIMER) for _ in range(2)]
+
+    assert submitted.claimed is None
+    assert [None if one is None else one.run.id for one in claimed] == [waiting.run.id, submitted.run.id]
+
+
+async def test_a_new_message_is_taken_at_once_where_older_ones_wait_for_turns_of_their_sessions(
+    database: Database,
+) -> None:
+    busy, free = await conversation_of(database, "anna"), await conversation_of(database, "anna")
+    await busy.start()
+    await busy.submit()
+    await (await conversation_of(database, "bert")).submit()
+
+    assert (await free.submit(claimer=CLAIMER)).claimed is not None
+
+
 async def test_a_run_whose_worker_died_comes_before_all_that_waits(database: Database) -> None:
     begun, waiting = await conversation_of(database, "anna"), await conversation_of(database, "bert")
     lost = await begun.start(claimer=Claimer("dead", lease_seconds=0))

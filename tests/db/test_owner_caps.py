@@ -76,9 +76,13 @@ async def test_an_owner_with_all_running_that_may_is_passed_over_until_one_has_e
     assert after.run.session_id == busy[2].session.id
 
 
-async def test_what_a_free_slot_takes_at_once_does_not_count_as_waiting(capped: Database) -> None:
-    for conversation in await sessions_of(capped, "anna", 3):
-        await conversation.submit()
-    (another,) = await sessions_of(capped, "anna", 1)
+async def test_what_a_free_slot_takes_at_once_does_not_count_as_waiting(database_url: str) -> None:
+    caps = Caps(queued_per_session=2, queued_per_owner=2, running_per_owner=2)
+    database = await Database.open(DatabaseConfig(url=database_url, pool_size=2, caps=caps))
+    busy, another = await sessions_of(database, "anna", 2)
+    await busy.start()
+    for _ in range(2):
+        await busy.submit()
 
     assert (await another.submit(claimer=CLAIMER)).claimed is not None
+    await database.close()
