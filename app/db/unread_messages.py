@@ -4,15 +4,20 @@ Each gets its place in the history where its turn would have been: behind all tu
 then it stands in its run, and the session counts it, so that the end of a turn sees at no cost that some are due.
 """
 
+import json
+
 from sqlalchemy import text
 
-from app.db.append import INSERT_COLUMNS, INSERT_VALUES
+from app.db.append import INSERT_COLUMNS
 from app.db.new_ids import new_id
 from app.db.rows import RUN_COLUMNS, message_parameters, run_from
 from app.db.sql import sql
 from app.db.transactions import Statements
 from app.domain.ids import SessionId
 from app.domain.run import USER_STEP, Run, user_message
+
+PORTION = 100
+"""Messages that are read and appended together: so many of the longest are as much as a process should hold at once."""
 
 _MARK = text("""
     update runs r set is_unread = true
@@ -26,23 +31,35 @@ _DUE = sql(
     where r.session_id = :session_id and r.is_unread
         and not exists (select 1 from runs w where w.session_id = r.session_id
             and w.status in ('queued', 'running') and w.seq < r.seq)
-    order by r.seq
+    order by r.seq limit :portion
 """,
     run_columns=RUN_COLUMNS,
 )
 _APPEND = sql(
     """
-    with read as (
-        update runs set is_unread = false where id = :run_id
+    with due as (
+        select * from rows from (json_to_recordset(cast(:messages as json)) as (
+            message_id uuid, run_id uuid, role text, content text, content_blocks text, source text, tool_calls text,
+            tool_call_id text, name text, author text, token_count integer, counter text, metadata text
+        )) with ordinality as d (message_id, run_id, role, content, content_blocks, source, tool_calls, tool_call_id,
+            name, author, token_count, counter, metadata, place)
+    ), read as (
+        update runs r set is_unread = false from due where r.id = due.run_id
+    ), total as (
+        select count(*) as messages, sum(token_count) as tokens from due
     ), seat as (
-        update sessions s set message_count = s.message_count + 1, message_tokens = s.message_tokens + :token_count,
-            unread_run_count = greatest(s.unread_run_count - 1, 0)
-        where s.id = :session_id returning s.id, s.message_count
+        update sessions s set message_count = s.message_count + total.messages,
+            message_tokens = s.message_tokens + total.tokens,
+            unread_run_count = greatest(s.unread_run_count - total.messages, 0)
+        from total where s.id = :session_id returning s.id, s.message_count - total.messages as last_position
     )
-    insert into messages as m ({insert_columns}) select {insert_values} from seat
+    insert into messages as m ({insert_columns})
+    select due.message_id, seat.id, seat.last_position + due.place, due.run_id, :step, due.role, due.content,
+        cast(due.content_blocks as json), due.source, cast(due.tool_calls as jsonb), due.tool_call_id, due.name,
+        due.author, due.token_count, due.counter, cast(due.metadata as jsonb)
+    from seat cross join due order by due.place
 """,
     insert_columns=INSERT_COLUMNS,
-    insert_values=INSERT_VALUES,
 )
 
 
@@ -57,14 +74,16 @@ async def keep_unread(tx: Statements, run: Run) -> None:
 
 
 async def append_due(tx: Statements, session_id: SessionId) -> None:
-    """Append the messages whose place in the line has come, in its order; the session's row is locked."""
-    for row in await tx.fetch(_DUE, session_id=session_id):
-        run = run_from(row)
-        await tx.fetch(
-            _APPEND,
-            session_id=session_id,
-            message_id=new_id(),
-            run_id=run.id,
-            step=USER_STEP,
-            **message_parameters(user_message(run)),
-        )
+    """Append the messages whose place in the line has come, in its order; the session's row is locked.
+
+    All of them in this transaction, for the next turn's message comes behind them, but a portion in one statement.
+    """
+    while runs := [run_from(row) for row in await tx.fetch(_DUE, session_id=session_id, portion=PORTION)]:
+        written = json.dumps([_message_of(run) for run in runs], ensure_ascii=False)
+        await tx.fetch(_APPEND, session_id=session_id, step=USER_STEP, messages=written)
+        if len(runs) < PORTION:
+            return
+
+
+def _message_of(run: Run) -> dict[str, object]:
+    return {"message_id": str(new_id()), "run_id": str(run.id), **message_parameters(user_message(run))}

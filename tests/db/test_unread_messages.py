@@ -1,14 +1,17 @@
 """What a user said is kept, also where its run was cancelled before anybody read it: where its turn would have been."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
+from sqlalchemy import RowMapping, TextClause
 
 from app.db.address import parse_address
-from app.db.database import Database
+from app.db.database import Database, DatabaseConfig
 from app.db.engine import PoolConfig, make_engine
-from app.db.run_finish import withdraw
-from app.db.transactions import Transactions
+from app.db.run_finish import finish, withdraw
+from app.db.transactions import Statements, Transactions
+from app.db.unread_messages import PORTION
 from app.domain.errors import QueueFull
 from app.domain.message import Message, NewMessage, text_of
 from app.domain.run import Caps, Outcome, RunStatus
@@ -111,6 +114,45 @@ async def test_a_run_whose_answer_was_stored_is_not_touched_by_messages_that_are
     stored = await conversation.messages()
     assert run.message_id == stored[0].id
     assert (await conversation.reload()).message_count == len(stored) == 2
+
+
+class CountedStatements:
+    """Hands statements on and counts them."""
+
+    def __init__(self, statements: Statements) -> None:
+        self._statements = statements
+        self.number = 0
+
+    async def fetch(self, statement: TextClause, /, **parameters: object) -> Sequence[RowMapping]:
+        self.number += 1
+        return await self._statements.fetch(statement, **parameters)
+
+
+async def test_however_many_messages_are_due_a_few_statements_append_them(database_url: str) -> None:
+    many, caps = 2 * PORTION + 1, Caps(queued_per_session=1_000)
+    database = await Database.open(DatabaseConfig(url=database_url, pool_size=2, caps=caps))
+    conversation = await open_conversation(database)
+    claimed = await conversation.start("first")
+    await cancel_waiting(conversation, *(f"message {number}" for number in range(many)))
+    transactions = Transactions(
+        make_engine(parse_address(database_url), PoolConfig(size=1, timeout_seconds=HANG_SECONDS))
+    )
+
+    async def end(tx: Statements) -> int:
+        counted = CountedStatements(tx)
+        await finish(counted, claimed.lease, answered(answer_message("answer")), no_events)
+        return counted.number
+
+    statements = await transactions.run(end)
+
+    stored, session = await conversation.messages(), await conversation.reload()
+    assert statements <= 8
+    assert texts(stored) == ["answer", *(f"message {number}" for number in range(many))]
+    assert [message.position for message in stored] == list(range(1, many + 2))
+    assert session.message_count == many + 1
+    counts = "select unread_run_count, message_tokens from sessions"
+    assert await run_sql(database_url, counts) == [(0, sum(message.token_count for message in stored))]
+    await database.close()
 
 
 async def test_a_message_deleted_before_it_was_read_lets_those_behind_it_take_their_place(
