@@ -48,7 +48,7 @@ from app.tools.recall import make_recall_tools
 from app.tools.toolbox import ToolBox
 from app.turn.breaker import Breakers
 from app.turn.calibrate import CalibrationCache
-from app.turn.check_agents import check_casts, check_names
+from app.turn.check_agents import assemble_agents, check_names
 from app.turn.compact_result import CompactionResult
 from app.turn.context_report import report_context
 from app.turn.force import summarize_now
@@ -140,8 +140,8 @@ async def open_runtime(settings: Settings) -> AsyncGenerator[Runtime]:
         worker = Worker(parts, database.hub.work, jobs, _worker_config(settings))
         database.hub.on_cancel(worker.on_cancel)
         try:
-            for cast in await check_casts(parts):
-                await warm_counter(cast.counter)
+            for agent in await assemble_agents(parts):
+                await warm_counter(agent.counter)
             yield Runtime(settings, database, agents, parts, worker, metrics, memories)
         finally:
             await models.close()

@@ -12,42 +12,44 @@ from app.domain.errors import ContextOverflow
 from app.domain.message import ImageBlock
 from app.domain.prompt import Prompt
 from app.turn.ports import CalibrationStore
-from app.turn.state import Cast, TurnParts
+from app.turn.state import ReadyAgent, TurnParts
 
 CACHED_SECONDS = 30.0
 log = structlog.get_logger(__name__)
 WORTH_SAVING = 0.005
 
 
-async def learn_from_usage(parts: TurnParts, cast: Cast, fitted: FittedPrompt, *, reported: int) -> Cast:
-    """Keep the ratio of the provider's count to ours for one prompt; return the cast with a factor no lower than it.
+async def learn_from_usage(parts: TurnParts, agent: ReadyAgent, fitted: FittedPrompt, *, reported: int) -> ReadyAgent:
+    """Keep the ratio of the provider's count to ours for one prompt; return the agent with a factor no lower than it.
 
     The turn under way takes a higher factor at once, as a tool output may fill the window before it ends; a lower one
     waits for the next turn.
 
     A report above the window says that the provider took a prompt it should have refused.
     """
-    key, model = cast.model.calibration_key, cast.model.name
+    key, model = agent.model.calibration_key, agent.model.name
     parts.metrics.estimate_compared(model=model, estimated=fitted.tokens, reported=reported)
-    if reported > cast.budget.window_tokens:
+    if reported > agent.budget.window_tokens:
         parts.metrics.overflow_met(model=model)
         log.warning("provider took more than the window", model=model, reported=reported, estimated=fitted.tokens)
     known = await parts.calibrations.load(key)
     ours = fitted.raw_tokens
-    learned = learn(known, ours=ours, provider=reported, configured_window=_largest(cast))
+    learned = learn(known, ours=ours, provider=reported, configured_window=_largest(agent))
     if _holds_images(fitted.prompt) and learned.ratio < (1.0 if known is None else known.ratio):
-        return cast  # images are cheaper than we take them to be; text is not for that
+        return agent  # images are cheaper than we take them to be; text is not for that
     await parts.calibrations.save(key, learned)
-    return _with_factor(cast, learned)
+    return _with_factor(agent, learned)
 
 
-async def learn_from_overflow(parts: TurnParts, cast: Cast, overflow: ContextOverflow, *, ours: int) -> Cast:
-    """Return the cast with the window and factor that the provider's refusal of a prompt of `ours` tokens teaches.
+async def learn_from_overflow(
+    parts: TurnParts, agent: ReadyAgent, overflow: ContextOverflow, *, ours: int
+) -> ReadyAgent:
+    """Return the agent with the window and factor that the provider's refusal of a prompt of `ours` tokens teaches.
 
     A window too small to be believed for good holds for this turn: the next prompt has to be smaller than this one.
     """
-    key = cast.model.calibration_key
-    configured = _configured(cast)
+    key = agent.model.calibration_key
+    configured = _configured(agent)
     known = await parts.calibrations.load(key)
     learned = learn_overflow(
         known,
@@ -58,8 +60,8 @@ async def learn_from_overflow(parts: TurnParts, cast: Cast, overflow: ContextOve
     )
     await parts.calibrations.save(key, learned)
     named = overflow.window_tokens or configured
-    window = max(min(cast.budget.window_tokens, trusted_window(learned, configured), named), 1)
-    return replace(_with_factor(cast, learned), budget=make_budget(cast.agent.context, window))
+    window = max(min(agent.budget.window_tokens, trusted_window(learned, configured), named), 1)
+    return replace(_with_factor(agent, learned), budget=make_budget(agent.definition.context, window))
 
 
 def _holds_images(prompt: Prompt) -> bool:
@@ -71,18 +73,18 @@ def _holds_images(prompt: Prompt) -> bool:
     )
 
 
-def _with_factor(cast: Cast, learned: Calibration) -> Cast:
+def _with_factor(agent: ReadyAgent, learned: Calibration) -> ReadyAgent:
     """Within a turn the factor only grows."""
-    return replace(cast, factor=max(factor(learned, is_known_tokenizer=cast.model.has_known_tokenizer), cast.factor))
+    return replace(agent, factor=max(factor(learned, is_known_tokenizer=agent.model.has_known_tokenizer), agent.factor))
 
 
-def _configured(cast: Cast) -> int:
-    return cast.agent.context.window or cast.model.context_limit
+def _configured(agent: ReadyAgent) -> int:
+    return agent.definition.context.window or agent.model.context_limit
 
 
-def _largest(cast: Cast) -> int:
+def _largest(agent: ReadyAgent) -> int:
     """Agents share what is learned of a model: the small window of one must not erase what holds for another."""
-    return max(_configured(cast), cast.model.context_limit)
+    return max(_configured(agent), agent.model.context_limit)
 
 
 class CalibrationCache:

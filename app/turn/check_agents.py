@@ -11,7 +11,7 @@ from app.agents.registry import AgentDefaults
 from app.domain.errors import AgentInvalid, PromptCannotFit, SettingInvalid
 from app.turn.ports import Models, Tools
 from app.turn.process_message import check_agent
-from app.turn.state import Cast, TurnParts
+from app.turn.state import ReadyAgent, TurnParts
 
 
 def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, models: Models, tools: Tools) -> None:
@@ -33,13 +33,13 @@ def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, mode
             tools.specs(agent.tools)
 
 
-async def check_casts(parts: TurnParts) -> tuple[Cast, ...]:
-    """Put every agent's cast together once, as its turns will. Raises AgentInvalid."""
-    casts = []
-    for agent in parts.agents.all():
-        with _told(f"agent {agent.name}"):
-            casts.append(await check_agent(parts, agent))
-    return tuple(casts)
+async def assemble_agents(parts: TurnParts) -> tuple[ReadyAgent, ...]:
+    """Make every agent ready once, as its turns will. Raises AgentInvalid."""
+    ready = []
+    for definition in parts.agents.all():
+        with _told(f"agent {definition.name}"):
+            ready.append(await check_agent(parts, definition))
+    return tuple(ready)
 
 
 @contextmanager

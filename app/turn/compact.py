@@ -21,7 +21,7 @@ from app.turn.compact_result import Compacted
 from app.turn.draft import open_draft
 from app.turn.pre_compact import Decision, PreCompact
 from app.turn.prompting import context_input, plan_off_loop
-from app.turn.state import Cast, Conversation, TurnParts
+from app.turn.state import Conversation, ReadyAgent, TurnParts
 from app.turn.stretches import Assignment, StretchWriter
 from app.turn.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
 from app.turn.summarisers import find_summarisers, summary_tokens
@@ -41,7 +41,7 @@ class Compaction:
     `seconds_left` is what the turn has left of the policy's time limit, None for all of it.
     """
 
-    cast: Cast
+    agent: ReadyAgent
     conversation: Conversation
     pending: NewMessage | None = None
     lease: Lease | None = None
@@ -51,7 +51,7 @@ class Compaction:
     @property
     def limit_seconds(self) -> float:
         """What may be spent now: the policy's limit, or what a turn has left of it."""
-        limit = self.cast.agent.context.summary.timeout_seconds
+        limit = self.agent.definition.context.summary.timeout_seconds
         return limit if self.seconds_left is None else min(limit, self.seconds_left)
 
 
@@ -153,16 +153,16 @@ class Writing:
         return Ended("skipped", NOTHING_TO_READ)
 
     async def _open_writer(self, decision: Decision) -> StretchWriter:
-        task, policy = self.task, self.task.cast.agent.context.summary
-        session, count = task.conversation.session, task.cast.counter.count
+        task, policy = self.task, self.task.agent.definition.context.summary
+        session, count = task.conversation.session, task.agent.counter.count
         wishes = "\n".join(part for part in (task.instructions, decision.instructions) if part)
         draft = await open_draft(
             self.parts.summaries, session, count, lease=task.lease, extends_prepared=self.extends_prepared
         )
         return StretchWriter(
             summaries=self.parts.summaries,
-            assignment=Assignment(session, policy, summary_tokens(task.cast), task.lease),
-            summarisers=await find_summarisers(self.parts, task.cast, wishes),
+            assignment=Assignment(session, policy, summary_tokens(task.agent), task.lease),
+            summarisers=await find_summarisers(self.parts, task.agent, wishes),
             calls=self.calls,
             draft=draft,
         )
@@ -183,7 +183,7 @@ class Writing:
 
     def _unread(self) -> Unread:
         task = self.task
-        return Unread(self.parts.store, task.cast, task.conversation, task.pending, self.plan)
+        return Unread(self.parts.store, task.agent, task.conversation, task.pending, self.plan)
 
     @property
     def _session_id(self) -> str:
@@ -192,23 +192,23 @@ class Writing:
 
 def hook_event(task: Compaction, plan: ContextPlan) -> PreCompact:
     """Return what the agent's hook is told; cancelling is no choice where the prompt would not fit otherwise."""
-    cast, session = task.cast, task.conversation.session
+    agent, session = task.agent, task.conversation.session
     through = _through_position(task, plan)
     return PreCompact(
         trigger="manual" if plan.cause is Cause.MANUAL else "auto",
-        agent=cast.agent.name,
+        agent=agent.definition.name,
         session_id=str(session.id),
         tokens=plan.tokens,
-        target_tokens=cast.budget.target_tokens,
+        target_tokens=agent.budget.target_tokens,
         message_count=max(through - session.summary_through_position, 0),
         through_position=through,
         instructions=task.instructions,
-        must_compact=plan.tokens > cast.budget.budget_tokens,
+        must_compact=plan.tokens > agent.budget.budget_tokens,
     )
 
 
 async def _ask(parts: TurnParts, task: Compaction, event: PreCompact, limit_seconds: float) -> Decision:
-    name = task.cast.agent.context.pre_compact
+    name = task.agent.definition.context.pre_compact
     decision = await ask_hook(parts, name, event, limit_seconds=limit_seconds)
     return replace(decision, cancel=decision.cancel and not event.must_compact)
 
@@ -271,5 +271,5 @@ def _unchanged(task: Compaction, plan: ContextPlan, ended: Ended) -> Compacted:
 
 async def _adopted(task: Compaction, plan: ContextPlan, session: Session, detail: str) -> Compacted:
     conversation = behind_cursor(task.conversation, session)
-    plan_after = await plan_off_loop(context_input(task.cast, conversation, task.pending))
+    plan_after = await plan_off_loop(context_input(task.agent, conversation, task.pending))
     return Compacted(conversation, "adopted", detail, plan.tokens, plan_after.tokens)

@@ -10,26 +10,26 @@ from app.domain.json_types import JsonObject
 from app.domain.message import Message, NewMessage
 from app.domain.session import Session
 from app.turn.off_loop import run_off_loop_if_large
-from app.turn.process_message import assemble_cast
+from app.turn.process_message import assemble_agent
 from app.turn.prompting import characters_planned, context_input
 from app.turn.reload import conversation_from, tokens_loaded
-from app.turn.state import Cast, Conversation, TurnParts
+from app.turn.state import Conversation, ReadyAgent, TurnParts
 
 log = structlog.get_logger(__name__)
 
 
 async def report_context(parts: TurnParts, session: Session) -> ContextReport:
     """Report on a session at rest. Raises NotFound where its agent is gone."""
-    cast, conversation = await at_rest(parts, session)
-    inp, facts = context_input(cast, conversation, None), await _facts(parts, cast, conversation.session)
+    agent, conversation = await at_rest(parts, session)
+    inp, facts = context_input(agent, conversation, None), await _facts(parts, agent, conversation.session)
     return await run_off_loop_if_large(characters_planned(inp), lambda: explain_context(inp, facts))
 
 
-async def at_rest(parts: TurnParts, session: Session) -> tuple[Cast, Conversation]:
-    """Return cast and conversation of a session outside any turn."""
-    cast = await assemble_cast(parts, parts.agents.get(session.agent))
-    loaded = await parts.store.load_context(session.id, None, max_tokens=tokens_loaded(cast))
-    return cast, conversation_from(loaded)
+async def at_rest(parts: TurnParts, session: Session) -> tuple[ReadyAgent, Conversation]:
+    """Return agent and conversation of a session outside any turn."""
+    agent = await assemble_agent(parts, parts.agents.get(session.agent))
+    loaded = await parts.store.load_context(session.id, None, max_tokens=tokens_loaded(agent))
+    return agent, conversation_from(loaded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +40,27 @@ class Closing:
     is_summary_due: bool
 
 
-async def close_context(parts: TurnParts, cast: Cast, conversation: Conversation, answer: NewMessage) -> Closing:
+async def close_context(parts: TurnParts, agent: ReadyAgent, conversation: Conversation, answer: NewMessage) -> Closing:
     """Return the report as it will stand once `answer` is stored; computed before, written with it."""
-    inp = context_input(cast, conversation.with_own(_as_stored(conversation, answer)), None)
-    facts = await _facts_if_there(parts, cast, conversation.session)
+    inp = context_input(agent, conversation.with_own(_as_stored(conversation, answer)), None)
+    facts = await _facts_if_there(parts, agent, conversation.session)
     return await run_off_loop_if_large(
         characters_planned(inp), lambda: Closing(report_json(explain_context(inp, facts)), is_summary_due(inp))
     )
 
 
-async def _facts_if_there(parts: TurnParts, cast: Cast, session: Session) -> SummaryFacts:
+async def _facts_if_there(parts: TurnParts, agent: ReadyAgent, session: Session) -> SummaryFacts:
     """An answer that is there is not given up because its report cannot be made whole."""
     try:
-        return await _facts(parts, cast, session)
+        return await _facts(parts, agent, session)
     except TemporaryError as error:
         log.warning("a context report lacks its summary", session_id=str(session.id), error=error.code)
-        return SummaryFacts(agent=cast.agent.name, model=cast.model.name, summary_count=session.summary_version)
+        return SummaryFacts(agent=agent.definition.name, model=agent.model.name, summary_count=session.summary_version)
 
 
-async def _facts(parts: TurnParts, cast: Cast, session: Session) -> SummaryFacts:
+async def _facts(parts: TurnParts, agent: ReadyAgent, session: Session) -> SummaryFacts:
     """A session that was never summarised costs no query."""
-    facts = SummaryFacts(agent=cast.agent.name, model=cast.model.name)
+    facts = SummaryFacts(agent=agent.definition.name, model=agent.model.name)
     if session.summary_version == 0:
         return facts
     adopted = await parts.summaries.latest(session.id)

@@ -36,12 +36,12 @@ async def summarize_now(parts: TurnParts, session: Session, instructions: str) -
 
 
 async def _summarize(parts: TurnParts, session: Session, instructions: str) -> CompactionResult:
-    cast, conversation = await at_rest(parts, session)
-    plan = await plan_off_loop(context_input(cast, conversation, None), forced=Cause.MANUAL)
+    agent, conversation = await at_rest(parts, session)
+    plan = await plan_off_loop(context_input(agent, conversation, None), forced=Cause.MANUAL)
     if plan.cause is None:
         detail = "There is nothing to summarize yet: the newest messages always stay as they are."
         return CompactionResult("skipped", detail, plan.tokens, plan.tokens, conversation.session)
-    done = await compact(parts, Compaction(cast=cast, conversation=conversation, instructions=instructions), plan)
+    done = await compact(parts, Compaction(agent=agent, conversation=conversation, instructions=instructions), plan)
     after = done.conversation.session
     if done.outcome == "adopted":
         parts.metrics.compaction_measured(tokens_before=done.tokens_before, tokens_after=done.tokens_after)

@@ -18,7 +18,7 @@ from app.turn.keep_step import keep_step
 from app.turn.make_room import Ready, fit_room, make_room
 from app.turn.ports import ModelRequest
 from app.turn.prompting import count_new
-from app.turn.state import Cast, Conversation, Turn, TurnState, present
+from app.turn.state import Conversation, ReadyAgent, Turn, TurnState, present
 
 OUT_OF_ROUNDS = "I have used all the tool calls I may make for one message and still wanted more. Ask me to go on."
 log = structlog.get_logger(__name__)
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 class Asked:
     """A model call that ended well: what it was asked with, and the step it answered."""
 
-    cast: Cast
+    agent: ReadyAgent
     ready: Ready
     step: AnswerComplete
 
@@ -40,13 +40,13 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
     long, what it says is learned, the conversation is compacted harder, and a smaller prompt is sent once.
     """
     turn, conversation = runtime.context, present(state.conversation)
-    asked = await _ask(turn, present(state.cast), conversation)
-    cast, conversation, step = asked.cast, asked.ready.conversation, asked.step
-    if not _may_use_tools(cast, conversation):
+    asked = await _ask(turn, present(state.agent), conversation)
+    agent, conversation, step = asked.agent, asked.ready.conversation, asked.step
+    if not _may_use_tools(agent, conversation):
         step = without_calls(step)
-    message = await count_new(_as_message(step, state), cast.counter)
+    message = await count_new(_as_message(step, state), agent.counter)
     found: dict[str, object] = {
-        "cast": cast,
+        "agent": agent,
         "conversation": conversation,
         "usage": _add(state.usage, step.usage),
         "stages": (*state.stages, *asked.ready.stages),
@@ -73,60 +73,62 @@ def without_calls(step: AnswerComplete) -> AnswerComplete:
     return replace(step, tool_calls=(), text=step.text if not is_blank(step.text) else OUT_OF_ROUNDS)
 
 
-async def _ask(turn: Turn, cast: Cast, conversation: Conversation) -> Asked:
+async def _ask(turn: Turn, agent: ReadyAgent, conversation: Conversation) -> Asked:
     """Make room and call; a prompt that is refused as too long is followed by one smaller one."""
-    ready = await fit_room(turn, await make_room(turn, cast, conversation))
+    ready = await fit_room(turn, await make_room(turn, agent, conversation))
     try:
-        return await _call(turn, cast, ready)
+        return await _call(turn, agent, ready)
     except ContextOverflow as overflow:
-        turn.parts.metrics.overflow_met(model=cast.model.name)
-        cast = await learn_from_overflow(turn.parts, cast, overflow, ours=ready.fitted.raw_tokens)
-        smaller = await _make_smaller(turn, cast, ready, overflow)
-    return await _call(turn, cast, smaller)
+        turn.parts.metrics.overflow_met(model=agent.model.name)
+        agent = await learn_from_overflow(turn.parts, agent, overflow, ours=ready.fitted.raw_tokens)
+        smaller = await _make_smaller(turn, agent, ready, overflow)
+    return await _call(turn, agent, smaller)
 
 
-async def _make_smaller(turn: Turn, cast: Cast, ready: Ready, overflow: ContextOverflow) -> Ready:
+async def _make_smaller(turn: Turn, agent: ReadyAgent, ready: Ready, overflow: ContextOverflow) -> Ready:
     """Return a prompt smaller than the refused one; where there can be none, the refusal is the turn's error."""
-    room = await make_room(turn, cast, ready.conversation, refused_tokens=ready.fitted.raw_tokens)
+    room = await make_room(turn, agent, ready.conversation, refused_tokens=ready.fitted.raw_tokens)
     try:
         return await fit_room(turn, replace(room, stages=(*ready.stages, "refused", *room.stages)))
     except PromptCannotFit:
         raise overflow from None
 
 
-async def _call(turn: Turn, cast: Cast, ready: Ready) -> Asked:
+async def _call(turn: Turn, agent: ReadyAgent, ready: Ready) -> Asked:
     """Call the model; after the last tool round without tools. Learn from what it reports of the prompt's size."""
     fitted = ready.fitted
     request = ModelRequest(
         prompt=fitted.prompt,
-        tools=cast.tools,
-        max_output_tokens=cast.budget.reserve_tokens,
-        may_call_tools=_may_use_tools(cast, ready.conversation),
+        tools=agent.tools,
+        max_output_tokens=agent.budget.reserve_tokens,
+        may_call_tools=_may_use_tools(agent, ready.conversation),
         max_answer_bytes=turn.parts.config.max_answer_bytes,
     )
-    turn.parts.metrics.prompt_sent(model=cast.model.name, tokens=fitted.tokens, window_tokens=cast.budget.window_tokens)
-    step = await call_model(turn, cast.model, request)
+    turn.parts.metrics.prompt_sent(
+        model=agent.model.name, tokens=fitted.tokens, window_tokens=agent.budget.window_tokens
+    )
+    step = await call_model(turn, agent.model, request)
     if step.usage.input_tokens is not None:
-        cast = await _learned(turn, cast, fitted, reported=step.usage.input_tokens)
-    return Asked(cast, ready, step)
+        agent = await _learned(turn, agent, fitted, reported=step.usage.input_tokens)
+    return Asked(agent, ready, step)
 
 
-async def _learned(turn: Turn, cast: Cast, fitted: FittedPrompt, *, reported: int) -> Cast:
+async def _learned(turn: Turn, agent: ReadyAgent, fitted: FittedPrompt, *, reported: int) -> ReadyAgent:
     """Learn from the report where the database lets us: an answer that is there is not given up for it."""
     try:
-        return await learn_from_usage(turn.parts, cast, fitted, reported=reported)
+        return await learn_from_usage(turn.parts, agent, fitted, reported=reported)
     except TemporaryError as error:
         log.warning("nothing was learned from a report", run_id=str(turn.lease.run_id), error=error.code)
-        return cast
+        return agent
 
 
-def _may_use_tools(cast: Cast, conversation: Conversation) -> bool:
-    return rounds(conversation) < cast.agent.max_tool_rounds
+def _may_use_tools(agent: ReadyAgent, conversation: Conversation) -> bool:
+    return rounds(conversation) < agent.definition.max_tool_rounds
 
 
 def _log_context(turn: Turn, asked: Asked, stages: tuple[str, ...]) -> None:
     """The one line a turn writes about its context."""
-    used, window = asked.ready.fitted.tokens, asked.cast.budget.window_tokens
+    used, window = asked.ready.fitted.tokens, asked.agent.budget.window_tokens
     log.info(
         "context",
         run_id=str(turn.lease.run_id),

@@ -18,7 +18,7 @@ from app.turn.compact_result import Compacted
 from app.turn.off_loop import run_off_loop_if_large
 from app.turn.prompting import characters_planned, context_input, plan_off_loop
 from app.turn.reload import reload_conversation
-from app.turn.state import Cast, Conversation, Turn
+from app.turn.state import Conversation, ReadyAgent, Turn
 
 LESS_THAN_REFUSED = 0.9
 """After a refusal the next prompt takes at most this share of the refused one, whatever the refusal taught."""
@@ -52,12 +52,12 @@ class Ready:
 class _Call:
     """The model call that room is made for; `cap_tokens` (ours) is set where its prompt was refused before."""
 
-    cast: Cast
+    agent: ReadyAgent
     pending: NewMessage | None
     cap_tokens: int | None
 
     def input(self, conversation: Conversation) -> ContextInput:
-        return replace(context_input(self.cast, conversation, self.pending), cap_tokens=self.cap_tokens)
+        return replace(context_input(self.agent, conversation, self.pending), cap_tokens=self.cap_tokens)
 
     async def plan(self, conversation: Conversation) -> ContextPlan:
         inp, forced = self.input(conversation), None if self.cap_tokens is None else Cause.OVERFLOW
@@ -66,7 +66,7 @@ class _Call:
 
 async def make_room(
     turn: Turn,
-    cast: Cast,
+    agent: ReadyAgent,
     conversation: Conversation,
     *,
     pending: NewMessage | None = None,
@@ -77,20 +77,20 @@ async def make_room(
     `pending` is the user's message while it is not stored. Raises LeaseLost, DatabaseUnavailable; a summariser that
     fails never does: the view is then trimmed when the prompt is fitted.
     """
-    call = _Call(cast, pending, None if refused_tokens is None else max(int(LESS_THAN_REFUSED * refused_tokens), 1))
+    call = _Call(agent, pending, None if refused_tokens is None else max(int(LESS_THAN_REFUSED * refused_tokens), 1))
     plan = await call.plan(conversation)
-    if not plan.fired and not _may_compact(turn, cast, plan):
+    if not plan.fired and not _may_compact(turn, agent, plan):
         return Room(conversation, plan.view)
     turn.events.emit(EventType.COMPACTION_STARTED, {"cause": _cause(plan), "tokens": plan.tokens_before})
     done = None
     for _ in range(MOST_TRIES):
-        if not _may_compact(turn, cast, plan):
+        if not _may_compact(turn, agent, plan):
             break
         done = await _compact(turn, call, conversation, plan)
         conversation = done.conversation
         if not done.is_stale:
             break
-        conversation = await reload_conversation(turn.parts.store, turn.lease.run_id, cast, conversation)
+        conversation = await reload_conversation(turn.parts.store, turn.lease.run_id, agent, conversation)
         plan = await call.plan(conversation)
     view = await _view_after(call, conversation, plan, done)
     conversation = await _keep(turn, conversation, view)
@@ -112,23 +112,23 @@ async def fit_room(turn: Turn, room: Room) -> Ready:
     return Ready(conversation, fitted, (*room.stages, *fitted.notes))
 
 
-def _may_compact(turn: Turn, cast: Cast, plan: ContextPlan) -> bool:
+def _may_compact(turn: Turn, agent: ReadyAgent, plan: ContextPlan) -> bool:
     """Adopting costs no model call and is always open; writing is not, once time is up or a summariser has failed."""
-    if plan.cause is None or (turn.waited.is_cancelled and plan.tokens <= cast.budget.budget_tokens):
+    if plan.cause is None or (turn.waited.is_cancelled and plan.tokens <= agent.budget.budget_tokens):
         return False
     if plan.adopts_prepared:
         return True
-    return not turn.waited.has_failed and _seconds_left(turn, cast) > 0
+    return not turn.waited.has_failed and _seconds_left(turn, agent) > 0
 
 
-def _seconds_left(turn: Turn, cast: Cast) -> float:
-    return cast.agent.context.summary.timeout_seconds - turn.waited.seconds
+def _seconds_left(turn: Turn, agent: ReadyAgent) -> float:
+    return agent.definition.context.summary.timeout_seconds - turn.waited.seconds
 
 
 async def _compact(turn: Turn, call: _Call, conversation: Conversation, plan: ContextPlan) -> Compacted:
     started = turn.parts.clock.monotonic()
-    left = max(_seconds_left(turn, call.cast), 0)
-    task = Compaction(call.cast, conversation, pending=call.pending, lease=turn.lease, seconds_left=left)
+    left = max(_seconds_left(turn, call.agent), 0)
+    task = Compaction(call.agent, conversation, pending=call.pending, lease=turn.lease, seconds_left=left)
     done = await compact(turn.parts, task, plan)
     turn.waited.seconds += turn.parts.clock.monotonic() - started
     turn.waited.has_failed = turn.waited.has_failed or done.outcome == "failed"

@@ -9,8 +9,8 @@ from app.domain.ids import MessageId
 from app.domain.message import Message
 from app.domain.session import Session
 from app.turn.pin_store import PinGroup, PinStore
-from app.turn.process_message import assemble_cast
-from app.turn.state import Cast, TurnParts
+from app.turn.process_message import assemble_agent
+from app.turn.state import ReadyAgent, TurnParts
 
 MAX_PINNED_SHARE = 0.20
 """All pins of a session together may take this share of the window (design, 6.3)."""
@@ -26,8 +26,8 @@ async def pin_message(parts: TurnParts, pins: PinStore, session: Session, messag
     if all(message.pinned for message in group.messages):
         return group.messages
     _check_group(group)
-    cast = await assemble_cast(parts, parts.agents.get(session.agent))
-    return await pins.pin(session.owner_id, session.id, _ids(group), partial(_check_room, group, cast))
+    agent = await assemble_agent(parts, parts.agents.get(session.agent))
+    return await pins.pin(session.owner_id, session.id, _ids(group), partial(_check_room, group, agent))
 
 
 async def unpin_message(pins: PinStore, session: Session, message_id: MessageId) -> tuple[Message, ...]:
@@ -56,15 +56,15 @@ def _check_group(group: PinGroup) -> None:
         )
 
 
-def _check_room(group: PinGroup, cast: Cast, elsewhere: int) -> None:
+def _check_room(group: PinGroup, agent: ReadyAgent, elsewhere: int) -> None:
     """Both counts are ours and are held against the window as the model would count them."""
-    counter, window = cast.counter, cast.budget.window_tokens
+    counter, window = agent.counter, agent.budget.window_tokens
     ours = sum(tokens_of(message, counter.name, counter.count) for message in group.messages)
     limit = int(MAX_PINNED_SHARE * window)
-    if scale(ours + elsewhere, cast.factor) <= limit:
+    if scale(ours + elsewhere, agent.factor) <= limit:
         return
     raise InvalidInput(
-        f"The pin takes {scale(ours, cast.factor)} tokens, {scale(elsewhere, cast.factor)} are "
+        f"The pin takes {scale(ours, agent.factor)} tokens, {scale(elsewhere, agent.factor)} are "
         f"pinned already, and all pins together may take {limit}: {MAX_PINNED_SHARE:.0%} of the agent's window of "
         f"{window}. Unpin something first, or pin something shorter.",
         field="message_id",

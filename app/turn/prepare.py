@@ -31,11 +31,11 @@ async def prepare_next(parts: TurnParts, session: Session) -> bool:
     counted, and tried again after a later turn.
     """
     try:
-        cast, conversation = await at_rest(parts, session)
-        inp = context_input(cast, conversation, None)
+        agent, conversation = await at_rest(parts, session)
+        inp = context_input(agent, conversation, None)
         if not await run_off_loop_if_large(characters_planned(inp), lambda: is_summary_due(inp)):
             return False
-        return await _prepare(parts, Compaction(cast=cast, conversation=conversation), await plan_off_loop(inp))
+        return await _prepare(parts, Compaction(agent=agent, conversation=conversation), await plan_off_loop(inp))
     except ThroughlineError as error:
         log.warning("summary was not prepared", session_id=str(session.id), error=error.code)
         return False
@@ -83,7 +83,7 @@ async def _plan_further(task: Compaction) -> ContextPlan:
             summary_through_position=prepared.through_position,
         )
         conversation = behind_cursor(conversation, there)
-    return await plan_off_loop(context_input(task.cast, conversation, None), forced=Cause.MANUAL)
+    return await plan_off_loop(context_input(task.agent, conversation, None), forced=Cause.MANUAL)
 
 
 def _reach(task: Compaction) -> int:

@@ -16,7 +16,7 @@ async def preview_context(parts: TurnParts, session: Session, content: Content) 
 
     Raises NotFound where the session's agent is gone, PromptCannotFit where no prompt would fit.
     """
-    cast, conversation = await at_rest(parts, session)
+    agent, conversation = await at_rest(parts, session)
     message = NewMessage(role=Role.USER, content=clean_content(content), source=Source.API)
-    inp = context_input(cast, conversation, await count_new(message, cast.counter))
+    inp = context_input(agent, conversation, await count_new(message, agent.counter))
     return await run_off_loop_if_large(characters_planned(inp), lambda: preview_json(inp))

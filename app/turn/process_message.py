@@ -10,11 +10,11 @@ from app.domain.errors import RunAbandoned
 from app.domain.events import EventType
 from app.domain.run import Run, user_message
 from app.domain.wire import run_json
-from app.turn.state import Cast, Turn, TurnParts, TurnState
+from app.turn.state import ReadyAgent, Turn, TurnParts, TurnState
 
 
 async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
-    """Announce the run, refuse one that keeps killing its workers, and set `cast` and `user`.
+    """Announce the run, refuse one that keeps killing its workers, and set `agent` and `user`.
 
     Raises RunAbandoned, NotFound (the agent is gone), SettingInvalid (its model).
     """
@@ -25,20 +25,20 @@ async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str,
             f"This message was tried {run.attempt - 1} times and no worker lived to finish it. "
             "Send it again, perhaps changed; the conversation itself goes on."
         )
-    cast = await assemble_cast(turn.parts, turn.parts.agents.get(run.agent))
-    return {"cast": cast, "user": user_message(run)}
+    agent = await assemble_agent(turn.parts, turn.parts.agents.get(run.agent))
+    return {"agent": agent, "user": user_message(run)}
 
 
-async def assemble_cast(parts: TurnParts, agent: AgentDefinition) -> Cast:
+async def assemble_agent(parts: TurnParts, definition: AgentDefinition) -> ReadyAgent:
     """Find the agent's model, tools and counter, and its budget in that model's window."""
-    model = parts.models.get(agent.model, agent.base_url)
-    counter = parts.make_counter(agent.context.token_counter)
-    tools = parts.tools.specs(agent.tools)
+    model = parts.models.get(definition.model, definition.base_url)
+    counter = parts.make_counter(definition.context.token_counter)
+    tools = parts.tools.specs(definition.tools)
     tools_tokens = count_tool_specs(tools, counter.count)
     calibration = await parts.calibrations.load(model.calibration_key)
-    budget = _budget(agent, model.context_limit, calibration)
-    return Cast(
-        agent=agent,
+    budget = _budget(definition, model.context_limit, calibration)
+    return ReadyAgent(
+        definition=definition,
         model=model,
         counter=counter,
         tools=tools,
@@ -48,20 +48,20 @@ async def assemble_cast(parts: TurnParts, agent: AgentDefinition) -> Cast:
     )
 
 
-async def check_agent(parts: TurnParts, agent: AgentDefinition) -> Cast:
-    """Put an agent's cast together as a turn will; for the start of the service.
+async def check_agent(parts: TurnParts, definition: AgentDefinition) -> ReadyAgent:
+    """Make an agent ready as a turn will; for the start of the service.
 
     Raises SettingInvalid, and PromptCannotFit where its prompt and tools leave no room to talk. By our plain count:
     what is learned of a provider later makes prompts smaller; it never stops an agent that worked.
     """
-    cast = await assemble_cast(parts, agent)
-    if agent.context.summary.model:
-        parts.models.get(agent.context.summary.model, agent.context.summary.base_url)
-    if agent.context.pre_compact:
-        parts.hooks.get(agent.context.pre_compact)
-    configured = make_budget(agent.context, agent.context.window or cast.model.context_limit)
-    check_fits(configured, count_system(agent.system_prompt, cast.counter.count), cast.tools_tokens)
-    return cast
+    agent = await assemble_agent(parts, definition)
+    if definition.context.summary.model:
+        parts.models.get(definition.context.summary.model, definition.context.summary.base_url)
+    if definition.context.pre_compact:
+        parts.hooks.get(definition.context.pre_compact)
+    configured = make_budget(definition.context, definition.context.window or agent.model.context_limit)
+    check_fits(configured, count_system(definition.system_prompt, agent.counter.count), agent.tools_tokens)
+    return agent
 
 
 def _announce(turn: Turn, run: Run) -> None:
@@ -71,7 +71,7 @@ def _announce(turn: Turn, run: Run) -> None:
     turn.events.emit(EventType.RUN_STARTED, {"run": run_json(run)})
 
 
-def _budget(agent: AgentDefinition, model_limit: int, calibration: Calibration | None) -> Budget:
+def _budget(definition: AgentDefinition, model_limit: int, calibration: Calibration | None) -> Budget:
     """The marks of the agent's window, or of the smaller one that the provider has told us of."""
-    configured = agent.context.window or model_limit
-    return make_budget(agent.context, trusted_window(calibration, configured))
+    configured = definition.context.window or model_limit
+    return make_budget(definition.context, trusted_window(calibration, configured))

@@ -11,31 +11,31 @@ from app.context.view_state import view_state_from
 from app.domain.message import Message, NewMessage
 from app.turn.off_loop import characters_of, run_off_loop_if_large
 from app.turn.ports import TokenCounter
-from app.turn.state import Cast, Conversation
+from app.turn.state import Conversation, ReadyAgent
 
 
-def context_input(cast: Cast, conversation: Conversation, pending: NewMessage | None) -> ContextInput:
+def context_input(agent: ReadyAgent, conversation: Conversation, pending: NewMessage | None) -> ContextInput:
     """Return what the engine needs; `pending` is the user's message while it is not stored yet."""
     session = conversation.session
     return ContextInput(
-        policy=cast.agent.context,
-        budget=cast.budget,
-        factor=cast.factor,
-        system_prompt=cast.agent.system_prompt,
-        tools_tokens=cast.tools_tokens,
+        policy=agent.definition.context,
+        budget=agent.budget,
+        factor=agent.factor,
+        system_prompt=agent.definition.system_prompt,
+        tools_tokens=agent.tools_tokens,
         summary=session.conversation_summary,
         summary_tokens=session.summary_tokens,
         summary_through_position=session.summary_through_position,
         history=conversation.history,
         own=conversation.own,
         user=pending,
-        count=cast.counter.count,
-        counter_name=cast.counter.name,
+        count=agent.counter.count,
+        counter_name=agent.counter.name,
         pinned=_pinned(conversation),
         view_state=view_state_from(session.view_state),
         prepared=conversation.prepared,
-        model_key=cast.model.calibration_key,
-        recall=hints_for(cast.agent.tools),
+        model_key=agent.model.calibration_key,
+        recall=hints_for(agent.definition.tools),
     )
 
 

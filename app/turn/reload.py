@@ -4,17 +4,17 @@ from dataclasses import replace
 
 from app.domain.ids import RunId
 from app.turn.ports import LoadedContext, MessageStore
-from app.turn.state import Cast, Conversation
+from app.turn.state import Conversation, ReadyAgent
 
 WINDOWS_LOADED = 2
 """A turn reads at most the newest rows worth so many windows."""
 
 
 async def reload_conversation(
-    store: MessageStore, run_id: RunId | None, cast: Cast, conversation: Conversation
+    store: MessageStore, run_id: RunId | None, agent: ReadyAgent, conversation: Conversation
 ) -> Conversation:
     """Return the conversation as it is stored now; what this turn knows of its own calls stays."""
-    loaded = await store.load_context(conversation.session.id, run_id, max_tokens=tokens_loaded(cast))
+    loaded = await store.load_context(conversation.session.id, run_id, max_tokens=tokens_loaded(agent))
     return replace(conversation_from(loaded), resumed_calls=conversation.resumed_calls)
 
 
@@ -29,6 +29,6 @@ def conversation_from(loaded: LoadedContext) -> Conversation:
     )
 
 
-def tokens_loaded(cast: Cast) -> int:
+def tokens_loaded(agent: ReadyAgent) -> int:
     """Return how many tokens of messages a turn loads."""
-    return WINDOWS_LOADED * cast.budget.window_tokens
+    return WINDOWS_LOADED * agent.budget.window_tokens

@@ -8,7 +8,7 @@ from app.domain.message import Message, Role
 from app.turn.make_room import make_room
 from app.turn.prompting import count_new
 from app.turn.reload import conversation_from, tokens_loaded
-from app.turn.state import Cast, Conversation, Turn, TurnState, present
+from app.turn.state import Conversation, ReadyAgent, Turn, TurnState, present
 
 
 async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
@@ -16,16 +16,16 @@ async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str
 
     A summariser that fails does not fail the turn: the view is trimmed instead, the stored messages stay.
     """
-    turn, cast = runtime.context, present(state.cast)
-    user = await count_new(present(state.user), cast.counter)
-    conversation = await _load(turn, state, cast)
-    room = await make_room(turn, cast, conversation, pending=None if conversation.own else user)
+    turn, agent = runtime.context, present(state.agent)
+    user = await count_new(present(state.user), agent.counter)
+    conversation = await _load(turn, state, agent)
+    room = await make_room(turn, agent, conversation, pending=None if conversation.own else user)
     return {"user": user, "conversation": room.conversation, "stages": room.stages}
 
 
-async def _load(turn: Turn, state: TurnState, cast: Cast) -> Conversation:
+async def _load(turn: Turn, state: TurnState, agent: ReadyAgent) -> Conversation:
     run = state.claimed.run
-    loaded = await turn.parts.store.load_context(run.session_id, run.id, max_tokens=tokens_loaded(cast))
+    loaded = await turn.parts.store.load_context(run.session_id, run.id, max_tokens=tokens_loaded(agent))
     return replace(conversation_from(loaded), resumed_calls=_open_calls(loaded.own))
 
 

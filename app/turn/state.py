@@ -32,14 +32,14 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
-    """Who plays in this turn: the agent, its model, its tools and its counter, fixed for the whole turn.
+class ReadyAgent:
+    """An agent ready for a turn: its definition, model, tools and counter, fixed for the whole turn.
 
     `factor` is what our counts are multiplied by before they are held against the window; it changes within a turn
     only when the provider says that a prompt was too long.
     """
 
-    agent: AgentDefinition
+    definition: AgentDefinition
     model: ChatModel
     counter: TokenCounter
     tools: tuple[ToolSpec, ...]
@@ -72,12 +72,12 @@ class Conversation:
 class TurnState:
     """What flows through the graph. Each node fills its part and returns it; nothing is changed in place.
 
-    `cast` and `user` are set by process_message, `conversation` by retrieve_context, `answer` by llm_node; `stages`
+    `agent` and `user` are set by process_message, `conversation` by retrieve_context, `answer` by llm_node; `stages`
     names all that was done to make room in this turn.
     """
 
     claimed: ClaimedRun
-    cast: Cast | None = None
+    agent: ReadyAgent | None = None
     user: NewMessage | None = None
     conversation: Conversation | None = None
     answer: NewMessage | None = None

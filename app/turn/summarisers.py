@@ -6,33 +6,33 @@ from app.context.budget import summary_limit
 from app.context.calibration import factor, trusted_window, unscale
 from app.domain.errors import SettingInvalid
 from app.turn.ports import ChatModel
-from app.turn.state import Cast, TurnParts
+from app.turn.state import ReadyAgent, TurnParts
 from app.turn.summarize import Summariser
 
 log = structlog.get_logger(__name__)
 
 
-async def find_summarisers(parts: TurnParts, cast: Cast, instructions: str = "") -> tuple[Summariser, ...]:
+async def find_summarisers(parts: TurnParts, agent: ReadyAgent, instructions: str = "") -> tuple[Summariser, ...]:
     """Return the agent's summary model (the setting's, where the agent names none), then the agent's own model.
 
     A summary model that cannot be had any more does not stop summaries: the agent's own writes them.
     """
-    policy = cast.agent.context.summary
+    policy = agent.definition.context.summary
     wishes = "\n".join(part for part in (policy.instructions, instructions) if part)
-    models = [model for model in (_named(parts, cast), cast.model) if model is not None]
-    if len(models) > 1 and models[0].calibration_key == cast.model.calibration_key:
+    models = [model for model in (_named(parts, agent), agent.model) if model is not None]
+    if len(models) > 1 and models[0].calibration_key == agent.model.calibration_key:
         models.pop()
-    return tuple([await _summariser(parts, cast, model, wishes) for model in models])
+    return tuple([await _summariser(parts, agent, model, wishes) for model in models])
 
 
-def summary_tokens(cast: Cast) -> int:
+def summary_tokens(agent: ReadyAgent) -> int:
     """Return how many tokens, by our count, the agent's summary may have."""
-    limit = summary_limit(cast.agent.context.summary, cast.budget)
-    return max(unscale(limit, cast.factor), 1)
+    limit = summary_limit(agent.definition.context.summary, agent.budget)
+    return max(unscale(limit, agent.factor), 1)
 
 
-def _named(parts: TurnParts, cast: Cast) -> ChatModel | None:
-    policy = cast.agent.context.summary
+def _named(parts: TurnParts, agent: ReadyAgent) -> ChatModel | None:
+    policy = agent.definition.context.summary
     if not policy.model:
         return None
     try:
@@ -42,16 +42,16 @@ def _named(parts: TurnParts, cast: Cast) -> ChatModel | None:
         return None
 
 
-async def _summariser(parts: TurnParts, cast: Cast, model: ChatModel, instructions: str) -> Summariser:
+async def _summariser(parts: TurnParts, agent: ReadyAgent, model: ChatModel, instructions: str) -> Summariser:
     """The agent's own window holds for its own model only; what is learned of a model holds for all."""
-    is_own = model.calibration_key == cast.model.calibration_key
+    is_own = model.calibration_key == agent.model.calibration_key
     calibration = None if is_own else await parts.calibrations.load(model.calibration_key)
     return Summariser(
         model=model,
-        policy=cast.agent.context.summary,
-        count=cast.counter.count,
-        max_tokens=summary_tokens(cast),
-        window_tokens=cast.budget.window_tokens if is_own else trusted_window(calibration, model.context_limit),
-        factor=cast.factor if is_own else factor(calibration, is_known_tokenizer=model.has_known_tokenizer),
+        policy=agent.definition.context.summary,
+        count=agent.counter.count,
+        max_tokens=summary_tokens(agent),
+        window_tokens=agent.budget.window_tokens if is_own else trusted_window(calibration, model.context_limit),
+        factor=agent.factor if is_own else factor(calibration, is_known_tokenizer=model.has_known_tokenizer),
         instructions=instructions,
     )

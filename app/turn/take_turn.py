@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
+class TurnTask:
     """What is needed to take a claimed run through its turn."""
 
     parts: TurnParts
@@ -44,67 +44,67 @@ class Ended:
     summary_due: Session | None = None
 
 
-async def take_turn(play: Play) -> Session | None:
+async def take_turn(task: TurnTask) -> Session | None:
     """Run the turn to its end, or until the lease is lost, a stop is asked for, or this task is cancelled.
 
     Returns the session where its next summary should be written now, in the background.
     Cancelling the task (shutdown) gives the run back; another worker resumes it from the rows it has written.
     """
-    work_for(play.claimed.run.owner_id)
-    turn = _open(play)
-    started = play.parts.clock.monotonic()
-    graph = asyncio.create_task(_play(play, turn))
-    watch = asyncio.create_task(play.heartbeat.watch())
+    work_for(task.claimed.run.owner_id)
+    turn = _open(task)
+    started = task.parts.clock.monotonic()
+    graph = asyncio.create_task(_run(task, turn))
+    watch = asyncio.create_task(task.heartbeat.watch())
     try:
         await asyncio.wait({graph, watch}, return_when=asyncio.FIRST_COMPLETED)
-        async with _held(play):
+        async with _held(task):
             ended = await _ended(turn, graph, watch)
-            status = None if ended is None else await end_turn(turn, play.claimed.run, ended.outcome)
+            status = None if ended is None else await end_turn(turn, task.claimed.run, ended.outcome)
     except asyncio.CancelledError:
         await _stop(graph)
-        await _leave(play)
+        await _leave(task)
         raise
     finally:
         await _stop(graph, watch)
     if ended is None or status is None:
         return None
-    seconds = play.parts.clock.monotonic() - started
-    play.parts.metrics.turn_finished(agent=play.claimed.run.agent, status=status.value, seconds=seconds)
+    seconds = task.parts.clock.monotonic() - started
+    task.parts.metrics.turn_finished(agent=task.claimed.run.agent, status=status.value, seconds=seconds)
     log.info("turn finished", run_id=str(turn.lease.run_id), status=status.value, seconds=round(seconds, 3))
     return ended.summary_due if status is RunStatus.SUCCEEDED else None
 
 
 @asynccontextmanager
-async def _held(play: Play) -> AsyncGenerator[None]:
+async def _held(task: TurnTask) -> AsyncGenerator[None]:
     """Go on renewing the lease inside the block, in which the turn ends."""
-    holding = asyncio.create_task(play.heartbeat.hold())
+    holding = asyncio.create_task(task.heartbeat.hold())
     try:
         yield
     finally:
         await _stop(holding)
 
 
-def _open(play: Play) -> Turn:
+def _open(task: TurnTask) -> Turn:
     return Turn(
-        parts=play.parts,
-        lease=play.claimed.lease,
-        events=EventWriter(play.parts.store, play.claimed),
-        deadline=play.parts.clock.monotonic() + play.parts.config.deadline_seconds,
-        attempt=play.claimed.run.attempt,
-        source=play.claimed.run.source,
+        parts=task.parts,
+        lease=task.claimed.lease,
+        events=EventWriter(task.parts.store, task.claimed),
+        deadline=task.parts.clock.monotonic() + task.parts.config.deadline_seconds,
+        attempt=task.claimed.run.attempt,
+        source=task.claimed.run.source,
     )
 
 
-async def _play(play: Play, turn: Turn) -> Ended | None:
+async def _run(task: TurnTask, turn: Turn) -> Ended | None:
     """Run the graph; None means that nothing may or can be written and another worker will go on."""
     try:
-        return await _through_the_graph(play, turn)
+        return await _through_the_graph(task, turn)
     except LeaseLost:
         log.warning("lease lost", run_id=str(turn.lease.run_id))
         return None
     except DatabaseUnavailable as error:
-        await play.parts.clock.sleep(PAUSE_SECONDS)
-        await _give_back(play, counts=isinstance(error, DatabaseBusy))
+        await task.parts.clock.sleep(PAUSE_SECONDS)
+        await _give_back(task, counts=isinstance(error, DatabaseBusy))
         return None
     except ThroughlineError as error:
         log.info("turn failed", run_id=str(turn.lease.run_id), error=error.code)
@@ -116,13 +116,13 @@ async def _play(play: Play, turn: Turn) -> Ended | None:
         )
 
 
-async def _through_the_graph(play: Play, turn: Turn) -> Ended:
-    limit = step_limit(play.parts.agents.get(play.claimed.run.agent).max_tool_rounds)
-    values = await play.graph.ainvoke(TurnState(claimed=play.claimed), context=turn, config={"recursion_limit": limit})
+async def _through_the_graph(task: TurnTask, turn: Turn) -> Ended:
+    limit = step_limit(task.parts.agents.get(task.claimed.run.agent).max_tool_rounds)
+    values = await task.graph.ainvoke(TurnState(claimed=task.claimed), context=turn, config={"recursion_limit": limit})
     state = TurnState(**values)
     answer = present(state.answer)
     conversation = present(state.conversation)
-    closing = await close_context(play.parts, present(state.cast), conversation, answer)
+    closing = await close_context(task.parts, present(state.agent), conversation, answer)
     due = conversation.session if closing.is_summary_due else None
     outcome = Outcome(status=RunStatus.SUCCEEDED, answer=answer, usage=state.usage, context=closing.report)
     return Ended(outcome, due)
@@ -152,26 +152,26 @@ def _where(error: Exception) -> str:
     return " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(traceback.extract_tb(error.__traceback__)))
 
 
-async def _give_back(play: Play, *, counts: bool) -> None:
+async def _give_back(task: TurnTask, *, counts: bool) -> None:
     """Give the run back once the database is there. An outage costs no attempt; what the run did itself `counts`."""
-    store, lease = play.parts.store, play.claimed.lease
-    with _left_to_its_lease(play):
-        await wait_for_database(play.parts, lease.run_id, lambda: store.give_back(lease, counts=counts))
+    store, lease = task.parts.store, task.claimed.lease
+    with _left_to_its_lease(task):
+        await wait_for_database(task.parts, lease.run_id, lambda: store.give_back(lease, counts=counts))
 
 
-async def _leave(play: Play) -> None:
+async def _leave(task: TurnTask) -> None:
     """Give the run back at a shutdown, which waits for nothing."""
-    with _left_to_its_lease(play):
-        await play.parts.store.give_back(play.claimed.lease)
+    with _left_to_its_lease(task):
+        await task.parts.store.give_back(task.claimed.lease)
 
 
 @contextmanager
-def _left_to_its_lease(play: Play) -> Generator[None]:
+def _left_to_its_lease(task: TurnTask) -> Generator[None]:
     """What cannot be given back inside the block is taken over by somebody once its lease has run out."""
     try:
         yield
     except DatabaseUnavailable as error:
-        log.warning("run is left to its lease", run_id=str(play.claimed.lease.run_id), error=error.code)
+        log.warning("run is left to its lease", run_id=str(task.claimed.lease.run_id), error=error.code)
 
 
 async def _stop(*tasks: "asyncio.Task[Ended | None] | asyncio.Task[StopReason] | asyncio.Task[None]") -> None:

@@ -13,7 +13,7 @@ from app.domain.message import Message, NewMessage, Role, Source, ToolCall, text
 from app.turn.keep_step import keep_step
 from app.turn.ports import ResultRoom, ToolContext, ToolOutcome
 from app.turn.prompting import count_new
-from app.turn.state import Cast, Conversation, Turn, TurnState, present
+from app.turn.state import Conversation, ReadyAgent, Turn, TurnState, present
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ async def _answer(turn: Turn, state: TurnState, open_call: OpenCall, room: StepR
         name=open_call.call.name,
         metadata={"is_error": True} if outcome.is_error else {},
     )
-    counted = await count_new(message, present(state.cast).counter)
+    counted = await count_new(message, present(state.agent).counter)
     stored = await keep_step(turn, open_call.step, counted)
     turn.events.emit(EventType.TOOL_RESULT, _event_data(open_call.call, stored))
     return stored
@@ -133,7 +133,7 @@ async def _outcome(turn: Turn, state: TurnState, open_call: OpenCall) -> ToolOut
         return ToolOutcome(
             "This call was interrupted and whether it took effect is unknown. It was not repeated.", is_error=True
         )
-    offered = {spec.name for spec in present(state.cast).tools}
+    offered = {spec.name for spec in present(state.agent).tools}
     if call.name not in offered:
         known = ", ".join(sorted(offered)) or "none"
         return ToolOutcome(f"There is no tool named {call.name!r}. Tools you can call: {known}.", is_error=True)
@@ -143,20 +143,20 @@ async def _outcome(turn: Turn, state: TurnState, open_call: OpenCall) -> ToolOut
         run_id=run.id,
         idempotency_key=f"{run.id}:{call.id}",
         may_recall_all=_may_recall_all(state),
-        room=_room(present(state.cast)),
+        room=_room(present(state.agent)),
     )
     return await turn.parts.tools.run(call, context)
 
 
-def _room(cast: Cast) -> ResultRoom:
-    tokens = result_limit(cast.agent.context, cast.budget, factor=cast.factor)
-    return ResultRoom(tokens, cast.counter.count)
+def _room(agent: ReadyAgent) -> ResultRoom:
+    tokens = result_limit(agent.definition.context, agent.budget, factor=agent.factor)
+    return ResultRoom(tokens, agent.counter.count)
 
 
 def _may_recall_all(state: TurnState) -> bool:
     """Whether recall may leave the session: where the agent's file says so, and nobody else reads the answer."""
     is_shared = present(state.conversation).session.source is Source.SLACK
-    return present(state.cast).agent.recall is RecallReach.USER and not is_shared
+    return present(state.agent).definition.recall is RecallReach.USER and not is_shared
 
 
 def _event_data(call: ToolCall, stored: Message) -> dict[str, str | bool]:

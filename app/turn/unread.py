@@ -8,7 +8,7 @@ from app.domain.message import Message, NewMessage
 from app.domain.session import Session
 from app.turn.ports import MessageStore
 from app.turn.prompting import context_input, plan_off_loop
-from app.turn.state import Cast, Conversation
+from app.turn.state import Conversation, ReadyAgent
 
 PAGE_MESSAGES = 20
 """Few, as each may be megabytes."""
@@ -21,7 +21,7 @@ class Unread:
     """The messages that `plan` wants summarised. `pending` is the user's message while it is not stored yet."""
 
     store: MessageStore
-    cast: Cast
+    agent: ReadyAgent
     conversation: Conversation
     pending: NewMessage | None
     plan: ContextPlan
@@ -33,7 +33,7 @@ class Unread:
         """
         if self.plan.must_load_first and session.summary_through_position > self._position:
             there = behind_cursor(self.conversation, session)
-            self.plan = await plan_off_loop(context_input(self.cast, there, self.pending), forced=self.plan.cause)
+            self.plan = await plan_off_loop(context_input(self.agent, there, self.pending), forced=self.plan.cause)
         if self.plan.must_load_first:
             return await self._read_backlog(session)
         return tuple(row for row in self.plan.to_summarise if row.position > session.summary_through_position)
@@ -56,7 +56,7 @@ class Unread:
 
     def _is_much(self, rows: tuple[Message, ...]) -> bool:
         tokens = sum(row.token_count for row in rows)
-        return len(rows) >= BATCH_MESSAGES or tokens >= self.cast.budget.window_tokens
+        return len(rows) >= BATCH_MESSAGES or tokens >= self.agent.budget.window_tokens
 
 
 def behind_cursor(conversation: Conversation, session: Session) -> Conversation:

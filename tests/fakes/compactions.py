@@ -55,10 +55,10 @@ async def store(stage: Stage, *texts: tuple[Role, str]) -> None:
 
 async def compact_now(stage: Stage, instructions: str = "") -> Compacted:
     """Compact all but the newest messages, as a wish of the user."""
-    cast, conversation = await at_rest(stage.parts, await stage.reload())
-    plan = plan_context(context_input(cast, conversation, None), forced=Cause.MANUAL)
+    agent, conversation = await at_rest(stage.parts, await stage.reload())
+    plan = plan_context(context_input(agent, conversation, None), forced=Cause.MANUAL)
     assert plan.cause is not None
-    task = Compaction(cast=cast, conversation=conversation, instructions=instructions)
+    task = Compaction(agent=agent, conversation=conversation, instructions=instructions)
     return await compact(stage.parts, task, plan)
 
 

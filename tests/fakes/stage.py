@@ -21,7 +21,7 @@ from app.turn.graph import build_graph
 from app.turn.lease import Heartbeats
 from app.turn.ports import Claimer, Tools
 from app.turn.state import TurnConfig, TurnParts
-from app.turn.take_turn import Play, take_turn
+from app.turn.take_turn import TurnTask, take_turn
 from fakes.manual_clock import ManualClock
 from fakes.own_hooks import OwnHooks
 from fakes.scripted_model import ScriptedModel, ScriptedModels
@@ -77,14 +77,14 @@ class Stage:
         assert claimed is not None
         return claimed
 
-    def play(self, claimed: ClaimedRun) -> Play:
+    def turn_task(self, claimed: ClaimedRun) -> TurnTask:
         heartbeat = Heartbeats(self.database, CLAIMER.lease_seconds).of(claimed.lease)
-        return Play(parts=self.parts, graph=build_graph(), claimed=claimed, heartbeat=heartbeat)
+        return TurnTask(parts=self.parts, graph=build_graph(), claimed=claimed, heartbeat=heartbeat)
 
     async def turn(self, text: str) -> Run:
         """Submit, claim and play one turn; return the run as it ended."""
         run = await self.submit(text)
-        await take_turn(self.play(await self.claim()))
+        await take_turn(self.turn_task(await self.claim()))
         return await self.database.runs.get_run(self.owner_id, run.id)
 
     async def messages(self) -> tuple[Message, ...]:

@@ -86,12 +86,12 @@ async def test_a_summary_that_lost_the_race_is_dropped_and_changes_nothing(stage
 
 async def open_late(stage: Stage, seen_version: int) -> str:
     """Adopt on top of a version that is no longer the newest, as a slow rival would."""
-    cast, conversation = await at_rest(stage.parts, await stage.reload())
+    agent, conversation = await at_rest(stage.parts, await stage.reload())
     history = await stage.messages()
     old = replace(conversation.session, summary_version=seen_version, summary_through_position=0)
     stale = replace(conversation, session=old, history=history)
-    plan = plan_context(context_input(cast, stale, None), forced=Cause.MANUAL)
-    return (await compact(stage.parts, Compaction(cast, stale), plan)).outcome
+    plan = plan_context(context_input(agent, stale, None), forced=Cause.MANUAL)
+    return (await compact(stage.parts, Compaction(agent, stale), plan)).outcome
 
 
 async def test_a_slow_summariser_costs_its_time_limit_and_no_more(database: Database) -> None:

@@ -37,13 +37,13 @@ async def open_with(database: Database, hook: Hook, *, turns: int = 4, **summary
 
 async def compact_for(stage: Stage, *, tokens: int | None = None) -> Compacted:
     """Compact as a turn does at the threshold, with a prompt of so many tokens."""
-    cast, conversation = await at_rest(stage.parts, await stage.reload())
+    agent, conversation = await at_rest(stage.parts, await stage.reload())
     plan = replace(
-        plan_context(context_input(cast, conversation, None), forced=Cause.MANUAL),
+        plan_context(context_input(agent, conversation, None), forced=Cause.MANUAL),
         cause=Cause.THRESHOLD,
     )
     plan = plan if tokens is None else replace(plan, tokens=tokens)
-    return await compact(stage.parts, Compaction(cast=cast, conversation=conversation), plan)
+    return await compact(stage.parts, Compaction(agent=agent, conversation=conversation), plan)
 
 
 async def test_it_is_told_once_what_is_going_to_be_compacted(database: Database) -> None:

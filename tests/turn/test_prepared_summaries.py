@@ -32,9 +32,9 @@ async def open_with(database: Database, **policy: object) -> Stage:
 
 
 async def adopt_what_is_prepared(stage: Stage) -> Compacted:
-    cast, conversation = await at_rest(stage.parts, await stage.reload())
-    plan = replace(plan_context(context_input(cast, conversation, None)), adopts_prepared=True)
-    return await compact(stage.parts, Compaction(cast=cast, conversation=conversation), plan)
+    agent, conversation = await at_rest(stage.parts, await stage.reload())
+    plan = replace(plan_context(context_input(agent, conversation, None)), adopts_prepared=True)
+    return await compact(stage.parts, Compaction(agent=agent, conversation=conversation), plan)
 
 
 async def prepared_through(stage: Stage) -> int | None:
@@ -107,11 +107,11 @@ async def test_a_prepared_summary_that_somebody_overtook_is_let_go(database: Dat
     stage = await open_with(database)
     await fill(stage, 6)
     await prepare_next(stage.parts, await stage.reload())
-    cast, conversation = await at_rest(stage.parts, await stage.reload())
-    plan = replace(plan_context(context_input(cast, conversation, None)), adopts_prepared=True)
+    agent, conversation = await at_rest(stage.parts, await stage.reload())
+    plan = replace(plan_context(context_input(agent, conversation, None)), adopts_prepared=True)
     await compact_now(stage, "first")
 
-    done = await compact(stage.parts, Compaction(cast=cast, conversation=conversation), plan)
+    done = await compact(stage.parts, Compaction(agent=agent, conversation=conversation), plan)
 
     assert (done.outcome, done.is_stale) == ("skipped", True)
     assert (await stage.reload()).summary_version == 1

@@ -10,7 +10,7 @@ from app.db.database import Database
 from app.domain.errors import ModelUnavailable
 from app.domain.message import Role
 from app.domain.summary import Stretch, SummaryState
-from app.turn.process_message import assemble_cast
+from app.turn.process_message import assemble_agent
 from app.turn.summarisers import find_summarisers
 from app.turn.summarize import Summariser, summarize_messages
 from fakes.compactions import SUMMARY, asked, compact_now, fill, open_summarising, positions_read, store
@@ -225,8 +225,8 @@ async def test_a_summary_can_be_asked_for_outside_any_session(database: Database
     stage = await open_summarising(database)
     stage.model.by_request = lambda _: Say(SUMMARY)
     await fill(stage, 2)
-    cast = await assemble_cast(stage.parts, stage.parts.agents.get("assistant"))
-    (summariser,) = await find_summarisers(stage.parts, cast)
+    agent = await assemble_agent(stage.parts, stage.parts.agents.get("assistant"))
+    (summariser,) = await find_summarisers(stage.parts, agent)
 
     written = await summarize_messages(await stage.messages(), "what was before", summariser)
 

@@ -60,14 +60,14 @@ async def test_an_instruction_inside_a_message_that_is_cut_for_the_summariser_is
 
 async def test_an_image_that_costs_less_than_we_think_says_nothing_of_text(database: Database) -> None:
     stage = await open_stage(database)
-    cast, _ = await at_rest(stage.parts, await stage.reload())
+    agent, _ = await at_rest(stage.parts, await stage.reload())
     pictures = (ImageBlock("https://example.org/a.png"),) * 3
     fitted = fit_prompt(conversation_input([Said(Role.USER, pictures)]))
 
-    learned = await learn_from_usage(stage.parts, cast, fitted, reported=fitted.raw_tokens // 2)
+    learned = await learn_from_usage(stage.parts, agent, fitted, reported=fitted.raw_tokens // 2)
 
-    assert learned.factor == cast.factor
-    assert await stage.parts.calibrations.load(cast.model.calibration_key) is None
+    assert learned.factor == agent.factor
+    assert await stage.parts.calibrations.load(agent.model.calibration_key) is None
 
 
 async def test_after_a_failed_summary_a_job_writes_it_and_the_next_turn_has_it_for_nothing(database: Database) -> None:
