@@ -27,7 +27,7 @@ from app.cli.root import build_cli
 from app.context.explain import ContextReport
 from app.db.database import Database, DatabaseConfig
 from app.db.migrations import status, upgrade
-from app.db.opening import Whereabouts, open_address, open_database
+from app.db.opening import DatabaseLocation, open_address, open_database
 from app.db.vectors import prepare_vectors
 from app.domain.ids import MessageId, SessionId, UserId
 from app.domain.json_types import JsonObject
@@ -51,13 +51,13 @@ from app.turn.calibrate import CalibrationCache
 from app.turn.check_agents import assemble_agents, check_names
 from app.turn.compact_result import CompactionResult
 from app.turn.context_report import report_context
-from app.turn.force import summarize_now
 from app.turn.off_loop import compute_threads
 from app.turn.pins import pin_message, unpin_message
 from app.turn.preview import preview_context
 from app.turn.prompting import count_new
 from app.turn.state import TurnConfig, TurnParts
 from app.turn.submit import submit_message
+from app.turn.summarize_now import summarize_now
 from app.worker.indexing import Indexing
 from app.worker.jobs import Chores, SideJobs
 from app.worker.retention import Retention, RetentionConfig
@@ -165,12 +165,12 @@ async def _serve(options: ServeOptions) -> None:
     host = options.host or settings.host
     stopping = Stopping()
     async with open_runtime(settings) as runtime, slack_over_http(_slack_share(runtime)) as slack:
-        manner = _Manner(has_worker=not options.no_worker, slack=slack, stop=stopping.asked)
+        mode = _ServeMode(has_worker=not options.no_worker, slack=slack, stop=stopping.asked)
         config = await _api_config(runtime, host)
         listener = bind_tcp(TcpAddress(host, settings.port if options.port is None else options.port))
         print(f"Throughline is serving on {bound_url(listener)}", flush=True)  # noqa: T201  # the program's one line
         stopping.started()
-        await _serve_on(listener, runtime, config, manner)
+        await _serve_on(listener, runtime, config, mode)
 
 
 async def _work(options: WorkerOptions) -> None:
@@ -213,12 +213,12 @@ async def open_local_service(options: LocalOptions) -> AsyncGenerator[Path]:
     with tempfile.TemporaryDirectory(prefix="throughline-") as folder:
         path = Path(folder) / "api.sock"
         async with open_runtime(settings) as runtime:
-            manner = _Manner()
-            serving = asyncio.create_task(_serve_on(bind_unix(path), runtime, config, manner))
+            mode = _ServeMode()
+            serving = asyncio.create_task(_serve_on(bind_unix(path), runtime, config, mode))
             try:
                 yield path
             finally:
-                manner.stop.set()
+                mode.stop.set()
                 await serving
 
 
@@ -238,7 +238,7 @@ async def slack_link_code(options: LocalOptions, user: str) -> str:
 async def upgrade_database(options: LocalOptions) -> None:
     """Bring the schema to the newest revision."""
     settings = _quiet(options)
-    async with open_address(_whereabouts(settings)) as url:
+    async with open_address(_database_location(settings)) as url:
         await upgrade(url)
         if settings.embedding_model:
             await prepare_vectors(url, may_create=True)
@@ -246,13 +246,13 @@ async def upgrade_database(options: LocalOptions) -> None:
 
 async def database_status(options: LocalOptions) -> DatabaseStatus:
     """Return the schema's revision and the newest one."""
-    async with open_address(_whereabouts(_quiet(options))) as url:
+    async with open_address(_database_location(_quiet(options))) as url:
         found = await status(url)
     return DatabaseStatus(current=found.current, head=found.head, is_current=found.is_current)
 
 
 @dataclass(frozen=True, slots=True)
-class _Manner:
+class _ServeMode:
     """How to serve: with turns in this process or not, until `stop`."""
 
     has_worker: bool = True
@@ -260,23 +260,23 @@ class _Manner:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-async def _serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig, manner: _Manner) -> None:
+async def _serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig, mode: _ServeMode) -> None:
     """Serve until stopped. Turns get their grace first; streams without a last event are then aborted."""
-    services = _services(runtime, has_worker=manner.has_worker)
+    services = _services(runtime, has_worker=mode.has_worker)
 
     async def before_closing() -> None:
         await runtime.worker.drain()
         services.cut_off()
 
     app = create_app(services, config)
-    if manner.slack is not None:
-        add_door(app, manner.slack.path, manner.slack.endpoint)
+    if mode.slack is not None:
+        add_door(app, mode.slack.path, mode.slack.endpoint)
     grace = runtime.settings.shutdown_grace_seconds + CLOSING_SECONDS
     limits = ConnectionLimits(max_connections=allow_connections(runtime.settings.max_connections))
     server = HttpServer(app, listener, Ending(before_closing, grace), limits)
-    watching = asyncio.create_task(_stop_when(manner.stop, server))
+    watching = asyncio.create_task(_stop_when(mode.stop, server))
     gc.freeze()  # what is loaded by now stays: collections need not walk it again and again
-    async with runtime.worker.working() if manner.has_worker else nullcontext():
+    async with runtime.worker.working() if mode.has_worker else nullcontext():
         await server.run_until_stopped()
     watching.cancel()
 
@@ -344,8 +344,8 @@ def _quiet(options: LocalOptions) -> Settings:
     return settings
 
 
-def _whereabouts(settings: Settings) -> Whereabouts:
-    return Whereabouts(url=settings.database_url, data_dir=settings.data_dir)
+def _database_location(settings: Settings) -> DatabaseLocation:
+    return DatabaseLocation(url=settings.database_url, data_dir=settings.data_dir)
 
 
 def _database(settings: Settings) -> AbstractAsyncContextManager[Database]:
@@ -356,7 +356,7 @@ def _database(settings: Settings) -> AbstractAsyncContextManager[Database]:
         caps=settings.caps,
         search_language=settings.search_language,
     )
-    return open_database(_whereabouts(settings), config, migrate=settings.migrate_on_start)
+    return open_database(_database_location(settings), config, migrate=settings.migrate_on_start)
 
 
 async def _api_config(runtime: Runtime, host: str) -> ApiConfig:

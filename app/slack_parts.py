@@ -14,8 +14,8 @@ from app.slack.http import PATH, EventsEndpoint
 from app.slack.services import SlackServices
 from app.turn.compact_result import CompactionResult
 from app.turn.context_report import report_context
-from app.turn.force import summarize_now
 from app.turn.state import TurnParts
+from app.turn.summarize_now import summarize_now
 from app.worker.worker import Worker
 
 

@@ -28,10 +28,10 @@ from app.api.auth import Authenticator
 from app.api.body_cap import BodyCap, Cap
 from app.api.call import Door
 from app.api.config import ApiConfig
-from app.api.defects import DefectNet
 from app.api.documented import document
 from app.api.errors import add_error_handlers
 from app.api.services import Services
+from app.api.unexpected_errors import UnexpectedErrors
 
 ROOMS = (
     messages,
@@ -114,7 +114,7 @@ def _middleware(config: ApiConfig) -> list[Middleware]:
         own_caps={imports.router.prefix: Cap(config.max_import_bytes, "MAX_IMPORT_BYTES")},
         timeout_seconds=config.body_timeout_seconds,
     )
-    inner = [Middleware(DefectNet), cap]
+    inner = [Middleware(UnexpectedErrors), cap]
     if not config.cors_origins:
         return inner
     cors = Middleware(

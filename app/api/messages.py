@@ -12,8 +12,8 @@ from app.api.body import read_body
 from app.api.call import Call, Reader, Writer, message_id_of, session_id_of, source_of
 from app.api.documented import IDEMPOTENCY_HEADER, header, json_body
 from app.api.errors import error_problem, turn_problem
+from app.api.follow import follow_run, stopping, stream_or_refuse
 from app.api.idempotency import REPLAYED, read_idempotency
-from app.api.patience import follow_run, stopping, stream_patiently
 from app.api.refusals import StreamAborted
 from app.api.requests import ListMessages, SendMessage
 from app.api.responses import JsonResponse
@@ -132,17 +132,17 @@ async def _wait(request: Request, call: Call, submitted: Submitted) -> tuple[Eve
 
 async def _first_end(request: Request, followed: AsyncGenerator[Followed]) -> tuple[EventType, JsonObject] | None:
     """Return the end of the run; None where the client went away meanwhile. Raises NoWorkerAvailable."""
-    async for news in followed:
-        if isinstance(news, Idle):
+    async for item in followed:
+        if isinstance(item, Idle):
             if await request.is_disconnected():
                 return None
-        elif news[-1].type.is_last:
-            return news[-1].type, news[-1].data
+        elif item[-1].type.is_last:
+            return item[-1].type, item[-1].data
     return None
 
 
 async def _stream(request: Request, call: Call, submitted: Submitted) -> Response:
-    return await stream_patiently(request, call, submitted.run, _follow(call, submitted))
+    return await stream_or_refuse(request, call, submitted.run, _follow(call, submitted))
 
 
 def _follow(call: Call, submitted: Submitted) -> AsyncGenerator[Followed]:

@@ -6,8 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from app.api.call import Reader, Writer, run_id_of
 from app.api.documented import header
-from app.api.follow import following_of
-from app.api.patience import follow_run, stream_patiently
+from app.api.follow import follow_run, following_of, stream_or_refuse
 from app.api.responses import JsonResponse
 from app.api.schemas import RunOut
 from app.api.sse import nothing_more
@@ -47,7 +46,7 @@ async def follow_events(request: Request, run_id: str, call: Reader) -> Response
     if start is None:
         return nothing_more()
     first = ((reset_event(run),),) if start < 0 else ()
-    return await stream_patiently(request, call, run, follow_run(call, run, after=max(start, 0)), first=first)
+    return await stream_or_refuse(request, call, run, follow_run(call, run, after=max(start, 0)), first=first)
 
 
 @router.post("/{run_id}/cancel", responses={HTTPStatus.OK: {"model": RunOut}})

@@ -85,17 +85,17 @@ class EventStream(StreamingResponse):
 async def _chunks(run: Run, first: Sequence[Followed], followed: AsyncGenerator[Followed]) -> AsyncGenerator[bytes]:
     try:
         async with aclosing(followed):
-            for news in first:
-                yield _chunk(news)
-            async for news in followed:
-                yield _chunk(news)
+            for item in first:
+                yield _chunk(item)
+            async for item in followed:
+                yield _chunk(item)
     except ThroughlineError as error:
         log.warning("event stream broke", run_id=str(run.id), error=error.code)
         raise StreamAborted from error
 
 
-def _chunk(news: Followed) -> bytes:
-    match news:
+def _chunk(item: Followed) -> bytes:
+    match item:
         case Idle():
             return HEARTBEAT
         case events:

@@ -7,8 +7,7 @@ from contextlib import aclosing
 
 from app.client.answer import Ended
 from app.db.messages import MessageQuery
-from app.db.run_follow import Followed, Following, Idle, reset_event
-from app.db.run_patience import follow_patiently
+from app.db.run_follow import Followed, Following, Idle, follow_while_worked_on, reset_event
 from app.db.sessions import NewSession
 from app.domain.errors import InvalidInput
 from app.domain.events import RunEvent
@@ -83,15 +82,15 @@ class Client:
         if start < 0:
             yield reset_event(run)
         async with aclosing(self._follow(run, after=max(start, 0))) as followed:
-            async for news in followed:
-                for event in _events(news):
+            async for item in followed:
+                for event in _events(item):
                     yield event
 
     async def wait(self, run_id: RunId) -> Ended:
         """Return once the run has ended. Raises NoWorkerAvailable, NotFound where its session is deleted meanwhile."""
         async with aclosing(self._follow(await self.get_run(run_id))) as followed:
-            async for news in followed:
-                if any(event.type.is_last for event in _events(news)):
+            async for item in followed:
+                if any(event.type.is_last for event in _events(item)):
                     break
         ended = await self.get_run(run_id)
         return Ended(ended, await self._answer(ended))
@@ -117,7 +116,7 @@ class Client:
 
     def _follow(self, run: Run, *, after: int = 0) -> AsyncGenerator[Followed]:
         followed = self._following.events(run, after=after)
-        return follow_patiently(self._following, followed, timeout_seconds=self._worker_timeout_seconds)
+        return follow_while_worked_on(self._following, followed, timeout_seconds=self._worker_timeout_seconds)
 
     async def _answer(self, run: Run) -> Message | None:
         if run.message_id is None:
@@ -125,8 +124,8 @@ class Client:
         return await self._database.messages.get_message(self._owner_id, run.session_id, run.message_id)
 
 
-def _events(news: Followed) -> tuple[RunEvent, ...]:
-    return () if isinstance(news, Idle) else news
+def _events(item: Followed) -> tuple[RunEvent, ...]:
+    return () if isinstance(item, Idle) else item
 
 
 def _fingerprint(*asked: str) -> str:

@@ -89,7 +89,7 @@ class Database:
 
     @classmethod
     async def open(cls, config: DatabaseConfig) -> "Database":
-        """Connect, check that the server and its schema can be used, and listen for news.
+        """Connect, check that the server and its schema can be used, and listen for notifications.
 
         Raises DatabaseUnavailable, DatabaseUnusable.
         """

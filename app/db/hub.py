@@ -1,4 +1,4 @@
-"""The process's share of the news: who waits here is woken at once, other processes through NOTIFY.
+"""Wakes whoever waits: in this process at once, in others through NOTIFY.
 
 Waking is a courtesy, never a promise: whoever waits looks again after its timeout, so a lost connection only makes
 things slower.
@@ -14,8 +14,8 @@ import structlog
 
 from app.db.address import Address
 from app.db.listener import Listener
-from app.db.news import News, read_news, write_news
-from app.db.wakeup import RunNews, Seen, Wakeup
+from app.db.notification import Notification, read_payload, write_payloads
+from app.db.wakeup import RunWakeup, Seen, Wakeup
 from app.domain.events import RunEvent
 from app.domain.ids import RunId
 from app.turn.ports import NewEvent
@@ -35,7 +35,7 @@ class EventHub:
         """Nothing is connected before `start`."""
         self.work = Wakeup()
         self._listener = Listener(address, on_payload=self._hear, on_connected=self._wake_everybody)
-        self._readers: defaultdict[RunId, set[RunNews]] = defaultdict(set)
+        self._readers: defaultdict[RunId, set[RunWakeup]] = defaultdict(set)
         self._on_cancel: list[OnCancel] = []
         self._events: set[RunId] = set()
         self._cancels: set[RunId] = set()
@@ -44,7 +44,7 @@ class EventHub:
 
     @property
     def is_listening(self) -> bool:
-        """Whether news of other processes arrive; False means polling only."""
+        """Whether notifications of other processes arrive; False means polling only."""
         return self._listener.is_connected
 
     @property
@@ -54,7 +54,9 @@ class EventHub:
 
     def seen_by_readers(self) -> frozenset[Seen]:
         """Return what the readers that wait have seen."""
-        return frozenset(news.seen for readers in self._readers.values() for news in readers if news.seen is not None)
+        return frozenset(
+            wakeup.seen for readers in self._readers.values() for wakeup in readers if wakeup.seen is not None
+        )
 
     async def start(self) -> None:
         """Begin to listen; returns after the first attempt, later ones go on in the background."""
@@ -67,14 +69,14 @@ class EventHub:
         await self._listener.close()
 
     @asynccontextmanager
-    async def subscribe(self, run_id: RunId) -> AsyncGenerator[RunNews]:
+    async def subscribe(self, run_id: RunId) -> AsyncGenerator[RunWakeup]:
         """Yield a bell that is rung when the run has new events."""
-        news = RunNews()
-        self._readers[run_id].add(news)
+        wakeup = RunWakeup()
+        self._readers[run_id].add(wakeup)
         try:
-            yield news
+            yield wakeup
         finally:
-            self._readers[run_id].discard(news)
+            self._readers[run_id].discard(wakeup)
             if not self._readers[run_id]:
                 del self._readers[run_id]
 
@@ -85,8 +87,8 @@ class EventHub:
     def wake_runs(self, run_ids: Iterable[RunId]) -> None:
         """Wake the readers of these runs in this process."""
         for run_id in run_ids:
-            for news in self._readers.get(run_id, ()):
-                news.wake()
+            for wakeup in self._readers.get(run_id, ()):
+                wakeup.wake()
 
     def wake_readers(self) -> None:
         """Wake all readers in this process."""
@@ -95,8 +97,8 @@ class EventHub:
     def announce_events(self, run_id: RunId, events: Sequence[NewEvent] = ()) -> None:
         """Tell everybody that the run has new events; readers in this process are given them. Returns at once."""
         brought = [RunEvent(run_id, event.seq, event.type, event.data) for event in events]
-        for news in self._readers.get(run_id, ()):
-            news.bring(brought)
+        for wakeup in self._readers.get(run_id, ()):
+            wakeup.bring(brought)
         self._events.add(run_id)
         self._tell_soon()
 
@@ -114,24 +116,24 @@ class EventHub:
 
     def _tell_soon(self) -> None:
         if self._telling is None or self._telling.done():
-            self._telling = asyncio.create_task(self._tell(), name="tell other processes the news")
+            self._telling = asyncio.create_task(self._tell(), name="notify other processes")
 
     async def _tell(self) -> None:
-        """Gather news for a moment and send them in one statement, until there are none."""
+        """Gather what is new for a moment and send it in one statement, until there are none."""
         while self._events or self._cancels or self._has_work:
             await asyncio.sleep(GATHER_SECONDS)
-            news = News(frozenset(self._events), frozenset(self._cancels), self._has_work)
+            notification = Notification(frozenset(self._events), frozenset(self._cancels), self._has_work)
             self._events.clear()
             self._cancels.clear()
             self._has_work = False
-            await self._listener.send(write_news(news))
+            await self._listener.send(write_payloads(notification))
 
     def _hear(self, payload: str) -> None:
-        news = read_news(payload)
-        self.wake_runs(news.events)
-        for run_id in news.cancels:
+        notification = read_payload(payload)
+        self.wake_runs(notification.events)
+        for run_id in notification.cancels:
             self._cancel(run_id)
-        if news.has_work:
+        if notification.has_work:
             self.work.wake()
 
     def _cancel(self, run_id: RunId) -> None:

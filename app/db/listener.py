@@ -9,7 +9,7 @@ import structlog
 
 from app.db.address import Address
 from app.db.engine import CONNECT_TIMEOUT_SECONDS
-from app.db.news import CHANNEL
+from app.db.notification import CHANNEL
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
@@ -41,7 +41,7 @@ class Listener:
     async def start(self) -> None:
         """Try to connect once, then keep at it in the background."""
         await self._try_to_connect()
-        self._keeper = asyncio.create_task(self._keep(), name="listen for news")
+        self._keeper = asyncio.create_task(self._keep(), name="listen for notifications")
 
     async def close(self) -> None:
         """Stop and disconnect."""
@@ -63,7 +63,7 @@ class Listener:
                     timeout=ANSWER_TIMEOUT_SECONDS,
                 )
         except _ERRORS as error:
-            log.info("news could not be sent", error=type(error).__name__)
+            log.info("notification could not be sent", error=type(error).__name__)
 
     async def _keep(self) -> None:
         pause = FIRST_PAUSE_SECONDS
@@ -87,7 +87,7 @@ class Listener:
             except TimeoutError:
                 if not await self._answers():
                     break
-        log.warning("connection for news lost, polling meanwhile")
+        log.warning("connection for notifications lost, polling meanwhile")
 
     async def _answers(self) -> bool:
         try:
@@ -107,7 +107,7 @@ class Listener:
             )
             await connection.add_listener(CHANNEL, self._receive)
         except _ERRORS as error:
-            log.info("no connection for news yet", error=type(error).__name__)
+            log.info("no connection for notifications yet", error=type(error).__name__)
             if connection is not None:
                 connection.terminate()
             return False

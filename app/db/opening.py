@@ -14,7 +14,7 @@ from app.domain.errors import DatabaseUnavailable
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class DatabaseLocation:
     """Where the database is: at `url`, or, where that is empty, embedded with its files in `data_dir`."""
 
     url: str = ""
@@ -22,7 +22,7 @@ class Whereabouts:
 
 
 @asynccontextmanager
-async def open_address(where: Whereabouts) -> AsyncGenerator[str]:
+async def open_address(where: DatabaseLocation) -> AsyncGenerator[str]:
     """Yield the database's address. Raises DatabaseUnusable, DatabaseUnavailable (which names host and port)."""
     if where.url:
         try:
@@ -43,7 +43,7 @@ async def open_address(where: Whereabouts) -> AsyncGenerator[str]:
 
 
 @asynccontextmanager
-async def open_database(where: Whereabouts, config: DatabaseConfig, *, migrate: bool) -> AsyncGenerator[Database]:
+async def open_database(where: DatabaseLocation, config: DatabaseConfig, *, migrate: bool) -> AsyncGenerator[Database]:
     """Yield the open database, brought to the newest schema first if `migrate`; `config.url` is filled in here."""
     async with open_address(where) as url:
         if migrate:

@@ -1,14 +1,16 @@
 """Reading a run's events as they are stored, from any point on; no database connection is held while waiting."""
 
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.db.database import Database
 from app.db.run_replay import STAND_IN_END
-from app.db.wakeup import RunNews, Seen
+from app.db.wakeup import RunWakeup, Seen
+from app.domain.errors import NoWorkerAvailable
 from app.domain.events import EventType, RunEvent
-from app.domain.run import Run
+from app.domain.run import Run, RunStatus
 
 PAGE = 500
 
@@ -49,10 +51,10 @@ class Following:
         Raises NotFound once the run is erased.
         """
         beat = _Beat(self)
-        async with self.database.watch.follow(run.id) as news:
+        async with self.database.watch.follow(run.id) as wakeup:
             may_have_more, was_woken, is_over = not is_fresh, False, False
             while not is_over:
-                events = await self._new_events(run, after, news) if may_have_more else ()
+                events = await self._new_events(run, after, wakeup) if may_have_more else ()
                 if events:
                     yield events
                     beat.restart()
@@ -66,7 +68,7 @@ class Following:
                     run, was_woken = await self.database.runs.get_run(run.owner_id, run.id), False
                 else:
                     self.before_waiting()
-                    was_woken = await news.wait_behind(Seen(run.id, after, run.status), beat.seconds_left())
+                    was_woken = await wakeup.wait_behind(Seen(run.id, after, run.status), beat.seconds_left())
                     may_have_more = was_woken
                 if not is_over and beat.seconds_left() == 0:
                     yield Idle(run)
@@ -86,9 +88,9 @@ class Following:
             return -1
         return None if anchor[0].type.is_last else last_seen
 
-    async def _new_events(self, run: Run, after: int, news: RunNews) -> tuple[RunEvent, ...]:
-        """Take what the news brought, else look into the table."""
-        brought = news.after(after)
+    async def _new_events(self, run: Run, after: int, wakeup: RunWakeup) -> tuple[RunEvent, ...]:
+        """Take the events that came with the wakeup, else look into the table."""
+        brought = wakeup.after(after)
         if brought:
             return brought
         async with self.database.watch.reading:
@@ -112,3 +114,37 @@ class _Beat:
 def reset_event(run: Run, seq: int = 0) -> RunEvent:
     """Return the event that tells a reader to forget what it was shown of the run."""
     return RunEvent(run.id, seq, EventType.RESET, {"attempt": run.attempt})
+
+
+async def follow_while_worked_on(
+    following: Following, followed: AsyncGenerator[Followed], *, timeout_seconds: float
+) -> AsyncGenerator[Followed]:
+    """Yield what is followed. Raises NoWorkerAvailable once no worker was at work for `timeout_seconds`."""
+    timeout = _WorkerTimeout(following, timeout_seconds)
+    async with aclosing(followed):
+        async for item in followed:
+            if isinstance(item, Idle):
+                await timeout.check(item.run)
+            yield item
+
+
+class _WorkerTimeout:
+    """Counts only the time in which no worker was seen at work: behind the runs of others one waits for one's turn."""
+
+    def __init__(self, following: Following, timeout_seconds: float) -> None:
+        self._following = following
+        self._timeout_seconds = timeout_seconds
+        self._since = following.monotonic()
+
+    async def check(self, run: Run) -> None:
+        now = self._following.monotonic()
+        if run.status is not RunStatus.QUEUED or await self._following.database.runs.is_anything_worked_on():
+            self._since = now
+            return
+        if now - self._since < self._timeout_seconds:
+            return
+        raise NoWorkerAvailable(
+            f"Run {run.id} was not begun within {self._timeout_seconds:g} seconds: no worker takes any "
+            "(`throughline worker` starts one). The message is kept and will be answered; ask for the run later.",
+            delay_seconds=self._timeout_seconds,
+        )

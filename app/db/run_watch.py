@@ -1,4 +1,4 @@
-"""One look for all runs that this process follows, now and then: what no news told is found so, a bit later.
+"""One look for all runs that this process follows, now and then: what no notification told is found so, a bit later.
 
 However many readers wait, it is one statement a second at most. Readers that something has happened for are woken and
 look for themselves.
@@ -13,11 +13,11 @@ from sqlalchemy import text
 
 from app.db.hub import EventHub
 from app.db.transactions import Transactions
-from app.db.wakeup import RunNews
+from app.db.wakeup import RunWakeup
 from app.domain.ids import RunId
 
 DEAF_SECONDS = 1.0
-"""Between two looks while no news of other processes arrive."""
+"""Between two looks while no notifications of other processes arrive."""
 
 LISTENING_SECONDS = 3.0
 """The same while they do: only those are found that their sender could not send."""
@@ -46,12 +46,12 @@ class RunWatch:
         self._looking: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def follow(self, run_id: RunId) -> AsyncGenerator[RunNews]:
-        """Yield the run's bell; it also rings for what no news told of, where its reader has said what it has seen."""
-        async with self._hub.subscribe(run_id) as news:
+    async def follow(self, run_id: RunId) -> AsyncGenerator[RunWakeup]:
+        """Yield the run's wakeup; where its reader says what it has seen, it is also woken for what was not notified."""
+        async with self._hub.subscribe(run_id) as wakeup:
             if self._looking is None or self._looking.done():
                 self._looking = asyncio.create_task(self._look_now_and_then(), name="look at followed runs")
-            yield news
+            yield wakeup
 
     async def close(self) -> None:
         """Look no more."""

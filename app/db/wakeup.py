@@ -1,4 +1,4 @@
-"""A bell one task waits at and anybody rings."""
+"""What one task waits for and others wake it by."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,25 +13,25 @@ MOST_KEPT = 256
 
 
 class Wakeup:
-    """Remembers a ring until the next wait, so that none is missed between two waits."""
+    """Remembers that it was woken until the next wait, so that nothing is missed between two waits."""
 
     def __init__(self) -> None:
-        """Start silent."""
-        self._rung = asyncio.Event()
+        """Start with nothing."""
+        self._woken = asyncio.Event()
 
     async def wait(self, timeout_seconds: float) -> bool:
-        """Return True when rung since the last wait, False after the timeout."""
+        """Return True when woken since the last wait, False after the timeout."""
         try:
             async with asyncio.timeout(timeout_seconds):
-                await self._rung.wait()
+                await self._woken.wait()
         except TimeoutError:
             return False
-        self._rung.clear()
+        self._woken.clear()
         return True
 
     def wake(self) -> None:
-        """Ring."""
-        self._rung.set()
+        """End the wait, or the next one."""
+        self._woken.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Seen:
     status: RunStatus
 
 
-class RunNews(Wakeup):
-    """A bell for the readers of one run, which may bring the new events with it: written in this very process.
+class RunWakeup(Wakeup):
+    """Wakes a reader of one run, and may bring the new events with it: those written in this very process.
 
     `seen` is what its reader has seen, None while it does not wait.
     """
@@ -64,7 +64,7 @@ class RunNews(Wakeup):
             self.seen = None
 
     def bring(self, events: Sequence[RunEvent]) -> None:
-        """Ring, with events that are stored by now."""
+        """Wake, with events that are stored by now."""
         if len(self._events) + len(events) > MOST_KEPT:
             self._events.clear()
         else:
@@ -74,11 +74,11 @@ class RunNews(Wakeup):
     def after(self, seq: int) -> tuple[RunEvent, ...]:
         """Take the events that follow `seq` without a gap; where there is one, the table has to be read.
 
-        Whoever looks here or there has heard the bell: it is silent afterwards.
+        Whoever looks here or there knows what there is: the next wait waits.
         """
         events = [event for event in self._events if event.seq > seq]
         self._events.clear()
-        self._rung.clear()
+        self._woken.clear()
         if not events or events[0].seq != seq + 1 or events[-1].seq != seq + len(events):
             return ()
         return tuple(events)

@@ -25,7 +25,7 @@ from app.domain.memory import Memory
 from app.turn.breaker import Breakers
 
 EMBED_MEMORIES = "embed_memories"
-PATIENCE_SECONDS = 5.0
+TIMEOUT_SECONDS = 5.0
 """How long storing or searching a memory waits for the model."""
 
 BATCH = 16
@@ -42,13 +42,13 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MeaningParts:
-    """What it takes; `patience_seconds` bounds what a request waits for the model."""
+    """What it takes; `timeout_seconds` bounds what a request waits for the model."""
 
     embedder: Embedder
     vectors: MemoryVectorRepository
     jobs: JobQueue
     clock: Clock
-    patience_seconds: float = PATIENCE_SECONDS
+    timeout_seconds: float = TIMEOUT_SECONDS
 
 
 class Meaning:
@@ -63,7 +63,7 @@ class Meaning:
 
     async def note(self, memory: Memory) -> None:
         """Give a memory its vector, or leave it to the job. Raises nothing: the memory is stored already."""
-        vector = await self._ask_patiently(memory.text)
+        vector = await self._ask_with_timeout(memory.text)
         try:
             if vector is not None:
                 return await self._parts.vectors.put(self._model, [memory], [vector])
@@ -74,7 +74,7 @@ class Meaning:
 
     async def nearest(self, user_id: UserId, query: str, limit: int) -> tuple[Memory, ...]:
         """Return the user's memories nearest in meaning, none where the model does not answer in time."""
-        vector = await self._ask_patiently(query)
+        vector = await self._ask_with_timeout(query)
         if vector is None:
             return ()
         return await self._parts.vectors.nearest(user_id, self._model, vector, limit)
@@ -123,12 +123,12 @@ class Meaning:
         await self._ask([PROBE])  # if it refuses this too, it is not the memory's fault, and the job ends here
         return 0
 
-    async def _ask_patiently(self, text: str) -> Vector | None:
+    async def _ask_with_timeout(self, text: str) -> Vector | None:
         """Ask for one vector; None where the model fails, is slow, or was left alone after failures."""
         if not self._breakers.may_call(self._model):
             return None
         try:
-            async with asyncio.timeout(self._parts.patience_seconds):
+            async with asyncio.timeout(self._parts.timeout_seconds):
                 (vector,) = await self._ask([text])
         except TimeoutError:
             self._missed(ModelTimeout.code)

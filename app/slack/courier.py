@@ -7,7 +7,7 @@ import structlog
 
 from app.db.database import Database
 from app.db.slack_outbox import Delivery
-from app.db.wakeup import RunNews
+from app.db.wakeup import RunWakeup
 from app.domain.errors import LeaseLost, TemporaryError
 from app.domain.events import RunEvent
 from app.domain.ids import RunId
@@ -92,20 +92,20 @@ class Courier:
         clock, after = self._desk.clock, 0
         pace = _Pace(clock.monotonic())
         followed: Run | None = run
-        async with self._database.hub.subscribe(run.id) as news:
+        async with self._database.hub.subscribe(run.id) as wakeup:
             while followed is not None and not followed.status.is_final:
-                events = await self._events(run, after, news)
+                events = await self._events(run, after, wakeup)
                 for event in events:
                     growing.feed(event)
                 after = events[-1].seq if events else after
                 await self._show(delivery, growing, writer, pace)
                 is_over = bool(events) and events[-1].type.is_last
-                if is_over or not (events or await news.wait(POLL_SECONDS)):
+                if is_over or not (events or await wakeup.wait(POLL_SECONDS)):
                     followed = await self._desk.outbox.run_of(run.id)
         return followed
 
-    async def _events(self, run: Run, after: int, news: RunNews) -> Sequence[RunEvent]:
-        return news.after(after) or await self._database.events.read_events(run.id, after, PAGE)
+    async def _events(self, run: Run, after: int, wakeup: RunWakeup) -> Sequence[RunEvent]:
+        return wakeup.after(after) or await self._database.events.read_events(run.id, after, PAGE)
 
     async def _show(self, delivery: Delivery, growing: GrowingAnswer, writer: AnswerWriter, pace: _Pace) -> None:
         now, text = self._desk.clock.monotonic(), growing.text

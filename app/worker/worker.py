@@ -51,11 +51,11 @@ class WorkSignal(Protocol):
     """Wakes the claim loop when a run is queued somewhere."""
 
     async def wait(self, timeout_seconds: float) -> bool:
-        """Return on news, or after the timeout; whether there was news."""
+        """Return when woken, or after the timeout; whether it was woken."""
         ...
 
     def wake(self) -> None:
-        """End a wait now: there may be news in this very process."""
+        """End a wait now: there may be work from this very process."""
         ...
 
 

@@ -9,7 +9,7 @@ import pytest
 from app.db.database import Database
 from fakes.api_stage import KEYED, ApiStage, open_session, set_stage
 
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 QUICK = replace(KEYED, heartbeat_seconds=0.05, key_cache_seconds=0.05)
 SLOW = replace(KEYED, heartbeat_seconds=3_600)
 
@@ -44,7 +44,7 @@ async def test_a_stream_is_cut_once_its_key_is_revoked_and_others_are_not(databa
         kept = asyncio.create_task(client.get(path, headers={"Authorization": f"Bearer {other}"}))
         await begun.wait()
         await database.keys.revoke(secret.split("_")[1])
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await cut
         await stage.turns.settle()
 
@@ -61,7 +61,7 @@ async def test_a_request_that_waits_for_its_answer_is_refused_once_its_key_is_re
         waiting = asyncio.create_task(client.post(f"{session}/messages", json={"content": "hi"}))
         await stage.turns.has_begun.wait()
         await database.keys.revoke(secret.split("_")[1])
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             answer = await waiting
         await stage.turns.settle()
 
@@ -76,6 +76,6 @@ async def test_a_stream_that_waits_is_cut_at_once_when_the_process_stops(databas
         cut = asyncio.create_task(until_cut(client, path, begun))
         await begun.wait()
         stage.services.cut_off()
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await cut
         await stage.turns.settle()

@@ -45,7 +45,7 @@ def place() -> Iterator[Path]:
         for pid_file in Path(folder).glob("**/postmaster.pid"):
             left_over = find_server(pid_file.parent)
             if left_over:
-                end_server(left_over, patience_seconds=10)
+                end_server(left_over, timeout_seconds=10)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def data_dir() -> Iterator[Path]:
         yield Path(folder, "data")
         left_over = find_server(Path(folder, "data", "postgres", "cluster"))
         if left_over:
-            end_server(left_over, patience_seconds=10)
+            end_server(left_over, timeout_seconds=10)
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The hub: news reach whoever waits, here and in other processes, and come back after a lost connection."""
+"""The hub: notifications reach whoever waits, here and in other processes, and come back after a lost connection."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from app.db.database import Database, DatabaseConfig
-from app.db.news import News, read_news, write_news
-from app.db.wakeup import MOST_KEPT, RunNews
+from app.db.notification import Notification, read_payload, write_payloads
+from app.db.wakeup import MOST_KEPT, RunWakeup
 from app.domain.events import EventType, RunEvent
 from app.domain.ids import RunId
 from app.turn.ports import NewEvent
@@ -102,24 +102,24 @@ async def test_news_between_two_waits_is_not_missed(database: Database) -> None:
 
 
 def test_payloads_carry_everything_and_never_exceed_postgres_limit() -> None:
-    news = News(
+    notification = Notification(
         events=frozenset(RunId(UUID(int=n)) for n in range(1000)),
         cancels=frozenset({RunId(UUID(int=2**127))}),
         has_work=True,
     )
 
-    payloads = write_news(news)
+    payloads = write_payloads(notification)
 
     assert all(len(payload.encode()) < 8000 for payload in payloads)
-    read = [read_news(payload) for payload in payloads]
-    assert frozenset().union(*(one.events for one in read)) == news.events
-    assert frozenset().union(*(one.cancels for one in read)) == news.cancels
+    read = [read_payload(payload) for payload in payloads]
+    assert frozenset().union(*(one.events for one in read)) == notification.events
+    assert frozenset().union(*(one.cancels for one in read)) == notification.cancels
     assert any(one.has_work for one in read)
 
 
 @pytest.mark.parametrize("payload", ["", "x", "e:zz", "q:00", "e", "::", "e:1,2"])
 def test_a_payload_of_somebody_else_is_no_news(payload: str) -> None:
-    assert read_news(payload) == News()
+    assert read_payload(payload) == Notification()
 
 
 def event(seq: int) -> RunEvent:
@@ -127,13 +127,13 @@ def event(seq: int) -> RunEvent:
 
 
 def test_events_brought_with_the_news_are_taken_once_and_only_without_a_gap() -> None:
-    news = RunNews()
+    wakeup = RunWakeup()
 
-    news.bring([event(1), event(2)])
-    first = news.after(0)
-    again = news.after(0)
-    news.bring([event(4)])
-    after_a_gap = news.after(2)
+    wakeup.bring([event(1), event(2)])
+    first = wakeup.after(0)
+    again = wakeup.after(0)
+    wakeup.bring([event(4)])
+    after_a_gap = wakeup.after(2)
 
     assert [taken.seq for taken in first] == [1, 2]
     assert again == ()
@@ -141,9 +141,9 @@ def test_events_brought_with_the_news_are_taken_once_and_only_without_a_gap() ->
 
 
 def test_a_slow_reader_is_sent_back_to_the_table_and_costs_no_memory() -> None:
-    news = RunNews()
+    wakeup = RunWakeup()
 
     for seq in range(1, 2000):
-        news.bring([event(seq)])
+        wakeup.bring([event(seq)])
 
-    assert len(news.after(0)) <= MOST_KEPT
+    assert len(wakeup.after(0)) <= MOST_KEPT

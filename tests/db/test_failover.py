@@ -8,7 +8,7 @@ from app.db.database import DatabaseConfig
 from app.db.engine import PoolConfig, make_engine
 from app.db.failures import explain
 from app.db.migrations import status
-from app.db.opening import Whereabouts, open_address, open_database
+from app.db.opening import DatabaseLocation, open_address, open_database
 from app.db.transactions import Statements, Transactions
 from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
 
@@ -59,10 +59,10 @@ async def test_after_a_failover_the_pool_asks_a_new_connection(database_url: str
 )
 async def test_an_unreachable_database_is_named_at_the_start(url: str, place: str) -> None:
     with pytest.raises(DatabaseUnavailable) as at_open:
-        async with open_database(Whereabouts(url), DatabaseConfig(url=""), migrate=False):
+        async with open_database(DatabaseLocation(url), DatabaseConfig(url=""), migrate=False):
             pass
     with pytest.raises(DatabaseUnavailable) as at_migration:
-        async with open_address(Whereabouts(url)) as address:
+        async with open_address(DatabaseLocation(url)) as address:
             await status(address)
 
     for told in (at_open.value.detail, at_migration.value.detail):

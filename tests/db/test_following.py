@@ -1,4 +1,4 @@
-"""Following a run: from any process, with or without news, across attempts and losses."""
+"""Following a run: from any process, with or without notifications, across attempts and losses."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ async def conversation(database: Database) -> Conversation:
 
 @pytest.fixture
 async def deaf(database_url: str) -> AsyncIterator[Database]:
-    """Another process that hears no news: its listening connection never comes about."""
+    """Another process that hears no item: its listening connection never comes about."""
     database = Database(DatabaseConfig(url=database_url, pool_size=2))
     yield database
     await database.close()
@@ -55,9 +55,9 @@ async def claim_again(conversation: Conversation) -> ClaimedRun:
 
 
 async def read(followed: AsyncIterator[Followed], seen: list[RunEvent]) -> None:
-    async for news in followed:
-        if not isinstance(news, Idle):
-            seen.extend(news)
+    async for item in followed:
+        if not isinstance(item, Idle):
+            seen.extend(item)
 
 
 async def until_shown(seen: list[RunEvent], count: int) -> None:

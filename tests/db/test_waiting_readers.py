@@ -1,4 +1,4 @@
-"""Readers that wait cost the database nothing each, and what no news told of still reaches them."""
+"""Readers that wait cost the database nothing each, and what no notification told still reaches them."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ from fakes.raw_sql import run_sql
 pytestmark = pytest.mark.slow  # between two looks there are seconds
 
 READERS = 12
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 ROW = "insert into run_events (run_id, seq, type, data) values ('{run}', {seq}, '{type}', '{{}}')"
 
 
@@ -32,15 +32,15 @@ class Reader:
         self.reading = asyncio.create_task(self._read(followed))
 
     async def _read(self, followed: AsyncIterator[Followed]) -> None:
-        async for news in followed:
-            if isinstance(news, Idle):
-                self.idle.append(news)
+        async for item in followed:
+            if isinstance(item, Idle):
+                self.idle.append(item)
             else:
-                self.events.extend(news)
+                self.events.extend(item)
 
     async def until_idle(self, times: int) -> None:
         wanted = len(self.idle) + times
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while len(self.idle) < wanted:
                 await asyncio.sleep(0.01)
 
@@ -92,9 +92,9 @@ async def test_the_number_of_waiting_readers_does_not_show_in_what_is_executed(
 async def test_events_that_nobody_told_of_are_found_while_the_process_listens(
     database: Database, claimed: ClaimedRun, database_url: str
 ) -> None:
-    reader = follow(database, claimed, heartbeat_seconds=PATIENCE_SECONDS)
+    reader = follow(database, claimed, heartbeat_seconds=TIMEOUT_SECONDS)
     await run_sql(database_url, ROW.format(run=claimed.run.id, seq=1, type="message.delta"))
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while not reader.events:
             await asyncio.sleep(0.01)
         await run_sql(database_url, ROW.format(run=claimed.run.id, seq=2, type="run.completed"))
@@ -111,7 +111,7 @@ async def test_a_status_that_nobody_told_of_is_found(
     await reader.until_idle(1)
     await run_sql(database_url, "update runs set status = 'queued', lease_until = null")
 
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while reader.idle[-1].run.status.value != "queued":
             await asyncio.sleep(0.01)
 
@@ -121,9 +121,9 @@ async def test_a_status_that_nobody_told_of_is_found(
 async def test_readers_of_a_run_that_vanished_are_let_go(
     database: Database, claimed: ClaimedRun, database_url: str
 ) -> None:
-    reader = follow(database, claimed, heartbeat_seconds=PATIENCE_SECONDS)
+    reader = follow(database, claimed, heartbeat_seconds=TIMEOUT_SECONDS)
     await run_sql(database_url, "delete from runs")
 
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         with pytest.raises(NotFound):
             await reader.reading

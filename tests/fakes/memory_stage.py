@@ -56,12 +56,12 @@ class MemoryStage:
 
 @asynccontextmanager
 async def open_memory_stage(
-    database: Database, url: str, double: ProviderDouble, *, model: str = MODEL, patience_seconds: float = 5.0
+    database: Database, url: str, double: ProviderDouble, *, model: str = MODEL, timeout_seconds: float = 5.0
 ) -> AsyncGenerator[MemoryStage]:
     """Yield a process that has just started; its job is in line and not done."""
     await database.prepare_vectors(may_create=True)
     clock, embedder = ManualClock(), make_embedder(EmbeddingConfig(model, double.url))
-    parts = MeaningParts(embedder, database.memory_vectors, database.jobs, clock, patience_seconds)
+    parts = MeaningParts(embedder, database.memory_vectors, database.jobs, clock, timeout_seconds)
     meaning = Meaning(parts)
     keeper = MemoryKeeper(database.memories, meaning)
     try:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class RawClient:
 
     async def answer(self) -> RawAnswer:
         """Return the next answer, whose length must be declared."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
             status, *lines = head.splitlines()
             pairs = [line.split(": ", 1) for line in lines if line]
@@ -49,7 +49,7 @@ class RawClient:
 
     async def rest(self) -> bytes:
         """Return what comes until the server closes; b'' too where it aborts."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             try:
                 return await self._reader.read()
             except ConnectionResetError:

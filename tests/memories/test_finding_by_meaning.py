@@ -86,7 +86,7 @@ async def test_a_memory_stored_while_the_provider_is_down_is_found_by_words_and_
 async def test_a_provider_that_hangs_holds_nobody_up_for_long(
     database: Database, database_url: str, provider_double: ProviderDouble
 ) -> None:
-    async with open_memory_stage(database, database_url, provider_double, patience_seconds=1.0) as stage:
+    async with open_memory_stage(database, database_url, provider_double, timeout_seconds=1.0) as stage:
         stage.provider.failure = "hang"
         await stage.keep(CAT, DOG, OSLO)
 

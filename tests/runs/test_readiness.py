@@ -1,4 +1,4 @@
-"""A server says whether it can take messages: its database, its schema, its news, its worker and its side jobs."""
+"""A server says whether it can take messages: its database, its schema, its listener, its worker and its side jobs."""
 
 import asyncio
 from collections.abc import Mapping

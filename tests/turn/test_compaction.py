@@ -13,9 +13,9 @@ from app.domain.events import EventType
 from app.domain.run import RunStatus
 from app.turn.compact import Compaction, compact
 from app.turn.context_report import at_rest, report_context
-from app.turn.force import summarize_now
 from app.turn.ports import ModelRequest
 from app.turn.prompting import context_input
+from app.turn.summarize_now import summarize_now
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, Step
 from fakes.stage import Stage, open_stage, with_context
 

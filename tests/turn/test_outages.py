@@ -288,7 +288,7 @@ async def test_a_run_whose_end_is_refused_for_ever_fails_after_its_attempts(stag
 async def last_event_heard(stage: Stage, run: Run) -> RunEvent:
     following = Following(stage.database, stage.clock.monotonic)
     async with asyncio.timeout(HANG_SECONDS):
-        heard = [news async for news in following.events(run) if not isinstance(news, Idle)]
+        heard = [item async for item in following.events(run) if not isinstance(item, Idle)]
     return heard[-1][-1]
 
 

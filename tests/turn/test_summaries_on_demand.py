@@ -7,7 +7,7 @@ import pytest
 
 from app.db.database import Database, DatabaseConfig
 from app.domain.errors import SummaryInProgress
-from app.turn.force import summarize_now
+from app.turn.summarize_now import summarize_now
 from fakes.compactions import SUMMARY, fill
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Break, Say

@@ -13,9 +13,9 @@ from app.domain.summary import SummaryState
 from app.turn.calibrate import learn_from_usage
 from app.turn.context_report import at_rest
 from app.turn.draft import open_draft
-from app.turn.force import summarize_now
 from app.turn.ports import ModelRequest
 from app.turn.prepare import prepare_next
+from app.turn.summarize_now import summarize_now
 from context.strategies import Said, conversation_input
 from fakes.compactions import fill
 from fakes.scripted_model import Fail, Say, Step

@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedConfig:
-    """Where the data lives and how patient a start is.
+    """Where the data lives and how long a start waits.
 
     `data_dir` None means the user's data directory, for root `/var/lib/throughline`. `start_timeout_seconds` includes
     the recovery after a crash. `may_create_databases` counts only when the data directory is first made: test suites

@@ -26,7 +26,7 @@ def find_usable_server(installation: Installation) -> psutil.Process | None:
     process = find_server(cluster)
     noted = read_pid_file(cluster)
     if process and noted and noted.status == _STOPPING:
-        end_server(process, patience_seconds=_STOP_SECONDS)
+        end_server(process, timeout_seconds=_STOP_SECONDS)
         return None
     return process
 
@@ -85,7 +85,7 @@ def stop_server(installation: Installation) -> None:
     """Shut the server down cleanly, if it lives."""
     process = find_server(installation.layout.cluster)
     if process:
-        end_server(process, patience_seconds=_STOP_SECONDS)
+        end_server(process, timeout_seconds=_STOP_SECONDS)
 
 
 def _describe_death(installation: Installation) -> DatabaseUnusable:

@@ -61,10 +61,10 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def end_server(process: psutil.Process, *, patience_seconds: float) -> None:
+def end_server(process: psutil.Process, *, timeout_seconds: float) -> None:
     """Shut the server down: fast and clean first, at once after that, by force in the end."""
     # Signals: see "Shutting Down the Server" in PostgreSQL's manual. SIGINT is fast, SIGQUIT is immediate.
-    for signal_number, seconds in ((signal.SIGINT, patience_seconds), (signal.SIGQUIT, 5.0)):
+    for signal_number, seconds in ((signal.SIGINT, timeout_seconds), (signal.SIGQUIT, 5.0)):
         if _signal_and_wait(process, signal_number, seconds):
             return
     _signal_and_wait(process, signal.SIGKILL, 5.0)

@@ -12,7 +12,7 @@ IDS_PER_PAYLOAD = 200
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class Notification:
     """`events`: runs with new events; `cancels`: runs asked to stop; `has_work`: a run waits for a worker."""
 
     events: frozenset[RunId] = frozenset()
@@ -20,29 +20,29 @@ class News:
     has_work: bool = False
 
 
-def write_news(news: News) -> tuple[str, ...]:
+def write_payloads(notification: Notification) -> tuple[str, ...]:
     """Return payloads of the form `e:<hex>,<hex>`, `c:<hex>` and `w:`."""
-    payloads = [f"e:{chunk}" for chunk in _chunks(news.events)]
-    payloads += [f"c:{chunk}" for chunk in _chunks(news.cancels)]
-    return (*payloads, "w:") if news.has_work else tuple(payloads)
+    payloads = [f"e:{chunk}" for chunk in _chunks(notification.events)]
+    payloads += [f"c:{chunk}" for chunk in _chunks(notification.cancels)]
+    return (*payloads, "w:") if notification.has_work else tuple(payloads)
 
 
-def read_news(payload: str) -> News:
+def read_payload(payload: str) -> Notification:
     """Return what a payload says; nothing for one that is not ours."""
     kind, _, ids = payload.partition(":")
     try:
         run_ids = frozenset(RunId(UUID(hex=run_id)) for run_id in ids.split(",") if run_id)
     except ValueError:
-        return News()
+        return Notification()
     match kind:
         case "e":
-            return News(events=run_ids)
+            return Notification(events=run_ids)
         case "c":
-            return News(cancels=run_ids)
+            return Notification(cancels=run_ids)
         case "w":
-            return News(has_work=True)
+            return Notification(has_work=True)
         case _:
-            return News()
+            return Notification()
 
 
 def _chunks(run_ids: Iterable[RunId]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from app.domain.errors import ThroughlineError
 log = structlog.get_logger(__name__)
 
 
-class DefectNet:
+class UnexpectedErrors:
     """Catches what no handler expected. A response that has begun is cut instead of ended."""
 
     def __init__(self, app: ASGIApp) -> None:
