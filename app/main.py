@@ -20,7 +20,7 @@ from app.api.app import add_door, create_app
 from app.api.config import ApiConfig
 from app.api.descriptors import allow_connections
 from app.api.protocol import ConnectionLimits
-from app.api.server import Ending, HttpServer, TcpAddress, bind_tcp, bind_unix, bound_url
+from app.api.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bind_unix, bound_url
 from app.api.services import Readiness, Services
 from app.cli.parts import DatabaseStatus, KeyAdmin, LocalOptions, Parts, ServeOptions, SlackOptions, WorkerOptions
 from app.cli.root import build_cli
@@ -59,7 +59,7 @@ from app.turn.state import TurnConfig, TurnParts
 from app.turn.submit import submit_message
 from app.turn.summarize_now import summarize_now
 from app.worker.indexing import Indexing
-from app.worker.jobs import Chores, SideJobs
+from app.worker.jobs import JobHandlers, SideJobs
 from app.worker.retention import Retention, RetentionConfig
 from app.worker.summaries_ahead import PREPARE_SUMMARY, prepare_summary
 from app.worker.worker import Worker, WorkerConfig
@@ -273,7 +273,7 @@ async def _serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig
         add_door(app, mode.slack.path, mode.slack.endpoint)
     grace = runtime.settings.shutdown_grace_seconds + CLOSING_SECONDS
     limits = ConnectionLimits(max_connections=allow_connections(runtime.settings.max_connections))
-    server = HttpServer(app, listener, Ending(before_closing, grace), limits)
+    server = HttpServer(app, listener, Shutdown(before_closing, grace), limits)
     watching = asyncio.create_task(_stop_when(mode.stop, server))
     gc.freeze()  # what is loaded by now stays: collections need not walk it again and again
     async with runtime.worker.working() if mode.has_worker else nullcontext():
@@ -384,8 +384,8 @@ def _side_jobs(settings: Settings, parts: TurnParts, database: Database, memorie
     )
     retention = Retention(database.retention, parts.clock, config)
     schedules = (*retention.schedules(), *Indexing(database.history).schedules(), *memories.schedules)
-    chores = Chores({PREPARE_SUMMARY: partial(prepare_summary, parts), **memories.kinds}, schedules)
-    return SideJobs(database.jobs, database.make_job_consumer(), chores, settings.job_concurrency)
+    handlers = JobHandlers({PREPARE_SUMMARY: partial(prepare_summary, parts), **memories.kinds}, schedules)
+    return SideJobs(database.jobs, database.make_job_consumer(), handlers, settings.job_concurrency)
 
 
 def _worker_config(settings: Settings) -> WorkerConfig:

@@ -28,7 +28,7 @@ class TcpAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class Shutdown:
     """How serving ends: `before_closing` runs beside the open connections, which are cut after `grace_seconds`."""
 
     before_closing: Callable[[], Awaitable[None]]
@@ -91,7 +91,7 @@ class HttpServer(uvicorn.Server):
     """Serves until `stop`; then waits for `before_closing` beside the open connections."""
 
     def __init__(
-        self, app: FastAPI, listener: socket.socket, ending: Ending, limits: ConnectionLimits = NO_OTHER_LIMITS
+        self, app: FastAPI, listener: socket.socket, shutdown: Shutdown, limits: ConnectionLimits = NO_OTHER_LIMITS
     ) -> None:
         """Serve `app` on `listener`."""
         super().__init__(
@@ -103,13 +103,13 @@ class HttpServer(uvicorn.Server):
                 access_log=False,
                 lifespan="off",
                 server_header=False,
-                timeout_graceful_shutdown=max(1, round(ending.grace_seconds)),
+                timeout_graceful_shutdown=max(1, round(shutdown.grace_seconds)),
                 timeout_keep_alive=30,
             )
         )
         logging.getLogger("uvicorn.error").addFilter(KNOWN_CUTS)
         self._listener = listener
-        self._ending = ending
+        self._shutdown = shutdown
 
     async def run_until_stopped(self) -> None:
         """Serve; returns when everything is closed."""
@@ -126,6 +126,6 @@ class HttpServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let turns end while uvicorn waits for the connections that follow them."""
-        closing = asyncio.ensure_future(self._ending.before_closing())
+        closing = asyncio.ensure_future(self._shutdown.before_closing())
         await super().shutdown(sockets)
         await closing

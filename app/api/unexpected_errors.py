@@ -1,13 +1,11 @@
-"""The outermost net: a defect is answered with a problem document that shows nothing, and logged without its text."""
-
-import traceback
+"""Answers an unexpected error with a problem document that shows nothing of it, and logs it without its text."""
 
 import structlog
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.errors import problem
-from app.domain.errors import ThroughlineError
+from app.domain.errors import ThroughlineError, places_of
 
 log = structlog.get_logger(__name__)
 
@@ -36,13 +34,7 @@ class UnexpectedErrors:
         except ClientDisconnect:
             log.info("client left before its body was complete")
         except Exception as error:  # noqa: BLE001  # the one outer loop of the door: nothing of the error may leak
-            log.error("request broke", method=scope["method"], error=type(error).__name__, where=_where(error))
+            log.error("request broke", method=scope["method"], error=type(error).__name__, where=places_of(error))
             if not has_begun:
                 detail = "Something unexpected went wrong here. Nothing stored is lost; try again."
                 await problem(ThroughlineError.code, detail)(scope, receive, send)
-
-
-def _where(error: Exception) -> str:
-    """Return the lines the error went through; its text stays out of the log, it may hold a user's words."""
-    frames = traceback.extract_tb(error.__traceback__)[-8:]
-    return " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))

@@ -47,7 +47,7 @@ class RunWatch:
 
     @asynccontextmanager
     async def follow(self, run_id: RunId) -> AsyncGenerator[RunWakeup]:
-        """Yield the run's wakeup; where its reader says what it has seen, it is also woken for what was not notified."""
+        """Yield the run's wakeup; one whose reader says what it has seen is woken for what was not notified, too."""
         async with self._hub.subscribe(run_id) as wakeup:
             if self._looking is None or self._looking.done():
                 self._looking = asyncio.create_task(self._look_now_and_then(), name="look at followed runs")

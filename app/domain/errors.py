@@ -18,7 +18,11 @@ ThroughlineError
 never holds a secret, another user's text or our inside.
 """
 
+import traceback
 from typing import ClassVar
+
+MOST_PLACES = 8
+"""Of the lines an error went through: the innermost, which tell where it came from."""
 
 
 class ThroughlineError(Exception):
@@ -273,3 +277,9 @@ class TurnTimeout(PermanentError):
     """The turn used up its deadline before there was an answer."""
 
     code = "turn_timeout"
+
+
+def places_of(error: BaseException) -> str:
+    """Return the lines the error went through, for the log: its text stays out, it may hold a user's words."""
+    frames = traceback.extract_tb(error.__traceback__)[-MOST_PLACES:]
+    return " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))

@@ -26,7 +26,7 @@ from app.turn.stretches import Assignment, StretchWriter
 from app.turn.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
 from app.turn.summarisers import find_summarisers, summary_tokens
 from app.turn.summarize import NotWorthIt
-from app.turn.unread import Unread, behind_cursor
+from app.turn.unsummarised import Unsummarised, behind_cursor
 
 NOTHING_TO_READ = "There is nothing that could be summarized without tearing a call from its results."
 CHANGED_MEANWHILE = "The session's summary was changed meanwhile, by another turn or on demand."
@@ -146,7 +146,7 @@ class Writing:
         self.writer = writer = await self._open_writer(decision)
         if decision.summary and await self._take(writer, decision.summary):
             return Ended("skipped", NOTHING_TO_READ)
-        unread = self._unread()
+        unread = self._unsummarised()
         while batch := await unread.next_batch(writer.session()):
             await writer.read(batch)
         await writer.merge()
@@ -170,7 +170,7 @@ class Writing:
     async def _take(self, writer: StretchWriter, text: str) -> bool:
         """Use the hook's text for all that is to be read; the ledger is ours nevertheless."""
         before = session = writer.session()
-        unread, replaced = self._unread(), 0
+        unread, replaced = self._unsummarised(), 0
         facts: tuple[LedgerEntry, ...] = ()
         while batch := await unread.next_batch(session):
             replaced += sum(message.token_count for message in batch)
@@ -181,9 +181,9 @@ class Writing:
         log.warning("pre_compact hook's summary cannot be used", session_id=self._session_id)
         return False
 
-    def _unread(self) -> Unread:
+    def _unsummarised(self) -> Unsummarised:
         task = self.task
-        return Unread(self.parts.store, task.agent, task.conversation, task.pending, self.plan)
+        return Unsummarised(self.parts.store, task.agent, task.conversation, task.pending, self.plan)
 
     @property
     def _session_id(self) -> str:

@@ -16,7 +16,7 @@ from app.turn.context_report import at_rest
 from app.turn.off_loop import run_off_loop_if_large
 from app.turn.prompting import characters_planned, context_input, plan_off_loop
 from app.turn.state import TurnParts
-from app.turn.unread import behind_cursor
+from app.turn.unsummarised import behind_cursor
 
 PREPARE_SECONDS = 60.0
 """Nobody waits for it, so it may take its time; a session has one such job at a time."""

@@ -31,7 +31,7 @@ async def summarize_now(parts: TurnParts, session: Session, instructions: str) -
     One at a time for a session, in all processes. A turn that runs meanwhile is not disturbed: whoever changes the
     summary first wins, the other's work is dropped. Raises SummaryInProgress, NotFound, DatabaseUnavailable.
     """
-    async with _held(parts.summaries, session.id):
+    async with _summary_hold(parts.summaries, session.id):
         return await _summarize(parts, session, instructions)
 
 
@@ -51,7 +51,7 @@ async def _summarize(parts: TurnParts, session: Session, instructions: str) -> C
 
 
 @asynccontextmanager
-async def _held(summaries: SummaryStore, session_id: SessionId) -> AsyncGenerator[None]:
+async def _summary_hold(summaries: SummaryStore, session_id: SessionId) -> AsyncGenerator[None]:
     """Keep others from summarizing the session on demand inside the block."""
     hold = await summaries.take_hold(session_id, HOLD_SECONDS)
     renewing = asyncio.create_task(_renew(summaries, hold), name=f"summarize {session_id}")

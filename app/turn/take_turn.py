@@ -1,14 +1,13 @@
 """One turn from the claim to the last event: runs the graph under the lease and writes how it ended."""
 
 import asyncio
-import traceback
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 import structlog
 
-from app.domain.errors import DatabaseBusy, DatabaseUnavailable, LeaseLost, ThroughlineError
+from app.domain.errors import DatabaseBusy, DatabaseUnavailable, LeaseLost, ThroughlineError, places_of
 from app.domain.message import NewMessage, Role
 from app.domain.run import ClaimedRun, Outcome, RunStatus
 from app.domain.session import Session
@@ -57,7 +56,7 @@ async def take_turn(task: TurnTask) -> Session | None:
     watch = asyncio.create_task(task.heartbeat.watch())
     try:
         await asyncio.wait({graph, watch}, return_when=asyncio.FIRST_COMPLETED)
-        async with _held(task):
+        async with _lease_renewed(task):
             ended = await _ended(turn, graph, watch)
             status = None if ended is None else await end_turn(turn, task.claimed.run, ended.outcome)
     except asyncio.CancelledError:
@@ -75,7 +74,7 @@ async def take_turn(task: TurnTask) -> Session | None:
 
 
 @asynccontextmanager
-async def _held(task: TurnTask) -> AsyncGenerator[None]:
+async def _lease_renewed(task: TurnTask) -> AsyncGenerator[None]:
     """Go on renewing the lease inside the block, in which the turn ends."""
     holding = asyncio.create_task(task.heartbeat.hold())
     try:
@@ -110,7 +109,7 @@ async def _run(task: TurnTask, turn: Turn) -> Ended | None:
         log.info("turn failed", run_id=str(turn.lease.run_id), error=error.code)
         return Ended(failed(error.code, error.detail))
     except Exception as error:  # noqa: BLE001  # the one outer loop: a defect ends this turn, never the worker
-        log.error("turn broke", run_id=str(turn.lease.run_id), error=type(error).__name__, where=_where(error))
+        log.error("turn broke", run_id=str(turn.lease.run_id), error=type(error).__name__, where=places_of(error))
         return Ended(
             failed(ThroughlineError.code, "Something unexpected went wrong here. Your message is kept; send it again.")
         )
@@ -145,11 +144,6 @@ async def _partial_answer(turn: Turn) -> NewMessage | None:
         return None
     message = NewMessage(role=Role.ASSISTANT, content=text, source=turn.source, metadata={"interrupted": True})
     return await count_new(message, turn.parts.make_counter(turn.parts.config.token_counter))
-
-
-def _where(error: Exception) -> str:
-    """Return the lines the error went through; its text stays out of the log, it may hold a user's words."""
-    return " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(traceback.extract_tb(error.__traceback__)))
 
 
 async def _give_back(task: TurnTask, *, counts: bool) -> None:

@@ -25,7 +25,7 @@ Work: TypeAlias = Callable[[str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Chores:
+class JobHandlers:
     """What this process can do: jobs by kind, and what is done by the clock."""
 
     kinds: Mapping[str, Work]
@@ -36,11 +36,11 @@ class Chores:
 class SideJobs:
     """Takes jobs from the queue and does up to `concurrency` at once, while `run` runs."""
 
-    def __init__(self, queue: JobQueue, consumer: JobConsumer, chores: Chores, concurrency: int) -> None:
+    def __init__(self, queue: JobQueue, consumer: JobConsumer, handlers: JobHandlers, concurrency: int) -> None:
         """Nothing is taken before `run`."""
         self._queue = queue
         self._consumer = consumer
-        self._chores = chores
+        self._chores = handlers
         self._concurrency = concurrency
         self._slots = asyncio.Semaphore(concurrency)
         self._under_way: set[asyncio.Task[None]] = set()

@@ -10,7 +10,7 @@ import pytest
 
 from app.api.config import ApiConfig
 from app.api.protocol import ConnectionLimits
-from app.api.server import Ending, HttpServer, TcpAddress, bind_tcp, bound_url
+from app.api.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
 from app.db.database import Database
 from fakes.api_stage import set_stage
 from fakes.raw_client import RawAnswer, RawClient, connected
@@ -33,7 +33,7 @@ async def serving(database: Database, limits: ConnectionLimits, config: ApiConfi
         """Nothing runs that has to end first."""
 
     listener = bind_tcp(TcpAddress("127.0.0.1", 0))
-    server = HttpServer(set_stage(database, config).app, listener, Ending(nothing, grace_seconds=1), limits)
+    server = HttpServer(set_stage(database, config).app, listener, Shutdown(nothing, grace_seconds=1), limits)
     running = asyncio.create_task(server.run_until_stopped())
     try:
         yield bound_url(listener)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.api.config import ApiConfig
-from app.api.server import Ending, HttpServer, TcpAddress, bind_tcp, bound_url
+from app.api.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
 from app.db.database import Database
 from fakes.api_stage import ApiStage, open_session, set_stage
 from fakes.raw_sql import run_sql
@@ -116,7 +116,7 @@ async def served_for_good(stage: ApiStage) -> AsyncIterator[httpx.AsyncClient]:
         """Nothing runs that has to end first."""
 
     listener = bind_tcp(TcpAddress("127.0.0.1", 0))
-    server = HttpServer(stage.app, listener, Ending(nothing, grace_seconds=1))
+    server = HttpServer(stage.app, listener, Shutdown(nothing, grace_seconds=1))
     serving = asyncio.create_task(server.run_until_stopped())
     try:
         async with httpx.AsyncClient(base_url=bound_url(listener)) as client:

@@ -17,7 +17,7 @@ BATCH_MESSAGES = 200
 
 
 @dataclass(slots=True)
-class Unread:
+class Unsummarised:
     """The messages that `plan` wants summarised. `pending` is the user's message while it is not stored yet."""
 
     store: MessageStore
