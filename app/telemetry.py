@@ -1,4 +1,4 @@
-"""Logs and metrics, set up once by main. No label and no log field ever holds user text."""
+"""Logs and metrics, set up once by each program. No label and no log field ever holds user text."""
 
 import logging
 import sys

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import asyncpg.protocol  # type: ignore[import-untyped]  # ships no types
 
+import app.assembly.runtime
 import app.main
 from app.context.transcript import SUMMARISER_SYSTEM_PROMPT
 from app.domain.message import ToolCall
@@ -76,8 +77,8 @@ def _trace_calls(tracer: Tracer) -> None:
             async with tracer.passing(f"tool {call.name}"):
                 return await super().run(call, context)
 
-    app.main.ModelRegistry = TracedModels  # type: ignore[attr-defined]  # by this name main makes them
-    app.main.ToolBox = TracedTools  # type: ignore[attr-defined]  # the same
+    app.assembly.runtime.ModelRegistry = TracedModels  # type: ignore[attr-defined]  # by this name main makes them
+    app.assembly.runtime.ToolBox = TracedTools  # type: ignore[attr-defined]  # the same
 
 
 class _TracedModel:

@@ -1,4 +1,4 @@
-"""Puts the door together: middleware, error handlers, routes, document. Called by main and by the tests."""
+"""Puts the door together: middleware, error handlers, routes, document. Called by `assembly/` and by the tests."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager

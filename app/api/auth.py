@@ -13,8 +13,8 @@ from app.api.access import is_loopback
 from app.api.config import ApiConfig
 from app.api.refusals import OriginRefused
 from app.api.services import Services
-from app.db.keys import AuthenticatedKey
 from app.domain.errors import InvalidInput, NotAllowed, NotAuthenticated
+from app.domain.keys import AuthenticatedKey
 from app.domain.principal import Principal, Scope
 from app.domain.text import is_blank
 

@@ -1,4 +1,4 @@
-"""What the routes need from the rest of the service, handed in by main."""
+"""What the routes need from the rest of the service, handed in by `assembly/`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

@@ -11,8 +11,8 @@ from app.cli.connection import data_dir_option
 from app.cli.parts import LocalOptions, Parts
 from app.cli.printable import moment, one_line, printable
 from app.cli.screen import Screen
-from app.db.keys import PREFIX_LENGTH, NewKey, StoredKey
 from app.domain.errors import NotFound
+from app.domain.keys import PREFIX_LENGTH, NewKey, StoredKey
 from app.domain.principal import Scope
 
 MOST_OF_NAME = 36  # an id

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from app.db.keys import CreatedKey, NewKey, StoredKey
+from app.domain.keys import CreatedKey, NewKey, StoredKey
 
 
 @dataclass(frozen=True, slots=True)

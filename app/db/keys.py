@@ -3,9 +3,6 @@
 import hashlib
 import secrets
 import string
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TypeAlias
 
 from sqlalchemy import RowMapping, text
 
@@ -14,9 +11,9 @@ from app.db.sql import sql
 from app.db.transactions import Transactions
 from app.db.users import UserRepository
 from app.domain.ids import KeyId, UserId
+from app.domain.keys import PREFIX_LENGTH, AuthenticatedKey, CreatedKey, NewKey, StoredKey
 from app.domain.principal import Scope
 
-PREFIX_LENGTH = 8
 SECRET_BYTES = 32
 _ALPHABET = string.ascii_lowercase + string.digits
 
@@ -50,43 +47,6 @@ _AUTHENTICATE = sql(
 """,
     columns=_COLUMNS,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class NewKey:
-    """A key to be made: whose data it reaches, what it is called, what it may do."""
-
-    user_name: str
-    name: str
-    scopes: frozenset[Scope]
-
-
-@dataclass(frozen=True, slots=True)
-class CreatedKey:
-    """A key just made. `secret` is known only now."""
-
-    id: KeyId
-    secret: str
-    prefix: str
-
-
-@dataclass(frozen=True, slots=True)
-class StoredKey:
-    """A key as stored, without its secret."""
-
-    id: KeyId
-    user_id: UserId
-    user_name: str
-    name: str
-    prefix: str
-    scopes: frozenset[Scope]
-    created_at: datetime
-    last_used_at: datetime | None
-    revoked_at: datetime | None
-
-
-AuthenticatedKey: TypeAlias = StoredKey
-"""A key in force whose secret was shown to us."""
 
 
 class KeyRepository:

@@ -1,4 +1,4 @@
-"""The Slack door as a whole: opened by main, for events over HTTP or over Socket Mode."""
+"""The Slack door as a whole: opened by `assembly/`, for events over HTTP or over Socket Mode."""
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable

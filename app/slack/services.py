@@ -1,4 +1,4 @@
-"""What the Slack door needs from the rest of the service, handed in by main."""
+"""What the Slack door needs from the rest of the service, handed in by `assembly/`."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

@@ -146,8 +146,8 @@ class Writing:
         self.writer = writer = await self._open_writer(decision)
         if decision.summary and await self._take(writer, decision.summary):
             return Ended("skipped", NOTHING_TO_READ)
-        unread = self._unsummarised()
-        while batch := await unread.next_batch(writer.session()):
+        unsummarised = self._unsummarised()
+        while batch := await unsummarised.next_batch(writer.session()):
             await writer.read(batch)
         await writer.merge()
         return Ended("skipped", NOTHING_TO_READ)
@@ -170,9 +170,9 @@ class Writing:
     async def _take(self, writer: StretchWriter, text: str) -> bool:
         """Use the hook's text for all that is to be read; the ledger is ours nevertheless."""
         before = session = writer.session()
-        unread, replaced = self._unsummarised(), 0
+        unsummarised, replaced = self._unsummarised(), 0
         facts: tuple[LedgerEntry, ...] = ()
-        while batch := await unread.next_batch(session):
+        while batch := await unsummarised.next_batch(session):
             replaced += sum(message.token_count for message in batch)
             facts = merge_ledgers(facts, await writer.facts(batch))
             session = _reaching(session, batch[-1])

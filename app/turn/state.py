@@ -112,7 +112,7 @@ class TurnConfig:
 
 @dataclass(frozen=True, slots=True)
 class TurnParts:
-    """What every turn of this process shares; main puts it together."""
+    """What every turn of this process shares; `assembly/` puts it together."""
 
     store: Store
     models: Models

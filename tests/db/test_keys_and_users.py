@@ -6,8 +6,8 @@ import pytest
 
 from app.context.calibration import Calibration
 from app.db.database import Database
-from app.db.keys import NewKey
 from app.domain.errors import InvalidInput
+from app.domain.keys import NewKey
 from app.domain.principal import Scope
 from fakes.raw_sql import run_sql
 

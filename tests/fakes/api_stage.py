@@ -18,12 +18,12 @@ from app.api.config import ApiConfig
 from app.api.services import Readiness, Services
 from app.context.explain import ContextReport, NextAction, report_json
 from app.db.database import Database
-from app.db.keys import NewKey
 from app.db.messages import MessageQuery
 from app.domain.errors import InvalidInput, NotFound
 from app.domain.events import EventType
 from app.domain.ids import MessageId, SessionId, UserId
 from app.domain.json_types import JsonObject, JsonValue
+from app.domain.keys import NewKey
 from app.domain.message import Content, Message, NewMessage, Role
 from app.domain.principal import Scope
 from app.domain.run import ClaimedRun, Outcome, Run, RunError, RunStatus, Submission, Submitted

@@ -9,8 +9,8 @@ from pathlib import Path
 from uuid import UUID
 
 from app.cli.parts import DatabaseStatus, LocalOptions, Parts, ServeOptions, SlackOptions, WorkerOptions
-from app.db.keys import CreatedKey, NewKey, StoredKey
 from app.domain.ids import KeyId, UserId
+from app.domain.keys import CreatedKey, NewKey, StoredKey
 from fakes.fake_service import FakeService, serving
 
 

@@ -18,6 +18,7 @@ from typing import NoReturn
 import langchain_openai  # noqa: F401  # loaded by name otherwise, by every program
 import uvicorn.protocols.http.httptools_impl  # noqa: F401  # the same
 
+import app.assembly.programs  # noqa: F401  # the same
 import app.main  # noqa: F401  # the same
 from app.llm.counters import make_counter
 

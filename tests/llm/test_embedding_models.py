@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from app.assembly.memories import choose_embedder
 from app.domain.errors import (
     ModelQuotaExhausted,
     ModelRefused,
@@ -13,7 +14,6 @@ from app.domain.errors import (
     ThroughlineError,
 )
 from app.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
-from app.memory_parts import choose_embedder
 from app.settings import Settings
 from fakes.provider_double import ProviderDouble
 from fakes.provider_double.embeddings import EmbeddingFailure, embed

@@ -1,4 +1,4 @@
-"""What the settings say about chat models, as the values that agents and the registry of models take, for main."""
+"""What the settings say about chat models, as the values that agents and the registry of models take."""
 
 from functools import partial
 

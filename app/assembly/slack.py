@@ -1,4 +1,4 @@
-"""Puts the Slack door together, for main: over HTTP beside the REST routes, or over Socket Mode by itself."""
+"""Puts the Slack door together, over HTTP beside the REST routes, or over Socket Mode by itself."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
@@ -54,11 +54,6 @@ async def slack_over_socket(share: SlackShare, *, turns: bool) -> AsyncGenerator
     """Take part in Slack inside the block, with `turns` in this very process. Raises SettingInvalid."""
     async with _open(share, over_http=False), share.worker.working() if turns else nullcontext():
         yield
-
-
-async def new_link_code(database: Database, user: str) -> str:
-    """Return a code with which somebody in Slack becomes this user, who is made if new."""
-    return await database.open_slack("").people.new_code(await database.users.get_or_create(user))
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Puts the memories together: with a model for their meaning where one is set. Called by main."""
+"""Puts the memories together: with a model for their meaning where one is set."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager

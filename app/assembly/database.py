@@ -1,0 +1,65 @@
+"""The database as the settings name it: opened, and administered from the command line."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from app.cli.parts import DatabaseStatus, KeyAdmin, LocalOptions
+from app.db.database import Database, DatabaseConfig
+from app.db.migrations import status, upgrade
+from app.db.opening import DatabaseLocation, open_address, open_database
+from app.db.vectors import prepare_vectors
+from app.settings import Settings, read_settings
+from app.telemetry import set_up_logging
+
+
+def database_location(settings: Settings) -> DatabaseLocation:
+    """Return where the settings say that the database is."""
+    return DatabaseLocation(url=settings.database_url, data_dir=settings.data_dir)
+
+
+def open_configured_database(settings: Settings) -> AbstractAsyncContextManager[Database]:
+    """Open the database that the settings name, and close it at the end of the block. Raises as open_database."""
+    config = DatabaseConfig(
+        url="",
+        pool_size=settings.db_pool_size,
+        pool_timeout_seconds=settings.db_pool_timeout_seconds,
+        caps=settings.caps,
+        search_language=settings.search_language,
+    )
+    return open_database(database_location(settings), config, migrate=settings.migrate_on_start)
+
+
+def read_quiet_settings(options: LocalOptions) -> Settings:
+    """The settings for a command that talks to a person: only errors are logged, to standard error."""
+    settings = read_settings(options.data_dir)
+    set_up_logging("ERROR", settings.log_format)
+    return settings
+
+
+@asynccontextmanager
+async def open_keys(options: LocalOptions) -> AsyncGenerator[KeyAdmin]:
+    """Yield the store of API keys."""
+    async with open_configured_database(read_quiet_settings(options)) as database:
+        yield database.keys
+
+
+async def slack_link_code(options: LocalOptions, user: str) -> str:
+    """Return a code with which somebody in Slack becomes this user, who is made if new."""
+    async with open_configured_database(read_quiet_settings(options)) as database:
+        return await database.open_slack("").people.new_code(await database.users.get_or_create(user))
+
+
+async def upgrade_database(options: LocalOptions) -> None:
+    """Bring the schema to the newest revision."""
+    settings = read_quiet_settings(options)
+    async with open_address(database_location(settings)) as url:
+        await upgrade(url)
+        if settings.embedding_model:
+            await prepare_vectors(url, may_create=True)
+
+
+async def database_status(options: LocalOptions) -> DatabaseStatus:
+    """Return the schema's revision and the newest one."""
+    async with open_address(database_location(read_quiet_settings(options))) as url:
+        found = await status(url)
+    return DatabaseStatus(current=found.current, head=found.head, is_current=found.is_current)

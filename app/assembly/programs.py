@@ -1,0 +1,167 @@
+"""The programs: `serve`, `worker`, `slack`, and the service that a command starts for its own user."""
+
+import asyncio
+import gc
+import socket
+import tempfile
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+import uvloop
+
+from app.api.access import check_access
+from app.api.app import add_door, create_app
+from app.api.config import ApiConfig
+from app.api.descriptors import allow_connections
+from app.api.protocol import ConnectionLimits
+from app.api.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bind_unix, bound_url
+from app.assembly.database import read_quiet_settings
+from app.assembly.runtime import Runtime, open_runtime, worker_config
+from app.assembly.services import make_services
+from app.assembly.slack import HttpDoor, SlackShare, slack_over_http, slack_over_socket
+from app.cli.parts import LocalOptions, ServeOptions, SlackOptions, WorkerOptions
+from app.domain.principal import Scope
+from app.settings import read_settings
+from app.stopping import Stopping
+from app.telemetry import set_up_logging
+
+VERSION = version("throughline")
+CLOSING_SECONDS = 5.0
+
+
+def serve(options: ServeOptions) -> None:
+    """Serve until told to stop."""
+    _run_until_stopped(_serve(options))
+
+
+def work(options: WorkerOptions) -> None:
+    """Run turns until told to stop."""
+    _run_until_stopped(_work(options))
+
+
+def take_part_in_slack(options: SlackOptions) -> None:
+    """Take part in Slack over Socket Mode until told to stop."""
+    _run_until_stopped(_take_part_in_slack(options))
+
+
+def _run_until_stopped(program: Coroutine[None, None, None]) -> None:
+    with suppress(asyncio.CancelledError):  # stopped while it started
+        uvloop.run(program)
+
+
+async def _serve(options: ServeOptions) -> None:
+    settings = read_settings(options.data_dir)
+    set_up_logging(settings.log_level, settings.log_format)
+    host = options.host or settings.host
+    stopping = Stopping()
+    async with open_runtime(settings) as runtime, slack_over_http(_slack_share(runtime)) as slack:
+        mode = _ServeMode(has_worker=not options.no_worker, slack=slack, stop=stopping.asked)
+        config = await _api_config(runtime, host)
+        listener = bind_tcp(TcpAddress(host, settings.port if options.port is None else options.port))
+        print(f"Throughline is serving on {bound_url(listener)}", flush=True)  # noqa: T201  # the program's one line
+        stopping.started()
+        await _serve_on(listener, runtime, config, mode)
+
+
+async def _work(options: WorkerOptions) -> None:
+    settings = read_settings(options.data_dir)
+    if options.concurrency is not None:
+        settings = settings.model_copy(update={"worker_concurrency": options.concurrency})
+    set_up_logging(settings.log_level, settings.log_format)
+    stopping = Stopping()
+    async with open_runtime(settings) as runtime, runtime.worker.working():
+        stopping.started()
+        print("Throughline worker is running", flush=True)  # noqa: T201  # the program's one line
+        await stopping.asked.wait()
+
+
+async def _take_part_in_slack(options: SlackOptions) -> None:
+    settings = read_settings(options.data_dir)
+    set_up_logging(settings.log_level, settings.log_format)
+    stopping = Stopping()
+    async with open_runtime(settings) as runtime, slack_over_socket(_slack_share(runtime), turns=not options.no_worker):
+        stopping.started()
+        print("Throughline takes part in Slack", flush=True)  # noqa: T201  # the program's one line
+        await stopping.asked.wait()
+
+
+def _slack_share(runtime: Runtime) -> SlackShare:
+    settings = runtime.settings
+    return SlackShare(settings, runtime.database, runtime.turn_parts, runtime.worker, worker_config(settings).name)
+
+
+@asynccontextmanager
+async def open_local_service(options: LocalOptions) -> AsyncGenerator[Path]:
+    """Yield the path of a unix socket on which this very process serves the API to its own user."""
+    settings = read_quiet_settings(options)
+    config = ApiConfig(
+        version=VERSION,
+        max_body_bytes=settings.max_body_bytes,
+        max_import_bytes=settings.max_import_bytes,
+        trusted_socket=True,
+    )
+    with tempfile.TemporaryDirectory(prefix="throughline-") as folder:
+        path = Path(folder) / "api.sock"
+        async with open_runtime(settings) as runtime:
+            mode = _ServeMode()
+            serving = asyncio.create_task(_serve_on(bind_unix(path), runtime, config, mode))
+            try:
+                yield path
+            finally:
+                mode.stop.set()
+                await serving
+
+
+@dataclass(frozen=True, slots=True)
+class _ServeMode:
+    """How to serve: with turns in this process or not, until `stop`."""
+
+    has_worker: bool = True
+    slack: HttpDoor | None = None
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+async def _serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig, mode: _ServeMode) -> None:
+    """Serve until stopped. Turns get their grace first; streams without a last event are then aborted."""
+    services = make_services(runtime, has_worker=mode.has_worker)
+
+    async def before_closing() -> None:
+        await runtime.worker.drain()
+        services.cut_off()
+
+    app = create_app(services, config)
+    if mode.slack is not None:
+        add_door(app, mode.slack.path, mode.slack.endpoint)
+    grace = runtime.settings.shutdown_grace_seconds + CLOSING_SECONDS
+    limits = ConnectionLimits(max_connections=allow_connections(runtime.settings.max_connections))
+    server = HttpServer(app, listener, Shutdown(before_closing, grace), limits)
+    watching = asyncio.create_task(_stop_when(mode.stop, server))
+    gc.freeze()  # what is loaded by now stays: collections need not walk it again and again
+    async with runtime.worker.working() if mode.has_worker else nullcontext():
+        await server.run_until_stopped()
+    watching.cancel()
+
+
+async def _stop_when(stop: asyncio.Event, server: HttpServer) -> None:
+    await stop.wait()
+    server.stop()
+
+
+async def _api_config(runtime: Runtime, host: str) -> ApiConfig:
+    settings, keys = runtime.settings, runtime.database.keys
+    if settings.bootstrap_api_key:
+        await keys.ensure(settings.bootstrap_api_key, "admin", frozenset(Scope))
+    has_keys = await keys.any_exists()
+    check_access(host, has_keys=has_keys)
+    return ApiConfig(
+        version=VERSION,
+        cors_origins=settings.cors_origins,
+        max_body_bytes=settings.max_body_bytes,
+        max_import_bytes=settings.max_import_bytes,
+        is_local_mode=not has_keys,
+        shares_sessions=bool(settings.slack_bot_token),
+        no_worker_timeout_seconds=settings.no_worker_timeout_seconds,
+    )

@@ -1,0 +1,119 @@
+"""What every process of the service consists of: database, models, tools, agents, and the worker that runs turns."""
+
+import os
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from app.agents.registry import AgentRegistry, load_agents
+from app.assembly.database import open_configured_database
+from app.assembly.memories import MemoryShare, choose_embedder, open_memories
+from app.assembly.models import agent_defaults, models_config
+from app.db.database import Database
+from app.llm.counters import make_counter, warm_counter
+from app.llm.registry import ModelRegistry
+from app.settings import Settings
+from app.system_clock import SystemClock
+from app.telemetry import PrometheusMetrics
+from app.tools.hooks import ImportedHooks
+from app.tools.recall import make_recall_tools
+from app.tools.toolbox import ToolBox
+from app.turn.breaker import Breakers
+from app.turn.calibrate import CalibrationCache
+from app.turn.check_agents import assemble_agents, check_names
+from app.turn.off_loop import compute_threads
+from app.turn.state import TurnConfig, TurnParts
+from app.worker.indexing import Indexing
+from app.worker.jobs import JobHandlers, SideJobs
+from app.worker.retention import Retention, RetentionConfig
+from app.worker.summaries_ahead import PREPARE_SUMMARY, prepare_summary
+from app.worker.worker import Worker, WorkerConfig
+
+MAX_TOOL_RESULT_BYTES = 5_000_000
+RECALL_COUNTER = "tiktoken"
+"""Bounds what recall tools return, whatever the agent's own counter: near enough for a bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """One process's share of the service: what turns need, and the worker that runs them."""
+
+    settings: Settings
+    database: Database
+    agents: AgentRegistry
+    turn_parts: TurnParts
+    worker: Worker
+    metrics: PrometheusMetrics
+    memories: MemoryShare
+
+
+@asynccontextmanager
+async def open_runtime(settings: Settings) -> AsyncGenerator[Runtime]:
+    """Yield the parts. Raises at once where an agent, its model or a tool of its cannot be used."""
+    metrics, clock = PrometheusMetrics(), SystemClock()
+    defaults = agent_defaults(settings)
+    agents = load_agents([settings.agents_dir] if settings.agents_dir else [], defaults)
+    models, embedder = ModelRegistry(models_config(settings)), choose_embedder(settings)
+    async with (
+        compute_threads(settings.compute_threads),
+        open_configured_database(settings) as database,
+        open_memories(settings, database, embedder, clock) as memories,
+    ):
+        tools = _tools(settings, database)
+        check_names(agents.all(), defaults, models, tools)
+        parts = TurnParts(
+            store=database,
+            models=models,
+            tools=tools,
+            agents=agents,
+            calibrations=CalibrationCache(database.calibrations, clock),
+            summaries=database.summaries,
+            breakers=Breakers(clock),
+            hooks=ImportedHooks(),
+            metrics=metrics,
+            clock=clock,
+            make_counter=make_counter,
+            config=TurnConfig(deadline_seconds=settings.turn_timeout_seconds),
+        )
+        jobs = _side_jobs(settings, parts, database, memories)
+        worker = Worker(parts, database.hub.work, jobs, worker_config(settings))
+        database.hub.on_cancel(worker.on_cancel)
+        try:
+            for agent in await assemble_agents(parts):
+                await warm_counter(agent.counter)
+            yield Runtime(settings, database, agents, parts, worker, metrics, memories)
+        finally:
+            await models.close()
+
+
+def _tools(settings: Settings, database: Database) -> ToolBox:
+    return ToolBox(
+        (),
+        timeout_seconds=settings.tool_timeout_seconds,
+        max_result_bytes=MAX_TOOL_RESULT_BYTES,
+        built_in=make_recall_tools(database.history, make_counter(RECALL_COUNTER).count),
+    )
+
+
+def _side_jobs(settings: Settings, parts: TurnParts, database: Database, memories: MemoryShare) -> SideJobs:
+    config = RetentionConfig(
+        run_events_hours=settings.run_events_retention_hours,
+        unused_summaries_days=settings.unused_summaries_retention_days,
+        job_log_hours=settings.job_log_retention_hours,
+    )
+    retention = Retention(database.retention, parts.clock, config)
+    schedules = (*retention.schedules(), *Indexing(database.history).schedules(), *memories.schedules)
+    handlers = JobHandlers({PREPARE_SUMMARY: partial(prepare_summary, parts), **memories.kinds}, schedules)
+    return SideJobs(database.jobs, database.make_job_consumer(), handlers, settings.job_concurrency)
+
+
+def worker_config(settings: Settings) -> WorkerConfig:
+    """Return how this process's worker takes turns; its name tells processes apart."""
+    return WorkerConfig(
+        name=f"{socket.gethostname()}:{os.getpid()}",
+        concurrency=settings.worker_concurrency,
+        lease_seconds=settings.lease_seconds,
+        grace_seconds=settings.shutdown_grace_seconds,
+    )
