@@ -64,7 +64,9 @@ async def open_runtime(settings: Settings) -> AsyncGenerator[Runtime]:
         tools = _tools(settings, database)
         check_names(agents.all(), defaults, models, tools)
         parts = TurnParts(
-            store=database,
+            runs=database.runs,
+            messages=database.messages,
+            events=database.events,
             models=models,
             tools=tools,
             agents=agents,

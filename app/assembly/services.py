@@ -50,7 +50,7 @@ def make_services(runtime: Runtime, *, has_worker: bool) -> Services:
         database=database,
         memories=runtime.memories.keeper,
         agents=runtime.agents,
-        submit=lambda submission: submit_message(submission, database, slots),
+        submit=lambda submission: submit_message(submission, database.runs, slots),
         report_context=report,
         preview_context=preview,
         pin_message=pin,

@@ -1,6 +1,5 @@
 """The database as the rest of the service sees it: repositories by intent, and the hub that wakes whoever waits."""
 
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -32,11 +31,7 @@ from app.db.summaries import SummaryRepository
 from app.db.transactions import Transactions
 from app.db.users import UserRepository
 from app.db.vectors import prepare_vectors
-from app.domain.events import RunEvent
-from app.domain.ids import MessageId, RunId, SessionId, UserId
-from app.domain.message import Message, NewMessage
-from app.domain.run import Caps, ClaimedRun, Lease, Outcome, Run, RunError, Submission, Submitted
-from app.turn.ports import Claimer, ComposeEvents, LoadedContext, NewEvent, Pulse
+from app.domain.run import Caps
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +51,7 @@ class DatabaseConfig:
 
 
 class Database:
-    """Owns the pool, the LISTEN connection and one for leases; implements the turn's Store through its repositories.
+    """Owns the pool, the LISTEN connection and one for leases; a repository for each kind of thing that is stored.
 
     Leases are renewed past the pool: where slow requests take all of it, other processes would take the runs over.
     """
@@ -124,62 +119,6 @@ class Database:
     async def check_ready(self) -> None:
         """Return if turns can be stored now. Raises DatabaseUnavailable, DatabaseUnusable."""
         await self._readiness.check()
-
-    # The turn's Store, delegated to the repositories.
-
-    async def submit(self, submission: Submission, claimer: Claimer | None) -> Submitted:
-        """See RunRepository."""
-        return await self.runs.submit(submission, claimer)
-
-    async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:
-        """See RunRepository."""
-        return await self.runs.claim_next(claimer)
-
-    async def renew(self, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, Pulse]:
-        """See RunRepository."""
-        return await self.runs.renew(leases, lease_seconds)
-
-    async def finish(self, lease: Lease, outcome: Outcome, compose: ComposeEvents) -> Run:
-        """See RunRepository."""
-        return await self.runs.finish(lease, outcome, compose)
-
-    async def fail(self, lease: Lease, error: RunError) -> None:
-        """See RunRepository."""
-        await self.runs.fail(lease, error)
-
-    async def give_back(self, lease: Lease, *, counts: bool = False) -> None:
-        """See RunRepository."""
-        await self.runs.give_back(lease, counts=counts)
-
-    async def get_run(self, owner_id: UserId, run_id: RunId) -> Run:
-        """See RunRepository."""
-        return await self.runs.get_run(owner_id, run_id)
-
-    async def request_cancel(self, owner_id: UserId, run_id: RunId) -> Run:
-        """See RunRepository."""
-        return await self.runs.request_cancel(owner_id, run_id)
-
-    async def load_context(self, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> LoadedContext:
-        """See MessageRepository."""
-        return await self.messages.load_context(session_id, run_id, max_tokens)
-
-    async def get_messages_after(
-        self, session_id: SessionId, after_message_id: MessageId | None, limit: int = 200
-    ) -> tuple[Message, ...]:
-        """See MessageRepository."""
-        return await self.messages.get_messages_after(session_id, after_message_id, limit)
-
-    async def append_message(self, lease: Lease, step: str, message: NewMessage) -> Message:
-        """See MessageRepository."""
-        return await self.messages.append_message(lease, step, message)
-
-    async def append_events(self, lease: Lease, events: Sequence[NewEvent]) -> None:
-        """See EventRepository."""
-        await self.events.append_events(lease, events)
-
-    async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
-        """See EventRepository."""
-        return await self.events.read_events(run_id, after_seq, limit)
 
 
 def _make_engines(address: Address, config: DatabaseConfig) -> tuple[AsyncEngine, AsyncEngine]:

@@ -183,7 +183,7 @@ class Writing:
 
     def _unsummarised(self) -> Unsummarised:
         task = self.task
-        return Unsummarised(self.parts.store, task.agent, task.conversation, task.pending, self.plan)
+        return Unsummarised(self.parts.messages, task.agent, task.conversation, task.pending, self.plan)
 
     @property
     def _session_id(self) -> str:

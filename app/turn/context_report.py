@@ -28,7 +28,7 @@ async def report_context(parts: TurnParts, session: Session) -> ContextReport:
 async def at_rest(parts: TurnParts, session: Session) -> tuple[ReadyAgent, Conversation]:
     """Return agent and conversation of a session outside any turn."""
     agent = await assemble_agent(parts, parts.agents.get(session.agent))
-    loaded = await parts.store.load_context(session.id, None, max_tokens=tokens_loaded(agent))
+    loaded = await parts.messages.load_context(session.id, None, max_tokens=tokens_loaded(agent))
     return agent, conversation_from(loaded)
 
 

@@ -55,7 +55,7 @@ async def end_turn(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
 
 async def _write_end(turn: Turn, run: Run, outcome: Outcome, drained: Sequence[NewEvent]) -> RunStatus:
     await _keep_message(turn, run, outcome)
-    return (await turn.parts.store.finish(turn.lease, outcome, _composer(turn, outcome, drained))).status
+    return (await turn.parts.runs.finish(turn.lease, outcome, _composer(turn, outcome, drained))).status
 
 
 async def _fail(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
@@ -67,7 +67,7 @@ async def _fail(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
         return None
     error = outcome.error or RunError(ThroughlineError.code, UNSTORABLE)
     try:
-        await wait_for_database(turn.parts, run.id, lambda: turn.parts.store.fail(turn.lease, error))
+        await wait_for_database(turn.parts, run.id, lambda: turn.parts.runs.fail(turn.lease, error))
     except ThroughlineError as refusal:
         log.error("run could not be ended", run_id=str(run.id), error=refusal.code)
         return await _stored_status(turn, run)
@@ -77,7 +77,7 @@ async def _fail(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
 async def _stored_status(turn: Turn, run: Run) -> RunStatus | None:
     """Return how the run ended, if it has: by our own try whose answer was lost, or by another worker."""
     try:
-        stored = await turn.parts.store.get_run(run.owner_id, run.id)
+        stored = await turn.parts.runs.get_run(run.owner_id, run.id)
     except (NotFound, DatabaseUnavailable):
         stored = None
     status = stored.status if stored is not None and stored.status.is_final else None
@@ -94,7 +94,7 @@ async def _keep_message(turn: Turn, run: Run, outcome: Outcome) -> None:
     if outcome.status is RunStatus.SUCCEEDED:
         return
     try:
-        await turn.parts.store.append_message(turn.lease, USER_STEP, _as_kept(turn.parts, run, outcome))
+        await turn.parts.messages.append_message(turn.lease, USER_STEP, _as_kept(turn.parts, run, outcome))
     except (LeaseLost, DatabaseUnavailable):
         raise
     except Exception as error:  # noqa: BLE001  # the run ends all the same

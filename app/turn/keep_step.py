@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 async def keep_step(turn: Turn, step: str, message: NewMessage) -> Message:
     """Append the message under `step`, once, and wait for the database. Raises LeaseLost, and as wait_for_database."""
     return await wait_for_database(
-        turn.parts, turn.lease.run_id, lambda: turn.parts.store.append_message(turn.lease, step, message)
+        turn.parts, turn.lease.run_id, lambda: turn.parts.messages.append_message(turn.lease, step, message)
     )
 
 

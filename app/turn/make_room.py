@@ -90,7 +90,7 @@ async def make_room(
         conversation = done.conversation
         if not done.is_stale:
             break
-        conversation = await reload_conversation(turn.parts.store, turn.lease.run_id, agent, conversation)
+        conversation = await reload_conversation(turn.parts.messages, turn.lease.run_id, agent, conversation)
         plan = await call.plan(conversation)
     view = await _view_after(call, conversation, plan, done)
     conversation = await _keep(turn, conversation, view)

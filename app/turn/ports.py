@@ -151,10 +151,6 @@ class EventStore(Protocol):
         ...
 
 
-class Store(RunStore, MessageStore, EventStore, Protocol):
-    """All storage a turn needs."""
-
-
 class CalibrationStore(Protocol):
     """What was learned of each model's own counting."""
 

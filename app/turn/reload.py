@@ -11,10 +11,10 @@ WINDOWS_LOADED = 2
 
 
 async def reload_conversation(
-    store: MessageStore, run_id: RunId | None, agent: ReadyAgent, conversation: Conversation
+    messages: MessageStore, run_id: RunId | None, agent: ReadyAgent, conversation: Conversation
 ) -> Conversation:
     """Return the conversation as it is stored now; what this turn knows of its own calls stays."""
-    loaded = await store.load_context(conversation.session.id, run_id, max_tokens=tokens_loaded(agent))
+    loaded = await messages.load_context(conversation.session.id, run_id, max_tokens=tokens_loaded(agent))
     return replace(conversation_from(loaded), resumed_calls=conversation.resumed_calls)
 
 

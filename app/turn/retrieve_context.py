@@ -25,7 +25,7 @@ async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str
 
 async def _load(turn: Turn, state: TurnState, agent: ReadyAgent) -> Conversation:
     run = state.claimed.run
-    loaded = await turn.parts.store.load_context(run.session_id, run.id, max_tokens=tokens_loaded(agent))
+    loaded = await turn.parts.messages.load_context(run.session_id, run.id, max_tokens=tokens_loaded(agent))
     return replace(conversation_from(loaded), resumed_calls=_open_calls(loaded.own))
 
 

@@ -19,9 +19,11 @@ from app.turn.ports import (
     MAX_ANSWER_BYTES,
     CalibrationStore,
     ChatModel,
+    EventStore,
+    MessageStore,
     Metrics,
     Models,
-    Store,
+    RunStore,
     TokenCounter,
     Tools,
 )
@@ -114,7 +116,9 @@ class TurnConfig:
 class TurnParts:
     """What every turn of this process shares; `assembly/` puts it together."""
 
-    store: Store
+    runs: RunStore
+    messages: MessageStore
+    events: EventStore
     models: Models
     tools: Tools
     agents: AgentRegistry

@@ -4,16 +4,16 @@ from app.domain.run import Submission, Submitted
 from app.turn.ports import RunStore, Slots
 
 
-async def submit_message(submission: Submission, store: RunStore, slots: Slots | None) -> Submitted:
+async def submit_message(submission: Submission, runs: RunStore, slots: Slots | None) -> Submitted:
     """Store the submission as a run; take it at once in this process if a slot is idle and it is first in line.
 
     Raises NotFound, IdempotencyKeyReused, SessionBusy, QueueFull, DatabaseUnavailable. Nothing is stored then.
     """
     claimer = None if slots is None else slots.reserve()
     if slots is None or claimer is None:
-        return await store.submit(submission, None)
+        return await runs.submit(submission, None)
     try:
-        submitted = await store.submit(submission, claimer)
+        submitted = await runs.submit(submission, claimer)
     except BaseException:
         slots.release()
         raise

@@ -87,7 +87,7 @@ def _open(task: TurnTask) -> Turn:
     return Turn(
         parts=task.parts,
         lease=task.claimed.lease,
-        events=EventWriter(task.parts.store, task.claimed),
+        events=EventWriter(task.parts.events, task.claimed),
         deadline=task.parts.clock.monotonic() + task.parts.config.deadline_seconds,
         attempt=task.claimed.run.attempt,
         source=task.claimed.run.source,
@@ -148,15 +148,15 @@ async def _partial_answer(turn: Turn) -> NewMessage | None:
 
 async def _give_back(task: TurnTask, *, counts: bool) -> None:
     """Give the run back once the database is there. An outage costs no attempt; what the run did itself `counts`."""
-    store, lease = task.parts.store, task.claimed.lease
+    runs, lease = task.parts.runs, task.claimed.lease
     with _left_to_its_lease(task):
-        await wait_for_database(task.parts, lease.run_id, lambda: store.give_back(lease, counts=counts))
+        await wait_for_database(task.parts, lease.run_id, lambda: runs.give_back(lease, counts=counts))
 
 
 async def _leave(task: TurnTask) -> None:
     """Give the run back at a shutdown, which waits for nothing."""
     with _left_to_its_lease(task):
-        await task.parts.store.give_back(task.claimed.lease)
+        await task.parts.runs.give_back(task.claimed.lease)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ BATCH_MESSAGES = 200
 class Unsummarised:
     """The messages that `plan` wants summarised. `pending` is the user's message while it is not stored yet."""
 
-    store: MessageStore
+    messages: MessageStore
     agent: ReadyAgent
     conversation: Conversation
     pending: NewMessage | None
@@ -47,7 +47,7 @@ class Unsummarised:
         rows: tuple[Message, ...] = ()
         after = session.summary_through_id
         while True:
-            page = await self.store.get_messages_after(session.id, after, limit=PAGE_MESSAGES)
+            page = await self.messages.get_messages_after(session.id, after, limit=PAGE_MESSAGES)
             rows = (*rows, *page)
             behind = backlog(rows, self.plan.through_position)
             if len(page) < PAGE_MESSAGES or (behind and self._is_much(rows)):

@@ -29,7 +29,7 @@ async def prepare_summary(parts: TurnParts, subject: str) -> None:
     """Prepare what is due for the session named by `subject`, and look again. Finds nothing to do the second time."""
     session_id = SessionId(UUID(subject))
     try:
-        loaded = await parts.store.load_context(session_id, None, max_tokens=1)
+        loaded = await parts.messages.load_context(session_id, None, max_tokens=1)
     except NotFound:
         log.info("session of a job is gone", session_id=subject)
         return

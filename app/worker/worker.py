@@ -79,7 +79,7 @@ class Worker:
         self._signal = signal
         self._config = config
         self._graph = build_graph()
-        self._heartbeats = Heartbeats(parts.store, config.lease_seconds)
+        self._heartbeats = Heartbeats(parts.runs, config.lease_seconds)
         self._free = config.concurrency
         self._is_line_empty = False
         self._is_database_away = False
@@ -235,14 +235,14 @@ class Worker:
     async def _decline(self, claimed: ClaimedRun) -> None:
         """Give back what was claimed while the worker closed."""
         try:
-            await self._parts.store.give_back(claimed.lease)
+            await self._parts.runs.give_back(claimed.lease)
         except ThroughlineError as error:
             log.warning("run is left to its lease", run_id=str(claimed.run.id), error=error.code)
 
     async def _claim(self, claimer: Claimer) -> ClaimedRun | None:
         self._is_database_away = True
         try:
-            claimed = await self._parts.store.claim_next(replace(claimer, held=self._heartbeats.late_runs()))
+            claimed = await self._parts.runs.claim_next(replace(claimer, held=self._heartbeats.late_runs()))
         except ThroughlineError as error:
             log.warning("claiming failed, it is tried again", error=error.code)
             return None

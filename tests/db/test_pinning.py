@@ -70,7 +70,9 @@ class Pinning:
 async def pinning(database: Database) -> Pinning:
     clock = ManualClock()
     parts = TurnParts(
-        store=database,
+        runs=database.runs,
+        messages=database.messages,
+        events=database.events,
         models=ScriptedModels(ScriptedModel()),
         tools=ToolBox(extra=(), timeout_seconds=HANG_SECONDS, max_result_bytes=100_000),
         agents=AgentRegistry([AGENT]),

@@ -49,8 +49,8 @@ async def store(stage: Stage, *texts: tuple[Role, str]) -> None:
     for index, (role, text) in enumerate(texts):
         bare = NewMessage(role=role, content=text, source=Source.API)
         message = replace(bare, token_count=count_message(bare, counter.count), counter=counter.name)
-        await stage.database.append_message(claimed.lease, f"step:{index}", message)
-    await stage.database.finish(claimed.lease, Outcome(RunStatus.SUCCEEDED), no_events)
+        await stage.database.messages.append_message(claimed.lease, f"step:{index}", message)
+    await stage.database.runs.finish(claimed.lease, Outcome(RunStatus.SUCCEEDED), no_events)
 
 
 async def compact_now(stage: Stage, instructions: str = "") -> Compacted:

@@ -2,14 +2,20 @@
 
 from typing import Any
 
-from app.db.database import Database
+from app.db.messages import MessageRepository
+from app.db.run_events import EventRepository
+from app.db.runs import RunRepository
 from app.db.summaries import SummaryRepository
 
 
 class FlakyStore:
     """Raises the errors of `failures[intent]` one by one, then hands the calls on to the real store."""
 
-    def __init__(self, store: Database | SummaryRepository, **failures: list[Exception]) -> None:
+    def __init__(
+        self,
+        store: RunRepository | MessageRepository | EventRepository | SummaryRepository,
+        **failures: list[Exception],
+    ) -> None:
         self._store = store
         self._failures = failures
 

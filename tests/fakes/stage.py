@@ -78,7 +78,7 @@ class Stage:
         return claimed
 
     def turn_task(self, claimed: ClaimedRun) -> TurnTask:
-        heartbeat = Heartbeats(self.database, CLAIMER.lease_seconds).of(claimed.lease)
+        heartbeat = Heartbeats(self.database.runs, CLAIMER.lease_seconds).of(claimed.lease)
         return TurnTask(parts=self.parts, graph=build_graph(), claimed=claimed, heartbeat=heartbeat)
 
     async def turn(self, text: str) -> Run:
@@ -109,7 +109,9 @@ async def open_stage(
     model = model or ScriptedModel()
     clock, metrics = ManualClock(), SilentMetrics()
     parts = TurnParts(
-        store=database,
+        runs=database.runs,
+        messages=database.messages,
+        events=database.events,
         models=ScriptedModels(model),
         tools=tools or ToolBox(extra=(), timeout_seconds=HANG_SECONDS, max_result_bytes=100_000),
         agents=AgentRegistry([agent]),

@@ -57,7 +57,13 @@ async def stage(database: Database) -> Stage:
 
 
 def break_store(stage: Stage, **failures: list[Exception]) -> None:
-    stage.parts = replace(stage.parts, store=FlakyStore(stage.database, **failures))
+    database = stage.database
+    stage.parts = replace(
+        stage.parts,
+        runs=FlakyStore(database.runs, **failures),
+        messages=FlakyStore(database.messages, **failures),
+        events=FlakyStore(database.events, **failures),
+    )
 
 
 async def test_an_outage_while_a_tool_result_is_stored_costs_nothing(stage: Stage) -> None:
@@ -98,11 +104,11 @@ class AnswerLost:
     def __init__(self, database: Database) -> None:
         self._database, self._is_first = database, True
 
-    def __getattr__(self, intent: str) -> Any:  # noqa: ANN401  # stands for every other method of the store
-        return getattr(self._database, intent)
+    def __getattr__(self, intent: str) -> Any:  # noqa: ANN401  # stands for every other method
+        return getattr(self._database.runs, intent)
 
     async def finish(self, lease: Lease, outcome: Outcome, compose: ComposeEvents) -> Run:
-        run = await self._database.finish(lease, outcome, compose)
+        run = await self._database.runs.finish(lease, outcome, compose)
         if self._is_first:
             self._is_first = False
             raise AWAY
@@ -111,7 +117,7 @@ class AnswerLost:
 
 async def test_an_end_that_was_stored_unheard_is_reported_as_it_was_stored(stage: Stage) -> None:
     stage.model.script(Say("heard by nobody"))
-    stage.parts = replace(stage.parts, store=AnswerLost(stage.database))
+    stage.parts = replace(stage.parts, runs=AnswerLost(stage.database))
 
     run = await stage.turn("hello")
 
@@ -223,7 +229,7 @@ async def test_a_turn_stopped_while_its_end_is_stored_is_given_back(stage: Stage
     run = await stage.submit("hello")
     claimed = await stage.claim()
     ends = EndNever(stage.database)
-    stage.parts = replace(stage.parts, store=ends)
+    stage.parts = replace(stage.parts, runs=ends)
     turn = asyncio.create_task(take_turn(stage.turn_task(claimed)))
     async with asyncio.timeout(HANG_SECONDS):
         await ends.is_asked.wait()
@@ -242,8 +248,8 @@ class EndNever:
         self._database = database
         self.is_asked = asyncio.Event()
 
-    def __getattr__(self, intent: str) -> Any:  # noqa: ANN401  # stands for every other method of the store
-        return getattr(self._database, intent)
+    def __getattr__(self, intent: str) -> Any:  # noqa: ANN401  # stands for every other method
+        return getattr(self._database.runs, intent)
 
     async def finish(self, lease: Lease, outcome: Outcome, compose: ComposeEvents) -> Run:
         del lease, outcome, compose
