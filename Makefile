@@ -24,8 +24,8 @@ run: setup ## serve on http://127.0.0.1:8000, with a PostgreSQL of its own unles
 test: setup-dev ## run the tests (ARGS="tests/agents -k name")
 	@$(PYTEST) $(ARGS)
 
-quick: setup-dev ## run the tests that need no PostgreSQL and no other process, in about half a minute (ARGS)
-	@$(BIN)/pytest -q -n 2 -m 'not postgres and not process and not slow' $(ARGS)
+quick: setup-dev ## run the tests that need no PostgreSQL and no other process; `make house` has the house rules (ARGS)
+	@$(BIN)/pytest -q -n 2 -m 'not postgres and not process and not slow' --ignore tests/house $(ARGS)
 
 check: setup-dev static house ## run everything a change must pass: linters, types, layers, house rules, tests
 	@echo "== tests"
