@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from app.tools.repeatable import not_repeatable
+from app.tools.tool import not_repeatable
 from app.turn.ports import ToolContext
 
 NOTES = "CHAOS_NOTES"

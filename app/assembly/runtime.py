@@ -17,8 +17,10 @@ from app.llm.registry import ModelRegistry
 from app.settings import Settings
 from app.system_clock import SystemClock
 from app.telemetry import PrometheusMetrics
+from app.tools.built_in import make_built_in_tools
 from app.tools.hooks import ImportedHooks
 from app.tools.recall import make_recall_tools
+from app.tools.tool import CallLimits
 from app.tools.toolbox import ToolBox
 from app.turn.breaker import Breakers
 from app.turn.calibrate import CalibrationCache
@@ -91,12 +93,9 @@ async def open_runtime(settings: Settings) -> AsyncGenerator[Runtime]:
 
 
 def _tools(settings: Settings, database: Database) -> ToolBox:
-    return ToolBox(
-        (),
-        timeout_seconds=settings.tool_timeout_seconds,
-        max_result_bytes=MAX_TOOL_RESULT_BYTES,
-        built_in=make_recall_tools(database.history, make_counter(RECALL_COUNTER).count),
-    )
+    recall = make_recall_tools(database.history, make_counter(RECALL_COUNTER).count)
+    limits = CallLimits(settings.tool_timeout_seconds, MAX_TOOL_RESULT_BYTES)
+    return ToolBox(make_built_in_tools(*recall), limits)
 
 
 def _side_jobs(settings: Settings, parts: TurnParts, database: Database, memories: MemoryShare) -> SideJobs:

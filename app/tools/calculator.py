@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from app.tools.failure import ToolFailed
+from app.tools.tool import ToolFailed
 
 Number: TypeAlias = int | float
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from app.tools.failure import ToolFailed
+from app.tools.tool import ToolFailed
 
 
 def make_current_time(now: Callable[[], float]) -> Callable[..., str]:

@@ -1,21 +1,27 @@
 """Makes a tool of a plain function: its annotations become the JSON schema, its docstring the description."""
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
+import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 
-from app.domain.errors import SettingInvalid
+from app.domain.errors import SettingInvalid, places_of
 from app.domain.json_types import JsonObject, JsonValue
 from app.domain.prompt import ToolSpec
 from app.domain.text import clean_text
-from app.tools.failure import ToolFailed
-from app.tools.repeatable import is_repeatable
-from app.turn.ports import ToolContext
+from app.tools.result import result_text
+from app.tools.tool import CallLimits, ToolFailed, failed, is_repeatable
+from app.turn.operator_code import ThreadsTakenError, call_function
+from app.turn.operator_loops import Returned
+from app.turn.ports import ToolContext, ToolOutcome
+
+log = structlog.get_logger(__name__)
 
 CONTEXT = "context"
 """The parameter through which a function asks for its ToolContext; the model never sees it."""
@@ -53,9 +59,52 @@ class FunctionTool:
         return ":" not in self.origin
 
     @property
+    def source(self) -> object:
+        """The function."""
+        return self.function
+
+    @property
     def is_repeatable(self) -> bool:
         """Whether the function may be called again where its first outcome is unknown."""
         return is_repeatable(self.function)
+
+    async def call(self, arguments: str, context: ToolContext, limits: CallLimits) -> ToolOutcome:
+        """Call the function, beside the service's event loop if it is the operator's."""
+        try:
+            parsed = self.parse(arguments)
+        except ToolFailed as error:
+            return failed(str(error))
+        if self.wants_context:
+            parsed[CONTEXT] = context
+        function = functools.partial(self.function, **parsed)
+        ending = await call_function(function, limits.timeout_seconds, is_ours=self.is_ours)
+        if isinstance(ending, Returned):
+            return self._result(ending.value, context, limits)
+        if ending is None:
+            log.warning("tool timed out", tool=self.spec.name, run_id=str(context.run_id))
+            return failed(
+                f"{self.spec.name} did not answer within {limits.timeout_seconds:g} seconds and was given up. "
+                "Whether it took effect is unknown."
+            )
+        return self._failure(ending.error, context, limits)
+
+    def _result(self, value: object, context: ToolContext, limits: CallLimits) -> ToolOutcome:
+        try:
+            return ToolOutcome(result_text(value, limits.max_result_bytes))
+        except ValueError as error:  # also pydantic's own serialisation errors
+            return self._failure(error, context, limits)
+
+    def _failure(self, error: BaseException, context: ToolContext, limits: CallLimits) -> ToolOutcome:
+        """Tell the model a ToolFailed's text, of anything else the class; the log learns where it was raised."""
+        name, run_id = self.spec.name, str(context.run_id)
+        if isinstance(error, ToolFailed):
+            return failed(result_text(str(error), limits.max_result_bytes))
+        if isinstance(error, ThreadsTakenError):
+            log.warning("tool was not called", tool=name, run_id=run_id, reason=str(error))
+            return failed(f"{name} was not called: {error}. Try again later.")
+        kind = type(error).__name__
+        log.warning("tool failed", tool=name, run_id=run_id, error=kind, where=places_of(error))
+        return failed(f"{name} failed with {kind}.")
 
     def parse(self, text: str) -> dict[str, object]:
         """Return the keyword arguments in `text`, the model's JSON. Raises ToolFailed saying what is wrong.

@@ -16,7 +16,7 @@ from app.domain.ids import SessionId
 from app.domain.message import Message, searched_text
 from app.domain.recall import Found, HistoryFilter, HistoryQuery, Hit
 from app.domain.text import is_blank
-from app.tools.failure import ToolFailed
+from app.tools.tool import ToolFailed
 from app.turn.ports import ResultRoom, ToolContext
 from app.turn.recall import History
 

@@ -6,7 +6,7 @@
 It may be `async` too. If it raises, answers something else, or takes too long, the compaction goes on without it.
 """
 
-from app.turn.pre_compact import Decision, PreCompact
+from app.tools import Decision, PreCompact
 
 FEWEST_MESSAGES = 4
 

@@ -15,7 +15,6 @@ from app.domain.ids import MessageId
 from app.domain.message import Message, NewMessage, Role, Source, ToolCall
 from app.llm.counters import make_counter
 from app.tools.hooks import ImportedHooks
-from app.tools.toolbox import ToolBox
 from app.turn.breaker import Breakers
 from app.turn.pins import pin_message, unpin_message
 from app.turn.state import TurnConfig, TurnParts
@@ -23,6 +22,7 @@ from fakes.conversations import Conversation, answer_message, open_conversation,
 from fakes.manual_clock import ManualClock
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.silent_metrics import SilentMetrics
+from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
 
 WINDOW = 4000
@@ -74,7 +74,7 @@ async def pinning(database: Database) -> Pinning:
         messages=database.messages,
         events=database.events,
         models=ScriptedModels(ScriptedModel()),
-        tools=ToolBox(extra=(), timeout_seconds=HANG_SECONDS, max_result_bytes=100_000),
+        tools=make_tool_box(timeout_seconds=HANG_SECONDS, max_result_bytes=100_000),
         agents=AgentRegistry([AGENT]),
         calibrations=database.calibrations,
         summaries=database.summaries,

@@ -16,6 +16,7 @@ from app.tools.recall import make_recall_tools
 from app.tools.toolbox import ToolBox
 from app.turn.ports import ToolContext
 from fakes.conversations import Conversation, open_conversation
+from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
 
 USERS, REQUESTS = 50, 1_000
@@ -74,7 +75,7 @@ async def make_world(database: Database) -> World:
             await session.say(f"The secret of the harbour is mark-{number:02d}.", "comet ledger falcon", "secret")
         mine.append(sessions)
     tools = make_recall_tools(database.history, len)
-    return World(random.Random(11), mine, ToolBox((), HANG_SECONDS, 100_000, built_in=tools))
+    return World(random.Random(11), mine, make_tool_box((), HANG_SECONDS, 100_000, further=tools))
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from app.domain.message import Message, Source
 from app.domain.run import ClaimedRun, Run, RunInput, Submission
 from app.domain.session import Session
 from app.llm.counters import make_counter
-from app.tools.toolbox import ToolBox
 from app.turn.breaker import Breakers
 from app.turn.calibrate import CalibrationCache
 from app.turn.graph import build_graph
@@ -26,6 +25,7 @@ from fakes.manual_clock import ManualClock
 from fakes.own_hooks import OwnHooks
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.silent_metrics import SilentMetrics
+from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
 
 CLAIMER = Claimer(worker="test-worker", lease_seconds=10)
@@ -113,7 +113,7 @@ async def open_stage(
         messages=database.messages,
         events=database.events,
         models=ScriptedModels(model),
-        tools=tools or ToolBox(extra=(), timeout_seconds=HANG_SECONDS, max_result_bytes=100_000),
+        tools=tools or make_tool_box(timeout_seconds=HANG_SECONDS, max_result_bytes=100_000),
         agents=AgentRegistry([agent]),
         calibrations=CalibrationCache(database.calibrations, clock),
         summaries=database.summaries,

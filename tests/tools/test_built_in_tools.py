@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from app.tools.calculator import calculator
 from app.tools.current_time import make_current_time
-from app.tools.failure import ToolFailed
+from app.tools.tool import ToolFailed
 
 
 @pytest.mark.parametrize(

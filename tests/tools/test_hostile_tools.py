@@ -9,11 +9,11 @@ import pytest
 
 from app.domain.ids import RunId, SessionId, UserId
 from app.domain.message import ToolCall
-from app.tools.toolbox import ToolBox
 from app.turn.operator_code import MAX_THREADS
 from app.turn.operator_loops import MAX_LOOPS
 from app.turn.ports import ToolContext, ToolOutcome
 from fakes import hostile_tools
+from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
 
 NIL = UUID(int=0)
@@ -32,7 +32,7 @@ def fresh_events() -> Generator[None]:
 
 
 async def run(name: str, *, timeout_seconds: float = LONG) -> ToolOutcome:
-    box = ToolBox([f"fakes.hostile_tools:{name}"], timeout_seconds, 1_000)
+    box = make_tool_box([f"fakes.hostile_tools:{name}"], timeout_seconds, 1_000)
     return await box.run(ToolCall("call", name, "{}"), CONTEXT)
 
 
@@ -117,7 +117,7 @@ async def test_one_call_more_than_can_block_at_once_fails_and_later_ones_do_not(
 
 @pytest.mark.slow
 async def test_one_plain_function_more_than_may_be_under_way_is_not_called_and_later_ones_are() -> None:
-    box = ToolBox(["fakes.hostile_tools:hold_thread"], HANG_SECONDS, 1_000)
+    box = make_tool_box(["fakes.hostile_tools:hold_thread"], HANG_SECONDS, 1_000)
     held: list[asyncio.Task[ToolOutcome]] = []
     while not any(call.done() for call in held[-1:]):  # other tests may have left some behind
         held.append(asyncio.create_task(box.run(ToolCall("call", "hold_thread", "{}"), CONTEXT)))
@@ -151,6 +151,6 @@ async def test_a_built_in_coroutine_stays_on_the_event_loop_of_the_service() -> 
         """Compare the event loops."""
         return asyncio.get_running_loop() is here
 
-    box = ToolBox((), LONG, 1_000, built_in=(look,))
+    box = make_tool_box((), LONG, 1_000, further=(look,))
 
     assert await box.run(ToolCall("call", "look", "{}"), CONTEXT) == ToolOutcome("true")

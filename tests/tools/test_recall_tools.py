@@ -14,6 +14,7 @@ from app.tools.recall import FRAME_TOKENS, MAX_TOKENS, make_recall_tools
 from app.tools.toolbox import ToolBox
 from app.turn.ports import ToolContext, ToolOutcome
 from fakes.conversations import Conversation, open_conversation
+from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
 
 count = CharsCounter().count
@@ -27,7 +28,7 @@ async def conversation(database: Database) -> Conversation:
 @pytest.fixture
 def box(database: Database) -> ToolBox:
     tools = make_recall_tools(database.history, count)
-    return ToolBox(extra=(), timeout_seconds=HANG_SECONDS, max_result_bytes=1_000_000, built_in=tools)
+    return make_tool_box(timeout_seconds=HANG_SECONDS, max_result_bytes=1_000_000, further=tools)
 
 
 def context_of(conversation: Conversation, *, may_recall_all: bool = False) -> ToolContext:

@@ -11,6 +11,7 @@ from app.domain.message import ToolCall
 from app.tools.toolbox import ToolBox
 from app.turn.ports import ToolContext, ToolOutcome
 from fakes.own_tools import blocked
+from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
 
 NIL = UUID(int=0)
@@ -20,7 +21,7 @@ OWN = "fakes.own_tools"
 
 def make_box(*names: str, timeout_seconds: float = 5, max_result_bytes: int = 1_000) -> ToolBox:
     extra = [f"{OWN}:{name}" for name in names]
-    return ToolBox(extra, timeout_seconds, max_result_bytes, now=lambda: 0.0)
+    return make_tool_box(extra, timeout_seconds, max_result_bytes, now=lambda: 0.0)
 
 
 async def run(name: str, arguments: object = None, box: ToolBox | None = None) -> ToolOutcome:

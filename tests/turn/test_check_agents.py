@@ -9,9 +9,9 @@ from app.agents.registry import AgentDefaults
 from app.context.policy import ContextPolicy, SummaryPolicy
 from app.domain.errors import AgentInvalid, SettingInvalid
 from app.llm.registry import ModelRegistry
-from app.tools.toolbox import ToolBox
 from app.turn.check_agents import check_names
 from app.turn.ports import ChatModel
+from fakes.tool_box import make_tool_box
 
 PLAIN = AgentDefinition("plain")
 UNWRITTEN = AgentDefaults(usage_threshold=0.8, summary_model="")
@@ -44,7 +44,7 @@ def with_summary_model(agent: AgentDefinition, model: str) -> AgentDefinition:
 )
 def test_what_an_agent_names_in_vain_is_told_with_the_agent_and_the_field(agent: AgentDefinition, told: str) -> None:
     with pytest.raises(AgentInvalid) as refused:
-        check_names([AgentDefinition("fine"), agent], UNWRITTEN, OnlyOffline(), ToolBox((), 1, 1_000))
+        check_names([AgentDefinition("fine"), agent], UNWRITTEN, OnlyOffline(), make_tool_box((), 1, 1_000))
 
     assert refused.value.detail.startswith(told)
 
@@ -60,6 +60,6 @@ def test_a_model_of_the_settings_is_told_with_the_setting_and_no_agent(models: O
     agents = [with_summary_model(PLAIN, "openai:small")]
 
     with pytest.raises(SettingInvalid) as refused:
-        check_names(agents, AgentDefaults(0.8, "openai:small", "http://local"), models, ToolBox((), 1, 1_000))
+        check_names(agents, AgentDefaults(0.8, "openai:small", "http://local"), models, make_tool_box((), 1, 1_000))
 
     assert refused.value.detail == told

@@ -13,12 +13,12 @@ from app.domain.events import EventType
 from app.domain.message import Message, Role, ToolCall
 from app.domain.prompt import Prompt
 from app.domain.run import Run, RunStatus
-from app.tools.toolbox import ToolBox
 from app.turn.pins import pin_message
 from app.turn.ports import ModelRequest
 from context.prompt_judge import faults
 from fakes.scripted_model import Break, Call, Fail, Hang, Say, ScriptedModel, ScriptedModels, Step
 from fakes.stage import Stage, open_stage, with_context
+from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
 
 SUMMARY = "## Intent\nThe user counts."
@@ -56,7 +56,7 @@ def calling(*steps: int, size: int) -> Sequence[Step]:
 
 async def open_tool_stage(database: Database, *steps: Step, **policy: object) -> Stage:
     agent = replace(with_context(**policy), tools=(SAY,), max_tool_rounds=40)
-    tools = ToolBox(extra=(SAY,), timeout_seconds=HANG_SECONDS, max_result_bytes=1_000_000)
+    tools = make_tool_box(imported=(SAY,), timeout_seconds=HANG_SECONDS, max_result_bytes=1_000_000)
     return await open_stage(database, agent=agent, model=ScriptedModel(*steps), tools=tools)
 
 

@@ -16,7 +16,6 @@ from app.domain.message import Message, ToolCall, text_of
 from app.domain.recall import Found, HistoryQuery
 from app.domain.run import RunStatus
 from app.tools.recall import make_recall_tools
-from app.tools.toolbox import ToolBox
 from app.turn.ports import ModelRequest
 from benchmarks.planted_conversation import Fact, FactKind, Planted, plant
 from benchmarks.planted_rules import read_labelled
@@ -24,6 +23,7 @@ from fakes.conversations import open_conversation
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say, ScriptedModel
 from fakes.stage import Stage, open_stage, with_context
+from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
 
 TURNS = 2_000
@@ -83,7 +83,7 @@ async def recall(stage: Stage, fact: Fact) -> bool:
 async def test_every_planted_fact_is_brought_back_into_the_prompt(database: Database, database_url: str) -> None:
     rules = [sentence.text for sentence in read_labelled() if sentence.is_standing]
     planted = plant(TURNS, random.Random(7), rules, count)
-    tools = ToolBox((), HANG_SECONDS, 100_000, built_in=make_recall_tools(database.history, count))
+    tools = make_tool_box((), HANG_SECONDS, 100_000, further=make_recall_tools(database.history, count))
     agent = replace(with_context(auto_summarize=False), tools=("search_history",))
     stage = await open_stage(database, agent=agent, model=ScriptedModel(context_limit=32_000), tools=tools)
     await fill(database_url, stage.session.id, planted)
@@ -98,7 +98,7 @@ async def test_every_planted_fact_is_brought_back_into_the_prompt(database: Data
 async def test_the_prompt_tells_how_to_look_up_what_the_summary_leaves_out(
     database: Database, database_url: str
 ) -> None:
-    tools = ToolBox((), HANG_SECONDS, 100_000, built_in=make_recall_tools(database.history, count))
+    tools = make_tool_box((), HANG_SECONDS, 100_000, further=make_recall_tools(database.history, count))
     agent = replace(with_context(), tools=("read_history",))
     stage = await open_stage(database, agent=agent, model=ScriptedModel(Say("Hello.")), tools=tools)
     await fill(database_url, stage.session.id, plant(400, random.Random(7), ["Be brief."] * 50, count))
@@ -110,7 +110,7 @@ async def test_the_prompt_tells_how_to_look_up_what_the_summary_leaves_out(
 
 async def test_following_the_offsets_in_a_small_window_shows_all_of_a_long_message(database: Database) -> None:
     text = "\n".join(f"line {number} of the log is about valve {number * 37}" for number in range(120))
-    tools = ToolBox((), HANG_SECONDS, 100_000, built_in=make_recall_tools(database.history, count))
+    tools = make_tool_box((), HANG_SECONDS, 100_000, further=make_recall_tools(database.history, count))
     agent = replace(with_context(window=2_048, auto_summarize=False), tools=("read_output",), max_tool_rounds=60)
     stage = await open_stage(database, agent=agent, model=ScriptedModel(), tools=tools)
     stage.model.script(Say("Thank you."))
@@ -133,7 +133,7 @@ async def test_following_the_offsets_in_a_small_window_shows_all_of_a_long_messa
 
 async def test_parts_that_are_read_in_one_turn_of_a_small_window_are_each_shown_whole(database: Database) -> None:
     text = "\n".join(f"line {number} of the log is about valve {number * 37}" for number in range(120))
-    tools = ToolBox((), HANG_SECONDS, 100_000, built_in=make_recall_tools(database.history, count))
+    tools = make_tool_box((), HANG_SECONDS, 100_000, further=make_recall_tools(database.history, count))
     agent = replace(with_context(window=2_048, auto_summarize=False), tools=("read_output",), max_tool_rounds=60)
     stage = await open_stage(database, agent=agent, model=ScriptedModel(), tools=tools)
     stage.model.script(Say("Thank you."))
@@ -167,7 +167,7 @@ class ErasedWhileRead:
 
 
 async def test_readers_and_the_model_see_nothing_of_a_session_erased_while_it_was_read(database: Database) -> None:
-    tools = ToolBox((), HANG_SECONDS, 100_000, built_in=make_recall_tools(ErasedWhileRead(database), count))
+    tools = make_tool_box((), HANG_SECONDS, 100_000, further=make_recall_tools(ErasedWhileRead(database), count))
     agent = replace(with_context(auto_summarize=False), tools=("read_history",), recall=RecallReach.USER)
     stage = await open_stage(database, agent=agent, model=ScriptedModel(), tools=tools)
     other = await open_conversation(database)

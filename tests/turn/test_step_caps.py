@@ -5,16 +5,16 @@ from dataclasses import replace
 from app.db.database import Database
 from app.domain.message import Role, ToolCall, text_of
 from app.domain.run import RunStatus
-from app.tools.toolbox import ToolBox
 from app.turn.state import TurnConfig
 from fakes.scripted_model import Call, Say, ScriptedModel, Step
 from fakes.stage import AGENT, Stage, open_stage
+from fakes.tool_box import make_tool_box
 
 SAY = "fakes.own_tools:say"
 
 
 async def open_capped_stage(database: Database, config: TurnConfig, *steps: Step) -> Stage:
-    tools = ToolBox(extra=(SAY,), timeout_seconds=30, max_result_bytes=1_000_000)
+    tools = make_tool_box(imported=(SAY,), timeout_seconds=30, max_result_bytes=1_000_000)
     agent = replace(AGENT, tools=(SAY,))
     return await open_stage(database, agent=agent, model=ScriptedModel(*steps), tools=tools, config=config)
 

@@ -1,0 +1,22 @@
+"""The real box of tools, with limits that no test meets unless it says so."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from app.tools.built_in import make_built_in_tools
+from app.tools.tool import CallLimits
+from app.tools.toolbox import ToolBox
+from fakes.waiting import HANG_SECONDS
+
+
+def make_tool_box(
+    imported: Sequence[str] = (),
+    timeout_seconds: float = HANG_SECONDS,
+    max_result_bytes: int = 1_000_000,
+    *,
+    further: Sequence[Callable[..., object]] = (),
+    now: Callable[[], float] = time.time,
+) -> ToolBox:
+    """Return a box with the built-in tools, `further` functions of the service, and imported ones."""
+    tools = make_built_in_tools(*further, now=now)
+    return ToolBox(tools, CallLimits(timeout_seconds, max_result_bytes), imported=imported)
