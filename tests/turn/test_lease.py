@@ -166,7 +166,7 @@ async def test_each_lease_is_told_what_became_of_its_own_run(database: Database)
     leases = [(await conversation.start()).lease for conversation in (kept, cancelled, ended)]
     await database.runs.request_cancel(cancelled.owner_id, leases[1].run_id)
     await ended.end(leases[2])
-    heartbeats = heartbeats_over(database, 0.3)
+    heartbeats = heartbeats_over(database.runs, 0.3)
 
     async with watching(*(heartbeats.of(lease) for lease in leases)) as (first, second, third):
         assert await second is StopReason.CANCEL_REQUESTED
