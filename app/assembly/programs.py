@@ -19,9 +19,9 @@ from app.api.descriptors import allow_connections
 from app.api.protocol import ConnectionLimits
 from app.api.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bind_unix, bound_url
 from app.assembly.database import read_quiet_settings
-from app.assembly.runtime import Runtime, open_runtime, worker_config
+from app.assembly.runtime import Runtime, open_runtime
 from app.assembly.services import make_services
-from app.assembly.slack import HttpDoor, SlackShare, slack_over_http, slack_over_socket
+from app.assembly.slack import HttpDoor, slack_over_http, slack_over_socket
 from app.cli.parts import LocalOptions, ServeOptions, SlackOptions, WorkerOptions
 from app.domain.principal import Scope
 from app.settings import read_settings
@@ -57,7 +57,7 @@ async def _serve(options: ServeOptions) -> None:
     set_up_logging(settings.log_level, settings.log_format)
     host = options.host or settings.host
     stopping = Stopping()
-    async with open_runtime(settings) as runtime, slack_over_http(_slack_share(runtime)) as slack:
+    async with open_runtime(settings) as runtime, slack_over_http(runtime) as slack:
         mode = _ServeMode(has_worker=not options.no_worker, slack=slack, stop=stopping.asked)
         config = await _api_config(runtime, host)
         listener = bind_tcp(TcpAddress(host, settings.port if options.port is None else options.port))
@@ -82,15 +82,10 @@ async def _take_part_in_slack(options: SlackOptions) -> None:
     settings = read_settings(options.data_dir)
     set_up_logging(settings.log_level, settings.log_format)
     stopping = Stopping()
-    async with open_runtime(settings) as runtime, slack_over_socket(_slack_share(runtime), turns=not options.no_worker):
+    async with open_runtime(settings) as runtime, slack_over_socket(runtime, turns=not options.no_worker):
         stopping.started()
         print("Throughline takes part in Slack", flush=True)  # noqa: T201  # the program's one line
         await stopping.asked.wait()
-
-
-def _slack_share(runtime: Runtime) -> SlackShare:
-    settings = runtime.settings
-    return SlackShare(settings, runtime.database, runtime.turn_parts, runtime.worker, worker_config(settings).name)
 
 
 @asynccontextmanager

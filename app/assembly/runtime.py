@@ -25,6 +25,7 @@ from app.tools.toolbox import ToolBox
 from app.turn.breaker import Breakers
 from app.turn.calibrate import CalibrationCache
 from app.turn.check_agents import assemble_agents, check_names
+from app.turn.context_requests import ContextRequests
 from app.turn.off_loop import compute_threads
 from app.turn.state import TurnConfig, TurnParts
 from app.worker.indexing import Indexing
@@ -49,6 +50,7 @@ class Runtime:
     worker: Worker
     metrics: PrometheusMetrics
     memories: MemoryShare
+    context: ContextRequests
 
 
 @asynccontextmanager
@@ -84,10 +86,11 @@ async def open_runtime(settings: Settings) -> AsyncGenerator[Runtime]:
         jobs = _side_jobs(settings, parts, database, memories)
         worker = Worker(parts, database.hub.work, jobs, worker_config(settings))
         database.hub.on_cancel(worker.on_cancel)
+        context = ContextRequests(parts, database.sessions, database.pins, worker.occupied)
         try:
             for agent in await assemble_agents(parts):
                 await warm_counter(agent.counter)
-            yield Runtime(settings, database, agents, parts, worker, metrics, memories)
+            yield Runtime(settings, database, agents, parts, worker, metrics, memories, context)
         finally:
             await models.close()
 
