@@ -3,8 +3,7 @@
 import os
 from pathlib import Path
 
-from app.tools.tool import not_repeatable
-from app.turn.ports import ToolContext
+from app.tools import ToolContext, not_repeatable
 
 NOTES = "CHAOS_NOTES"
 

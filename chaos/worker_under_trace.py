@@ -77,7 +77,7 @@ def _trace_calls(tracer: Tracer) -> None:
             async with tracer.passing(f"tool {call.name}"):
                 return await super().run(call, context)
 
-    app.assembly.runtime.ModelRegistry = TracedModels  # type: ignore[attr-defined]  # by this name main makes them
+    app.assembly.runtime.ModelRegistry = TracedModels  # type: ignore[attr-defined]  # by this name open_runtime makes them
     app.assembly.runtime.ToolBox = TracedTools  # type: ignore[attr-defined]  # the same
 
 

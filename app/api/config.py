@@ -1,4 +1,4 @@
-"""What the HTTP door is told at start; main decides it once, from the settings and from whether a key exists."""
+"""What the HTTP door is told at start; `assembly/` decides it once, from the settings and from whether a key exists."""
 
 from dataclasses import dataclass
 

@@ -1,1 +1,1 @@
-"""Puts the concrete parts of a process together; nobody but `main.py` asks for it, by name and when it is needed."""
+"""Puts the concrete parts of a process together; `main.py` asks for it by name, when it is needed."""

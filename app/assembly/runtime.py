@@ -24,7 +24,7 @@ from app.tools.tool import CallLimits
 from app.tools.toolbox import ToolBox
 from app.turn.breaker import Breakers
 from app.turn.calibrate import CalibrationCache
-from app.turn.check_agents import assemble_agents, check_names
+from app.turn.check_agents import check_agents, check_names
 from app.turn.context_requests import ContextRequests
 from app.turn.off_loop import compute_threads
 from app.turn.state import TurnConfig, TurnParts
@@ -88,7 +88,7 @@ async def open_runtime(settings: Settings) -> AsyncGenerator[Runtime]:
         database.hub.on_cancel(worker.on_cancel)
         context = ContextRequests(parts, database.sessions, database.pins, worker.occupied)
         try:
-            for agent in await assemble_agents(parts):
+            for agent in await check_agents(parts):
                 await warm_counter(agent.counter)
             yield Runtime(settings, database, agents, parts, worker, metrics, memories, context)
         finally:

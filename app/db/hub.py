@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 class EventHub:
     """Wakes readers of runs, claim loops and holders of runs, in this process and in all others.
 
-    `work` is rung when a run waits for a worker. One connection beside the pool listens and notifies.
+    `work` is woken when a run waits for a worker. One connection beside the pool listens and notifies.
     """
 
     def __init__(self, address: Address) -> None:
@@ -70,7 +70,7 @@ class EventHub:
 
     @asynccontextmanager
     async def subscribe(self, run_id: RunId) -> AsyncGenerator[RunWakeup]:
-        """Yield a bell that is rung when the run has new events."""
+        """Yield what is woken when the run has new events."""
         wakeup = RunWakeup()
         self._readers[run_id].add(wakeup)
         try:

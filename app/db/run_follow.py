@@ -1,4 +1,7 @@
-"""Reading a run's events as they are stored, from any point on; no database connection is held while waiting."""
+"""Reading a run's events as they are stored, from any point on, and giving up where no worker is at work.
+
+No database connection is held while waiting.
+"""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing

@@ -22,7 +22,7 @@ class SlackDatabase:
 
 
 def slack_database(transactions: Transactions, hub: EventHub, config: InboxConfig) -> SlackDatabase:
-    """Return the repositories; what comes in rings for what goes out."""
+    """Return the repositories; what comes in wakes what goes out."""
     outgoing = Wakeup()
     return SlackDatabase(
         inbox=SlackInbox(transactions, hub, outgoing, config),

@@ -135,7 +135,7 @@ class SlackInbox:
     def __init__(
         self, transactions: Transactions, announcements: Announcements, outgoing: Wakeup, config: InboxConfig
     ) -> None:
-        """Work through `transactions`; ring `outgoing` for whoever delivers."""
+        """Work through `transactions`; wake `outgoing` for whoever delivers."""
         self._transactions = transactions
         self._announcements = announcements
         self._outgoing = outgoing

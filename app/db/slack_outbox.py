@@ -147,7 +147,7 @@ class Delivery:
 class SlackOutbox:
     """Hands out deliveries in each thread's order and keeps what became of them.
 
-    `waiting` is rung in this process when there is something to deliver.
+    `waiting` is woken in this process when there is something to deliver.
     """
 
     def __init__(self, transactions: Transactions, waiting: Wakeup) -> None:

@@ -21,8 +21,8 @@ never holds a secret, another user's text or our inside.
 import traceback
 from typing import ClassVar
 
-MOST_PLACES = 8
-"""Of the lines an error went through: the innermost, which tell where it came from."""
+MOST_PLACES = 40
+"""Enough to reach our own lines above those of the libraries that an error came through."""
 
 
 class ThroughlineError(Exception):

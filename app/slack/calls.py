@@ -13,8 +13,8 @@ from app.domain.json_types import JsonObject, JsonValue
 from app.slack.refusals import SlackLimited, SlackRefused, SlackUnsure
 
 TOO_MANY_REQUESTS, SERVER_ERROR = 429, 500
-TIMEOUT_SECONDS = 300.0
-"""How long a call that must be made waits for its turn; Slack's own pauses are at most a minute."""
+MAX_WAIT_SECONDS = 300.0
+"""How long a call that must be made waits while Slack limits it; Slack's own pauses are at most a minute."""
 
 Key: TypeAlias = tuple[str, str]
 
@@ -47,7 +47,7 @@ class SlackCalls:
             "recipient_team_id": thread.reader_team_id,
             "markdown_text": text,
         }
-        return str((await self._call("chat.startStream", args, timeout_seconds=0))["ts"])
+        return str((await self._call("chat.startStream", args, max_wait_seconds=0))["ts"])
 
     async def append_stream(self, channel_id: str, ts: str, text: str) -> None:
         """Let the message grow."""
@@ -75,16 +75,16 @@ class SlackCalls:
         return str((await self._call("chat.postMessage", args, place=thread.channel_id))["ts"])
 
     async def update(
-        self, place: tuple[str, str], text: str, metadata: JsonObject, *, timeout_seconds: float = TIMEOUT_SECONDS
+        self, place: tuple[str, str], text: str, metadata: JsonObject, *, max_wait_seconds: float = MAX_WAIT_SECONDS
     ) -> None:
         """Replace the text of the message at (channel, ts)."""
         args: JsonObject = {"channel": place[0], "ts": place[1], "markdown_text": text, "metadata": dict(metadata)}
-        await self._call("chat.update", args, timeout_seconds=timeout_seconds)
+        await self._call("chat.update", args, max_wait_seconds=max_wait_seconds)
 
     async def set_status(self, channel_id: str, thread_ts: str, status: str) -> None:
         """Show what the bot is at; Slack takes it away when the bot writes. Does not wait for its turn."""
         args: JsonObject = {"channel_id": channel_id, "thread_ts": thread_ts, "status": status}
-        await self._call("assistant.threads.setStatus", args, timeout_seconds=0)
+        await self._call("assistant.threads.setStatus", args, max_wait_seconds=0)
 
     async def replies(self, channel_id: str, thread_ts: str, *, after_ts: str) -> tuple[Mapping[str, JsonValue], ...]:
         """Return the thread's messages after `after_ts`, with their metadata."""
@@ -104,12 +104,12 @@ class SlackCalls:
         method: str,
         args: JsonObject,
         *,
-        timeout_seconds: float = TIMEOUT_SECONDS,
+        max_wait_seconds: float = MAX_WAIT_SECONDS,
         place: str = "",
         is_reading: bool = False,
     ) -> JsonObject:
         """Make the call once it is its turn; where Slack limits it, again when the time it named is over."""
-        key, gives_up_at = (method, place), self._clock.monotonic() + timeout_seconds
+        key, gives_up_at = (method, place), self._clock.monotonic() + max_wait_seconds
         while True:
             await self._wait_for_turn(key, gives_up_at)
             try:

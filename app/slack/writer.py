@@ -12,7 +12,7 @@ import structlog
 from app.db.slack_outbox import Delivery, Part, PartStatus, SlackOutbox
 from app.domain.clock import Clock
 from app.domain.json_types import JsonObject
-from app.slack.calls import TIMEOUT_SECONDS, SlackCalls, Thread
+from app.slack.calls import MAX_WAIT_SECONDS, SlackCalls, Thread
 from app.slack.config import Identity
 from app.slack.markdown import closing, cut_before, part_of
 from app.slack.refusals import TOKEN_ERRORS, SlackLimited, SlackRefused, SlackUnsure
@@ -244,17 +244,19 @@ class AnswerWriter:
         if message.exact == end or (not is_last and now - message.edited < EDIT_SECONDS):
             return
         try:
-            await self._edit(message, text, end, timeout_seconds=TIMEOUT_SECONDS if is_last else 0)
+            await self._edit(message, text, end, max_wait_seconds=MAX_WAIT_SECONDS if is_last else 0)
         except SlackLimited:
             message.edited = now
 
-    async def _edit(self, message: _Message, text: str, end: int, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    async def _edit(
+        self, message: _Message, text: str, end: int, *, max_wait_seconds: float = MAX_WAIT_SECONDS
+    ) -> None:
         """Let the message show exactly its part of the text up to `end`; doing so twice is the same."""
         place, shown = (self._thread.channel_id, message.ts), part_of(text, message.starts, end)
         metadata = self._metadata(message.number)
         for attempt in range(TRIES):
             try:
-                await self._desk.calls.update(place, shown, metadata, timeout_seconds=timeout_seconds)
+                await self._desk.calls.update(place, shown, metadata, max_wait_seconds=max_wait_seconds)
                 break
             except SlackUnsure:
                 if attempt == TRIES - 1:

@@ -77,16 +77,16 @@ class FunctionTool:
         if self.wants_context:
             parsed[CONTEXT] = context
         function = functools.partial(self.function, **parsed)
-        ending = await call_function(function, limits.timeout_seconds, is_ours=self.is_ours)
-        if isinstance(ending, Returned):
-            return self._result(ending.value, context, limits)
-        if ending is None:
+        outcome = await call_function(function, limits.timeout_seconds, is_ours=self.is_ours)
+        if isinstance(outcome, Returned):
+            return self._result(outcome.value, context, limits)
+        if outcome is None:
             log.warning("tool timed out", tool=self.spec.name, run_id=str(context.run_id))
             return failed(
                 f"{self.spec.name} did not answer within {limits.timeout_seconds:g} seconds and was given up. "
                 "Whether it took effect is unknown."
             )
-        return self._failure(ending.error, context, limits)
+        return self._failure(outcome.error, context, limits)
 
     def _result(self, value: object, context: ToolContext, limits: CallLimits) -> ToolOutcome:
         try:

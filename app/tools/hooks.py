@@ -1,4 +1,4 @@
-"""Finds the operator's `pre_compact` functions; main hands it to the turns, which ask them before each compaction."""
+"""Finds the operator's `pre_compact` functions, which turns ask before each compaction."""
 
 import inspect
 from contextlib import suppress

@@ -20,7 +20,7 @@ class CallLimits:
 
 
 class Tool(Protocol):
-    """One tool that agents may name: a function of the service, one of the operator's, or whatever answers calls."""
+    """One tool that agents may name: a function of the service, or one of the operator's."""
 
     @property
     def spec(self) -> ToolSpec:

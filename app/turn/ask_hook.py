@@ -51,12 +51,12 @@ def _is_ours(error: Exception) -> bool:
 
 
 async def _decide(hook: Hook, event: PreCompact, seconds: float) -> Decision:
-    ending = await call_function(functools.partial(hook, event), seconds)
-    if ending is None:
+    outcome = await call_function(functools.partial(hook, event), seconds)
+    if outcome is None:
         raise _HookFailedError("TimeoutError")
-    if isinstance(ending, Raised):
-        raise _HookFailedError(type(ending.error).__name__) from ending.error
-    return _checked(ending.value)
+    if isinstance(outcome, Raised):
+        raise _HookFailedError(type(outcome.error).__name__) from outcome.error
+    return _checked(outcome.value)
 
 
 def _checked(answer: object) -> Decision:

@@ -88,7 +88,7 @@ def _largest(agent: ReadyAgent) -> int:
 
 
 class CalibrationCache:
-    """Keeps calibrations in memory, so that a turn asks the database rarely and writes only what is news."""
+    """Keeps calibrations in memory, so that a turn asks the database rarely and writes only what has changed."""
 
     def __init__(self, store: CalibrationStore, clock: Clock) -> None:
         """Stand in front of `store`."""
@@ -111,12 +111,12 @@ class CalibrationCache:
         """Remember at once; write where it differs from what is stored by more than half a percent."""
         read_at, _ = self._known.get(model, (self._clock.monotonic(), None))
         self._known[model] = (read_at, calibration)
-        if _is_news(self._saved.get(model), calibration):
+        if _is_worth_saving(self._saved.get(model), calibration):
             await self._store.save(model, calibration)
             self._saved[model] = calibration
 
 
-def _is_news(saved: Calibration | None, now: Calibration) -> bool:
+def _is_worth_saving(saved: Calibration | None, now: Calibration) -> bool:
     if saved is None or saved.learned_window != now.learned_window:
         return True
     return abs(saved.ratio - now.ratio) > WORTH_SAVING * saved.ratio

@@ -33,8 +33,8 @@ def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, mode
             tools.specs(agent.tools)
 
 
-async def assemble_agents(parts: TurnParts) -> tuple[ReadyAgent, ...]:
-    """Make every agent ready once, as its turns will. Raises AgentInvalid."""
+async def check_agents(parts: TurnParts) -> tuple[ReadyAgent, ...]:
+    """Check every agent by making it ready once, as its turns will; return them. Raises AgentInvalid."""
     ready = []
     for definition in parts.agents.all():
         with _told(f"agent {definition.name}"):

@@ -12,14 +12,14 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable
 
-from app.turn.operator_loops import CallOutcome, Raised, Returned, run_on_operator_loop
+from app.turn.operator_loops import FunctionOutcome, Raised, Returned, run_on_operator_loop
 
 MAX_THREADS = 1_000
 """Plain functions under way in a process: two for each turn that may be open (WORKER_CONCURRENCY), and few enough for
 what systems and containers let a process have. What hangs keeps its place until the process ends."""
 
 _places = threading.BoundedSemaphore(MAX_THREADS)
-_given_up: set[asyncio.Task[CallOutcome]] = set()
+_given_up: set[asyncio.Task[FunctionOutcome]] = set()
 """Cancelled calls that have not ended yet: a task nobody holds may be collected while it runs."""
 
 
@@ -33,7 +33,7 @@ class ThreadsTakenError(Exception):
 
 async def call_function(
     function: Callable[[], object], timeout_seconds: float, *, is_ours: bool = False
-) -> CallOutcome | None:
+) -> FunctionOutcome | None:
     """Call `function` and, where it returns an awaitable, await that. Returns None if it has not ended in time.
 
     A coroutine is then cancelled and not waited for; a thread cannot be stopped and goes on unheard, as a daemon, so
@@ -51,22 +51,22 @@ async def call_function(
     return Raised(asyncio.CancelledError()) if task.cancelled() else task.result()
 
 
-def _give_up(task: asyncio.Task[CallOutcome]) -> None:
+def _give_up(task: asyncio.Task[FunctionOutcome]) -> None:
     _given_up.add(task)
     task.add_done_callback(_given_up.discard)
     task.cancel()
 
 
-async def _call(function: Callable[[], object], *, is_ours: bool) -> CallOutcome:
+async def _call(function: Callable[[], object], *, is_ours: bool) -> FunctionOutcome:
     variables = contextvars.copy_context()
     if _is_coroutine_function(function):
         if is_ours:
             return await _await_here(function)
         return await run_on_operator_loop(function, variables)
-    ending = await _call_in_thread(function, variables)
-    if isinstance(ending, Returned) and inspect.isawaitable(ending.value):
-        return await run_on_operator_loop(functools.partial(_same, ending.value), variables)
-    return ending
+    outcome = await _call_in_thread(function, variables)
+    if isinstance(outcome, Returned) and inspect.isawaitable(outcome.value):
+        return await run_on_operator_loop(functools.partial(_same, outcome.value), variables)
+    return outcome
 
 
 def _is_coroutine_function(function: Callable[[], object]) -> bool:
@@ -75,7 +75,7 @@ def _is_coroutine_function(function: Callable[[], object]) -> bool:
     return inspect.iscoroutinefunction(called) or inspect.iscoroutinefunction(getattr(called, "__call__", None))  # noqa: B004  # not whether it can be called, but how
 
 
-async def _await_here(function: Callable[[], object]) -> CallOutcome:
+async def _await_here(function: Callable[[], object]) -> FunctionOutcome:
     made = function()
     assert inspect.isawaitable(made)
     try:
@@ -88,18 +88,18 @@ def _same(value: Awaitable[object]) -> Awaitable[object]:
     return value
 
 
-async def _call_in_thread(function: Callable[[], object], variables: contextvars.Context) -> CallOutcome:
+async def _call_in_thread(function: Callable[[], object], variables: contextvars.Context) -> FunctionOutcome:
     """Not the loop's executor: its few threads are everybody's, and the process would wait for them at its end."""
     if not _places.acquire(blocking=False):
         return Raised(ThreadsTakenError())
     loop = asyncio.get_running_loop()
-    ended: asyncio.Future[CallOutcome] = loop.create_future()
+    ended: asyncio.Future[FunctionOutcome] = loop.create_future()
 
     def work() -> None:
-        ending = _end(lambda: variables.run(function))
+        outcome = _end(lambda: variables.run(function))
         _places.release()
         with contextlib.suppress(RuntimeError):  # the loop is gone: nobody listens any more
-            loop.call_soon_threadsafe(_tell, ended, ending)
+            loop.call_soon_threadsafe(_tell, ended, outcome)
 
     try:
         threading.Thread(target=work, name="operator function", daemon=True).start()
@@ -109,13 +109,13 @@ async def _call_in_thread(function: Callable[[], object], variables: contextvars
     return await ended
 
 
-def _end(function: Callable[[], object]) -> CallOutcome:
+def _end(function: Callable[[], object]) -> FunctionOutcome:
     try:
         return Returned(function())
     except BaseException as error:  # noqa: BLE001  # nothing may end the thread without word to the waiting turn
         return Raised(error)
 
 
-def _tell(ended: asyncio.Future[CallOutcome], ending: CallOutcome) -> None:
+def _tell(ended: asyncio.Future[FunctionOutcome], outcome: FunctionOutcome) -> None:
     if not ended.done():
-        ended.set_result(ending)
+        ended.set_result(outcome)

@@ -36,7 +36,7 @@ class Raised:
     error: BaseException
 
 
-CallOutcome: TypeAlias = Returned | Raised
+FunctionOutcome: TypeAlias = Returned | Raised
 _T = TypeVar("_T")
 
 
@@ -44,7 +44,7 @@ class EventLoopsBlockedError(Exception):
     """Every loop is blocked by a coroutine that does not let go of its thread; the call was not begun."""
 
 
-async def run_on_operator_loop(function: Callable[[], object], variables: contextvars.Context) -> CallOutcome:
+async def run_on_operator_loop(function: Callable[[], object], variables: contextvars.Context) -> FunctionOutcome:
     """Call `function` on the first loop that answers, with these context variables, and await what it returns.
 
     Cancelling takes the call back where it has not begun, else cancels it there without waiting for it.
@@ -65,12 +65,12 @@ class _Call:
     """One call on its way to a loop: it either begins there or is taken back, never both."""
 
     def __init__(self, function: Callable[[], object], variables: contextvars.Context) -> None:
-        self.ended: asyncio.Future[CallOutcome] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[FunctionOutcome] = asyncio.get_running_loop().create_future()
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._function = function
         self._variables = variables
         self._decided = threading.Lock()  # whoever takes it first decides, the caller or the loop
-        self._task: asyncio.Task[CallOutcome] | None = None
+        self._task: asyncio.Task[FunctionOutcome] | None = None
 
     async def has_begun(self) -> bool:
         """Whether the loop has begun the call; where it has not within its time, it will not any more."""
@@ -95,14 +95,14 @@ class _Call:
         if self._task is not None:
             self._task.cancel()
 
-    async def _run(self) -> CallOutcome:
+    async def _run(self) -> FunctionOutcome:
         try:
             made = self._function()
             return Returned(await made if inspect.isawaitable(made) else made)
         except BaseException as error:  # noqa: BLE001  # nothing may end the loop's thread
             return Raised(error)
 
-    def _tell_ended(self, task: asyncio.Task[CallOutcome]) -> None:
+    def _tell_ended(self, task: asyncio.Task[FunctionOutcome]) -> None:
         _tell(self.ended, Raised(asyncio.CancelledError()) if task.cancelled() else task.result())
 
 

@@ -1,4 +1,4 @@
-"""First node: checks the run, finds its agent and everything that plays in the turn."""
+"""First node: checks the run, finds its agent and makes it ready for the turn."""
 
 from langgraph.runtime import Runtime
 

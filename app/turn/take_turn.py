@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class TurnTask:
+class TurnStart:
     """What is needed to take a claimed run through its turn."""
 
     parts: TurnParts
@@ -43,67 +43,67 @@ class Ended:
     summary_due: Session | None = None
 
 
-async def take_turn(task: TurnTask) -> Session | None:
-    """Run the turn to its end, or until the lease is lost, a stop is asked for, or this task is cancelled.
+async def take_turn(start: TurnStart) -> Session | None:
+    """Run the turn to its end, or until the lease is lost, a stop is asked for, or the asyncio task is cancelled.
 
     Returns the session where its next summary should be written now, in the background.
-    Cancelling the task (shutdown) gives the run back; another worker resumes it from the rows it has written.
+    Cancelling that asyncio task (shutdown) gives the run back; another worker resumes it from the rows it has written.
     """
-    work_for(task.claimed.run.owner_id)
-    turn = _open(task)
-    started = task.parts.clock.monotonic()
-    graph = asyncio.create_task(_run(task, turn))
-    watch = asyncio.create_task(task.heartbeat.watch())
+    work_for(start.claimed.run.owner_id)
+    turn = _open(start)
+    started = start.parts.clock.monotonic()
+    graph = asyncio.create_task(_run(start, turn))
+    watch = asyncio.create_task(start.heartbeat.watch())
     try:
         await asyncio.wait({graph, watch}, return_when=asyncio.FIRST_COMPLETED)
-        async with _lease_renewed(task):
+        async with _lease_renewed(start):
             ended = await _ended(turn, graph, watch)
-            status = None if ended is None else await end_turn(turn, task.claimed.run, ended.outcome)
+            status = None if ended is None else await end_turn(turn, start.claimed.run, ended.outcome)
     except asyncio.CancelledError:
         await _stop(graph)
-        await _leave(task)
+        await _leave(start)
         raise
     finally:
         await _stop(graph, watch)
     if ended is None or status is None:
         return None
-    seconds = task.parts.clock.monotonic() - started
-    task.parts.metrics.turn_finished(agent=task.claimed.run.agent, status=status.value, seconds=seconds)
+    seconds = start.parts.clock.monotonic() - started
+    start.parts.metrics.turn_finished(agent=start.claimed.run.agent, status=status.value, seconds=seconds)
     log.info("turn finished", run_id=str(turn.lease.run_id), status=status.value, seconds=round(seconds, 3))
     return ended.summary_due if status is RunStatus.SUCCEEDED else None
 
 
 @asynccontextmanager
-async def _lease_renewed(task: TurnTask) -> AsyncGenerator[None]:
+async def _lease_renewed(start: TurnStart) -> AsyncGenerator[None]:
     """Go on renewing the lease inside the block, in which the turn ends."""
-    holding = asyncio.create_task(task.heartbeat.hold())
+    holding = asyncio.create_task(start.heartbeat.hold())
     try:
         yield
     finally:
         await _stop(holding)
 
 
-def _open(task: TurnTask) -> Turn:
+def _open(start: TurnStart) -> Turn:
     return Turn(
-        parts=task.parts,
-        lease=task.claimed.lease,
-        events=EventWriter(task.parts.events, task.claimed),
-        deadline=task.parts.clock.monotonic() + task.parts.config.deadline_seconds,
-        attempt=task.claimed.run.attempt,
-        source=task.claimed.run.source,
+        parts=start.parts,
+        lease=start.claimed.lease,
+        events=EventWriter(start.parts.events, start.claimed),
+        deadline=start.parts.clock.monotonic() + start.parts.config.deadline_seconds,
+        attempt=start.claimed.run.attempt,
+        source=start.claimed.run.source,
     )
 
 
-async def _run(task: TurnTask, turn: Turn) -> Ended | None:
+async def _run(start: TurnStart, turn: Turn) -> Ended | None:
     """Run the graph; None means that nothing may or can be written and another worker will go on."""
     try:
-        return await _through_the_graph(task, turn)
+        return await _through_the_graph(start, turn)
     except LeaseLost:
         log.warning("lease lost", run_id=str(turn.lease.run_id))
         return None
     except DatabaseUnavailable as error:
-        await task.parts.clock.sleep(PAUSE_SECONDS)
-        await _give_back(task, counts=isinstance(error, DatabaseBusy))
+        await start.parts.clock.sleep(PAUSE_SECONDS)
+        await _give_back(start, counts=isinstance(error, DatabaseBusy))
         return None
     except ThroughlineError as error:
         log.info("turn failed", run_id=str(turn.lease.run_id), error=error.code)
@@ -115,13 +115,15 @@ async def _run(task: TurnTask, turn: Turn) -> Ended | None:
         )
 
 
-async def _through_the_graph(task: TurnTask, turn: Turn) -> Ended:
-    limit = step_limit(task.parts.agents.get(task.claimed.run.agent).max_tool_rounds)
-    values = await task.graph.ainvoke(TurnState(claimed=task.claimed), context=turn, config={"recursion_limit": limit})
+async def _through_the_graph(start: TurnStart, turn: Turn) -> Ended:
+    limit = step_limit(start.parts.agents.get(start.claimed.run.agent).max_tool_rounds)
+    values = await start.graph.ainvoke(
+        TurnState(claimed=start.claimed), context=turn, config={"recursion_limit": limit}
+    )
     state = TurnState(**values)
     answer = present(state.answer)
     conversation = present(state.conversation)
-    closing = await close_context(task.parts, present(state.agent), conversation, answer)
+    closing = await close_context(start.parts, present(state.agent), conversation, answer)
     due = conversation.session if closing.is_summary_due else None
     outcome = Outcome(status=RunStatus.SUCCEEDED, answer=answer, usage=state.usage, context=closing.report)
     return Ended(outcome, due)
@@ -146,26 +148,26 @@ async def _partial_answer(turn: Turn) -> NewMessage | None:
     return await count_new(message, turn.parts.make_counter(turn.parts.config.token_counter))
 
 
-async def _give_back(task: TurnTask, *, counts: bool) -> None:
+async def _give_back(start: TurnStart, *, counts: bool) -> None:
     """Give the run back once the database is there. An outage costs no attempt; what the run did itself `counts`."""
-    runs, lease = task.parts.runs, task.claimed.lease
-    with _left_to_its_lease(task):
-        await wait_for_database(task.parts, lease.run_id, lambda: runs.give_back(lease, counts=counts))
+    runs, lease = start.parts.runs, start.claimed.lease
+    with _left_to_its_lease(start):
+        await wait_for_database(start.parts, lease.run_id, lambda: runs.give_back(lease, counts=counts))
 
 
-async def _leave(task: TurnTask) -> None:
+async def _leave(start: TurnStart) -> None:
     """Give the run back at a shutdown, which waits for nothing."""
-    with _left_to_its_lease(task):
-        await task.parts.runs.give_back(task.claimed.lease)
+    with _left_to_its_lease(start):
+        await start.parts.runs.give_back(start.claimed.lease)
 
 
 @contextmanager
-def _left_to_its_lease(task: TurnTask) -> Generator[None]:
+def _left_to_its_lease(start: TurnStart) -> Generator[None]:
     """What cannot be given back inside the block is taken over by somebody once its lease has run out."""
     try:
         yield
     except DatabaseUnavailable as error:
-        log.warning("run is left to its lease", run_id=str(task.claimed.lease.run_id), error=error.code)
+        log.warning("run is left to its lease", run_id=str(start.claimed.lease.run_id), error=error.code)
 
 
 async def _stop(*tasks: "asyncio.Task[Ended | None] | asyncio.Task[StopReason] | asyncio.Task[None]") -> None:

@@ -40,7 +40,7 @@ class SideJobs:
         """Nothing is taken before `run`."""
         self._queue = queue
         self._consumer = consumer
-        self._chores = handlers
+        self._handlers = handlers
         self._concurrency = concurrency
         self._slots = asyncio.Semaphore(concurrency)
         self._under_way: set[asyncio.Task[None]] = set()
@@ -60,8 +60,8 @@ class SideJobs:
 
     async def run(self) -> None:
         """Take jobs until `close`; returns once those in hand have ended or were handed back."""
-        kinds = dict.fromkeys(self._chores.kinds, self._perform)
-        schedules = [replace(schedule, run=self._guarded(schedule)) for schedule in self._chores.schedules]
+        kinds = dict.fromkeys(self._handlers.kinds, self._perform)
+        schedules = [replace(schedule, run=self._guarded(schedule)) for schedule in self._handlers.schedules]
         await self._consumer.run(JobBook(kinds, schedules), most_at_once=self._concurrency)
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class SideJobs:
 
     async def _in_a_slot(self, job: Job) -> None:
         async with self._slots:
-            await self._chores.kinds[job.kind](job.subject)
+            await self._handlers.kinds[job.kind](job.subject)
 
     async def _tracked(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
@@ -124,6 +124,6 @@ class SideJobs:
         if taken.earlier_tries + 1 >= MOST_TRIES:
             log.error("job failed and is let go", **told)
             return None
-        delay = self._chores.first_delay * int(4**taken.earlier_tries)
+        delay = self._handlers.first_delay * int(4**taken.earlier_tries)
         log.warning("job failed, it is tried again", delay_seconds=delay.total_seconds(), **told)
         return delay

@@ -17,7 +17,7 @@ from app.turn.graph import build_graph
 from app.turn.lease import Heartbeat, Heartbeats
 from app.turn.ports import Claimer
 from app.turn.state import TurnParts
-from app.turn.take_turn import TurnTask, take_turn
+from app.turn.take_turn import TurnStart, take_turn
 from app.worker.jobs import SideJobs
 from app.worker.summaries_ahead import summary_job
 
@@ -165,10 +165,10 @@ class Worker:
     def start(self, claimed: ClaimedRun) -> None:
         """Take the claimed run through its turn in the reserved slot."""
         heartbeat = self._heartbeats.of(claimed.lease)
-        turn_task = TurnTask(parts=self._parts, graph=self._graph, claimed=claimed, heartbeat=heartbeat)
+        turn_start = TurnStart(parts=self._parts, graph=self._graph, claimed=claimed, heartbeat=heartbeat)
         if claimed.run.cancel_requested or claimed.run.id in self._cancels:
             heartbeat.hurry()  # whoever held it died before it stopped, or the cancel came while it was being claimed
-        task = asyncio.create_task(take_turn(turn_task), name=f"turn {claimed.run.id}")
+        task = asyncio.create_task(take_turn(turn_start), name=f"turn {claimed.run.id}")
         self._turns[task] = (claimed.run.id, heartbeat)
         task.add_done_callback(lambda done: self._ended(claimed, done))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from app.tools.tool import ToolFailed, not_repeatable
+from app.tools import ToolFailed, not_repeatable
 from app.turn.ports import ToolContext
 from fakes.waiting import HANG_SECONDS
 

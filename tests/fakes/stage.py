@@ -20,7 +20,7 @@ from app.turn.graph import build_graph
 from app.turn.lease import Heartbeats
 from app.turn.ports import Claimer, Tools
 from app.turn.state import TurnConfig, TurnParts
-from app.turn.take_turn import TurnTask, take_turn
+from app.turn.take_turn import TurnStart, take_turn
 from fakes.manual_clock import ManualClock
 from fakes.own_hooks import OwnHooks
 from fakes.scripted_model import ScriptedModel, ScriptedModels
@@ -77,14 +77,14 @@ class Stage:
         assert claimed is not None
         return claimed
 
-    def turn_task(self, claimed: ClaimedRun) -> TurnTask:
+    def turn_start(self, claimed: ClaimedRun) -> TurnStart:
         heartbeat = Heartbeats(self.database.runs, CLAIMER.lease_seconds).of(claimed.lease)
-        return TurnTask(parts=self.parts, graph=build_graph(), claimed=claimed, heartbeat=heartbeat)
+        return TurnStart(parts=self.parts, graph=build_graph(), claimed=claimed, heartbeat=heartbeat)
 
     async def turn(self, text: str) -> Run:
         """Submit, claim and play one turn; return the run as it ended."""
         run = await self.submit(text)
-        await take_turn(self.turn_task(await self.claim()))
+        await take_turn(self.turn_start(await self.claim()))
         return await self.database.runs.get_run(self.owner_id, run.id)
 
     async def messages(self) -> tuple[Message, ...]:

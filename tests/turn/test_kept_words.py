@@ -60,7 +60,7 @@ async def test_the_words_are_kept_where_every_worker_died(stage: Stage) -> None:
     for _ in range(stage.parts.config.max_attempts):
         await stage.database.runs.claim_next(Claimer(worker="dying", lease_seconds=0))
 
-    await take_turn(stage.turn_task(await stage.claim()))
+    await take_turn(stage.turn_start(await stage.claim()))
 
     await assert_kept(stage, "run_abandoned")
 

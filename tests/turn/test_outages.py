@@ -75,7 +75,7 @@ async def test_an_outage_while_a_tool_result_is_stored_costs_nothing(stage: Stag
     tools = OutageAfterCall(stage.parts.tools, appends)
     stage.parts = replace(stage.parts, tools=tools)
 
-    await take_turn(stage.turn_task(claimed))
+    await take_turn(stage.turn_start(claimed))
 
     ended = await stage.database.runs.get_run(stage.owner_id, run.id)
     assert (ended.status, ended.attempt) == (RunStatus.SUCCEEDED, 1)
@@ -131,7 +131,7 @@ async def test_an_end_that_another_worker_will_write_is_not_reported(stage: Stag
     await stage.submit("hello")
     claimed = await stage.claim()
 
-    await take_turn(stage.turn_task(claimed))
+    await take_turn(stage.turn_start(claimed))
 
     assert stage.metrics.of("turn_finished") == []
 
@@ -141,7 +141,7 @@ async def test_a_turn_that_could_not_begin_is_given_back_once_the_database_is_th
     claimed = await stage.claim()
     break_store(stage, load_context=[AWAY], give_back=[AWAY] * 30)
 
-    await take_turn(stage.turn_task(claimed))
+    await take_turn(stage.turn_start(claimed))
 
     waiting = await stage.database.runs.get_run(stage.owner_id, run.id)
     assert (waiting.status, waiting.attempt) == (RunStatus.QUEUED, 0)
@@ -153,7 +153,7 @@ async def test_a_turn_that_a_busy_database_never_takes_back_is_left_to_its_lease
     break_store(stage, load_context=[AWAY], give_back=[AWAY, *[DatabaseBusy("took too long")] * (MOST_TRIES + 1)])
 
     async with asyncio.timeout(HANG_SECONDS):
-        await take_turn(stage.turn_task(claimed))
+        await take_turn(stage.turn_start(claimed))
 
     held = await stage.database.runs.get_run(stage.owner_id, run.id)
     assert (held.status, held.attempt) == (RunStatus.RUNNING, 1)
@@ -207,8 +207,8 @@ async def test_what_a_run_does_to_the_database_itself_costs_its_attempts(stage: 
     break_store(stage, load_context=[DatabaseBusy("took too long")] * most)
 
     for _ in range(most):
-        await take_turn(stage.turn_task(await stage.claim()))
-    await take_turn(stage.turn_task(await stage.claim()))
+        await take_turn(stage.turn_start(await stage.claim()))
+    await take_turn(stage.turn_start(await stage.claim()))
 
     ended = await stage.database.runs.get_run(stage.owner_id, run.id)
     assert ended.error is not None
@@ -230,7 +230,7 @@ async def test_a_turn_stopped_while_its_end_is_stored_is_given_back(stage: Stage
     claimed = await stage.claim()
     ends = EndNever(stage.database)
     stage.parts = replace(stage.parts, runs=ends)
-    turn = asyncio.create_task(take_turn(stage.turn_task(claimed)))
+    turn = asyncio.create_task(take_turn(stage.turn_start(claimed)))
     async with asyncio.timeout(HANG_SECONDS):
         await ends.is_asked.wait()
 
@@ -280,7 +280,7 @@ async def test_a_run_whose_end_is_refused_for_ever_fails_after_its_attempts(stag
     await run_sql(database_url, REFUSE_ENDS)
 
     for _ in range(most + 1):
-        await take_turn(stage.turn_task(await stage.claim()))
+        await take_turn(stage.turn_start(await stage.claim()))
         await run_sql(database_url, LET_LEASES_RUN_OUT)
 
     ended = await stage.database.runs.get_run(stage.owner_id, run.id)

@@ -165,13 +165,13 @@ async def test_a_defect_ends_the_turn_without_telling_our_inside(stage: Stage) -
 async def test_cancelling_keeps_what_was_shown_marked_as_interrupted(stage: Stage) -> None:
     stage.model.script(Hang(shown="The first half"))
     run = await stage.submit("tell me")
-    turn_task = stage.turn_task(await stage.claim())
-    turn = asyncio.create_task(take_turn(turn_task))
+    turn_start = stage.turn_start(await stage.claim())
+    turn = asyncio.create_task(take_turn(turn_start))
     while not any(e.type is EventType.MESSAGE_DELTA for e in await stage.events(run)):
         await asyncio.sleep(0.01)
 
     await stage.database.runs.request_cancel(stage.owner_id, run.id)
-    turn_task.heartbeat.hurry()
+    turn_start.heartbeat.hurry()
     await turn
 
     ended = await stage.database.runs.get_run(stage.owner_id, run.id)
@@ -184,13 +184,13 @@ async def test_cancelling_keeps_what_was_shown_marked_as_interrupted(stage: Stag
 async def test_a_turn_stopped_by_shutdown_is_given_back_and_resumed_without_doubling_anything(stage: Stage) -> None:
     stage.model.script(Call((sum_call(),)), Hang("half"), Say("5"))
     run = await stage.submit("2+3?")
-    turn = asyncio.create_task(take_turn(stage.turn_task(await stage.claim())))
+    turn = asyncio.create_task(take_turn(stage.turn_start(await stage.claim())))
     while len(stage.model.requests) < 2:
         await asyncio.sleep(0.01)
     turn.cancel()
     await asyncio.gather(turn, return_exceptions=True)
 
-    await take_turn(stage.turn_task(await stage.claim()))
+    await take_turn(stage.turn_start(await stage.claim()))
 
     ended = await stage.database.runs.get_run(stage.owner_id, run.id)
     assert ended.status is RunStatus.SUCCEEDED
@@ -203,12 +203,12 @@ async def test_a_paused_process_that_wakes_up_late_changes_nothing(stage: Stage)
     stage.model.script(Hang("zombie"), Say("the real answer"))
     run = await stage.submit("Hi")
     late = await stage.claim()
-    zombie = asyncio.create_task(take_turn(stage.turn_task(late)))
+    zombie = asyncio.create_task(take_turn(stage.turn_start(late)))
     while not stage.model.requests:
         await asyncio.sleep(0.01)
     await stage.database.runs.give_back(late.lease)
 
-    await take_turn(stage.turn_task(await stage.claim()))
+    await take_turn(stage.turn_start(await stage.claim()))
     zombie.cancel()
     await asyncio.gather(zombie, return_exceptions=True)
 
@@ -255,7 +255,7 @@ async def test_the_third_death_ends_a_run_with_a_clear_error(stage: Stage) -> No
     for _ in range(3):
         await stage.database.runs.claim_next(Claimer(worker="dying", lease_seconds=0))
 
-    await take_turn(stage.turn_task(await stage.claim()))
+    await take_turn(stage.turn_start(await stage.claim()))
 
     ended = await stage.database.runs.get_run(stage.owner_id, run.id)
     assert ended.error is not None

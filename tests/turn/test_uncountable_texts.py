@@ -63,7 +63,7 @@ async def test_a_message_that_no_process_survived_is_not_counted_by_later_turns(
     for _ in range(3):
         await stage.database.runs.claim_next(Claimer(worker="dying", lease_seconds=0))
 
-    await take_turn(stage.turn_task(await stage.claim()))
+    await take_turn(stage.turn_start(await stage.claim()))
 
     (kept,) = await stage.messages()
     assert (kept.counter, kept.token_count > 0) == ("choking", True)

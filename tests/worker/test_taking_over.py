@@ -52,12 +52,12 @@ async def test_a_call_that_was_cut_is_made_again_only_where_the_tool_allows_it(
     stage = await open_stage(database, tools=tools)
     stage.model.script(Call((ToolCall("c1", "post", "{}"),)), Say("done"))
     run = await stage.submit("write to her")
-    dying = asyncio.create_task(take_turn(stage.turn_task(await stage.claim())))
+    dying = asyncio.create_task(take_turn(stage.turn_start(await stage.claim())))
     while not tools.keys:
         await asyncio.sleep(0.01)
     await run_sql(database_url, "update runs set lease_until = now() - interval '1 second'")
 
-    await take_turn(stage.turn_task(await stage.claim()))
+    await take_turn(stage.turn_start(await stage.claim()))
     dying.cancel()
     await asyncio.gather(dying, return_exceptions=True)
 
