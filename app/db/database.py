@@ -33,6 +33,12 @@ from app.db.users import UserRepository
 from app.db.vectors import prepare_vectors
 from app.domain.run import Caps
 
+LEASE_ANSWER_SECONDS = 2.0
+"""A beat without an answer is tried again, on a new connection, well before the lease (10 s by default) runs out."""
+
+LEASE_RECYCLE_SECONDS = 60
+"""Nobody uses the connection while no turn is open, and what stands between us and the database may forget it."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -124,4 +130,6 @@ class Database:
 def _make_engines(address: Address, config: DatabaseConfig) -> tuple[AsyncEngine, AsyncEngine]:
     """Return the engine that requests and turns share, and the one of leases."""
     pool = PoolConfig(size=config.pool_size, timeout_seconds=config.pool_timeout_seconds)
-    return make_engine(address, pool), make_engine(address, replace(pool, size=1))
+    return make_engine(address, pool), make_engine(
+        address, replace(pool, size=1, answer_seconds=LEASE_ANSWER_SECONDS, recycle_seconds=LEASE_RECYCLE_SECONDS)
+    )

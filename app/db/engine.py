@@ -34,10 +34,16 @@ LIMIT_TRANSACTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class PoolConfig:
-    """How many connections there are at most, and how long to wait for a free one."""
+    """How many connections there are at most, and how long to wait for a free one.
+
+    A statement without an answer after `answer_seconds` has failed; a connection older than `recycle_seconds` is made
+    anew (-1: never).
+    """
 
     size: int
     timeout_seconds: float
+    answer_seconds: float = ANSWER_TIMEOUT_SECONDS
+    recycle_seconds: int = -1
 
 
 def make_engine(address: Address, pool: PoolConfig) -> AsyncEngine:
@@ -48,13 +54,14 @@ def make_engine(address: Address, pool: PoolConfig) -> AsyncEngine:
     """
     engine = create_async_engine(
         address.url,
-        connect_args={**_arguments(address, SESSION_SETTINGS), "command_timeout": ANSWER_TIMEOUT_SECONDS},
+        connect_args={**_arguments(address, SESSION_SETTINGS), "command_timeout": pool.answer_seconds},
         hide_parameters=True,
         json_deserializer=_read_json,
         pool_size=pool.size,
         max_overflow=0,
         pool_timeout=pool.timeout_seconds,
         pool_use_lifo=True,
+        pool_recycle=pool.recycle_seconds,
         skip_autocommit_rollback=True,
     )
     event.listen(engine.sync_engine, "handle_error", _drop_read_only)

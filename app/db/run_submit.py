@@ -8,6 +8,7 @@ from app.db.sessions import check_key, key_reused
 from app.db.sql import sql
 from app.db.titles import title_of
 from app.db.transactions import Statements
+from app.db.unread_messages import append_due
 from app.domain.errors import InvalidInput, OwnerQueueFull, QueueFull, SessionBusy
 from app.domain.ids import RunId
 from app.domain.run import Caps, ClaimedRun, Lease, OnBusy, RunStatus, Submission, Submitted
@@ -86,6 +87,9 @@ async def submit(
     }
     stopped = await tx.fetch(_INTERRUPT, **identity) if submission.on_busy is OnBusy.INTERRUPT else ()
     session = await _lock_session(tx, submission)
+    if session["unread_run_count"]:  # due where the turn before them could only be failed: nothing else appends them
+        await append_due(tx, submission.session_id)
+        session = await _lock_session(tx, submission)
     rows = await tx.fetch(
         _SUBMIT,
         **identity,
@@ -108,7 +112,7 @@ async def submit(
             f"Session {submission.session_id} is archived. Set `archived` to false before sending messages to it."
         )
     if rows[0]["is_new"] is None:
-        raise _refusal(rows[0], submission, caps)
+        raise _refusal(rows[0], submission, caps, unread=session["unread_run_count"])
     submitted = _read(rows[0], submission, claimer, run_id)
     if not submitted.replayed and not session["title"]:
         await tx.fetch(_SET_TITLE, session_id=submission.session_id, title=title_of(submission.input.content))
@@ -139,16 +143,17 @@ def _is_ours(row: RowMapping, claimer: Claimer) -> bool:
     return (row["status"], row["fence"], row["worker"]) == (RunStatus.RUNNING.value, 1, claimer.worker)
 
 
-def _refusal(row: RowMapping, submission: Submission, caps: Caps) -> SessionBusy | QueueFull:
+def _refusal(row: RowMapping, submission: Submission, caps: Caps, *, unread: int) -> SessionBusy | QueueFull:
     if submission.on_busy is OnBusy.REJECT and row["first_id"] is not None:
         return SessionBusy(
             f"The session's turn {row['first_id']} is not finished. Wait for it, cancel it, or send with `on_busy` "
             "`enqueue` or `interrupt`.",
             run_id=str(row["first_id"]),
         )
-    if row["queued"] >= caps.queued_per_session:
+    waiting = row["queued"] + unread
+    if waiting >= caps.queued_per_session:
         return QueueFull(
-            f"Session {submission.session_id} has {row['queued']} messages waiting, and that is the most there may be "
+            f"Session {submission.session_id} has {waiting} messages waiting, and that is the most there may be "
             "(MAX_QUEUED_PER_SESSION). Send this one again when some are answered, or cancel some.",
             cap="max_queued_per_session",
             limit=caps.queued_per_session,

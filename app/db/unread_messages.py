@@ -17,7 +17,11 @@ from app.domain.ids import SessionId
 from app.domain.run import USER_STEP, Run, user_message
 
 PORTION = 100
-"""Messages that are read and appended together: so many of the longest are as much as a process should hold at once."""
+PORTION_BYTES = 4_000_000
+"""Messages that are read and appended together, and their bytes, of which one message may have more.
+
+A statement with 200 MB takes longer than any may; one with 4 MB takes a third of a second.
+"""
 
 _MARK = text("""
     update runs r set is_unread = true
@@ -27,11 +31,17 @@ _MARK = text("""
 _COUNT = text("update sessions set unread_run_count = unread_run_count + :more where id = :session_id")
 _DUE = sql(
     """
-    select {run_columns}, cast(null as uuid) as message_id from runs r
-    where r.session_id = :session_id and r.is_unread
-        and not exists (select 1 from runs w where w.session_id = r.session_id
-            and w.status in ('queued', 'running') and w.seq < r.seq)
-    order by r.seq limit :portion
+    select {run_columns}, cast(null as uuid) as message_id from (
+        select r.*, sum(octet_length(cast(r.input as text))) over (
+            order by r.seq rows between unbounded preceding and 1 preceding) as bytes_before
+        from runs r
+        where r.session_id = :session_id and r.is_unread
+            and not exists (select 1 from runs w where w.session_id = r.session_id
+                and w.status in ('queued', 'running') and w.seq < r.seq)
+        order by r.seq limit :portion
+    ) r
+    where coalesce(r.bytes_before, 0) < :portion_bytes
+    order by r.seq
 """,
     run_columns=RUN_COLUMNS,
 )
@@ -78,11 +88,10 @@ async def append_due(tx: Statements, session_id: SessionId) -> None:
 
     All of them in this transaction, for the next turn's message comes behind them, but a portion in one statement.
     """
-    while runs := [run_from(row) for row in await tx.fetch(_DUE, session_id=session_id, portion=PORTION)]:
+    bounds = {"portion": PORTION, "portion_bytes": PORTION_BYTES}
+    while runs := [run_from(row) for row in await tx.fetch(_DUE, session_id=session_id, **bounds)]:
         written = json.dumps([_message_of(run) for run in runs], ensure_ascii=False)
         await tx.fetch(_APPEND, session_id=session_id, step=USER_STEP, messages=written)
-        if len(runs) < PORTION:
-            return
 
 
 def _message_of(run: Run) -> dict[str, object]:

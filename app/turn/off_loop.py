@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar, copy_context
 from typing import TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -15,8 +15,9 @@ from app.domain.prompt import PromptMessage
 T = TypeVar("T")
 
 LARGE_CHARACTERS = 50_000
-"""From this length on work leaves the event loop: counting so much takes about 10 ms, cutting it into terms 25."""
+"""From this length on work leaves the event loop: counting so much takes about 10 ms."""
 
+DEFAULT_THREADS = 2
 _owner: ContextVar[UserId | None] = ContextVar("owner", default=None)
 _lines: WeakValueDictionary[UserId, asyncio.Semaphore] = WeakValueDictionary()
 _threads: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()
@@ -29,9 +30,10 @@ async def compute_threads(number: int) -> AsyncGenerator[None]:
     Hundreds of turns may be open. If each of them computed in a thread of its own, the event loop, which needs the
     interpreter as they do, would get a small share of it and answer nobody in time. The loop's own threads stay for
     what libraries do in them (LangGraph's synchronous functions, name lookups): that waits for no long text.
-    What still waits for a thread at the end of the block is cancelled.
+    What still waits for a thread at the end of the block is cancelled; what runs in one is waited for when the process
+    ends.
     """
-    executor = _threads[asyncio.get_running_loop()] = ThreadPoolExecutor(number, thread_name_prefix="compute")
+    executor = _make_threads(asyncio.get_running_loop(), number)
     try:
         yield
     finally:
@@ -43,29 +45,44 @@ def work_for(owner_id: UserId) -> None:
     _owner.set(owner_id)
 
 
-async def run_off_loop_if_large(characters: int, work: Callable[[], T]) -> T:
-    """Return what `work` returns; it runs in a thread where it reads more than `LARGE_CHARACTERS`.
+async def run_off_loop_if_large(characters: int, work: Callable[[], T], *, large: int = LARGE_CHARACTERS) -> T:
+    """Return what `work` returns; it runs in a thread where it reads more than `large` characters.
 
     It must change nothing that others see: whoever waits here may be cancelled while it goes on. The threads are few,
     and each owner has one of them at a time, so that nobody's long texts wait behind all those of somebody else.
     """
-    if characters <= LARGE_CHARACTERS:
+    if characters <= large:
         return work()
-    async with _line_of(_owner.get()):
+    owner_id = _owner.get()
+    if owner_id is None:  # work of the service's own stands in no line; it is bounded where it is begun
         return await run_in_compute_thread(work)
+    line = _lines.setdefault(owner_id, asyncio.Semaphore(1))
+    await line.acquire()
+    return await run_in_compute_thread(work, line.release)
 
 
-async def run_in_compute_thread(work: Callable[[], T]) -> T:
-    """Return what `work` returns, from one of the threads of `compute_threads`."""
+async def run_in_compute_thread(work: Callable[[], T], ended: Callable[[], None] | None = None) -> T:
+    """Return what `work` returns, from one of the threads of `compute_threads`.
+
+    `ended` is called on the loop once the thread is free: later than the end of this call where that is cancelled,
+    for a thread cannot be stopped.
+    """
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_threads.get(loop), copy_context().run, work)
+    threads = _threads.get(loop) or _make_threads(loop, DEFAULT_THREADS)
+    future = threads.submit(copy_context().run, work)
+    if ended is not None:
+        future.add_done_callback(lambda _: _tell(loop, ended))
+    return await asyncio.wrap_future(future)
 
 
-def _line_of(owner_id: UserId | None) -> AbstractAsyncContextManager[object]:
-    """Work of the service's own stands in no line; it is bounded where it is begun."""
-    if owner_id is None:
-        return nullcontext()
-    return _lines.setdefault(owner_id, asyncio.Semaphore(1))
+def _make_threads(loop: asyncio.AbstractEventLoop, number: int) -> ThreadPoolExecutor:
+    _threads[loop] = ThreadPoolExecutor(number, thread_name_prefix="compute")
+    return _threads[loop]
+
+
+def _tell(loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:
+    with suppress(RuntimeError):  # the loop is gone: nobody waits any more
+        loop.call_soon_threadsafe(ended)
 
 
 def characters_of(messages: Iterable[Message | NewMessage | PromptMessage]) -> int:

@@ -11,10 +11,10 @@ from app.db.database import Database, DatabaseConfig
 from app.db.engine import PoolConfig, make_engine
 from app.db.run_finish import finish, withdraw
 from app.db.transactions import Statements, Transactions
-from app.db.unread_messages import PORTION
+from app.db.unread_messages import PORTION, PORTION_BYTES
 from app.domain.errors import QueueFull
 from app.domain.message import Message, NewMessage, text_of
-from app.domain.run import Caps, Outcome, RunStatus
+from app.domain.run import Caps, Outcome, RunError, RunStatus
 from fakes.conversations import CLAIMER, Conversation, answer_message, no_events, open_conversation, user_message
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
@@ -117,14 +117,16 @@ async def test_a_run_whose_answer_was_stored_is_not_touched_by_messages_that_are
 
 
 class CountedStatements:
-    """Hands statements on and counts them."""
+    """Hands statements on, counts them, and measures the largest of their values."""
 
     def __init__(self, statements: Statements) -> None:
         self._statements = statements
         self.number = 0
+        self.largest = 0
 
     async def fetch(self, statement: TextClause, /, **parameters: object) -> Sequence[RowMapping]:
         self.number += 1
+        self.largest = max(self.largest, *(len(str(value)) for value in parameters.values()))
         return await self._statements.fetch(statement, **parameters)
 
 
@@ -201,3 +203,49 @@ async def test_a_run_that_had_stored_its_message_is_not_counted_when_it_is_cance
 
     assert texts(await conversation.messages()) == ["first"]
     assert await run_sql(database_url, "select unread_run_count from sessions") == [(0,)]
+
+
+async def test_a_session_whose_turn_could_only_be_failed_takes_messages_again_behind_those_that_are_due(
+    conversation: Conversation,
+) -> None:
+    claimed = await conversation.start("first")
+    await cancel_waiting(conversation, *(f"never mind {n}" for n in range(CAPS.queued_per_session)))
+    await conversation.database.runs.fail(claimed.lease, RunError("internal_error", "not stored"))
+
+    submitted = await conversation.submit("hello again")
+
+    assert not submitted.run.status.is_final
+    assert texts(await conversation.messages()) == [f"never mind {n}" for n in range(CAPS.queued_per_session)]
+
+
+async def test_messages_that_are_due_count_as_waiting_where_one_more_is_refused(conversation: Conversation) -> None:
+    await conversation.start("first")
+    await cancel_waiting(conversation, *(f"never mind {n}" for n in range(CAPS.queued_per_session)))
+
+    with pytest.raises(QueueFull) as refused:
+        await conversation.submit("one more")
+
+    assert refused.value.cap == "max_queued_per_session"
+
+
+async def test_long_messages_that_are_due_are_appended_a_few_megabytes_at_a_time(
+    conversation: Conversation, database_url: str
+) -> None:
+    claimed = await conversation.start("first")
+    said = [letter * (PORTION_BYTES * 2 // 3) for letter in "abcd"]
+    await cancel_waiting(conversation, *said)
+    transactions = Transactions(
+        make_engine(parse_address(database_url), PoolConfig(size=1, timeout_seconds=HANG_SECONDS))
+    )
+    largest = 0
+
+    async def end(tx: Statements) -> None:
+        nonlocal largest
+        counted = CountedStatements(tx)
+        await finish(counted, claimed.lease, answered(answer_message("answer")), no_events)
+        largest = counted.largest
+
+    await transactions.run(end)
+
+    assert texts(await conversation.messages()) == ["answer", *said]
+    assert largest < 2 * PORTION_BYTES

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from uuid import uuid4
 
@@ -81,6 +82,31 @@ async def test_long_texts_of_one_user_do_not_wait_behind_all_those_of_another() 
         both_wait.set()
 
     assert order.index("bert") < 3
+
+
+async def test_a_user_who_gives_up_waiting_gets_no_second_thread() -> None:
+    """A thread cannot be stopped: until it is free, it is the user's one."""
+    anna, has_begun, may_end, order = UserId(uuid4()), threading.Event(), threading.Event(), list[str]()
+
+    def work_long() -> None:
+        has_begun.set()
+        may_end.wait(HANG_SECONDS)
+        order.append("first")
+
+    async def work(do: Callable[[], None]) -> None:
+        work_for(anna)
+        await run_off_loop_if_large(LARGE_CHARACTERS + 1, do)
+
+    async with compute_threads(2):
+        given_up = asyncio.create_task(work(work_long))
+        await asyncio.to_thread(has_begun.wait, HANG_SECONDS)
+        given_up.cancel()
+        second = asyncio.create_task(work(lambda: order.append("second")))
+        await asyncio.sleep(0.05)
+        may_end.set()
+        await second
+
+    assert order == ["first", "second"]
 
 
 async def test_a_turn_with_short_texts_waits_for_no_thread(database: Database) -> None:

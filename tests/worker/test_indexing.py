@@ -8,10 +8,9 @@ from app.db.database import Database
 from app.db.engine import PoolConfig, make_engine
 from app.db.search.analyzer import Analyzer, Term
 from app.db.search.entries import IndexedMessage
-from app.db.search.index_history import HistoryIndex
+from app.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
 from app.db.transactions import Transactions
 from app.domain.ids import SessionId
-from app.turn.off_loop import LARGE_CHARACTERS
 from app.worker.indexing import Indexing
 from fakes.conversations import open_conversation
 from fakes.raw_sql import run_sql
@@ -52,7 +51,7 @@ def indexed(characters: int) -> IndexedMessage:
     return IndexedMessage(SessionId(uuid4()), 1, text, author=None, created_at=datetime.now(UTC))
 
 
-async def test_texts_are_indexed_in_a_thread_from_the_length_on_from_which_they_are_counted_in_one(
+async def test_long_texts_are_indexed_in_a_thread(
     database_url: str,
 ) -> None:
     analyzer = WatchedAnalyzer()

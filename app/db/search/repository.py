@@ -10,7 +10,7 @@ from app.db.rows import message_from, session_not_found
 from app.db.search.analyzer import Analyzer
 from app.db.search.entries import Entries
 from app.db.search.find import Asked, Ranking, find, find_newest
-from app.db.search.index_history import HistoryIndex
+from app.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
 from app.db.search.query import ReadQuery, read_query
 from app.db.search.snippet import snippet_of
 from app.db.transactions import Transactions
@@ -115,7 +115,9 @@ class SearchRepository:
     async def _hits(self, rows: Sequence[RowMapping], read: ReadQuery) -> tuple[Hit, ...]:
         messages = [message_from(row) for row in rows]
         characters = sum(len(searched_text(message)) for message in messages)
-        return await run_off_loop_if_large(characters, lambda: self._render(rows, messages, read))
+        return await run_off_loop_if_large(
+            characters, lambda: self._render(rows, messages, read), large=LARGE_CHARACTERS
+        )
 
     def _render(self, rows: Sequence[RowMapping], messages: Sequence[Message], read: ReadQuery) -> tuple[Hit, ...]:
         hits = []
