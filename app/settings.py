@@ -31,7 +31,7 @@ class Settings(BaseSettings):
     database_url: str = Field("", description="PostgreSQL 15 or newer; empty: the embedded server")
     data_dir: Path | None = Field(None, description="where the embedded server keeps its data; empty: per user")
     migrate_on_start: bool = Field(default=True, description="run migrations at start, under an advisory lock")
-    db_pool_size: int = Field(10, ge=1, le=200, description="database connections of this process, LISTEN not counted")
+    db_pool_size: int = Field(10, ge=1, le=200, description="database connections that requests and turns share")
     db_pool_timeout_seconds: float = Field(5.0, gt=0, le=HOUR, description="how long to wait for a free connection")
 
     host: str = "127.0.0.1"

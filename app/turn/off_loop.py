@@ -45,6 +45,11 @@ def work_for(owner_id: UserId) -> None:
     _owner.set(owner_id)
 
 
+def present_owner() -> UserId | None:
+    """Return for whom the present task works, as `work_for` was told; None for the service itself."""
+    return _owner.get()
+
+
 async def run_off_loop_if_large(characters: int, work: Callable[[], T], *, large: int = LARGE_CHARACTERS) -> T:
     """Return what `work` returns; it runs in a thread where it reads more than `large` characters.
 

@@ -10,15 +10,20 @@ import contextvars
 import functools
 import inspect
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
+from app.domain.ids import UserId
+from app.turn.off_loop import present_owner
 from app.turn.operator_loops import FunctionOutcome, Raised, Returned, run_on_operator_loop
 
 MAX_THREADS = 1_000
 """Plain functions under way in a process: two for each turn that may be open (WORKER_CONCURRENCY), and few enough for
 what systems and containers let a process have. What hangs keeps its place until the process ends."""
 
-_places = threading.BoundedSemaphore(MAX_THREADS)
+MAX_THREADS_OF_OWNER = 250
+"""Of those, for the turns of one user: nobody's slow or hanging tools keep everybody else's from being called."""
+
 _given_up: set[asyncio.Task[FunctionOutcome]] = set()
 """Cancelled calls that have not ended yet: a task nobody holds may be collected while it runs."""
 
@@ -26,9 +31,32 @@ _given_up: set[asyncio.Task[FunctionOutcome]] = set()
 class ThreadsTakenError(Exception):
     """As many plain functions as may be under way have not returned; the call was not begun."""
 
+
+class _Places:
+    """Counts the plain functions under way, of each owner and in all. Taken on event loops, given back by threads."""
+
     def __init__(self) -> None:
-        """Say how many there are."""
-        super().__init__(f"{MAX_THREADS} calls of tools are under way in this process, the most it takes")
+        self._taken: Counter[UserId | None] = Counter()
+        self._lock = threading.Lock()
+
+    def take(self, owner_id: UserId | None) -> None:
+        """Take a place; calls outside any turn have no owner and no share. Raises ThreadsTakenError."""
+        with self._lock:
+            if self._taken.total() >= MAX_THREADS:
+                raise ThreadsTakenError(
+                    f"{MAX_THREADS} calls of tools are under way in this process, the most it takes"
+                )
+            if owner_id is not None and self._taken[owner_id] >= MAX_THREADS_OF_OWNER:
+                raise ThreadsTakenError(f"{MAX_THREADS_OF_OWNER} calls of this user are under way, the most of one")
+            self._taken[owner_id] += 1
+
+    def give_back(self, owner_id: UserId | None) -> None:
+        """Give the place back."""
+        with self._lock:
+            self._taken -= Counter({owner_id: 1})  # which forgets who has none left
+
+
+_places = _Places()
 
 
 async def call_function(
@@ -90,21 +118,24 @@ def _same(value: Awaitable[object]) -> Awaitable[object]:
 
 async def _call_in_thread(function: Callable[[], object], variables: contextvars.Context) -> FunctionOutcome:
     """Not the loop's executor: its few threads are everybody's, and the process would wait for them at its end."""
-    if not _places.acquire(blocking=False):
-        return Raised(ThreadsTakenError())
+    owner_id = present_owner()
+    try:
+        _places.take(owner_id)
+    except ThreadsTakenError as error:
+        return Raised(error)
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[FunctionOutcome] = loop.create_future()
 
     def work() -> None:
         outcome = _end(lambda: variables.run(function))
-        _places.release()
+        _places.give_back(owner_id)
         with contextlib.suppress(RuntimeError):  # the loop is gone: nobody listens any more
             loop.call_soon_threadsafe(_tell, ended, outcome)
 
     try:
         threading.Thread(target=work, name="operator function", daemon=True).start()
     except RuntimeError as error:  # the system gives the process no further one
-        _places.release()
+        _places.give_back(owner_id)
         return Raised(error)
     return await ended
 

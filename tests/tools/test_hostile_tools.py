@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 from collections.abc import Generator
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
 from app.domain.ids import RunId, SessionId, UserId
 from app.domain.message import ToolCall
-from app.turn.operator_code import MAX_THREADS
+from app.turn.off_loop import work_for
+from app.turn.operator_code import MAX_THREADS, MAX_THREADS_OF_OWNER
 from app.turn.operator_loops import MAX_LOOPS
 from app.turn.ports import ToolContext, ToolOutcome
 from fakes import hostile_tools
@@ -135,6 +136,30 @@ async def test_one_plain_function_more_than_may_be_under_way_is_not_called_and_l
     assert ended == [ToolOutcome("let go")] * len(held)
     while (await run("name_thread")).is_error:
         await asyncio.sleep(0.001)
+
+
+@pytest.mark.slow
+async def test_one_user_whose_tools_hang_keeps_nobody_elses_from_being_called() -> None:
+    box = make_tool_box(["fakes.hostile_tools:hold_thread", "fakes.hostile_tools:name_thread"], HANG_SECONDS, 1_000)
+
+    async def call(owner_id: UserId, name: str) -> ToolOutcome:
+        work_for(owner_id)
+        return await box.run(ToolCall("call", name, "{}"), CONTEXT)
+
+    anna, bert = UserId(uuid4()), UserId(uuid4())
+    held = [asyncio.create_task(call(anna, "hold_thread")) for _ in range(MAX_THREADS_OF_OWNER)]
+    for _ in held:
+        while not hostile_tools.holding.acquire(blocking=False):
+            await asyncio.sleep(0)
+    refused, others = await asyncio.gather(
+        asyncio.create_task(call(anna, "name_thread")), asyncio.create_task(call(bert, "name_thread"))
+    )
+    hostile_tools.let_go.set()
+    await asyncio.gather(*held)
+
+    assert refused.is_error
+    assert "250 calls of this user are under way" in refused.text
+    assert not others.is_error
 
 
 @pytest.mark.parametrize("name", ["say_who_asks", "say_later"])
