@@ -3,7 +3,7 @@
 
 BIN := .venv/bin
 SETUP := PYTHON='$(PYTHON)' scripts/setup
-PYTEST := $(BIN)/pytest -n 3 --dist worksteal
+PYTEST := $(BIN)/pytest -n 4 --dist worksteal
 COVERAGE := 90
 
 # Each process of the tests would compile them anew, which takes more than a second.
