@@ -11,7 +11,7 @@ import httpx
 
 from fakes import programs
 from fakes.programs import ForkServer
-from fakes.service_process import free_port
+from fakes.service_process import free_port, is_ready, tail
 
 START_SECONDS = 90.0
 WORKER_LINE = "Throughline worker is running"
@@ -70,7 +70,7 @@ async def start_server(start: Start, *, port: int | None = None) -> Program:
     with_port = (start.arguments[0], "--port", str(port), *start.arguments[1:])
     program = _started(start, with_port, f"http://127.0.0.1:{port}")
     async with httpx.AsyncClient(base_url=program.url, timeout=5) as client:
-        await _until_ready(program, lambda: _answers(client))
+        await _until_ready(program, lambda: is_ready(client))
     return program
 
 
@@ -79,7 +79,7 @@ async def start_worker(start: Start) -> Program:
     program = _started(start, start.arguments, "")
 
     async def says() -> bool:
-        return program.log.exists() and WORKER_LINE in program.log.read_text()
+        return WORKER_LINE in program.log.read_text()
 
     await _until_ready(program, says)
     return program
@@ -92,24 +92,12 @@ def _started(start: Start, arguments: tuple[str, ...], url: str) -> Program:
     return Program(process, url, log)
 
 
-async def _answers(client: httpx.AsyncClient) -> bool:
-    try:
-        return (await client.get("/health/ready")).is_success
-    except httpx.TransportError:
-        return False
-
-
-async def _until_ready(program: Program, is_ready: Callable[[], Awaitable[bool]]) -> None:
+async def _until_ready(program: Program, has_begun: Callable[[], Awaitable[bool]]) -> None:
     try:
         async with asyncio.timeout(START_SECONDS):
-            while program.is_alive and not await is_ready():
+            while program.is_alive and not await has_begun():
                 await asyncio.sleep(0.03)
     except TimeoutError:
         await program.kill()
     if not program.is_alive:
         raise StartFailed(f"ended, or not ready after {START_SECONDS:g} s: {tail(program.log)}")
-
-
-def tail(log: Path) -> str:
-    """Return the end of a log."""
-    return log.read_text("utf-8", "replace")[-2000:] if log.exists() else ""

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from app.agents.registry import AgentRegistry, load_agents
+from app.agents.registry import load_agents
 from app.assembly.database import open_configured_database
 from app.assembly.memories import MemoryShare, choose_embedder, open_memories
 from app.assembly.models import agent_defaults, models_config
@@ -45,7 +45,6 @@ class Runtime:
 
     settings: Settings
     database: Database
-    agents: AgentRegistry
     turn_parts: TurnParts
     worker: Worker
     metrics: PrometheusMetrics
@@ -90,7 +89,7 @@ async def open_runtime(settings: Settings) -> AsyncGenerator[Runtime]:
         try:
             for agent in await check_agents(parts):
                 await warm_counter(agent.counter)
-            yield Runtime(settings, database, agents, parts, worker, metrics, memories, context)
+            yield Runtime(settings, database, parts, worker, metrics, memories, context)
         finally:
             await models.close()
 

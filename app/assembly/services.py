@@ -14,7 +14,7 @@ def make_services(runtime: Runtime, *, has_worker: bool) -> Services:
     return Services(
         database=database,
         memories=runtime.memories.keeper,
-        agents=runtime.agents,
+        agents=runtime.turn_parts.agents,
         submit=lambda submission: submit_message(submission, database.runs, slots),
         report_context=context.report,
         preview_context=context.preview,

@@ -40,7 +40,7 @@ async def slack_over_socket(runtime: Runtime, *, turns: bool) -> AsyncGenerator[
 @asynccontextmanager
 async def _open(runtime: Runtime, *, over_http: bool) -> AsyncGenerator[EventsEndpoint | None]:
     settings = runtime.settings
-    runtime.agents.get(settings.slack_agent)  # a name that no agent has fails the start
+    runtime.turn_parts.agents.get(settings.slack_agent)  # a name that no agent has fails the start
     config = SlackConfig(
         bot_token=settings.slack_bot_token,
         signing_secret=settings.slack_signing_secret,

@@ -2,7 +2,6 @@
 
 import asyncio
 import atexit
-import signal
 import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -33,7 +32,7 @@ class ServiceProcess:
         await self.process.wait()
 
     async def terminate(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
+        self.process.terminate()
         return await self.process.wait()
 
     async def new_session(self, agent: str = "assistant") -> str:
@@ -88,7 +87,7 @@ async def run_worker(
     try:
         async with asyncio.timeout(HANG_SECONDS):
             while "worker is running" not in log.read_text():
-                assert process.returncode is None, f"the worker ended with {process.returncode}: {_tail(log)}"
+                assert process.returncode is None, f"the worker ended with {process.returncode}: {tail(log)}"
                 await asyncio.sleep(0.05)
         yield process
     finally:
@@ -113,17 +112,19 @@ def _fork_server() -> ForkServer:
 
 async def _until_ready(process: Program, client: httpx.AsyncClient, log: Path) -> None:
     async with asyncio.timeout(HANG_SECONDS):
-        while not await _answers(client):
-            assert process.returncode is None, f"the service ended with {process.returncode}: {_tail(log)}"
+        while not await is_ready(client):
+            assert process.returncode is None, f"the service ended with {process.returncode}: {tail(log)}"
             await asyncio.sleep(0.03)
 
 
-async def _answers(client: httpx.AsyncClient) -> bool:
+async def is_ready(client: httpx.AsyncClient) -> bool:
+    """Whether the service that the client speaks to says so; one that does not answer is not."""
     try:
         return (await client.get("/health/ready")).is_success
     except httpx.TransportError:
         return False
 
 
-def _tail(log: Path) -> str:
-    return log.read_text()[-2000:]
+def tail(log: Path) -> str:
+    """Return the end of a log, for a test's failure."""
+    return log.read_text("utf-8", "replace")[-2000:]
