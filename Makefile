@@ -43,10 +43,10 @@ chaos: setup-dev ## kill, pause and cut everything and count what is lost: about
 
 # Slow expressions and long texts; unfair queues; words that were lost; databases that are away; idle streams; summaries
 # on demand; tools; connections; cursors; the reference page; what grows. The last program prints the loop's longest stall.
-HOSTILE := $(addprefix tests/,house/test_linear_expressions.py house/test_linear_functions.py turn/test_long_texts.py \
+HOSTILE := $(addprefix tests/,house/test_linear_expressions.py house/test_linear_functions.py execution/test_long_texts.py \
 	turn/test_step_caps.py llm/test_model_streams.py db/test_fair_claims.py db/test_owner_caps.py \
 	api/test_waiting_for_a_worker.py turn/test_kept_words.py db/test_unread_messages.py turn/test_outages.py \
-	turn/test_lease.py api/test_streams_that_wait.py db/test_waiting_readers.py turn/test_summaries_on_demand.py \
+	turn/test_lease.py api/test_streams_that_wait.py db/test_waiting_readers.py summary/test_summaries_on_demand.py \
 	tools/test_hostile_tools.py runs/test_hostile_tools_in_service.py api/test_connection_limits.py \
 	api/test_hostile_cursors.py api/test_reference_page.py db/test_migrations_of_data.py db/test_retention.py)
 hostile: setup-dev ## do to the service what once hurt it, and measure its longest stall (ARGS="--seconds 120 --clients 64")

@@ -10,8 +10,7 @@ from app.db.database import Database
 from app.domain.ids import SessionId, UserId
 from app.domain.message import NewMessage, Role, Source
 from app.domain.recall import HistoryQuery
-from app.domain.run import OnBusy, RunInput, Submission
-from app.turn.ports import Claimer
+from app.domain.run import Claimer, OnBusy, RunInput, Submission
 from benchmarks.retrieval_data import Meeting, chained
 from benchmarks.retrieval_rows import fill_session, index_all
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from app.db.embedded import EmbeddedConfig, EmbeddedServer
+from app.postgres_server import EmbeddedConfig, EmbeddedServer
 
 
 @asynccontextmanager

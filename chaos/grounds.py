@@ -14,8 +14,8 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 from sqlalchemy import make_url
 
 from app.db.address import parse_address
-from app.db.embedded import EmbeddedConfig, EmbeddedServer
 from app.db.migrations import upgrade
+from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from chaos.programs import Start
 from fakes.programs import ForkServer, environment_for_programs
 from fakes.service_process import free_port

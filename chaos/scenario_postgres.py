@@ -9,7 +9,7 @@ from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
-from app.db.embedded import EmbeddedConfig, EmbeddedServer
+from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from chaos.cast import open_cast, servers
 from chaos.check import check
 from chaos.client import open_client

@@ -18,10 +18,11 @@ import app.assembly.runtime
 import app.main
 from app.context.transcript import SUMMARISER_SYSTEM_PROMPT
 from app.domain.message import ToolCall
-from app.domain.prompt import AnswerComplete, ModelEvent
+from app.domain.prompt import AnswerComplete, ModelEvent, ModelRequest
+from app.domain.tool import ToolContext, ToolOutcome
 from app.llm.registry import ModelRegistry
+from app.ports.models import ChatModel
 from app.tools.toolbox import ToolBox
-from app.turn.ports import ChatModel, ModelRequest, ToolContext, ToolOutcome
 from chaos.points import label_of
 from chaos.trace import Tracer
 

@@ -18,8 +18,8 @@ from sqlalchemy import make_url
 
 from app.db.address import parse_address
 from app.db.database import Database, DatabaseConfig
-from app.db.embedded import EmbeddedConfig, EmbeddedServer
 from app.db.migrations import upgrade
+from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from fakes.memory_folder import memory_folder
 
 pytest_plugins = [

@@ -9,7 +9,15 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from app.api import (
+from app.api.http import reference
+from app.api.http.auth import Authenticator
+from app.api.http.body_cap import BodyCap, Cap
+from app.api.http.call import Door
+from app.api.http.config import ApiConfig
+from app.api.http.errors import add_error_handlers
+from app.api.http.services import Services
+from app.api.http.unexpected_errors import UnexpectedErrors
+from app.api.native import (
     agents,
     context,
     export,
@@ -18,20 +26,12 @@ from app.api import (
     memories,
     messages,
     pins,
-    reference,
     runs,
     search,
     sessions,
     summaries,
 )
-from app.api.auth import Authenticator
-from app.api.body_cap import BodyCap, Cap
-from app.api.call import Door
-from app.api.config import ApiConfig
-from app.api.documented import document
-from app.api.errors import add_error_handlers
-from app.api.services import Services
-from app.api.unexpected_errors import UnexpectedErrors
+from app.api.native.documented import document
 
 ROOMS = (
     messages,

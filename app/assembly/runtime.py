@@ -12,8 +12,11 @@ from app.assembly.database import open_configured_database
 from app.assembly.memories import MemoryShare, choose_embedder, open_memories
 from app.assembly.models import agent_defaults, models_config
 from app.db.database import Database
+from app.execution.breaker import Breakers
+from app.execution.off_loop import compute_threads
 from app.llm.counters import make_counter, warm_counter
 from app.llm.registry import ModelRegistry
+from app.prompting.calibrate import CalibrationCache
 from app.settings import Settings
 from app.system_clock import SystemClock
 from app.telemetry import PrometheusMetrics
@@ -22,11 +25,8 @@ from app.tools.hooks import ImportedHooks
 from app.tools.recall import make_recall_tools
 from app.tools.tool import CallLimits
 from app.tools.toolbox import ToolBox
-from app.turn.breaker import Breakers
-from app.turn.calibrate import CalibrationCache
 from app.turn.check_agents import check_agents, check_names
 from app.turn.context_requests import ContextRequests
-from app.turn.off_loop import compute_threads
 from app.turn.state import TurnConfig, TurnParts
 from app.worker.indexing import Indexing
 from app.worker.jobs import JobHandlers, SideJobs

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from app.api.services import Readiness, Services
+from app.api.http.services import Readiness, Services
 from app.assembly.runtime import Runtime
 from app.turn.submit import submit_message
 

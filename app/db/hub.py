@@ -16,9 +16,8 @@ from app.db.address import Address
 from app.db.listener import Listener
 from app.db.notification import Notification, read_payload, write_payloads
 from app.db.wakeup import RunWakeup, Seen, Wakeup
-from app.domain.events import RunEvent
+from app.domain.events import NewEvent, RunEvent
 from app.domain.ids import RunId
-from app.turn.ports import NewEvent
 
 GATHER_SECONDS = 0.01
 OnCancel: TypeAlias = Callable[[RunId], None]

@@ -8,9 +8,9 @@ from app.db.pins import REACH
 from app.db.rows import MESSAGE_COLUMNS, PINNED, SESSION_COLUMNS, message_from, session_from, session_not_found
 from app.db.sql import sql
 from app.db.transactions import Statements
+from app.domain.conversation import Conversation
 from app.domain.ids import RunId, SessionId, SummaryId
 from app.domain.summary import Prepared
-from app.turn.ports import LoadedContext
 
 STEP = 64
 """Positions looked at per step backwards: so many rows at most are read for nothing."""
@@ -108,7 +108,7 @@ LOAD_CONTEXT = sql(
 )
 
 
-async def load_context(tx: Statements, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> LoadedContext:
+async def load_context(tx: Statements, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> Conversation:
     """Load the session, its newest messages after the cursor, the run's own, all pins and what is prepared.
 
     History ends with the message that reaches `max_tokens`, so that even one huge message is there to be shortened;
@@ -127,23 +127,14 @@ async def load_context(tx: Statements, session_id: SessionId, run_id: RunId | No
     return _read(rows)
 
 
-def _read(rows: Sequence[RowMapping]) -> LoadedContext:
+def _read(rows: Sequence[RowMapping]) -> Conversation:
     first = next(row for row in rows if row["of_session_id"] is not None)
     session = session_from(first, "of_session_")
     placed = [(row["place"], message_from(row)) for row in rows if row["id"] is not None]
     history, own, pinned = (
         tuple(message for place, message in placed if place == wanted) for wanted in ("history", "own", "pinned")
     )
-    own_after = sum(1 for message in own if message.position > session.summary_through_position)
-    after_cursor = session.message_count - session.summary_through_position
-    return LoadedContext(
-        session,
-        history,
-        own,
-        is_complete=len(history) + own_after == after_cursor,
-        pinned=pinned,
-        prepared=_prepared_from(first),
-    )
+    return Conversation(session, history, own, pinned=pinned, prepared=_prepared_from(first))
 
 
 def _prepared_from(row: RowMapping) -> Prepared | None:

@@ -12,12 +12,12 @@ from app.db.redaction import Redaction, redact_message
 from app.db.rows import MESSAGE_COLUMNS, PINNED, message_from, session_not_found
 from app.db.sql import sql
 from app.db.transactions import Statements, Transactions
+from app.domain.conversation import Conversation
 from app.domain.errors import NotFound
 from app.domain.ids import MessageId, RunId, SessionId, UserId
 from app.domain.message import Message, NewMessage
 from app.domain.page import Page
 from app.domain.run import Lease
-from app.turn.ports import LoadedContext
 
 _AFTER = sql(
     """
@@ -79,7 +79,7 @@ class MessageRepository:
         """Work through `transactions`."""
         self._transactions = transactions
 
-    async def load_context(self, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> LoadedContext:
+    async def load_context(self, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> Conversation:
         """Load session and newest messages after the cursor in one query. Raises NotFound."""
         return await load_context(self._transactions, session_id, run_id, max_tokens)
 

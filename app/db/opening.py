@@ -8,9 +8,9 @@ from pathlib import Path
 
 from app.db.address import parse_address
 from app.db.database import Database, DatabaseConfig
-from app.db.embedded import EmbeddedConfig, EmbeddedServer
 from app.db.migrations import upgrade
 from app.domain.errors import DatabaseUnavailable
+from app.postgres_server import EmbeddedConfig, EmbeddedServer
 
 
 @dataclass(frozen=True, slots=True)

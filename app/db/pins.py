@@ -13,7 +13,7 @@ from app.db.transactions import Statements, Transactions
 from app.domain.errors import NotFound
 from app.domain.ids import MessageId, SessionId, UserId
 from app.domain.message import Message, Role
-from app.turn.pin_store import CheckRoom, PinGroup
+from app.ports.pins import CheckRoom, PinGroup
 
 REACH = 256
 """Positions looked at on each side of a message for the rest of its group: some five times as many as the largest

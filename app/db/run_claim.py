@@ -8,9 +8,8 @@ from app.db.rows import ANSWER_ID, RUN_COLUMNS, run_from
 from app.db.run_events import next_event, store_events
 from app.db.sql import sql
 from app.db.transactions import Statements
-from app.domain.events import EventType
-from app.domain.run import Caps, ClaimedRun, Lease
-from app.turn.ports import Claimer, NewEvent, Pulse
+from app.domain.events import EventType, NewEvent
+from app.domain.run import Caps, ClaimedRun, Claimer, Lease, LeaseRenewal
 
 # Owners who wait are found by one index probe each (`waiting`, a loose index scan), never by reading all that waits.
 # `fair` goes through them in order and stops at the first whose line has a run to take: rows behind it are not locked.
@@ -98,7 +97,7 @@ async def claim_next(tx: Statements, claimer: Claimer, caps: Caps) -> ClaimedRun
     return ClaimedRun(run=run, lease=lease, next_event=first_free)
 
 
-async def renew(tx: Statements, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, Pulse]:
+async def renew(tx: Statements, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, LeaseRenewal]:
     """Extend those of the leases that are still ours, and say what was found of each of them.
 
     No row is waited for: one lock held by a process that was stopped would keep all leases from being renewed.
@@ -109,8 +108,8 @@ async def renew(tx: Statements, leases: Collection[Lease], lease_seconds: float)
         fences=[lease.fence for lease in leases],
         lease_seconds=lease_seconds,
     )
-    pulses = {(row["id"], row["fence"]): Pulse(row["cancel_requested"], row["is_renewed"]) for row in rows}
-    return {lease: pulses[lease.run_id, lease.fence] for lease in leases if (lease.run_id, lease.fence) in pulses}
+    renewals = {(row["id"], row["fence"]): LeaseRenewal(row["cancel_requested"], row["is_renewed"]) for row in rows}
+    return {lease: renewals[lease.run_id, lease.fence] for lease in leases if (lease.run_id, lease.fence) in renewals}
 
 
 async def give_back(tx: Statements, lease: Lease, *, counts: bool) -> tuple[NewEvent, ...] | None:

@@ -9,10 +9,9 @@ from app.db.hub import EventHub
 from app.db.rows import to_json
 from app.db.sql import sql
 from app.db.transactions import Statements, Transactions
-from app.domain.events import EventType, RunEvent
+from app.domain.events import EventType, NewEvent, RunEvent
 from app.domain.ids import RunId
 from app.domain.run import Lease
-from app.turn.ports import NewEvent
 
 _ROWS = "unnest(cast(:seqs as integer[]), cast(:types as text[]), cast(:data as text[])) as e (seq, type, data)"
 

@@ -12,12 +12,12 @@ from app.db.sql import sql
 from app.db.titles import retitle
 from app.db.transactions import Statements
 from app.db.unread_messages import append_due, keep_unread
-from app.domain.events import EventType
+from app.domain.events import EventType, NewEvent
 from app.domain.ids import RunId, UserId
 from app.domain.message import Message, NewMessage, Role, Source
 from app.domain.run import Lease, Outcome, Run, RunError, RunInput
 from app.domain.wire import run_json
-from app.turn.ports import ComposeEvents, NewEvent
+from app.ports.storage import ComposeEvents
 
 ANSWER_STEP = "answer"
 _MESSAGE_NAMES = tuple(column.strip().removeprefix("m.") for column in MESSAGE_COLUMNS.split(","))

@@ -11,8 +11,7 @@ from app.db.transactions import Statements
 from app.db.unread_messages import append_due
 from app.domain.errors import InvalidInput, OwnerQueueFull, QueueFull, SessionBusy
 from app.domain.ids import RunId
-from app.domain.run import Caps, ClaimedRun, Lease, OnBusy, RunStatus, Submission, Submitted
-from app.turn.ports import Claimer
+from app.domain.run import Caps, ClaimedRun, Claimer, Lease, OnBusy, RunStatus, Submission, Submitted
 
 _INTERRUPT = text("""
     update runs r set cancel_requested = true from sessions s

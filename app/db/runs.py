@@ -10,8 +10,8 @@ from app.db.rows import ANSWER_ID, RUN_COLUMNS, run_from, run_not_found
 from app.db.sql import sql
 from app.db.transactions import Transactions
 from app.domain.ids import RunId, UserId
-from app.domain.run import Caps, ClaimedRun, Lease, Outcome, Run, RunError, Submission, Submitted
-from app.turn.ports import Claimer, ComposeEvents, Pulse
+from app.domain.run import Caps, ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError, Submission, Submitted
+from app.ports.storage import ComposeEvents
 
 _GET = sql(
     "select {run_columns}, {answer_id} from runs r where r.id = :run_id and r.owner_id = :owner_id",
@@ -50,7 +50,7 @@ class RunRepository:
         """Take a run whose lease has expired, else one that is first in its session's line, by owners in turn."""
         return await run_claim.claim_next(self._transactions, claimer, self._caps)
 
-    async def renew(self, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, Pulse]:
+    async def renew(self, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, LeaseRenewal]:
         """Extend these leases by the database's clock; those no longer ours are not in the answer."""
         return await run_claim.renew(self._leases, leases, lease_seconds)
 

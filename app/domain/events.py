@@ -36,3 +36,12 @@ class RunEvent:
     seq: int
     type: EventType
     data: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """A run event before it is stored, with its sequence number within the run."""
+
+    seq: int
+    type: EventType
+    data: JsonObject

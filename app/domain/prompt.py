@@ -62,3 +62,24 @@ class AnswerComplete:
 
 
 ModelEvent: TypeAlias = TextDelta | AnswerComplete
+
+MAX_ANSWER_BYTES = 2_000_000
+"""Some times what the longest answers have: 128,000 tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One model call. `max_output_tokens` is the reserve; an empty `tools` sends none.
+
+    `max_answer_bytes` is what a turn takes in of an answer (UTF-8; text, names and arguments of calls), whatever the
+    provider makes of `max_output_tokens`: call_model counts the text, and a ChatModel the calls it puts together.
+
+    `may_call_tools` is False for the last call of a turn that used up its tool rounds: the tools are then held back,
+    or named but forbidden where the provider insists on seeing them beside earlier calls (Anthropic).
+    """
+
+    prompt: Prompt
+    tools: tuple[ToolSpec, ...]
+    max_output_tokens: int
+    may_call_tools: bool = True
+    max_answer_bytes: int = MAX_ANSWER_BYTES

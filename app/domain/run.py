@@ -174,3 +174,26 @@ class Outcome:
     usage: Usage = field(default_factory=Usage)
     error: RunError | None = None
     context: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claimer:
+    """Who claims a run, and for how long before the lease must be renewed.
+
+    `held` are runs it is at work on itself: their leases may have run out while the database was away.
+    """
+
+    worker: str
+    lease_seconds: float
+    held: tuple[RunId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRenewal:
+    """The answer to a heartbeat for a lease that is still ours.
+
+    `is_renewed` is False where somebody had the row locked, so that the lease was not extended this time.
+    """
+
+    is_cancel_requested: bool
+    is_renewed: bool = True

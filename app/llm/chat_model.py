@@ -14,13 +14,12 @@ from langchain_core.runnables import Runnable
 from app.domain.errors import ModelInvalidRequest, ModelTimeout, ThroughlineError
 from app.domain.json_types import JsonObject
 from app.domain.message import text_of
-from app.domain.prompt import ModelEvent, TextDelta
+from app.domain.prompt import ModelEvent, ModelRequest, TextDelta
 from app.llm.answer import AnswerAssembly
 from app.llm.cache_markers import with_cache_markers
 from app.llm.classify import Call, classify
 from app.llm.translate import to_langchain, to_tools
 from app.llm.usage_check import checked_usage
-from app.turn.ports import ModelRequest
 
 CHARACTERS_PER_TOKEN = 4
 """A low guess, used only to judge whether a refused prompt was nearly full."""

@@ -14,11 +14,11 @@ from app.domain.errors import SettingInvalid
 from app.domain.message import Message, NewMessage
 from app.domain.prompt import PromptMessage
 from app.domain.text import clean_text
+from app.execution.off_loop import run_in_compute_thread
 from app.llm.chars_counter import CharsCounter
 from app.llm.encodings import SHIPPED, load_encoding
 from app.llm.own_counter import import_counter
-from app.turn.off_loop import run_in_compute_thread
-from app.turn.ports import TokenCounter
+from app.ports.models import TokenCounter
 
 PIECE_CHARACTERS = 20_000
 """Longer texts are counted in pieces: tiktoken panics at a million blanks in a row and slows down long before."""

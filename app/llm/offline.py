@@ -9,14 +9,13 @@ from app.context.frame import unframed
 from app.context.measure import count_call, count_prompt, count_tool_specs
 from app.context.transcript import CONVERSATION_TAG, EXISTING_TAG
 from app.domain.message import ToolCall, text_of
-from app.domain.prompt import AnswerComplete, ModelEvent, Prompt, TextDelta, Usage
+from app.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, Prompt, TextDelta, Usage
 from app.domain.text import clean_text
+from app.execution.off_loop import run_off_loop_if_large
 from app.llm.counters import TiktokenCounter, warm_counter
 from app.llm.offline_answers import INTRODUCTION, Reply, reply_to
 from app.llm.offline_extract import NOTHING, extract
 from app.llm.windows import OFFLINE_WINDOW
-from app.turn.off_loop import run_off_loop_if_large
-from app.turn.ports import ModelRequest
 
 WORDS_PER_YIELD = 16
 _OWN_ANSWER = re.compile(

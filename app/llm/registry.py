@@ -15,7 +15,7 @@ from app.llm.offline import OfflineModel
 from app.llm.providers import PLACEHOLDER_KEY, ModelName, parse_model_name
 from app.llm.streamed_arguments import parse_in_linear_time
 from app.llm.windows import get_context_limit
-from app.turn.ports import ChatModel
+from app.ports.models import ChatModel
 
 OFFLINE = "offline"
 OPENAI_FAMILIES = ("gpt-", "o1", "o3", "o4", "chatgpt")

@@ -22,7 +22,7 @@ from app.domain.errors import (
 )
 from app.domain.ids import UserId
 from app.domain.memory import Memory
-from app.turn.breaker import Breakers
+from app.execution.breaker import Breakers
 
 EMBED_MEMORIES = "embed_memories"
 TIMEOUT_SECONDS = 5.0

@@ -15,11 +15,11 @@ from app.domain.errors import SettingInvalid, places_of
 from app.domain.json_types import JsonObject, JsonValue
 from app.domain.prompt import ToolSpec
 from app.domain.text import clean_text
+from app.domain.tool import ToolContext, ToolOutcome
+from app.execution.operator_code import ThreadsTakenError, call_function
+from app.execution.operator_loops import Returned
 from app.tools.result import result_text
 from app.tools.tool import CallLimits, ToolFailed, failed, is_repeatable
-from app.turn.operator_code import ThreadsTakenError, call_function
-from app.turn.operator_loops import Returned
-from app.turn.ports import ToolContext, ToolOutcome
 
 log = structlog.get_logger(__name__)
 

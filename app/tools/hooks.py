@@ -5,8 +5,8 @@ from contextlib import suppress
 from typing import cast
 
 from app.domain.errors import SettingInvalid
+from app.ports.hooks import Hook
 from app.tools.imports import import_attribute
-from app.turn.pre_compact import Hook
 
 FIELD = "pre_compact"
 

@@ -16,9 +16,9 @@ from app.domain.ids import SessionId
 from app.domain.message import Message, searched_text
 from app.domain.recall import Found, HistoryFilter, HistoryQuery, Hit
 from app.domain.text import is_blank
+from app.domain.tool import ResultRoom, ToolContext
+from app.ports.history import History
 from app.tools.tool import ToolFailed
-from app.turn.ports import ResultRoom, ToolContext
-from app.turn.recall import History
 
 MAX_TOKENS = 3_000
 """The most that one result takes of the prompt; less where the call's context says that less would be shown."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ParamSpec, Protocol, TypeVar
 
 from app.domain.prompt import ToolSpec
-from app.turn.ports import ToolContext, ToolOutcome
+from app.domain.tool import ToolContext, ToolOutcome
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from app.domain.errors import SettingInvalid
 from app.domain.message import ToolCall
 from app.domain.prompt import ToolSpec
+from app.domain.tool import ToolContext, ToolOutcome
 from app.tools.function_tool import make_function_tool
 from app.tools.imports import import_attribute
 from app.tools.tool import CallLimits, Tool, failed
-from app.turn.ports import ToolContext, ToolOutcome
 
 
 class ToolBox:

@@ -7,8 +7,8 @@ import structlog
 
 from app.domain.errors import AnswerTooLong, ModelRejected, ModelUnavailable, TurnTimeout
 from app.domain.events import EventType
-from app.domain.prompt import AnswerComplete, TextDelta
-from app.turn.ports import ChatModel, ModelRequest
+from app.domain.prompt import AnswerComplete, ModelRequest, TextDelta
+from app.ports.models import ChatModel
 from app.turn.state import Turn
 
 MAX_TRIES = 4

@@ -8,10 +8,13 @@ from contextlib import contextmanager
 
 from app.agents.definition import AgentDefinition
 from app.agents.registry import AgentDefaults
+from app.context.budget import check_fits, make_budget
+from app.context.measure import count_system
 from app.domain.errors import AgentInvalid, PromptCannotFit, SettingInvalid
-from app.turn.ports import Models, Tools
-from app.turn.process_message import check_agent
-from app.turn.state import ReadyAgent, TurnParts
+from app.ports.models import Models
+from app.ports.tools import Tools
+from app.prompting.ready_agent import ReadyAgent, assemble_agent
+from app.turn.state import TurnParts
 
 
 def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, models: Models, tools: Tools) -> None:
@@ -40,6 +43,22 @@ async def check_agents(parts: TurnParts) -> tuple[ReadyAgent, ...]:
         with _told(f"agent {definition.name}"):
             ready.append(await check_agent(parts, definition))
     return tuple(ready)
+
+
+async def check_agent(parts: TurnParts, definition: AgentDefinition) -> ReadyAgent:
+    """Make an agent ready as a turn will; for the start of the service.
+
+    Raises SettingInvalid, and PromptCannotFit where its prompt and tools leave no room to talk. By our plain count:
+    what is learned of a provider later makes prompts smaller; it never stops an agent that worked.
+    """
+    agent = await assemble_agent(parts, definition)
+    if definition.context.summary.model:
+        parts.models.get(definition.context.summary.model, definition.context.summary.base_url)
+    if definition.context.pre_compact:
+        parts.hooks.get(definition.context.pre_compact)
+    configured = make_budget(definition.context, definition.context.window or agent.model.context_limit)
+    check_fits(configured, count_system(definition.system_prompt, agent.counter.count), agent.tools_tokens)
+    return agent
 
 
 @contextmanager

@@ -10,14 +10,14 @@ from app.domain.ids import MessageId, SessionId, UserId
 from app.domain.json_types import JsonObject
 from app.domain.message import Content, Message, NewMessage
 from app.domain.session import Session
-from app.turn.compact_result import CompactionResult
-from app.turn.context_report import report_context
-from app.turn.pin_store import PinStore
-from app.turn.pins import pin_message, unpin_message
-from app.turn.preview import preview_context
-from app.turn.prompting import count_new
+from app.ports.pins import PinStore
+from app.prompting.context_report import report_context
+from app.prompting.pins import pin_message, unpin_message
+from app.prompting.planning import count_new
+from app.prompting.preview import preview_context
+from app.summary.compact_result import CompactionResult
+from app.summary.summarize_now import summarize_now
 from app.turn.state import TurnParts
-from app.turn.summarize_now import summarize_now
 
 
 class SessionStore(Protocol):

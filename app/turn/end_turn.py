@@ -8,13 +8,13 @@ import structlog
 
 from app.context.measure import count_message
 from app.domain.errors import DatabaseUnavailable, LeaseLost, NotFound, RunAbandoned, ThroughlineError
-from app.domain.events import EventType
+from app.domain.events import EventType, NewEvent
 from app.domain.json_types import JsonObject, JsonValue
 from app.domain.message import Message, NewMessage
 from app.domain.run import USER_STEP, Outcome, Run, RunError, RunStatus, user_message
 from app.domain.wire import message_json, run_json
+from app.ports.storage import ComposeEvents
 from app.turn.keep_step import wait_for_database
-from app.turn.ports import ComposeEvents, NewEvent
 from app.turn.state import Turn, TurnParts
 
 UNSTORABLE = "The answer could not be stored. Your message is kept; send it again."

@@ -9,8 +9,8 @@ import structlog
 
 from app.domain.errors import TemporaryError
 from app.domain.ids import RunId
-from app.domain.run import Lease
-from app.turn.ports import Pulse, RunStore
+from app.domain.run import Lease, LeaseRenewal
+from app.ports.storage import RunStore
 
 BEATS_PER_LEASE = 3
 AWAY_SECONDS = 0.5
@@ -94,16 +94,16 @@ class Heartbeats:
             await asyncio.sleep(pause)
             for heartbeat in heartbeats:
                 heartbeat.is_hurried = False  # before the question: who hurries meanwhile asks for a further one
-            pulses = await self._renew([heartbeat.lease for heartbeat in heartbeats])
-            if pulses is None:
+            renewals = await self._renew([heartbeat.lease for heartbeat in heartbeats])
+            if renewals is None:
                 return False
             for heartbeat in heartbeats:
-                heartbeat.feel(pulses.get(heartbeat.lease))
+                heartbeat.feel(renewals.get(heartbeat.lease))
             heartbeats = [heartbeat for heartbeat in heartbeats if not heartbeat.is_renewed]
         return True
 
-    async def _renew(self, leases: Collection[Lease]) -> Mapping[Lease, Pulse] | None:
-        """Return the pulses of the leases that are still ours; None where the database was not reached."""
+    async def _renew(self, leases: Collection[Lease]) -> Mapping[Lease, LeaseRenewal] | None:
+        """Return the renewals of the leases that are still ours; None where the database was not reached."""
         try:
             return await self._store.renew(leases, self._lease_seconds)
         except TemporaryError as error:
@@ -144,14 +144,14 @@ class Heartbeat:
         while await self.watch() is not StopReason.LEASE_LOST:
             pass
 
-    def feel(self, pulse: Pulse | None) -> None:
+    def feel(self, renewal: LeaseRenewal | None) -> None:
         """Take in what a beat found: None where the lease is no longer ours."""
-        self.is_renewed = pulse is None or pulse.is_renewed
+        self.is_renewed = renewal is None or renewal.is_renewed
         if self.is_renewed:
             self.renewed_at = time.monotonic()
-        if pulse is None:
+        if renewal is None:
             self._tell(StopReason.LEASE_LOST)
-        elif pulse.is_cancel_requested:
+        elif renewal.is_cancel_requested:
             self._tell(StopReason.CANCEL_REQUESTED)
 
     def _tell(self, reason: StopReason) -> None:

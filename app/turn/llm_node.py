@@ -6,19 +6,20 @@ import structlog
 from langgraph.runtime import Runtime
 
 from app.context.fit import FittedPrompt
+from app.domain.conversation import Conversation
 from app.domain.errors import ContextOverflow, PromptCannotFit, TemporaryError
 from app.domain.events import EventType
 from app.domain.message import NewMessage, Role
-from app.domain.prompt import AnswerComplete, Usage
+from app.domain.prompt import AnswerComplete, ModelRequest, Usage
 from app.domain.text import clean_text, is_blank
 from app.domain.wire import message_json, tool_call_json
-from app.turn.calibrate import learn_from_overflow, learn_from_usage
+from app.prompting.calibrate import learn_from_overflow, learn_from_usage
+from app.prompting.planning import count_new
+from app.prompting.ready_agent import ReadyAgent
 from app.turn.call_model import call_model
 from app.turn.keep_step import keep_step
 from app.turn.make_room import Ready, fit_room, make_room
-from app.turn.ports import ModelRequest
-from app.turn.prompting import count_new
-from app.turn.state import Conversation, ReadyAgent, Turn, TurnState, present
+from app.turn.state import Turn, TurnState, present
 
 OUT_OF_ROUNDS = "I have used all the tool calls I may make for one message and still wanted more. Ask me to go on."
 log = structlog.get_logger(__name__)

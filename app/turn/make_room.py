@@ -10,15 +10,17 @@ from app.context.reopen import reopen, waiting_for_growth
 from app.context.triggers import Cause
 from app.context.view import View
 from app.context.view_state import view_state_json
+from app.domain.conversation import Conversation
 from app.domain.events import EventType
 from app.domain.json_types import JsonObject
 from app.domain.message import NewMessage
-from app.turn.compact import Compaction, compact
-from app.turn.compact_result import Compacted
-from app.turn.off_loop import run_off_loop_if_large
-from app.turn.prompting import characters_planned, context_input, plan_off_loop
-from app.turn.reload import reload_conversation
-from app.turn.state import Conversation, ReadyAgent, Turn
+from app.execution.off_loop import run_off_loop_if_large
+from app.prompting.conversation import reload_conversation
+from app.prompting.planning import characters_planned, context_input, plan_off_loop
+from app.prompting.ready_agent import ReadyAgent
+from app.summary.compact import Compaction, compact
+from app.summary.compact_result import Compacted
+from app.turn.state import Turn
 
 LESS_THAN_REFUSED = 0.9
 """After a refusal the next prompt takes at most this share of the refused one, whatever the refusal taught."""

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 from langgraph.runtime import Runtime
 
+from app.domain.conversation import Conversation
 from app.domain.message import Message, Role
+from app.prompting.conversation import tokens_loaded
+from app.prompting.planning import count_new
+from app.prompting.ready_agent import ReadyAgent
 from app.turn.make_room import make_room
-from app.turn.prompting import count_new
-from app.turn.reload import conversation_from, tokens_loaded
-from app.turn.state import Conversation, ReadyAgent, Turn, TurnState, present
+from app.turn.state import Turn, TurnState, present
 
 
 async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
@@ -26,7 +28,7 @@ async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str
 async def _load(turn: Turn, state: TurnState, agent: ReadyAgent) -> Conversation:
     run = state.claimed.run
     loaded = await turn.parts.messages.load_context(run.session_id, run.id, max_tokens=tokens_loaded(agent))
-    return replace(conversation_from(loaded), resumed_calls=_open_calls(loaded.own))
+    return replace(loaded, resumed_calls=_open_calls(loaded.own))
 
 
 def _open_calls(own: tuple[Message, ...]) -> frozenset[str]:

@@ -1,73 +1,18 @@
 """The state of one turn: what the nodes hand to each other, and what surrounds them (`Turn`)."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from app.agents.definition import AgentDefinition
-from app.agents.registry import AgentRegistry
-from app.context.budget import Budget
-from app.domain.clock import Clock
-from app.domain.message import Message, NewMessage, Source
-from app.domain.prompt import ToolSpec, Usage
+from app.domain.conversation import Conversation
+from app.domain.message import NewMessage, Source
+from app.domain.prompt import MAX_ANSWER_BYTES, Usage
 from app.domain.run import ClaimedRun, Lease
-from app.domain.session import Session
-from app.domain.summary import Prepared
-from app.turn.breaker import Breakers
-from app.turn.events import EventWriter
-from app.turn.ports import (
-    MAX_ANSWER_BYTES,
-    CalibrationStore,
-    ChatModel,
-    EventStore,
-    MessageStore,
-    Metrics,
-    Models,
-    RunStore,
-    TokenCounter,
-    Tools,
-)
-from app.turn.pre_compact import Hooks
-from app.turn.summary_store import SummaryStore
+from app.ports.storage import EventStore, RunStore
+from app.prompting.ready_agent import ReadyAgent
+from app.summary.parts import SummaryParts
+from app.turn.event_writer import EventWriter
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyAgent:
-    """An agent ready for a turn: its definition, model, tools and counter, fixed for the whole turn.
-
-    `factor` is what our counts are multiplied by before they are held against the window; it changes within a turn
-    only when the provider says that a prompt was too long.
-    """
-
-    definition: AgentDefinition
-    model: ChatModel
-    counter: TokenCounter
-    tools: tuple[ToolSpec, ...]
-    tools_tokens: int
-    budget: Budget
-    factor: float
-
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """The session as this turn sees it: `history` from other runs after the cursor, `own` from this run.
-
-    `pinned` are pinned messages that are in neither; `prepared` is a summary waiting to be used.
-    `resumed_calls` are the tool calls that a dead process left without a result: whether they ran is unknown.
-    """
-
-    session: Session
-    history: tuple[Message, ...] = ()
-    own: tuple[Message, ...] = ()
-    pinned: tuple[Message, ...] = ()
-    prepared: Prepared | None = None
-    resumed_calls: frozenset[str] = frozenset()
-
-    def with_own(self, *messages: Message) -> "Conversation":
-        """Return the conversation with further rows of this run."""
-        return replace(self, own=(*self.own, *messages))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,22 +58,11 @@ class TurnConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnParts:
+class TurnParts(SummaryParts):
     """What every turn of this process shares; `assembly/` puts it together."""
 
     runs: RunStore
-    messages: MessageStore
     events: EventStore
-    models: Models
-    tools: Tools
-    agents: AgentRegistry
-    calibrations: CalibrationStore
-    summaries: SummaryStore
-    breakers: Breakers
-    hooks: Hooks
-    metrics: Metrics
-    clock: Clock
-    make_counter: Callable[[str], TokenCounter]
     config: TurnConfig
 
 

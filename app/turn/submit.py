@@ -1,7 +1,25 @@
 """Accepting a message: the run row is durable before anybody is answered. Called by every door."""
 
-from app.domain.run import Submission, Submitted
-from app.turn.ports import RunStore, Slots
+from typing import Protocol
+
+from app.domain.run import ClaimedRun, Claimer, Submission, Submitted
+from app.ports.storage import RunStore
+
+
+class Slots(Protocol):
+    """Room for turns in this process, so that a door may claim in its submit transaction."""
+
+    def reserve(self) -> Claimer | None:
+        """Reserve a slot; None if none is idle or earlier runs may wait. Every one ends in `start` or `release`."""
+        ...
+
+    def start(self, claimed: ClaimedRun) -> None:
+        """Run the claimed run in the reserved slot."""
+        ...
+
+    def release(self) -> None:
+        """Give the reserved slot back unused."""
+        ...
 
 
 async def submit_message(submission: Submission, runs: RunStore, slots: Slots | None) -> Submitted:

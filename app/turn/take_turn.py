@@ -12,14 +12,14 @@ from app.domain.message import NewMessage, Role
 from app.domain.run import ClaimedRun, Outcome, RunStatus
 from app.domain.session import Session
 from app.domain.text import is_blank
-from app.turn.context_report import close_context
+from app.execution.off_loop import work_for
+from app.prompting.context_report import close_context
+from app.prompting.planning import count_new
 from app.turn.end_turn import end_turn, failed
-from app.turn.events import EventWriter
+from app.turn.event_writer import EventWriter
 from app.turn.graph import TurnGraph, step_limit
 from app.turn.keep_step import PAUSE_SECONDS, wait_for_database
 from app.turn.lease import Heartbeat, StopReason
-from app.turn.off_loop import work_for
-from app.turn.prompting import count_new
 from app.turn.state import Turn, TurnParts, TurnState, present
 
 log = structlog.get_logger(__name__)

@@ -8,12 +8,14 @@ from langgraph.runtime import Runtime
 
 from app.agents.definition import RecallReach
 from app.context.budget import result_limit
+from app.domain.conversation import Conversation
 from app.domain.events import EventType
 from app.domain.message import Message, NewMessage, Role, Source, ToolCall, text_of
+from app.domain.tool import ResultRoom, ToolContext, ToolOutcome
+from app.prompting.planning import count_new
+from app.prompting.ready_agent import ReadyAgent
 from app.turn.keep_step import keep_step
-from app.turn.ports import ResultRoom, ToolContext, ToolOutcome
-from app.turn.prompting import count_new
-from app.turn.state import Conversation, ReadyAgent, Turn, TurnState, present
+from app.turn.state import Turn, TurnState, present
 
 
 @dataclass(frozen=True, slots=True)

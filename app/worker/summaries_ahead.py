@@ -10,7 +10,7 @@ import structlog
 from app.db.jobs import Job
 from app.domain.errors import NotFound
 from app.domain.ids import SessionId
-from app.turn.prepare import prepare_next
+from app.summary.prepare import prepare_next
 from app.turn.state import TurnParts
 
 PREPARE_SUMMARY = "prepare_summary"

@@ -11,11 +11,10 @@ import structlog
 
 from app.domain.errors import OwnerSummariesTaken, ThroughlineError, TurnsTaken
 from app.domain.ids import RunId, UserId
-from app.domain.run import ClaimedRun
+from app.domain.run import ClaimedRun, Claimer
 from app.domain.session import Session
 from app.turn.graph import build_graph
 from app.turn.lease import Heartbeat, Heartbeats
-from app.turn.ports import Claimer
 from app.turn.state import TurnParts
 from app.turn.take_turn import TurnStart, take_turn
 from app.worker.jobs import SideJobs

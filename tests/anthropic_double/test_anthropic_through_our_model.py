@@ -18,9 +18,8 @@ from app.domain.errors import (
     ThroughlineError,
 )
 from app.domain.message import ImageBlock, Role, TextBlock, ToolCall
-from app.domain.prompt import AnswerComplete, Prompt, PromptMessage, TextDelta, ToolSpec
+from app.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
 from app.llm.registry import ModelRegistry, ModelsConfig
-from app.turn.ports import ModelRequest
 from fakes.anthropic_double import AnthropicDouble
 from fakes.provider_double import Failure, ScriptedCall, ScriptStep, Verdict
 from fakes.provider_double.json_types import Json

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from app.api.config import ApiConfig
+from app.api.http.config import ApiConfig
 from app.db.database import Database
 from app.domain.principal import Scope
 from fakes.api_stage import KEYED, LOCAL, open_session, set_stage

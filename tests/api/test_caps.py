@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.api.errors import error_problem
+from app.api.http.errors import error_problem
 from app.db.database import Database, DatabaseConfig
 from app.domain.errors import OwnerSummariesTaken
 from app.domain.run import Caps

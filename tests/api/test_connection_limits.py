@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from app.api.config import ApiConfig
-from app.api.protocol import ConnectionLimits
-from app.api.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
+from app.api.http.config import ApiConfig
+from app.api.http.protocol import ConnectionLimits
+from app.api.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
 from app.db.database import Database
 from fakes.api_stage import set_stage
 from fakes.raw_client import RawAnswer, RawClient, connected

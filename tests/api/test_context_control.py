@@ -6,7 +6,7 @@ from uuid import UUID
 import httpx
 import pytest
 
-from app.api.schemas import SummaryList
+from app.api.native.schemas import SummaryList
 from app.db.database import Database
 from app.domain.ids import SessionId
 from app.domain.message import ImageBlock, TextBlock

@@ -9,7 +9,7 @@ from uuid import UUID
 import httpx
 import pytest
 
-from app.api.sse import render_event
+from app.api.http.sse import render_event
 from app.db.database import Database
 from app.domain.events import EventType, RunEvent
 from app.domain.ids import RunId

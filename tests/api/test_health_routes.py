@@ -5,7 +5,7 @@ from dataclasses import replace
 import httpx
 
 from app.api.app import create_app
-from app.api.services import Readiness
+from app.api.http.services import Readiness
 from app.db.database import Database
 from app.domain.errors import DatabaseUnavailable
 from fakes.api_stage import KEYED, ApiStage, set_stage

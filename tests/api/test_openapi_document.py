@@ -3,7 +3,7 @@
 import pytest
 from pydantic import BaseModel
 
-from app.api import schemas
+from app.api.native import schemas
 from app.db.database import Database
 from fakes.api_stage import KEYED, LOCAL, open_session, set_stage
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-import app.api.refusals
+import app.api.http.refusals
 from app.api.app import create_app
-from app.api.errors import KINDS, error_problem
-from app.api.services import Readiness
+from app.api.http.errors import KINDS, error_problem
+from app.api.http.services import Readiness
 from app.context.explain import ContextReport
 from app.db.database import Database
 from app.domain.errors import DatabaseUnavailable, ThroughlineError
@@ -20,7 +20,7 @@ SECRET = "canary-9f3b of a user"
 
 def all_errors(root: type[ThroughlineError]) -> Iterator[type[ThroughlineError]]:
     for kind in root.__subclasses__():
-        if kind.__module__ in {ThroughlineError.__module__, app.api.refusals.__name__}:
+        if kind.__module__ in {ThroughlineError.__module__, app.api.http.refusals.__name__}:
             yield kind
             yield from all_errors(kind)
 

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from app.api.config import ApiConfig
-from app.api.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
+from app.api.http.config import ApiConfig
+from app.api.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
 from app.db.database import Database
 from fakes.api_stage import ApiStage, open_session, set_stage
 from fakes.raw_sql import run_sql

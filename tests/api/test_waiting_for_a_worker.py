@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from app.api.config import ApiConfig
+from app.api.http.config import ApiConfig
 from app.db.database import Database
 from fakes.api_stage import CLAIMER, ApiStage, open_session, set_stage
 from fakes.waiting import HANG_SECONDS

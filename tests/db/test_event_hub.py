@@ -9,9 +9,8 @@ import pytest
 from app.db.database import Database, DatabaseConfig
 from app.db.notification import Notification, read_payload, write_payloads
 from app.db.wakeup import MOST_KEPT, RunWakeup
-from app.domain.events import EventType, RunEvent
+from app.domain.events import EventType, NewEvent, RunEvent
 from app.domain.ids import RunId
-from app.turn.ports import NewEvent
 from fakes.conversations import Conversation, open_conversation
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS

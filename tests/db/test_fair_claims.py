@@ -6,7 +6,7 @@ import pytest
 
 from app.db.database import Database
 from app.db.run_claim import CLAIM
-from app.turn.ports import Claimer
+from app.domain.run import Claimer
 from fakes.conversations import CLAIMER, Conversation, open_conversation
 from fakes.raw_sql import run_sql
 

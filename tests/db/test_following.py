@@ -9,10 +9,9 @@ import pytest
 from app.db.database import Database, DatabaseConfig
 from app.db.run_events import STRIDE
 from app.db.run_follow import Followed, Following, Idle
-from app.domain.events import EventType, RunEvent
+from app.domain.events import EventType, NewEvent, RunEvent
 from app.domain.message import Message
 from app.domain.run import ClaimedRun, Outcome, Run, RunStatus
-from app.turn.ports import NewEvent
 from fakes.conversations import CLAIMER, Conversation, open_conversation
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS

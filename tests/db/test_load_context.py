@@ -10,7 +10,7 @@ from app.db.load_context import LOAD_CONTEXT
 from app.domain.errors import NotFound
 from app.domain.ids import SessionId
 from app.domain.message import NewMessage, Role, Source, ToolCall
-from fakes.conversations import Conversation, answer_message, open_conversation, user_message
+from fakes.conversations import Conversation, answer_message, is_loaded_whole, open_conversation, user_message
 from fakes.raw_sql import run_sql
 
 
@@ -26,7 +26,7 @@ async def test_everything_after_the_cursor_is_loaded_in_order_where_it_fits(conv
     loaded = await conversation.database.messages.load_context(conversation.session.id, None, max_tokens=1000)
 
     assert [message.position for message in loaded.history] == list(range(11, 151))
-    assert loaded.is_complete
+    assert is_loaded_whole(loaded)
     assert loaded.session.summary_through_position == 10
     assert loaded.session.conversation_summary == "summary"
 
@@ -40,7 +40,7 @@ async def test_only_the_newest_messages_up_to_the_limit_are_loaded(
     loaded = await conversation.database.messages.load_context(conversation.session.id, None, max_tokens=max_tokens)
 
     assert [message.position for message in loaded.history] == list(range(first, 201))
-    assert loaded.is_complete is (first == 1)
+    assert is_loaded_whole(loaded) is (first == 1)
 
 
 async def test_one_message_above_the_limit_is_still_there(conversation: Conversation) -> None:
@@ -49,7 +49,7 @@ async def test_one_message_above_the_limit_is_still_there(conversation: Conversa
     loaded = await conversation.database.messages.load_context(conversation.session.id, None, max_tokens=100)
 
     assert [message.content for message in loaded.history] == ["huge"]
-    assert loaded.is_complete
+    assert is_loaded_whole(loaded)
 
 
 def calling(*names: str) -> NewMessage:
@@ -70,7 +70,7 @@ async def test_one_huge_tool_output_does_not_keep_away_what_was_said_before_it(c
     loaded = await conversation.database.messages.load_context(conversation.session.id, None, max_tokens=16_000)
 
     assert [message.position for message in loaded.history] == [1, 2, 3, 4, 5, 6]
-    assert loaded.is_complete
+    assert is_loaded_whole(loaded)
 
 
 async def test_results_are_not_separated_from_their_call(conversation: Conversation) -> None:
@@ -81,7 +81,7 @@ async def test_results_are_not_separated_from_their_call(conversation: Conversat
     loaded = await conversation.database.messages.load_context(conversation.session.id, None, max_tokens=16_000)
 
     assert [message.position for message in loaded.history] == list(range(3, 24))
-    assert not loaded.is_complete
+    assert not is_loaded_whole(loaded)
 
 
 async def test_a_call_far_above_its_results_comes_alone_with_them_and_its_pins_once(conversation: Conversation) -> None:
@@ -95,7 +95,7 @@ async def test_a_call_far_above_its_results_comes_alone_with_them_and_its_pins_o
     assert [message.position for message in loaded.history] == list(range(301, 452))
     assert [message.position for message in loaded.history if message.pinned] == [301, 321, 450]
     assert [message.position for message in loaded.pinned] == [11, 299]
-    assert not loaded.is_complete
+    assert not is_loaded_whole(loaded)
 
 
 async def test_a_call_behind_the_cursor_and_a_result_without_call_bring_nothing_along(
@@ -125,13 +125,13 @@ async def test_the_runs_own_rows_come_apart_and_whatever_their_size(conversation
 
     assert [message.content for message in loaded.own] == ["own 0", "own 1", "own 2"]
     assert [message.content for message in loaded.history] == ["old", "older"]
-    assert loaded.is_complete
+    assert is_loaded_whole(loaded)
 
 
 async def test_an_empty_session_loads_and_a_missing_one_is_not_found(conversation: Conversation) -> None:
     loaded = await conversation.database.messages.load_context(conversation.session.id, None, max_tokens=10)
 
-    assert (loaded.history, loaded.own, loaded.is_complete) == ((), (), True)
+    assert (loaded.history, loaded.own, is_loaded_whole(loaded)) == ((), (), True)
     assert loaded.session == conversation.session
     with pytest.raises(NotFound):
         await conversation.database.messages.load_context(SessionId(conversation.owner_id), None, max_tokens=10)
@@ -153,7 +153,7 @@ async def test_messages_that_belong_to_no_run_are_history(conversation: Conversa
     for run_id in (None, claimed.run.id):
         loaded = await conversation.database.messages.load_context(conversation.session.id, run_id, max_tokens=10_000)
         assert [message.position for message in loaded.history] == list(range(6, 76))
-        assert loaded.is_complete
+        assert is_loaded_whole(loaded)
 
 
 async def test_pins_of_other_runs_come_along_wherever_they_lie(conversation: Conversation) -> None:
@@ -171,7 +171,7 @@ async def test_pins_of_other_runs_come_along_wherever_they_lie(conversation: Con
         assert [m.position for m in loaded.history if m.pinned] == [
             m.position for m in pinned if m.position >= max(first, 101)
         ]
-        assert loaded.is_complete is (first == 101)
+        assert is_loaded_whole(loaded) is (first == 101)
 
 
 async def test_a_pin_comes_whole_as_it_was_stored(conversation: Conversation) -> None:
@@ -183,7 +183,7 @@ async def test_a_pin_comes_whole_as_it_was_stored(conversation: Conversation) ->
 
     assert loaded.pinned == (replace(stored[0], pinned=True),)
     assert loaded.history == ()
-    assert loaded.is_complete
+    assert is_loaded_whole(loaded)
 
 
 async def test_the_runs_own_pinned_rows_come_once(conversation: Conversation) -> None:
@@ -203,8 +203,8 @@ async def test_the_runs_own_pinned_rows_come_once(conversation: Conversation) ->
     assert mine.history == ()
     assert [message.content for message in others.pinned] == ["old", "own 0"]
     assert [message.content for message in others.history] == ["own 2"]
-    assert mine.is_complete
-    assert others.is_complete
+    assert is_loaded_whole(mine)
+    assert is_loaded_whole(others)
 
 
 async def test_pins_of_another_session_stay_there(conversation: Conversation) -> None:

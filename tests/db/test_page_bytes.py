@@ -4,10 +4,9 @@ import pytest
 
 from app.db.database import Database
 from app.db.messages import MessageQuery
-from app.domain.events import EventType
+from app.domain.events import EventType, NewEvent
 from app.domain.ids import MessageId
 from app.domain.message import Content, ImageBlock, NewMessage, Role, Source
-from app.turn.ports import NewEvent
 from fakes.conversations import Conversation, open_conversation
 
 MB = 1_000_000

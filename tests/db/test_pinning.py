@@ -13,10 +13,10 @@ from app.db.database import Database
 from app.domain.errors import InvalidInput, NotFound
 from app.domain.ids import MessageId
 from app.domain.message import Message, NewMessage, Role, Source, ToolCall
+from app.execution.breaker import Breakers
 from app.llm.counters import make_counter
+from app.prompting.pins import pin_message, unpin_message
 from app.tools.hooks import ImportedHooks
-from app.turn.breaker import Breakers
-from app.turn.pins import pin_message, unpin_message
 from app.turn.state import TurnConfig, TurnParts
 from fakes.conversations import Conversation, answer_message, open_conversation, user_message
 from fakes.manual_clock import ManualClock

@@ -12,9 +12,9 @@ from app.domain.errors import NotFound
 from app.domain.ids import RunId
 from app.domain.message import ToolCall
 from app.domain.recall import HistoryFilter, HistoryQuery
+from app.domain.tool import ToolContext
 from app.tools.recall import make_recall_tools
 from app.tools.toolbox import ToolBox
-from app.turn.ports import ToolContext
 from fakes.conversations import Conversation, open_conversation
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS

@@ -11,8 +11,8 @@ from app.domain.errors import SessionBusy
 from app.domain.ids import RunId
 from app.domain.message import NewMessage, Role, Source, ToolCall
 from app.domain.run import Lease
+from app.domain.tool import ToolContext
 from app.tools.recall import make_recall_tools
-from app.turn.ports import ToolContext
 from fakes.conversations import Conversation, answer_message, open_conversation
 from fakes.raw_sql import run_sql
 

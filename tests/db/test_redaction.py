@@ -9,12 +9,11 @@ from app.db.database import Database
 from app.db.messages import MessageQuery
 from app.db.redaction import MARKER, Redaction
 from app.domain.errors import NotFound, SessionBusy, SummaryConflict
-from app.domain.events import EventType
+from app.domain.events import EventType, NewEvent
 from app.domain.ledger import LedgerEntry, LedgerKind
 from app.domain.message import Message, NewMessage, Role, Source, ToolCall
 from app.domain.recall import HistoryQuery
 from app.domain.run import RunStatus
-from app.turn.ports import NewEvent
 from fakes.conversations import (
     Conversation,
     adoption_of,

@@ -9,7 +9,7 @@ from app.db.database import Database
 from app.db.retention import RUNS_AT_ONCE
 from app.domain.ids import RunId
 from app.domain.run import RunStatus
-from app.turn.prepare import prepare_next
+from app.summary.prepare import prepare_next
 from app.worker.retention import Retention, RetentionConfig
 from fakes.compactions import compact_now, fill
 from fakes.manual_clock import ManualClock

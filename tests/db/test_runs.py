@@ -17,12 +17,11 @@ from app.domain.errors import (
     QueueFull,
     SessionBusy,
 )
-from app.domain.events import EventType
+from app.domain.events import EventType, NewEvent
 from app.domain.ids import RunId
 from app.domain.message import Message
 from app.domain.prompt import Usage
-from app.domain.run import Caps, OnBusy, Outcome, Run, RunError, RunStatus
-from app.turn.ports import Claimer, NewEvent
+from app.domain.run import Caps, Claimer, OnBusy, Outcome, Run, RunError, RunStatus
 from fakes.conversations import (
     CLAIMER,
     Conversation,

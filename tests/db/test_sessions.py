@@ -8,10 +8,9 @@ from app.db.database import Database
 from app.db.redaction import Redaction
 from app.db.sessions import NewSession, SessionChange, SessionQuery
 from app.domain.errors import IdempotencyKeyReused, InvalidInput, LeaseLost, NotFound
-from app.domain.events import EventType
+from app.domain.events import EventType, NewEvent
 from app.domain.ids import RunId, UserId
 from app.domain.message import Source
-from app.turn.ports import NewEvent
 from fakes.conversations import CLAIMER, Conversation, is_held, open_conversation
 from fakes.raw_sql import run_sql
 

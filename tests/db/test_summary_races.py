@@ -11,7 +11,15 @@ from app.domain.errors import SummaryConflict
 from app.domain.message import Message
 from app.domain.session import Session
 from app.domain.summary import SummaryState, SummaryVersion
-from fakes.conversations import Conversation, adoption_of, everything, open_conversation, stretch_of, user_message
+from fakes.conversations import (
+    Conversation,
+    adoption_of,
+    everything,
+    is_loaded_whole,
+    open_conversation,
+    stretch_of,
+    user_message,
+)
 from fakes.raw_sql import run_sql
 
 ROUNDS = 50
@@ -228,4 +236,4 @@ async def test_messages_that_come_between_loading_and_adopting_are_neither_skipp
     later = await conversation.database.messages.load_context(conversation.session.id, None, 1000)
     assert later.session.summary_through_position == 10
     assert [message.position for message in later.history] == list(range(11, 11 + n))
-    assert later.is_complete
+    assert is_loaded_whole(later)

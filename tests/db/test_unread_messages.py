@@ -15,7 +15,15 @@ from app.db.unread_messages import PORTION, PORTION_BYTES
 from app.domain.errors import QueueFull
 from app.domain.message import Message, NewMessage, text_of
 from app.domain.run import Caps, Outcome, RunError, RunStatus
-from fakes.conversations import CLAIMER, Conversation, answer_message, no_events, open_conversation, user_message
+from fakes.conversations import (
+    CLAIMER,
+    Conversation,
+    answer_message,
+    is_loaded_whole,
+    no_events,
+    open_conversation,
+    user_message,
+)
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
 
@@ -180,7 +188,7 @@ async def test_kept_messages_have_a_size_so_that_loading_can_leave_them_out(conv
 
     assert len(await conversation.messages()) == 40
     assert len(loaded.history) < 40
-    assert not loaded.is_complete
+    assert not is_loaded_whole(loaded)
 
 
 async def test_messages_that_wait_for_their_place_count_as_waiting(conversation: Conversation) -> None:

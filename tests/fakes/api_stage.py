@@ -14,23 +14,22 @@ from fastapi import FastAPI
 
 from app.agents.registry import AgentDefaults, load_agents
 from app.api.app import create_app
-from app.api.config import ApiConfig
-from app.api.services import Readiness, Services
+from app.api.http.config import ApiConfig
+from app.api.http.services import Readiness, Services
 from app.context.explain import ContextReport, NextAction, report_json
 from app.db.database import Database
 from app.db.messages import MessageQuery
 from app.domain.errors import InvalidInput, NotFound
-from app.domain.events import EventType
+from app.domain.events import EventType, NewEvent
 from app.domain.ids import MessageId, SessionId, UserId
 from app.domain.json_types import JsonObject, JsonValue
 from app.domain.keys import NewKey
 from app.domain.message import Content, Message, NewMessage, Role
 from app.domain.principal import Scope
-from app.domain.run import ClaimedRun, Outcome, Run, RunError, RunStatus, Submission, Submitted
+from app.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus, Submission, Submitted
 from app.domain.wire import message_json, run_json
 from app.memories.keeper import MemoryKeeper
-from app.turn.compact_result import CompactionResult
-from app.turn.ports import Claimer, NewEvent
+from app.summary.compact_result import CompactionResult
 from fakes.waiting import HANG_SECONDS
 
 CLAIMER = Claimer("scripted", 30.0)

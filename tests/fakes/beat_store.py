@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Collection, Mapping
 
-from app.domain.run import Lease
-from app.turn.ports import Pulse
+from app.domain.run import Lease, LeaseRenewal
 
 
 class BeatStore:
@@ -18,7 +17,7 @@ class BeatStore:
         self._locked = locked
         self._called = asyncio.Event()
 
-    async def renew(self, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, Pulse]:
+    async def renew(self, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, LeaseRenewal]:
         del lease_seconds
         self.calls.append(frozenset(leases))
         self._called.set()
@@ -26,7 +25,7 @@ class BeatStore:
             raise self._failures.pop(0)
         self._locked -= 1
         is_free = self._locked < 0
-        return {lease: Pulse(lease in self.cancelled, is_free) for lease in leases if lease not in self.lost}
+        return {lease: LeaseRenewal(lease in self.cancelled, is_free) for lease in leases if lease not in self.lost}
 
     async def called(self, times: int) -> None:
         """Return once there were so many calls in all."""

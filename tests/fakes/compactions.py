@@ -10,12 +10,12 @@ from app.context.policy import SummaryPolicy
 from app.context.triggers import Cause
 from app.db.database import Database
 from app.domain.message import NewMessage, Role, Source
+from app.domain.prompt import ModelRequest
 from app.domain.run import Outcome, RunStatus
-from app.turn.compact import Compaction, compact
-from app.turn.compact_result import Compacted
-from app.turn.context_report import at_rest
-from app.turn.ports import ModelRequest
-from app.turn.prompting import context_input
+from app.prompting.conversation import at_rest
+from app.prompting.planning import context_input
+from app.summary.compact import Compaction, compact
+from app.summary.compact_result import Compacted
 from fakes.conversations import no_events
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.stage import Stage, open_stage, with_context

@@ -5,17 +5,37 @@ from dataclasses import dataclass
 
 from app.db.database import Database
 from app.db.sessions import NewSession
+from app.domain.conversation import Conversation as LoadedConversation
 from app.domain.errors import SummaryConflict
+from app.domain.events import NewEvent
 from app.domain.ids import UserId
 from app.domain.ledger import LedgerEntry
 from app.domain.message import Message, NewMessage, Role, Source, ToolCall
-from app.domain.run import ClaimedRun, Lease, OnBusy, Outcome, Run, RunInput, RunStatus, Submission, Submitted
+from app.domain.run import (
+    ClaimedRun,
+    Claimer,
+    Lease,
+    LeaseRenewal,
+    OnBusy,
+    Outcome,
+    Run,
+    RunInput,
+    RunStatus,
+    Submission,
+    Submitted,
+)
 from app.domain.session import Session
 from app.domain.summary import Adoption, NewStretch, Stretch, SummaryVersion
-from app.turn.ports import Claimer, NewEvent, Pulse
 from fakes.raw_sql import run_sql
 
 CLAIMER = Claimer(worker="worker-1", lease_seconds=30)
+
+
+def is_loaded_whole(loaded: LoadedConversation) -> bool:
+    """Whether everything after the cursor was loaded, and nothing left out for its size."""
+    cursor = loaded.session.summary_through_position
+    own = sum(1 for message in loaded.own if message.position > cursor)
+    return len(loaded.history) + own == loaded.session.message_count - cursor
 
 
 def user_message(text: str, *, tokens: int = 1) -> NewMessage:
@@ -115,7 +135,7 @@ class Conversation:
         return True
 
 
-async def pulse_of(database: Database, lease: Lease) -> Pulse:
+async def pulse_of(database: Database, lease: Lease) -> LeaseRenewal:
     """Beat once for a lease that must still be ours."""
     return (await database.runs.renew([lease], 10))[lease]
 

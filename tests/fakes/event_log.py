@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
-from app.domain.events import RunEvent
+from app.domain.events import NewEvent, RunEvent
 from app.domain.ids import RunId, SessionId, UserId
 from app.domain.message import Source
 from app.domain.run import ClaimedRun, Lease, Run, RunInput, RunStatus
-from app.turn.ports import NewEvent
 
 LEASE = Lease(run_id=RunId(UUID(int=1)), session_id=SessionId(UUID(int=2)), worker="test", fence=1)
 

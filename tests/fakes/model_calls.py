@@ -9,9 +9,8 @@ import pytest
 
 from app.domain.errors import ThroughlineError
 from app.domain.message import Role
-from app.domain.prompt import AnswerComplete, Prompt, PromptMessage, TextDelta
+from app.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta
 from app.llm.registry import ModelRegistry, ModelsConfig
-from app.turn.ports import ModelRequest
 from fakes.raw_http_server import Answer, RawServer, serve_raw
 from fakes.waiting import HANG_SECONDS
 

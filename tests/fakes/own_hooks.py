@@ -5,7 +5,7 @@ import threading
 from collections.abc import Mapping
 
 from app.domain.errors import SettingInvalid
-from app.turn.pre_compact import Decision, Hook, PreCompact
+from app.ports.hooks import Decision, Hook, PreCompact
 
 blocked = threading.Event()
 """Never set: waiting for it is a hook that hangs."""

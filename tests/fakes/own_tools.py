@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from app.domain.tool import ToolContext
 from app.tools import ToolFailed, not_repeatable
-from app.turn.ports import ToolContext
 from fakes.waiting import HANG_SECONDS
 
 blocked = threading.Event()

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from app.domain.errors import ThroughlineError
 from app.domain.message import ToolCall
-from app.domain.prompt import AnswerComplete, ModelEvent, TextDelta, Usage
-from app.turn.ports import ChatModel, ModelRequest
+from app.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, TextDelta, Usage
+from app.ports.models import ChatModel
 
 
 @dataclass(frozen=True, slots=True)

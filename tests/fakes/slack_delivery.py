@@ -10,17 +10,16 @@ from app.db.slack import SlackDatabase
 from app.db.slack_inbox import Place, SlackMessage
 from app.db.slack_outbox import Delivery
 from app.db.slack_people import SlackId
-from app.domain.events import EventType
+from app.domain.events import EventType, NewEvent
 from app.domain.json_types import JsonObject, JsonValue
 from app.domain.message import Message, NewMessage, Role, Source
-from app.domain.run import ClaimedRun, Outcome, Run, RunError, RunStatus
+from app.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus
 from app.domain.wire import message_json, run_json
 from app.slack.bolt import make_client, silent_logger
 from app.slack.calls import SlackCalls
 from app.slack.config import SlackConfig
 from app.slack.courier import Courier
 from app.slack.writer import Desk
-from app.turn.ports import Claimer, NewEvent
 from fakes.manual_clock import ManualClock
 from fakes.raw_sql import run_sql
 from fakes.slack_double import BOT_TOKEN, TEAM, Posted, Said, SlackDouble, Workspace, say, serve_slack

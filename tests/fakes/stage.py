@@ -11,14 +11,14 @@ from app.db.sessions import NewSession
 from app.domain.events import RunEvent
 from app.domain.ids import UserId
 from app.domain.message import Message, Source
-from app.domain.run import ClaimedRun, Run, RunInput, Submission
+from app.domain.run import ClaimedRun, Claimer, Run, RunInput, Submission
 from app.domain.session import Session
+from app.execution.breaker import Breakers
 from app.llm.counters import make_counter
-from app.turn.breaker import Breakers
-from app.turn.calibrate import CalibrationCache
+from app.ports.tools import Tools
+from app.prompting.calibrate import CalibrationCache
 from app.turn.graph import build_graph
 from app.turn.lease import Heartbeats
-from app.turn.ports import Claimer, Tools
 from app.turn.state import TurnConfig, TurnParts
 from app.turn.take_turn import TurnStart, take_turn
 from fakes.manual_clock import ManualClock

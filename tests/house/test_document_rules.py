@@ -11,6 +11,8 @@ from house.tree import ROOT, name_of, own_files
 
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 SETTING = re.compile(r"^#? ?([A-Z][A-Z_]+)=(.*)$", re.MULTILINE)
+FILE = re.compile(r"`([a-z_]+(?:/[a-z_]+)*/(?:[a-z_]+\.py)?)`")
+"""A file or room as our documents name it: `turn/lease.py`, `turn/`."""
 COMPOSE_ONLY = {"POSTGRES_PASSWORD"}
 DATA = {".jsonl", ".tiktoken", ".lock"}
 RECORDED = "benchmarks/data/*/*"
@@ -37,6 +39,13 @@ def test_links_in_our_documents_lead_somewhere() -> None:
     ]
 
     assert broken == []
+
+
+def test_files_and_rooms_named_in_the_architecture_exist() -> None:
+    named = FILE.findall((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
+
+    assert len(named) > 50
+    assert [name for name in named if not (ROOT / "app" / name).exists() and not (ROOT / name).exists()] == []
 
 
 def test_no_file_tells_of_the_machine_it_was_written_on() -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from app.agents.complaints import show
-from app.api.body import parse_json
+from app.api.http.body import parse_json
 from app.cli.printable import one_line, printable
 from app.context.frame import escaped, unframed
 from app.context.importance import distinct_words

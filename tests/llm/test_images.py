@@ -4,8 +4,7 @@ import pytest
 
 from app.context.measure import count_message
 from app.domain.message import ImageBlock, Role, TextBlock
-from app.domain.prompt import Prompt, PromptMessage
-from app.turn.ports import ModelRequest
+from app.domain.prompt import ModelRequest, Prompt, PromptMessage
 from fakes.anthropic_double.units import units_of
 from fakes.model_calls import hear
 from fakes.provider_double.counting import COUNTINGS

@@ -6,10 +6,9 @@ import pytest
 
 from app.domain.errors import AnswerIncomplete, AnswerTooLong, ModelRefused, ModelTimeout, ModelUnavailable
 from app.domain.message import ImageBlock, Role, TextBlock, ToolCall
-from app.domain.prompt import Prompt, PromptMessage, TextDelta, ToolSpec
+from app.domain.prompt import ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
 from app.llm.answer import MOST_CALLS
 from app.llm.registry import ModelRegistry
-from app.turn.ports import ModelRequest
 from fakes.model_calls import CONFIG, IMPATIENT, address_for, hear, refusal_of, simple_request
 from fakes.raw_http_server import EVENT_STREAM, Answer, anthropic_stream, openai_stream, serve_raw
 from fakes.waiting import HANG_SECONDS, until

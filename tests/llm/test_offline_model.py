@@ -9,10 +9,9 @@ from app.context.frame import framed
 from app.context.measure import count_prompt, count_tool_specs
 from app.context.transcript import CONVERSATION_TAG, EXISTING_TAG
 from app.domain.message import Role, ToolCall
-from app.domain.prompt import AnswerComplete, Prompt, PromptMessage, TextDelta, ToolSpec
+from app.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
 from app.llm.counters import TiktokenCounter
 from app.llm.offline import OfflineModel
-from app.turn.ports import ModelRequest
 
 MARKER = "You write summaries."
 CALCULATOR = ToolSpec(

@@ -3,9 +3,8 @@
 import pytest
 
 from app.domain.message import Role
-from app.domain.prompt import Prompt, PromptMessage, Usage
+from app.domain.prompt import ModelRequest, Prompt, PromptMessage, Usage
 from app.llm.usage_check import checked_usage
-from app.turn.ports import ModelRequest
 from fakes.model_calls import hear, simple_request
 from fakes.raw_http_server import Answer, anthropic_stream, openai_stream
 

@@ -10,8 +10,8 @@ from app.db.memories import MemoryChange
 from app.domain.errors import ModelAuthenticationFailed, ModelUnavailable
 from app.domain.ids import UserId
 from app.domain.memory import MAX_MEMORY_CHARACTERS
+from app.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from app.memories.meaning import BATCH, EMBED_MEMORIES
-from app.turn.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from app.worker.jobs import JobHandlers, SideJobs
 from fakes.memory_stage import MODEL, MemoryStage, open_memory_stage
 from fakes.provider_double import ProviderDouble

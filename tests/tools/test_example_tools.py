@@ -8,8 +8,8 @@ import pytest
 from app.agents.registry import AgentDefaults, load_agents
 from app.domain.ids import RunId, SessionId, UserId
 from app.domain.message import ToolCall
+from app.domain.tool import ToolContext, ToolOutcome
 from app.tools.toolbox import ToolBox
-from app.turn.ports import ToolContext, ToolOutcome
 from fakes.tool_box import make_tool_box
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"

@@ -5,8 +5,8 @@ import pytest
 
 from app.agents.registry import AgentDefaults, load_agents
 from app.domain.errors import SettingInvalid
+from app.ports.hooks import Decision, PreCompact, Trigger
 from app.tools.hooks import ImportedHooks
-from app.turn.pre_compact import Decision, PreCompact, Trigger
 from fakes import own_tools
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"

@@ -9,10 +9,10 @@ import pytest
 
 from app.domain.ids import RunId, SessionId, UserId
 from app.domain.message import ToolCall
-from app.turn.off_loop import work_for
-from app.turn.operator_code import MAX_THREADS, MAX_THREADS_OF_OWNER
-from app.turn.operator_loops import MAX_LOOPS
-from app.turn.ports import ToolContext, ToolOutcome
+from app.domain.tool import ToolContext, ToolOutcome
+from app.execution.off_loop import work_for
+from app.execution.operator_code import MAX_THREADS, MAX_THREADS_OF_OWNER
+from app.execution.operator_loops import MAX_LOOPS
 from fakes import hostile_tools
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS

@@ -9,10 +9,10 @@ import pytest
 from app.db.database import Database
 from app.domain.ids import RunId
 from app.domain.message import ToolCall
+from app.domain.tool import ToolContext, ToolOutcome
 from app.llm.chars_counter import CharsCounter
 from app.tools.recall import FRAME_TOKENS, MAX_TOKENS, make_recall_tools
 from app.tools.toolbox import ToolBox
-from app.turn.ports import ToolContext, ToolOutcome
 from fakes.conversations import Conversation, open_conversation
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS

@@ -8,8 +8,8 @@ import pytest
 from app.domain.errors import SettingInvalid
 from app.domain.ids import RunId, SessionId, UserId
 from app.domain.message import ToolCall
+from app.domain.tool import ToolContext, ToolOutcome
 from app.tools.toolbox import ToolBox
-from app.turn.ports import ToolContext, ToolOutcome
 from fakes.own_tools import blocked
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS

@@ -9,8 +9,8 @@ from app.agents.registry import AgentDefaults
 from app.context.policy import ContextPolicy, SummaryPolicy
 from app.domain.errors import AgentInvalid, SettingInvalid
 from app.llm.registry import ModelRegistry
+from app.ports.models import ChatModel
 from app.turn.check_agents import check_names
-from app.turn.ports import ChatModel
 from fakes.tool_box import make_tool_box
 
 PLAIN = AgentDefinition("plain")

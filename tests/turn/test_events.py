@@ -4,7 +4,7 @@ import asyncio
 
 from app.domain.errors import DatabaseUnavailable
 from app.domain.events import EventType
-from app.turn.events import EventWriter
+from app.turn.event_writer import EventWriter
 from fakes.event_log import EventLog, claimed
 from fakes.waiting import HANG_SECONDS
 

@@ -8,8 +8,8 @@ from app.agents.registry import AgentRegistry
 from app.db.database import Database
 from app.domain.errors import SettingInvalid
 from app.domain.message import Role
-from app.domain.run import RunStatus
-from app.turn.ports import ChatModel, Claimer
+from app.domain.run import Claimer, RunStatus
+from app.ports.models import ChatModel
 from app.turn.take_turn import take_turn
 from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage

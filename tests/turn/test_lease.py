@@ -11,8 +11,8 @@ from app.db.database import Database
 from app.domain.errors import DatabaseUnavailable
 from app.domain.ids import RunId, SessionId
 from app.domain.run import Lease
+from app.ports.storage import RunStore
 from app.turn.lease import Heartbeat, Heartbeats, StopReason
-from app.turn.ports import RunStore
 from fakes.beat_store import BeatStore
 from fakes.conversations import open_conversation
 from fakes.raw_sql import hold_rows, run_sql

@@ -11,10 +11,9 @@ from app.db.database import Database
 from app.domain.errors import ContextOverflow, ModelInvalidRequest, ModelUnavailable
 from app.domain.events import EventType
 from app.domain.message import Message, Role, ToolCall
-from app.domain.prompt import Prompt
+from app.domain.prompt import ModelRequest, Prompt
 from app.domain.run import Run, RunStatus
-from app.turn.pins import pin_message
-from app.turn.ports import ModelRequest
+from app.prompting.pins import pin_message
 from context.prompt_judge import faults
 from fakes.scripted_model import Break, Call, Fail, Hang, Say, ScriptedModel, ScriptedModels, Step
 from fakes.stage import Stage, open_stage, with_context

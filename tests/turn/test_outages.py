@@ -15,9 +15,11 @@ from app.domain.events import EventType, RunEvent
 from app.domain.message import Role, ToolCall, text_of
 from app.domain.prompt import ToolSpec, Usage
 from app.domain.run import Lease, Outcome, Run, RunStatus
+from app.domain.tool import ToolContext, ToolOutcome
+from app.ports.storage import ComposeEvents
+from app.ports.tools import Tools
 from app.turn.keep_step import MOST_TRIES
 from app.turn.llm_node import OUT_OF_ROUNDS
-from app.turn.ports import ComposeEvents, ToolContext, ToolOutcome, Tools
 from app.turn.take_turn import take_turn
 from app.worker.worker import Worker, WorkerConfig
 from fakes.flaky_store import FlakyStore

@@ -13,10 +13,10 @@ from app.db.quotations import LOOK_AGAIN
 from app.domain.events import EventType
 from app.domain.ids import SessionId, UserId
 from app.domain.message import Message, ToolCall, text_of
+from app.domain.prompt import ModelRequest
 from app.domain.recall import Found, HistoryQuery
 from app.domain.run import RunStatus
 from app.tools.recall import make_recall_tools
-from app.turn.ports import ModelRequest
 from benchmarks.planted_conversation import Fact, FactKind, Planted, plant
 from benchmarks.planted_rules import read_labelled
 from fakes.conversations import open_conversation

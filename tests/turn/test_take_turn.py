@@ -11,9 +11,8 @@ from app.domain.errors import AnswerIncomplete, ModelQuotaExhausted, ModelRateLi
 from app.domain.events import EventType
 from app.domain.message import Role, ToolCall, text_of
 from app.domain.prompt import Usage
-from app.domain.run import RunStatus
-from app.turn.ports import Claimer
-from app.turn.process_message import check_agent
+from app.domain.run import Claimer, RunStatus
+from app.turn.check_agents import check_agent
 from app.turn.take_turn import take_turn
 from fakes.scripted_model import Break, Call, Fail, Hang, Say, ScriptedModel
 from fakes.stage import Stage, open_stage, with_context

@@ -6,9 +6,8 @@ import pytest
 
 from app.db.database import Database
 from app.domain.message import text_of
-from app.domain.run import RunStatus
+from app.domain.run import Claimer, RunStatus
 from app.llm.chars_counter import CharsCounter
-from app.turn.ports import Claimer
 from app.turn.take_turn import take_turn
 from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage, with_context

@@ -10,7 +10,7 @@ from app.db.database import Database
 from app.domain.message import Role, ToolCall, text_of
 from app.domain.prompt import ToolSpec
 from app.domain.run import RunStatus
-from app.turn.ports import ToolContext, ToolOutcome
+from app.domain.tool import ToolContext, ToolOutcome
 from app.turn.take_turn import take_turn
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say

@@ -10,8 +10,7 @@ from app.db.database import Database
 from app.domain.errors import OwnerSummariesTaken, TurnsTaken
 from app.domain.ids import UserId
 from app.domain.message import text_of
-from app.domain.run import Run, RunStatus
-from app.turn.ports import Claimer
+from app.domain.run import Claimer, Run, RunStatus
 from app.worker.worker import Worker, WorkerConfig
 from fakes.scripted_model import Hang, Say
 from fakes.side_jobs import side_jobs

@@ -18,7 +18,7 @@ from app.db.transactions import Statements, Transactions
 from app.domain.ids import SessionId, UserId
 from app.domain.message import Content, text_of
 from app.domain.wire import content_from_json
-from app.turn.off_loop import run_off_loop_if_large
+from app.execution.off_loop import run_off_loop_if_large
 
 BLOCK_MESSAGES = 256
 """Messages in a block at most: terms that come often then stand in few rows, and a small change redoes little."""

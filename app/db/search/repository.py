@@ -17,7 +17,7 @@ from app.db.transactions import Transactions
 from app.domain.ids import SessionId, UserId
 from app.domain.message import Message, searched_text
 from app.domain.recall import Found, HistoryQuery, Hit
-from app.turn.off_loop import run_off_loop_if_large
+from app.execution.off_loop import run_off_loop_if_large
 
 LIVE_MESSAGES = 64
 """Messages that a search looks at without an index: what was stored since the last block was written."""

@@ -1,0 +1,1 @@
+"""What any HTTP dialect needs: serving, limits, bodies, keys, errors, streams."""

@@ -1,0 +1,95 @@
+"""Bodies are capped before anybody parses them: by the declared length, and by what really arrives, in time."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.http.errors import error_problem
+from app.api.http.refusals import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
+from app.domain.errors import PermanentError
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """The largest body, and the setting that says so."""
+
+    max_bytes: int
+    setting: str
+
+
+class BodyCap:
+    """Refuses bodies above the cap, compressed ones, and those that take longer than `timeout_seconds`.
+
+    Nothing beyond the cap is kept; the server discards what a client still sends after the answer.
+    """
+
+    def __init__(self, app: ASGIApp, *, cap: Cap, own_caps: Mapping[str, Cap], timeout_seconds: float) -> None:
+        """Stand before `app`; `own_caps` are of the paths that have another cap."""
+        self._app = app
+        self._cap = cap
+        self._own_caps = own_caps
+        self._timeout_seconds = timeout_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer what can be refused by its headers; count the rest as it arrives."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        cap = self._own_caps.get(scope["path"], self._cap)
+        refusal = _refuse_by_headers(Headers(scope=scope), cap)
+        if refusal is not None:
+            await error_problem(refusal)(scope, receive, send)
+            return
+        await self._app(scope, _Counter(receive, cap, self._timeout_seconds).receive, send)
+
+
+def _refuse_by_headers(headers: Headers, cap: Cap) -> PermanentError | None:
+    encoding = headers.get("content-encoding", "identity")
+    if encoding.lower() not in {"", "identity"}:
+        return UnsupportedMediaType("Compressed bodies are not taken. Send the JSON as it is.")
+    length = headers.get("content-length", "0")
+    if length.isdecimal() and len(length) <= len(str(cap.max_bytes)) and int(length) <= cap.max_bytes:
+        return None
+    return too_large(cap)
+
+
+class _Counter:
+    """Hands on what arrives, until it is too much or too late."""
+
+    def __init__(self, receive: Receive, cap: Cap, timeout_seconds: float) -> None:
+        self._receive = receive
+        self._cap = cap
+        self._timeout_seconds = timeout_seconds
+        self._seen = 0
+        self._deadline: float | None = None
+        self._is_complete = False
+
+    async def receive(self) -> Message:
+        """Return the next message. Raises BodyTooLarge and BodyTooSlow, which the error handlers answer."""
+        if self._is_complete:
+            return await self._receive()
+        message = await self._in_time()
+        self._seen += len(message.get("body", b""))
+        self._is_complete = not message.get("more_body", False)
+        if self._seen > self._cap.max_bytes:
+            raise too_large(self._cap)
+        return message
+
+    async def _in_time(self) -> Message:
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                return await self._receive()
+        except TimeoutError:
+            raise BodyTooSlow(
+                f"The body did not arrive within {self._timeout_seconds:g} seconds. Send it again."
+            ) from None
+
+
+def too_large(cap: Cap) -> BodyTooLarge:
+    """Return the refusal that names the cap."""
+    return BodyTooLarge(f"The body is larger than {cap.max_bytes} bytes, the most that is taken here ({cap.setting}).")

@@ -1,0 +1,85 @@
+"""Following a run for a request, as `db/run_follow.py` reads it: until the process stops or no worker is at work."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from fastapi import Request, Response
+
+from app.api.http.call import Call
+from app.api.http.errors import error_problem
+from app.api.http.refusals import ServiceStopping, StreamAborted
+from app.api.http.sse import stream_run
+from app.db.run_follow import Followed, Following, Idle, follow_while_worked_on
+from app.domain.errors import TemporaryError
+from app.domain.run import Run, RunStatus
+
+
+def follow_run(call: Call, run: Run, *, after: int = 0, is_fresh: bool = False) -> AsyncGenerator[Followed]:
+    """Follow the run as Following.events.
+
+    Raises NoWorkerAvailable too, NotAuthenticated once the request's key is revoked, and StreamAborted once the process
+    stops.
+    """
+    following = following_of(call)
+    followed = follow_while_worked_on(
+        following,
+        following.events(run, after=after, is_fresh=is_fresh),
+        timeout_seconds=call.config.no_worker_timeout_seconds,
+    )
+    return _while_in_force(call, followed)
+
+
+async def _while_in_force(call: Call, followed: AsyncGenerator[Followed]) -> AsyncGenerator[Followed]:
+    clock, seconds = call.services.clock, call.config.key_cache_seconds
+    checked_at = clock.monotonic()
+    async with aclosing(followed):
+        async for item in followed:
+            if clock.monotonic() - checked_at >= seconds:
+                await call.recheck()
+                checked_at = clock.monotonic()
+            yield item
+
+
+async def stream_or_refuse(
+    request: Request, call: Call, run: Run, followed: AsyncGenerator[Followed], *, first: Sequence[Followed] = ()
+) -> Response:
+    """Stream what `follow_run` yields of the run, `first` before it.
+
+    While it waits for a worker the answer is not begun, so that it can still be a problem: 503, with Retry-After.
+    """
+    if run.status is RunStatus.QUEUED and not await call.services.database.runs.is_anything_worked_on():
+        try:
+            first = (*first, *await _first_sign(request, followed))
+        except TemporaryError as error:
+            return error_problem(error, run_id=str(run.id))
+        except StreamAborted:
+            return error_problem(stopping(run), run_id=str(run.id))
+    return stream_run(call, run, followed, first=first)
+
+
+def stopping(run: Run) -> ServiceStopping:
+    """Return the error for a reader whose process stops."""
+    return ServiceStopping(f"The service stops. The message is kept; the run goes on: GET /v1/runs/{run.id}.")
+
+
+async def _first_sign(request: Request, followed: AsyncGenerator[Followed]) -> tuple[Followed, ...]:
+    """Return the first item that shows a run at work, or nobody who asks any more. Raises NoWorkerAvailable."""
+    async for item in followed:
+        if not isinstance(item, Idle) or item.run.status is not RunStatus.QUEUED or await request.is_disconnected():
+            return (item,)
+    return ()
+
+
+def following_of(call: Call) -> Following:
+    """Return how this request follows runs; waiting raises StreamAborted once the process stops."""
+
+    def stop_if_stopping() -> None:
+        if call.services.shutting_down.is_set():
+            raise StreamAborted
+
+    return Following(
+        database=call.services.database,
+        monotonic=call.services.clock.monotonic,
+        heartbeat_seconds=call.config.heartbeat_seconds,
+        before_waiting=stop_if_stopping,
+    )

@@ -1,0 +1,191 @@
+"""What a connection may take: time for a request's head, bytes for it, and one of the places there are.
+
+A client that is silent, drips, or sends half a body would else keep its connection for ever. `app/api/http/server.py`
+gives this to the server; the rest of HTTP is uvicorn's.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httptools
+from fastapi import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from app.api.http.errors import error_problem
+from app.api.http.refusals import HeadTooLarge, HeadTooSlow, TooManyConnections
+from app.domain.errors import ThroughlineError
+
+BEYOND_LIMIT = "is_beyond_limit"
+STILL_SERVED = ("/health/live", "/health/ready", "/metrics")
+RETRY_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What connections may take.
+
+    A head must be there, with `max_head_bytes` at most, `head_seconds` after the connection or its first byte; what is
+    left of a body, `rest_seconds` after its request was answered. Beyond `max_connections` there is only a refusal, or
+    the service's health; beyond another `reserve`, not even that.
+    """
+
+    max_connections: int = 5_000
+    reserve: int = 100
+    head_seconds: float = 15.0
+    rest_seconds: float = 15.0
+    max_head_bytes: int = 65_536
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection. At any time at most one thing has to arrive in time: a head, or what is left of a body."""
+
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        *,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],  # Any: as uvicorn has it
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """Called by uvicorn for each connection, but for `limits`."""
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = limits
+        self._deadline: asyncio.TimerHandle | None = None
+        self._is_in_head = True
+        self._head_bytes = 0
+        self._data = b""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Begin, unless there are too many: these are let in to be refused, or not at all."""
+        super().connection_made(transport)
+        number = len(self.connections)
+        if number > self._limits.max_connections + self._limits.reserve:
+            transport.abort()
+            return
+        if number > self._limits.max_connections:
+            self.app_state = {**self.app_state, BEYOND_LIMIT: True}
+        self._expect(self._head_is_late, self._limits.head_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._expect_nothing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came, unless a head is longer than heads are."""
+        self._data = data
+        super().data_received(data)
+        self._head_bytes += len(data)
+        if self._deadline is None and not self._is_answering() and not self._is_in_head:
+            self._expect(self._head_is_late, self._limits.head_seconds)  # blank lines stop uvicorn's own clock
+        if self._is_in_head and self._head_bytes > self._limits.max_head_bytes:
+            limit = self._limits.max_head_bytes
+            self._refuse(
+                HeadTooLarge(f"The request's head is longer than {limit} bytes. Send fewer or shorter headers.")
+            )
+
+    def on_message_begin(self) -> None:
+        """Note that a head has begun."""
+        super().on_message_begin()
+        self._is_in_head, self._head_bytes = True, 0
+        if self._deadline is None:
+            self._expect(self._head_is_late, self._limits.head_seconds)
+
+    def on_headers_complete(self) -> None:
+        """Note that the head is there."""
+        self._is_in_head = False
+        self._expect_nothing()
+        if not self._asks_for_another_protocol():
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Note that the body is there, of a request that may have been answered before."""
+        if not self._asks_for_another_protocol():
+            self._expect_nothing()
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Give a client that was answered early some time to send the rest."""
+        super().on_response_complete()
+        if self.cycle.response_complete and self.cycle.more_body and not self.transport.is_closing():
+            self._expect(self.transport.close, self._limits.rest_seconds)
+
+    def _asks_for_another_protocol(self) -> bool:
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Read a request for another protocol once more, as one that asks for none.
+
+        Called by uvicorn where the parser has stopped behind such a head, as if no body could follow.
+        """
+        stopped = sys.exception()
+        if not (isinstance(stopped, httptools.HttpParserUpgrade) and self._asks_for_another_protocol()):
+            return
+        headers = b"".join(b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade")
+        head = b"%s %s HTTP/1.1\r\n%s\r\n" % (self.parser.get_method(), self.url, headers)
+        rest = self._data[stopped.args[0] :]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        self.data_received(head + rest)
+
+    def _expect(self, otherwise: Callable[[], None], seconds: float) -> None:
+        self._expect_nothing()
+        self._deadline = self.loop.call_later(seconds, otherwise)
+
+    def _expect_nothing(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _head_is_late(self) -> None:
+        if self._is_answering():  # an earlier request
+            self._expect(self._head_is_late, self._limits.head_seconds)
+        elif self._head_bytes:
+            seconds = self._limits.head_seconds
+            self._refuse(HeadTooSlow(f"The request's head did not arrive within {seconds:g} seconds. Send it again."))
+        else:
+            self.transport.close()
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]  # None at first
+
+    def _refuse(self, error: ThroughlineError) -> None:
+        """Answer without a request, and close. While another answer is being written nothing can be said."""
+        self._expect_nothing()
+        if self.transport.is_closing():
+            return
+        if not self._is_answering():
+            self.transport.write(_on_the_wire(error_problem(error)))
+        self.transport.close()
+
+
+def _on_the_wire(response: Response) -> bytes:
+    headers = [(name, value) for name, value in response.raw_headers if name != b"connection"]
+    lines = b"".join(b"%s: %s\r\n" % header for header in (*headers, (b"connection", b"close")))
+    return STATUS_LINE[response.status_code] + lines + b"\r\n" + bytes(response.body)
+
+
+def refusing_beyond_limit(app: ASGIApp) -> ASGIApp:
+    """Return the application, which refuses what comes over a connection beyond the limit, but for its health."""
+
+    async def refuse_or_serve(scope: Scope, receive: Receive, send: Send) -> None:
+        is_refused = scope.get("state", {}).get(BEYOND_LIMIT) and scope["path"] not in STILL_SERVED
+        if scope["type"] != "http" or not is_refused:
+            await app(scope, receive, send)
+            return
+        error = TooManyConnections(
+            "The service has as many connections as it takes (MAX_CONNECTIONS). Try again later.",
+            delay_seconds=RETRY_SECONDS,
+        )
+        response = error_problem(error)
+        response.headers["Connection"] = "close"
+        await response(scope, receive, send)
+
+    return refuse_or_serve

@@ -1,0 +1,1 @@
+"""The service's own routes under `/v1`, with what they take and give."""

@@ -1,0 +1,52 @@
+"""For operators and their machinery: is the process alive, can it work, what has it done. No key, no user data."""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter, Request, Response
+
+from app.api.http.call import door_of
+from app.api.http.responses import JsonResponse
+from app.api.http.services import Readiness
+from app.api.native.schemas import Health
+from app.domain.errors import ThroughlineError
+from app.domain.json_types import JsonValue
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/health/live", responses={HTTPStatus.OK: {"model": Health}})
+async def live(request: Request) -> Response:
+    """Say that the process answers, whatever its surroundings do."""
+    return JsonResponse(_health_json(request, Readiness({})))
+
+
+@router.get(
+    "/health/ready",
+    responses={HTTPStatus.OK: {"model": Health}, HTTPStatus.SERVICE_UNAVAILABLE: {"model": Health}},
+)
+async def ready(request: Request) -> Response:
+    """Say whether this process can take messages now."""
+    services = door_of(request).services
+    try:
+        readiness = await services.check_ready()
+    except ThroughlineError:
+        readiness = Readiness({"database": False})
+    if services.shutting_down.is_set():
+        readiness = Readiness({**readiness.checks, "serving": False})
+    status = HTTPStatus.OK if readiness.is_ready else HTTPStatus.SERVICE_UNAVAILABLE
+    return JsonResponse(_health_json(request, readiness), status)
+
+
+@router.get("/metrics", responses={HTTPStatus.OK: {"content": {"text/plain": {}}}})
+async def metrics(request: Request) -> Response:
+    """Return the process's metrics in the Prometheus text format."""
+    body, media_type = door_of(request).services.render_metrics()
+    return Response(body, media_type=media_type)
+
+
+def _health_json(request: Request, readiness: Readiness) -> dict[str, JsonValue]:
+    return {
+        "status": "ok" if readiness.is_ready else "unavailable",
+        "version": door_of(request).config.version,
+        "checks": dict(readiness.checks),
+    }

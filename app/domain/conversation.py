@@ -1,0 +1,30 @@
+"""A session as a model call, report or summary sees it: what is loaded of it, and what the run under way has added."""
+
+from dataclasses import dataclass, replace
+
+from app.domain.message import Message
+from app.domain.session import Session
+from app.domain.summary import Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What one query loads of a session, and what a run adds to it.
+
+    `history` are the newest messages after the cursor from other runs, oldest first; those before them were left out
+    where they are too many. `own` are the rows of the run under way, whatever their size. `pinned` are the pinned
+    messages of other runs that are in neither, oldest first: behind the cursor, or left out. `prepared` is the newest
+    prepared summary that builds on the session's present version, None where there is none.
+    `resumed_calls` are the tool calls that a dead process left without a result: whether they ran is unknown.
+    """
+
+    session: Session
+    history: tuple[Message, ...] = ()
+    own: tuple[Message, ...] = ()
+    pinned: tuple[Message, ...] = ()
+    prepared: Prepared | None = None
+    resumed_calls: frozenset[str] = frozenset()
+
+    def with_own(self, *messages: Message) -> "Conversation":
+        """Return the conversation with further rows of this run."""
+        return replace(self, own=(*self.own, *messages))

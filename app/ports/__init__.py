@@ -1,0 +1,1 @@
+"""What the rooms below the doors need from outside, as Protocols; the adapters fulfil them, `assembly/` joins them."""

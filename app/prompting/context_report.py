@@ -1,0 +1,78 @@
+"""The context report of a session: for GET …/context, and for the end of every turn."""
+
+from dataclasses import dataclass, replace
+
+import structlog
+
+from app.context.explain import ContextReport, SummaryFacts, explain_context, is_summary_due, report_json
+from app.domain.conversation import Conversation
+from app.domain.errors import TemporaryError
+from app.domain.json_types import JsonObject
+from app.domain.message import Message, NewMessage
+from app.domain.session import Session
+from app.execution.off_loop import run_off_loop_if_large
+from app.prompting.conversation import at_rest
+from app.prompting.planning import characters_planned, context_input
+from app.prompting.ready_agent import PromptParts, ReadyAgent
+
+log = structlog.get_logger(__name__)
+
+
+async def report_context(parts: PromptParts, session: Session) -> ContextReport:
+    """Report on a session at rest. Raises NotFound where its agent is gone."""
+    agent, conversation = await at_rest(parts, session)
+    inp, facts = context_input(agent, conversation, None), await _facts(parts, agent, conversation.session)
+    return await run_off_loop_if_large(characters_planned(inp), lambda: explain_context(inp, facts))
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The report of a turn's end, and whether the next summary should be written in the background now."""
+
+    report: JsonObject
+    is_summary_due: bool
+
+
+async def close_context(
+    parts: PromptParts, agent: ReadyAgent, conversation: Conversation, answer: NewMessage
+) -> Closing:
+    """Return the report as it will stand once `answer` is stored; computed before, written with it."""
+    inp = context_input(agent, conversation.with_own(_as_stored(conversation, answer)), None)
+    facts = await _facts_if_there(parts, agent, conversation.session)
+    return await run_off_loop_if_large(
+        characters_planned(inp), lambda: Closing(report_json(explain_context(inp, facts)), is_summary_due(inp))
+    )
+
+
+async def _facts_if_there(parts: PromptParts, agent: ReadyAgent, session: Session) -> SummaryFacts:
+    """An answer that is there is not given up because its report cannot be made whole."""
+    try:
+        return await _facts(parts, agent, session)
+    except TemporaryError as error:
+        log.warning("a context report lacks its summary", session_id=str(session.id), error=error.code)
+        return SummaryFacts(agent=agent.definition.name, model=agent.model.name, summary_count=session.summary_version)
+
+
+async def _facts(parts: PromptParts, agent: ReadyAgent, session: Session) -> SummaryFacts:
+    """A session that was never summarised costs no query."""
+    facts = SummaryFacts(agent=agent.definition.name, model=agent.model.name)
+    if session.summary_version == 0:
+        return facts
+    adopted = await parts.summaries.latest(session.id)
+    return replace(facts, summary_count=session.summary_version, adopted=adopted)
+
+
+def _as_stored(conversation: Conversation, answer: NewMessage) -> Message:
+    """The answer with the position it is going to have; id and time do not matter to a report."""
+    last = conversation.own[-1]
+    return replace(
+        last,
+        position=last.position + 1,
+        role=answer.role,
+        content=answer.content,
+        tool_calls=(),
+        tool_call_id=None,
+        name=None,
+        token_count=answer.token_count,
+        counter=answer.counter,
+    )

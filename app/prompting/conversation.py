@@ -1,0 +1,35 @@
+"""Loading what is to be shown of a session: at rest, or again in the middle of a turn."""
+
+from dataclasses import replace
+
+from app.domain.conversation import Conversation
+from app.domain.ids import RunId
+from app.domain.session import Session
+from app.ports.storage import MessageStore
+from app.prompting.ready_agent import PromptParts, ReadyAgent, assemble_agent
+
+WINDOWS_LOADED = 2
+"""A turn reads at most the newest rows worth so many windows."""
+
+
+async def at_rest(parts: PromptParts, session: Session) -> tuple[ReadyAgent, Conversation]:
+    """Return agent and conversation of a session outside any turn."""
+    agent = await assemble_agent(parts, parts.agents.get(session.agent))
+    conversation = await parts.messages.load_context(session.id, None, max_tokens=tokens_loaded(agent))
+    return agent, conversation
+
+
+async def reload_conversation(
+    messages: MessageStore, run_id: RunId | None, agent: ReadyAgent, conversation: Conversation
+) -> Conversation:
+    """Return the conversation as it is stored now, where somebody else has changed its summary in the middle of a turn.
+
+    What this turn knows of its own calls stays.
+    """
+    loaded = await messages.load_context(conversation.session.id, run_id, max_tokens=tokens_loaded(agent))
+    return replace(loaded, resumed_calls=conversation.resumed_calls)
+
+
+def tokens_loaded(agent: ReadyAgent) -> int:
+    """Return how many tokens of messages a turn loads."""
+    return WINDOWS_LOADED * agent.budget.window_tokens

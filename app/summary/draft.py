@@ -1,0 +1,149 @@
+"""A summary in the making: the stretches and the ledger it consists of, and what they look like in a prompt."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from app.context.ledger import merge_ledgers
+from app.context.measure import Count
+from app.context.policy import SummaryKind
+from app.context.summary_check import SMALL_SUMMARY_TOKENS
+from app.context.tiers import RenderedSummary, render_summary
+from app.context.transcript import PROMPT_VERSION, read_hash
+from app.domain.errors import SummaryConflict
+from app.domain.ids import MessageId
+from app.domain.ledger import LedgerEntry, LedgerKind
+from app.domain.run import Lease
+from app.domain.session import Session
+from app.domain.summary import NewStretch, Stretch, SummaryParts, SummaryState
+from app.ports.summaries import SummaryStore
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What stands for messages 1 to `through_position` so far.
+
+    `stretches` are stored and follow each other without a gap, the first beginning at 1. `replaced_tokens` is our
+    count of the messages that were added to what the session has adopted (or of the text that stood for them when this
+    was prepared). `model` wrote the newest stretch.
+    """
+
+    stretches: tuple[Stretch, ...] = ()
+    ledger: tuple[LedgerEntry, ...] = ()
+    through_position: int = 0
+    through_id: MessageId | None = None
+    model: str = ""
+    replaced_tokens: int = 0
+
+    @property
+    def text(self) -> str:
+        """The narrative, oldest first, as a summariser reads it."""
+        return "\n\n".join(stretch.text for stretch in self.stretches)
+
+    def extended(self, stretches: tuple[Stretch, ...], facts: Sequence[LedgerEntry], replaced_tokens: int) -> "Draft":
+        """Return the draft once it consists of `stretches`, the last of which reaches further."""
+        last = stretches[-1]
+        return replace(
+            self,
+            stretches=stretches,
+            ledger=merge_ledgers(self.ledger, facts) if facts else self.ledger,
+            through_position=last.through_position,
+            through_id=last.through_id,
+            model=last.model,
+            replaced_tokens=self.replaced_tokens + replaced_tokens,
+        )
+
+    def rendered(self, session: Session, *, limit_tokens: int, kind: SummaryKind, count: Count) -> RenderedSummary:
+        """Return the text to adopt, within the limit.
+
+        A ledger that would make it larger than what it replaces is left out of it (it stays in the version), but for
+        the standing instructions where there is room for them.
+        """
+        replaced = max(session.summary_tokens + self.replaced_tokens, SMALL_SUMMARY_TOKENS)
+        ledger = self.ledger if kind is SummaryKind.HYBRID else ()
+        instructions = tuple(entry for entry in ledger if entry.kind is LedgerKind.INSTRUCTION)
+        for shown in (ledger, instructions):
+            text = render_summary(self.stretches, shown, limit_tokens=limit_tokens, kind=kind, count=count)
+            if text.tokens < replaced:
+                return text
+        return render_summary(self.stretches, (), limit_tokens=limit_tokens, kind=kind, count=count)
+
+
+async def open_draft(
+    summaries: SummaryStore, session: Session, count: Count, *, lease: Lease | None, extends_prepared: bool
+) -> Draft:
+    """Return the draft that a further summary of `session` begins with: what is adopted, or what is prepared.
+
+    Raises SummaryConflict where the session's summary, or what is prepared, has changed since `session` was read.
+    """
+    if extends_prepared:
+        prepared = await summaries.load_parts(session.id, SummaryState.PREPARED)
+        if prepared is not None and _covers(prepared.stretches, prepared.version.through_position):
+            return replace(_draft(prepared), replaced_tokens=prepared.version.token_count)
+        raise SummaryConflict("The prepared summary was adopted or replaced meanwhile.")
+    adopted = await summaries.load_parts(session.id, SummaryState.ADOPTED)
+    if adopted is not None and adopted.version.version != session.summary_version:
+        raise SummaryConflict("The session's summary was changed meanwhile.")
+    if session.summary_through_position == 0 or session.summary_through_id is None:
+        return Draft()
+    if adopted is not None and _is_whole(adopted):
+        return _draft(adopted)
+    new = _of_text(session, session.summary_through_id, count)
+    stretch = await summaries.save_stretch(session.id, new, lease)
+    ledger = () if adopted is None else adopted.version.ledger
+    return Draft(
+        stretches=(stretch,),
+        ledger=ledger,
+        through_position=stretch.through_position,
+        through_id=stretch.through_id,
+        model=stretch.model,
+    )
+
+
+def _draft(parts: SummaryParts) -> Draft:
+    version = parts.version
+    return Draft(
+        stretches=parts.stretches,
+        ledger=version.ledger,
+        through_position=version.through_position,
+        through_id=version.through_id,
+        model=version.model,
+    )
+
+
+def _is_whole(parts: SummaryParts) -> bool:
+    """Whether the stretches make the version's text.
+
+    In versions written before there were ledgers the last stretch alone holds everything, whatever stands before it.
+    """
+    stretches, version = parts.stretches, parts.version
+    is_cumulative = len(stretches) > 1 and stretches[-1].text == version.text
+    return _covers(stretches, version.through_position) and not is_cumulative
+
+
+def _covers(stretches: Sequence[Stretch], through_position: int) -> bool:
+    """Whether the stretches reach from 1 to `through_position` without a gap or an overlap."""
+    reach = 0
+    for stretch in stretches:
+        if stretch.from_position != reach + 1:
+            return False
+        reach = stretch.through_position
+    return reach == through_position
+
+
+def _of_text(session: Session, through_id: MessageId, count: Count) -> NewStretch:
+    """The session's text as one stretch, so that others can follow it."""
+    text = session.conversation_summary
+    return NewStretch(
+        from_position=1,
+        through_position=session.summary_through_position,
+        through_id=through_id,
+        text=text,
+        token_count=count(text),
+        model="",
+        prompt_version=PROMPT_VERSION,
+        read_hash=read_hash(text, ()),
+        duration_seconds=0,
+        input_tokens=0,
+        output_tokens=0,
+        redaction_count=session.redaction_count,
+    )

@@ -1,0 +1,17 @@
+"""What writing a summary needs from outside, whether a turn asks for it, a job or a user."""
+
+from dataclasses import dataclass
+
+from app.domain.clock import Clock
+from app.execution.breaker import Breakers
+from app.ports.hooks import Hooks
+from app.prompting.ready_agent import PromptParts
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryParts(PromptParts):
+    """What preparing a prompt needs, and what stands around the models that write summaries."""
+
+    breakers: Breakers
+    hooks: Hooks
+    clock: Clock

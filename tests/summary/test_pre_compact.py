@@ -1,0 +1,178 @@
+"""The operator's `pre_compact` hook: what it is told, what it may do, and that it cannot hurt."""
+
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from app.context.plan import plan_context
+from app.context.policy import SummaryPolicy, SummaryShape
+from app.context.triggers import Cause
+from app.db.database import Database
+from app.execution.breaker import FAILURES_TO_OPEN
+from app.ports.hooks import Decision, Hook
+from app.prompting.conversation import at_rest
+from app.prompting.planning import context_input
+from app.summary.compact import Compaction, compact
+from app.summary.compact_result import Compacted
+from fakes import own_hooks
+from fakes.compactions import SUMMARY, asked, compact_now, fill
+from fakes.own_hooks import OwnHooks, Remembers
+from fakes.scripted_model import Say
+from fakes.stage import Stage, open_stage, with_context
+from fakes.waiting import HANG_SECONDS
+
+SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
+
+
+async def open_with(database: Database, hook: Hook, *, turns: int = 4, **summary: object) -> Stage:
+    policy = SummaryPolicy(**{"timeout_seconds": HANG_SECONDS, **summary})  # type: ignore[arg-type]  # fields by name
+    agent = with_context(window=8192, min_recent_messages=2, summary=policy, pre_compact="hooks:own")
+    stage = await open_stage(database, agent=agent)
+    stage.parts = replace(stage.parts, hooks=OwnHooks({"hooks:own": hook}))
+    stage.model.by_request = lambda _: Say(SUMMARY)
+    await fill(stage, turns)
+    return stage
+
+
+async def compact_for(stage: Stage, *, tokens: int | None = None) -> Compacted:
+    """Compact as a turn does at the threshold, with a prompt of so many tokens."""
+    agent, conversation = await at_rest(stage.parts, await stage.reload())
+    plan = replace(
+        plan_context(context_input(agent, conversation, None), forced=Cause.MANUAL),
+        cause=Cause.THRESHOLD,
+    )
+    plan = plan if tokens is None else replace(plan, tokens=tokens)
+    return await compact(stage.parts, Compaction(agent=agent, conversation=conversation), plan)
+
+
+async def test_it_is_told_once_what_is_going_to_be_compacted(database: Database) -> None:
+    hook = Remembers()
+    stage = await open_with(database, hook, chunk_messages=2)
+
+    done = await compact_now(stage, "mind the numbers")
+
+    (told,) = hook.told
+    assert done.outcome == "adopted"
+    assert (told.trigger, told.agent, told.session_id) == ("manual", "assistant", str(stage.session.id))
+    assert (told.message_count, told.through_position, told.instructions) == (6, 6, "mind the numbers")
+    assert (told.tokens, told.must_compact) == (done.tokens_before, False)
+    assert 0 < told.target_tokens < 8192
+
+
+async def test_it_may_cancel(database: Database) -> None:
+    stage = await open_with(database, own_hooks.cancels)
+
+    done = await compact_for(stage)
+
+    assert (done.outcome, (await stage.reload()).summary_version) == ("cancelled", 0)
+    assert stage.model.requests == []
+
+
+async def test_it_may_not_cancel_what_has_to_be(database: Database) -> None:
+    hook = Remembers(Decision(cancel=True))
+    stage = await open_with(database, hook)
+
+    done = await compact_for(stage, tokens=9000)
+
+    assert done.outcome == "adopted"
+    assert (hook.told[0].trigger, hook.told[0].must_compact) == ("auto", True)
+
+
+async def test_its_wishes_are_added_to_the_users(database: Database) -> None:
+    stage = await open_with(database, own_hooks.wishes)
+
+    await compact_now(stage, "mind the numbers")
+
+    assert "mind the numbers\nmind the operator's wishes" in asked(stage.model.requests[0])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_its_own_summary_is_used_without_asking_a_model(database: Database, shape: SummaryShape) -> None:
+    stage = await open_with(database, own_hooks.writes, shape=shape, chunk_messages=2)
+
+    done = await compact_now(stage)
+
+    session = await stage.reload()
+    assert (done.outcome, session.summary_through_position) == ("adopted", 6)
+    assert own_hooks.SUMMARY in session.conversation_summary
+    assert stage.model.requests == []
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_its_own_summary_follows_what_is_summarised_already(database: Database, shape: SummaryShape) -> None:
+    stage = await open_with(database, own_hooks.writes, shape=shape)
+    stage.parts = replace(stage.parts, hooks=OwnHooks())
+    await compact_now(stage)
+    stage.parts = replace(stage.parts, hooks=OwnHooks({"hooks:own": own_hooks.writes}))
+    await fill(stage, 3)
+
+    await compact_now(stage)
+
+    session = await stage.reload()
+    assert session.summary_through_position == 12
+    assert "The user counts" in session.conversation_summary
+    assert own_hooks.SUMMARY in session.conversation_summary
+
+
+async def test_a_summary_of_its_own_that_cannot_serve_is_ignored(database: Database) -> None:
+    stage = await open_with(database, own_hooks.writes_nothing_useful)
+
+    done = await compact_now(stage)
+
+    assert (done.outcome, len(stage.model.requests)) == ("adopted", 1)
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        own_hooks.raises,
+        own_hooks.raises_later,
+        own_hooks.gives_up,
+        own_hooks.cancels_itself,
+        own_hooks.interrupts,
+        own_hooks.talks_nonsense,
+        own_hooks.answers_with_numbers,
+    ],
+)
+async def test_a_hook_that_fails_is_logged_without_its_words_and_ignored(database: Database, hook: Hook) -> None:
+    stage = await open_with(database, hook)
+
+    with capture_logs() as logs:
+        done = await compact_now(stage)
+
+    (entry,) = [log for log in logs if log["event"] == "pre_compact hook failed"]
+    assert done.outcome == "adopted"
+    assert "may hold anything" not in str(entry)
+    assert entry["hook"] == "hooks:own"
+
+
+@pytest.mark.parametrize("hook", [own_hooks.hangs, own_hooks.blocks, own_hooks.hangs_and_will_not_be_cancelled])
+async def test_a_hook_that_hangs_costs_a_share_of_the_time_and_no_more(database: Database, hook: Hook) -> None:
+    stage = await open_with(database, hook, timeout_seconds=3)
+
+    done = await compact_now(stage)
+
+    assert done.outcome == "adopted"
+
+
+async def test_a_hook_that_is_not_there_is_ignored(database: Database) -> None:
+    stage = await open_with(database, own_hooks.cancels)
+    stage.parts = replace(stage.parts, hooks=OwnHooks())
+
+    assert (await compact_now(stage)).outcome == "adopted"
+
+
+async def test_a_hook_that_fails_again_and_again_is_left_alone(database: Database) -> None:
+    calls: list[str] = []
+
+    def breaks(_event: object) -> None:
+        calls.append("called")
+        raise ValueError
+
+    stage = await open_with(database, breaks)
+    for _ in range(FAILURES_TO_OPEN + 2):
+        await compact_now(stage)
+        await fill(stage, 2)
+
+    assert len(calls) == FAILURES_TO_OPEN

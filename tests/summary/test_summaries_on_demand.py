@@ -1,0 +1,103 @@
+"""Summaries on demand: one at a time for a session, in all processes, and no connection is held meanwhile."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from app.db.database import Database, DatabaseConfig
+from app.domain.errors import SummaryInProgress
+from app.summary.summarize_now import summarize_now
+from fakes.compactions import SUMMARY, fill
+from fakes.raw_sql import run_sql
+from fakes.scripted_model import Break, Say
+from fakes.stage import Stage, open_stage, with_context
+
+
+@pytest.fixture
+async def narrow(database_url: str) -> AsyncGenerator[Database]:
+    """A pool of a single connection: whoever holds it while waiting stops everybody."""
+    opened = await Database.open(DatabaseConfig(url=database_url, pool_size=1, pool_timeout_seconds=10))
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def stage(narrow: Database) -> Stage:
+    stage = await open_stage(narrow, agent=with_context(window=8192, min_recent_messages=2))
+    await fill(stage, 6)
+    return stage
+
+
+async def until_asked(stage: Stage) -> None:
+    while not stage.model.requests:
+        await asyncio.sleep(0.01)
+
+
+async def test_of_twenty_at_once_one_is_written_and_the_others_are_told_which(stage: Stage) -> None:
+    gate = asyncio.Event()
+    stage.model.script(Say(SUMMARY, gate))
+    session = await stage.reload()
+    first = asyncio.create_task(summarize_now(stage.parts, session, ""))
+    await until_asked(stage)
+
+    others = await asyncio.gather(*(summarize_now(stage.parts, session, "") for _ in range(19)), return_exceptions=True)
+    gate.set()
+    written = await first
+
+    assert written.outcome == "adopted"
+    assert len(stage.model.requests) == 1
+    assert {type(other) for other in others} == {SummaryInProgress}
+    assert len({other.summary_request_id for other in others if isinstance(other, SummaryInProgress)}) == 1
+
+
+async def test_another_process_is_refused_too_until_the_first_has_ended(stage: Stage, database_url: str) -> None:
+    gate = asyncio.Event()
+    stage.model.script(Say(SUMMARY, gate))
+    other = await Database.open(DatabaseConfig(url=database_url, pool_size=1))
+    first = asyncio.create_task(summarize_now(stage.parts, await stage.reload(), ""))
+    await until_asked(stage)
+
+    with pytest.raises(SummaryInProgress, match=str(stage.session.id)):
+        await other.summaries.take_hold(stage.session.id, 10)
+    gate.set()
+    await first
+    taken = await other.summaries.take_hold(stage.session.id, 10)
+    await other.close()
+
+    assert taken.session_id == stage.session.id
+
+
+async def test_one_that_breaks_lets_the_next_one_begin(stage: Stage) -> None:
+    stage.model.script(Break(asyncio.CancelledError()), Say(SUMMARY))
+    with pytest.raises(asyncio.CancelledError):
+        await summarize_now(stage.parts, await stage.reload(), "")
+
+    assert (await summarize_now(stage.parts, await stage.reload(), "")).outcome == "adopted"
+
+
+async def test_what_a_dead_process_held_runs_out_and_its_late_words_change_nothing(
+    stage: Stage, database_url: str
+) -> None:
+    summaries = stage.database.summaries
+    dead = await summaries.take_hold(stage.session.id, 10)
+    await run_sql(database_url, "update sessions set summarizing_until = now() - interval '1 second'")
+
+    living = await summaries.take_hold(stage.session.id, 10)
+    await summaries.renew_hold(dead, 10)
+    await summaries.let_go(dead)
+
+    assert living.id != dead.id
+    with pytest.raises(SummaryInProgress, match=str(living.id)):
+        await summaries.take_hold(stage.session.id, 10)
+
+
+async def test_a_hold_that_is_renewed_does_not_run_out(stage: Stage, database_url: str) -> None:
+    summaries = stage.database.summaries
+    hold = await summaries.take_hold(stage.session.id, 10)
+    await run_sql(database_url, "update sessions set summarizing_until = now() - interval '1 second'")
+
+    await summaries.renew_hold(hold, 10)
+
+    with pytest.raises(SummaryInProgress):
+        await summaries.take_hold(stage.session.id, 10)

@@ -1,0 +1,164 @@
+"""A summariser that is down, slow, over its own window or talks nonsense: what was achieved stays, no more moves."""
+
+import pytest
+
+from app.context.policy import SummaryKind, SummaryShape
+from app.db.database import Database
+from app.domain.errors import ContextOverflow, ModelQuotaExhausted, ModelRateLimited, ModelUnavailable
+from app.domain.message import ToolCall
+from app.execution.breaker import FAILURES_TO_OPEN
+from fakes.compactions import SUMMARY, asked, compact_now, fill, open_summarising, positions_read
+from fakes.scripted_model import Call, Fail, Hang, Say, ScriptedModel, Step
+
+SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
+AWAY = Fail(ModelUnavailable("away"))
+
+
+def says(text: str = SUMMARY) -> ScriptedModel:
+    model = ScriptedModel()
+    model.by_request = lambda _: Say(text)
+    return model
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_a_summariser_that_calls_the_stretch_too_long_is_given_less(
+    database: Database, shape: SummaryShape
+) -> None:
+    stage = await open_summarising(database, shape=shape)
+    stage.model.by_request = lambda request: (
+        Fail(ContextOverflow("too long")) if len(positions_read([request])) > 5 else Say(SUMMARY)
+    )
+    await fill(stage, 9)
+
+    done = await compact_now(stage)
+
+    read = [request for request in stage.model.requests if len(positions_read([request])) <= 5]
+    assert done.outcome == "adopted"
+    assert positions_read(read) == list(range(1, 17))
+    assert stage.parts.breakers.may_call("scripted")
+
+
+async def test_a_window_too_small_for_one_message_gets_it_cut(database: Database) -> None:
+    stage = await open_summarising(database)
+    stage.model.by_request = lambda request: (
+        Fail(ContextOverflow("too long")) if len(asked(request)) > 1500 else Say(SUMMARY)
+    )
+    await fill(stage, 3, words=600)
+
+    done = await compact_now(stage)
+
+    assert done.outcome == "adopted"
+    assert done.conversation.session.summary_through_position == 4
+
+
+async def test_a_summariser_for_which_everything_is_too_long_moves_nothing(database: Database) -> None:
+    stage = await open_summarising(database)
+    stage.model.by_request = lambda _: Fail(ContextOverflow("too long"))
+    await fill(stage, 6)
+
+    done = await compact_now(stage)
+    tries = len(stage.model.requests)
+    for _ in range(4):
+        await compact_now(stage)
+
+    assert (done.outcome, (await stage.reload()).summary_through_position) == ("failed", 0)
+    assert tries <= 4
+    assert len(stage.model.requests) == tries * FAILURES_TO_OPEN
+
+
+async def test_a_passing_failure_is_tried_again_once_after_what_the_provider_asked_for(database: Database) -> None:
+    stage = await open_summarising(database)
+    stage.model.script(Fail(ModelRateLimited("slow down", delay_seconds=3)), Say(SUMMARY))
+    await fill(stage, 4)
+
+    done = await compact_now(stage)
+
+    assert done.outcome == "adopted"
+    assert stage.clock.slept == [3]
+
+
+async def test_a_pause_longer_than_the_time_limit_is_not_waited_for(database: Database) -> None:
+    stage = await open_summarising(database)
+    stage.model.script(Fail(ModelRateLimited("slow down", delay_seconds=30)))
+    await fill(stage, 4)
+
+    done = await compact_now(stage)
+
+    assert done.outcome == "failed"
+    assert stage.clock.slept == []
+    assert (await stage.reload()).summary_through_position == 0
+
+
+@pytest.mark.parametrize("failure", [AWAY, Fail(ModelQuotaExhausted("no credit")), Say("Error: 503"), Say(" ")])
+async def test_where_the_summary_model_fails_the_agents_own_writes(database: Database, failure: Step) -> None:
+    own = says("own words")
+    stage = await open_summarising(database, own=own)
+    stage.model.by_request = lambda _: failure
+    await fill(stage, 4)
+
+    done = await compact_now(stage)
+
+    assert done.outcome == "adopted"
+    assert "own words" in (await stage.reload()).conversation_summary
+    assert len(own.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        Say(""),
+        Say("I'm sorry, but I can't help with that."),
+        Say("Error: 500 internal server error"),
+        Call((ToolCall("c1", "calculator", "{}"),)),
+        Call((ToolCall("c1", "calculator", "{}"),), text=SUMMARY),
+    ],
+)
+async def test_nonsense_is_no_summary_and_moves_nothing(database: Database, nonsense: Step) -> None:
+    stage = await open_summarising(database)
+    stage.model.by_request = lambda _: nonsense
+    await fill(stage, 4)
+
+    done = await compact_now(stage)
+
+    session = await stage.reload()
+    assert (done.outcome, session.summary_version, session.summary_through_position) == ("failed", 0, 0)
+    assert done.conversation.session.summary_through_position == 0
+    assert [row["reason"] for row in stage.metrics.of("summary_failed")] == ["summary_rejected"]
+    assert [row["reason"] for row in stage.metrics.of("summary_unused")] == ["summary_rejected"]
+    assert len(stage.metrics.of("summary_written")) == 1
+
+
+async def test_a_summary_that_is_too_long_is_cut(database: Database) -> None:
+    stage = await open_summarising(database, max_tokens=100, kind=SummaryKind.LLM)
+    stage.model.by_request = lambda _: Say("One sentence of many words. " * 200)
+    await fill(stage, 4)
+
+    done = await compact_now(stage)
+
+    assert done.outcome == "adopted"
+    assert 50 < (await stage.reload()).summary_tokens <= 100
+
+
+async def test_a_summary_no_smaller_than_what_it_replaces_is_skipped_and_no_failure(database: Database) -> None:
+    stage = await open_summarising(database)
+    stage.model.by_request = lambda _: Say("A sentence that says nothing. " * 60)
+    await fill(stage, 2, words=5)
+
+    for _ in range(4):
+        assert (await compact_now(stage)).outcome == "skipped"
+
+    assert len(stage.model.requests) == 4
+    assert stage.metrics.of("summary_failed") == []
+    assert (await stage.reload()).summary_version == 0
+
+
+async def test_what_was_achieved_before_the_time_was_up_is_adopted(database: Database) -> None:
+    stage = await open_summarising(database, chunk_messages=4, timeout_seconds=3)
+    stage.model.script(Say(SUMMARY), Hang("## Int"))
+    await fill(stage, 5)
+
+    done = await compact_now(stage)
+
+    assert (done.outcome, done.conversation.session.summary_through_position) == ("adopted", 4)
+    assert "3 seconds" in done.detail
+    assert [row["reason"] for row in stage.metrics.of("summary_failed")] == ["timeout"]

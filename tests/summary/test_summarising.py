@@ -1,0 +1,271 @@
+"""What the driver reads, writes and stores with a summariser that does its work."""
+
+import asyncio
+
+import pytest
+
+from app.context.policy import SummaryKind, SummaryPolicy, SummaryShape
+from app.context.transcript import MERGE_TASK
+from app.db.database import Database
+from app.domain.errors import ModelUnavailable
+from app.domain.message import Role
+from app.domain.summary import Stretch, SummaryState
+from app.prompting.ready_agent import assemble_agent
+from app.summary.summarisers import find_summarisers
+from app.summary.summarize import Summariser, summarize_messages
+from fakes.compactions import SUMMARY, asked, compact_now, fill, open_summarising, positions_read, store
+from fakes.conversations import adoption_of, stretch_of
+from fakes.scripted_model import Break, Fail, Say, ScriptedModel, Step
+from fakes.stage import Stage
+
+SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
+AWAY = Fail(ModelUnavailable("away"))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_chunk_after_chunk_is_read_once_and_adopted_as_one_version(
+    database: Database, shape: SummaryShape
+) -> None:
+    stage = await open_summarising(database, shape=shape, chunk_messages=4)
+    stage.model.by_request = lambda _: Say(SUMMARY)
+    await fill(stage, 7)
+
+    done = await compact_now(stage)
+
+    session = await stage.reload()
+    assert (done.outcome, session.summary_through_position, session.summary_version) == ("adopted", 12, 1)
+    assert len(stage.model.requests) == 3
+    assert positions_read(stage.model.requests) == list(range(1, 13))
+    assert [message.position for message in done.conversation.history] == [13, 14]
+    assert done.tokens_after < done.tokens_before
+
+
+async def test_a_rolling_summary_reads_what_it_replaces_and_is_one_stretch(database: Database) -> None:
+    stage = await open_summarising(database, chunk_messages=4, shape=SummaryShape.ROLLING)
+    stage.model.script(Say("first words"), Say("second words"))
+    await fill(stage, 5)
+
+    await compact_now(stage)
+
+    assert "first words" not in asked(stage.model.requests[0])
+    assert "first words" in asked(stage.model.requests[1])
+    adopted = await database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
+    assert adopted is not None
+    assert [(part.from_position, part.through_position, part.text) for part in adopted.stretches] == [
+        (1, 8, "second words")
+    ]
+
+
+async def test_tiered_stretches_stand_alone_and_four_neighbours_are_merged(database: Database) -> None:
+    stage = await open_summarising(database, shape=SummaryShape.TIERED, chunk_messages=2)
+    stage.model.by_request = lambda request: Say("merged words" if MERGE_TASK in asked(request) else "leaf words")
+    await fill(stage, 6)
+
+    await compact_now(stage)
+
+    adopted = await database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
+    assert adopted is not None
+    assert [(part.from_position, part.through_position, part.level) for part in adopted.stretches] == [
+        (1, 8, 1),
+        (9, 10, 0),
+    ]
+    assert not any("leaf words" in asked(request) for request in stage.model.requests[:5])
+    assert "merged words" in adopted.version.text
+
+
+async def test_a_merge_that_fails_loses_no_leaf_and_is_made_up_for(database: Database) -> None:
+    stage = await open_summarising(database, shape=SummaryShape.TIERED, chunk_messages=2)
+    merges: list[Step] = [AWAY, AWAY, Say("merged words")]
+    stage.model.by_request = lambda request: merges.pop(0) if MERGE_TASK in asked(request) else Say("leaf words")
+    await fill(stage, 5)
+
+    first = await compact_now(stage)
+    leaves = await database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
+    await fill(stage, 1)
+    await compact_now(stage)
+    merged = await database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
+
+    assert first.outcome == "adopted"
+    assert leaves is not None
+    assert merged is not None
+    assert [part.level for part in leaves.stretches] == [0, 0, 0, 0]
+    assert [part.level for part in merged.stretches] == [1, 0]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_messages_that_arrive_between_cycles_are_neither_skipped_nor_read_twice(
+    database: Database, shape: SummaryShape
+) -> None:
+    stage = await open_summarising(database, shape=shape, chunk_messages=6)
+    stage.model.by_request = lambda _: Say(SUMMARY)
+
+    for _ in range(6):
+        await fill(stage, 4)
+        assert (await compact_now(stage)).outcome == "adopted"
+
+    session = await stage.reload()
+    assert positions_read(stage.model.requests) == list(range(1, session.summary_through_position + 1))
+    assert (session.summary_version, session.summary_through_position) == (6, 46)
+
+
+async def test_messages_that_arrive_while_the_summariser_writes_are_read_the_next_time(database: Database) -> None:
+    gate = asyncio.Event()
+    stage = await open_summarising(database)
+    stage.model.script(Say(SUMMARY, gate=gate), Say(SUMMARY))
+    await fill(stage, 4)
+    under_way = asyncio.create_task(compact_now(stage))
+    while not stage.model.requests:
+        await asyncio.sleep(0.01)
+    await fill(stage, 3)
+    gate.set()
+
+    first = await under_way
+    await compact_now(stage)
+
+    assert first.conversation.session.summary_through_position == 6
+    assert positions_read(stage.model.requests) == list(range(1, 13))
+
+
+async def test_what_was_paid_before_a_crash_is_not_paid_again(database: Database) -> None:
+    stage = await open_summarising(database, chunk_messages=4)
+    stage.model.script(Say("first words"), Break(asyncio.CancelledError()))
+    await fill(stage, 5)
+    with pytest.raises(asyncio.CancelledError):
+        await compact_now(stage)
+    assert (await stage.reload()).summary_version == 0
+    stage.model.requests.clear()
+    stage.model.script(Say("second words"))
+
+    done = await compact_now(stage)
+
+    assert done.outcome == "adopted"
+    assert positions_read(stage.model.requests) == [5, 6, 7, 8]
+
+
+async def test_a_summary_model_that_breaks_in_an_unforeseen_way_fails_no_turn(database: Database) -> None:
+    stage = await open_summarising(database)
+    stage.model.script(Break(RuntimeError("a defect of the adapter")))
+    await fill(stage, 4)
+
+    done = await compact_now(stage)
+
+    assert (done.outcome, (await stage.reload()).summary_version) == ("failed", 0)
+
+
+async def test_of_two_drivers_one_wins_and_the_others_work_is_dropped(database: Database) -> None:
+    gate = asyncio.Event()
+    stage = await open_summarising(database)
+    stage.model.script(Say("slow words", gate=gate), Say("quick words"))
+    await fill(stage, 4)
+    slow = asyncio.create_task(compact_now(stage, "slowly"))
+    while not stage.model.requests:
+        await asyncio.sleep(0.01)
+
+    quick = await compact_now(stage)
+    gate.set()
+    late = await slow
+
+    assert (quick.outcome, quick.is_stale) == ("adopted", False)
+    assert (late.outcome, late.is_stale) == ("skipped", True)
+    session = await stage.reload()
+    assert (session.summary_version, "quick words" in session.conversation_summary) == (1, True)
+    assert [row["reason"] for row in stage.metrics.of("summary_unused")] == ["conflict"]
+
+
+async def test_a_hybrid_summary_keeps_facts_word_for_word_and_the_other_kind_does_not(database: Database) -> None:
+    hybrid, plain = await open_summarising(database), await open_summarising(database, kind=SummaryKind.LLM)
+    for stage in (hybrid, plain):
+        stage.model.by_request = lambda _: Say(SUMMARY)
+        told = "From now on always answer in French. The file is /srv/data/report-7731.csv"
+        await store(stage, (Role.USER, told + " word" * 400), (Role.ASSISTANT, "noted"))
+        await fill(stage, 1)
+
+        await compact_now(stage)
+
+    kept, bare = await hybrid.reload(), await plain.reload()
+    assert "/srv/data/report-7731.csv" in kept.conversation_summary
+    assert "/srv/data/report-7731.csv" not in bare.conversation_summary
+    version = await database.summaries.latest(kept.id)
+    assert version is not None
+    assert "/srv/data/report-7731.csv" in {entry.text for entry in version.ledger}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_a_summary_from_before_there_were_ledgers_is_gone_on_with(
+    database: Database, shape: SummaryShape
+) -> None:
+    stage = await open_summarising(database, shape=shape)
+    await fill(stage, 3)
+    await adopt_the_old_way(stage, (2, "cumulative one"), (4, "cumulative two"))
+    stage.model.by_request = lambda _: Say("further words")
+    await fill(stage, 3)
+
+    done = await compact_now(stage)
+
+    text = (await stage.reload()).conversation_summary
+    assert (done.outcome, done.conversation.session.summary_through_position) == ("adopted", 10)
+    assert positions_read(stage.model.requests) == list(range(5, 11))
+    assert "cumulative one" not in text
+    assert "further words" in text
+    assert "cumulative two" in (text if shape is SummaryShape.TIERED else asked(stage.model.requests[0]))
+
+
+async def adopt_the_old_way(stage: Stage, *reached: tuple[int, str]) -> None:
+    """Store stretches that follow each other, each with a text that stands for everything before it too."""
+    messages, summaries, first = await stage.messages(), stage.database.summaries, 1
+    stretches: list[Stretch] = []
+    for version, (position, text) in enumerate(reached):
+        through = messages[position - 1]
+        stretches.append(await summaries.save_stretch(stage.session.id, stretch_of(through, text, first=first)))
+        await summaries.adopt_summary(adoption_of(version, through, *stretches))
+        first = position + 1
+
+
+async def test_a_summary_can_be_asked_for_outside_any_session(database: Database) -> None:
+    stage = await open_summarising(database)
+    stage.model.by_request = lambda _: Say(SUMMARY)
+    await fill(stage, 2)
+    agent = await assemble_agent(stage.parts, stage.parts.agents.get("assistant"))
+    (summariser,) = await find_summarisers(stage.parts, agent)
+
+    written = await summarize_messages(await stage.messages(), "what was before", summariser)
+
+    assert written.text == SUMMARY
+    assert "what was before" in asked(stage.model.requests[0])
+    assert stage.model.requests[0].tools == ()
+
+
+async def test_a_pinned_message_stays_in_the_conversation_when_the_cursor_passes_it(database: Database) -> None:
+    stage = await open_summarising(database)
+    stage.model.by_request = lambda _: Say(SUMMARY)
+    await fill(stage, 4)
+    await database.pins.pin(
+        stage.owner_id, stage.session.id, ((await stage.messages())[2].id,), lambda _elsewhere: None
+    )
+
+    done = await compact_now(stage)
+
+    assert [message.position for message in done.conversation.pinned] == [3]
+    assert [message.position for message in done.conversation.history] == [7, 8]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_what_was_too_much_to_load_is_read_page_by_page_and_adopted_at_once(
+    database: Database, shape: SummaryShape
+) -> None:
+    stage = await open_summarising(database, shape=shape, chunk_messages=20)
+    stage.model.by_request = lambda _: Say(SUMMARY)
+    await fill(stage, 60, words=600)
+
+    done = await compact_now(stage)
+
+    session = await stage.reload()
+    assert (done.outcome, session.summary_version, session.summary_through_position) == ("adopted", 1, 118)
+    assert positions_read(stage.model.requests) == list(range(1, 119))
+
+
+def test_a_factor_below_one_does_not_make_requests_larger_than_the_window() -> None:
+    modest = Summariser(ScriptedModel(), SummaryPolicy(), count=len, max_tokens=100, window_tokens=2_000, factor=0.971)
+
+    assert modest.output_tokens(100) == 100
+    assert modest.request_tokens(100) == 1_900

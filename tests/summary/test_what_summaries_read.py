@@ -1,0 +1,144 @@
+"""What a summary is made of: the rows it says, all of their text, and nothing that another process has moved."""
+
+import pytest
+
+from app.context.fit import fit_prompt
+from app.context.policy import Adopt, SummaryPolicy
+from app.db.database import Database
+from app.domain.errors import ModelUnavailable, SummaryConflict
+from app.domain.ledger import LedgerKind
+from app.domain.message import ImageBlock, Role
+from app.domain.prompt import ModelRequest
+from app.domain.run import RunStatus
+from app.domain.summary import SummaryState
+from app.prompting.calibrate import learn_from_usage
+from app.prompting.conversation import at_rest
+from app.summary.draft import open_draft
+from app.summary.prepare import prepare_next
+from app.summary.summarize_now import summarize_now
+from context.strategies import Said, conversation_input
+from fakes.compactions import fill
+from fakes.scripted_model import Fail, Say, Step
+from fakes.stage import open_stage, with_context
+from fakes.waiting import HANG_SECONDS
+
+
+def answers(request: ModelRequest) -> Step:
+    is_summariser = "You write the memory of a conversation" in request.prompt.system
+    return Say("## Intent\nThe user counts [#1-#2].") if is_summariser else Say("noted " * 30)
+
+
+async def test_a_summary_that_extends_what_was_adopted_meanwhile_is_refused(database: Database) -> None:
+    stage = await open_stage(database, agent=with_context(window=8192, max_messages_before_summary=10))
+    stage.model.by_request = answers
+    await fill(stage, 10)
+    await prepare_next(stage.parts, await stage.reload())
+    before = await stage.reload()
+    prepared = await stage.database.summaries.load_parts(before.id, SummaryState.PREPARED)
+    assert prepared is not None
+    await stage.database.summaries.adopt_prepared(before.id, prepared.version.id, before.summary_version)
+
+    for extends_prepared in (True, False):
+        with pytest.raises(SummaryConflict):
+            await open_draft(stage.database.summaries, before, len, lease=None, extends_prepared=extends_prepared)
+
+
+async def test_an_instruction_inside_a_message_that_is_cut_for_the_summariser_is_kept(database: Database) -> None:
+    agent = with_context(window=1200, min_recent_messages=2, max_messages_before_summary=1000)
+    stage = await open_stage(database, agent=agent)
+    stage.model.by_request = answers
+    await stage.turn(f"{'word ' * 700}\nAlways answer in French from now on.\n{'word ' * 700}")
+    await fill(stage, 3)
+
+    assert (await summarize_now(stage.parts, await stage.reload(), "")).outcome == "adopted"
+
+    adopted = await stage.database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
+    assert adopted is not None
+    kept = [entry.text for entry in adopted.version.ledger if entry.kind is LedgerKind.INSTRUCTION]
+    assert kept == ["Always answer in French from now on."]
+
+
+async def test_an_image_that_costs_less_than_we_think_says_nothing_of_text(database: Database) -> None:
+    stage = await open_stage(database)
+    agent, _ = await at_rest(stage.parts, await stage.reload())
+    pictures = (ImageBlock("https://example.org/a.png"),) * 3
+    fitted = fit_prompt(conversation_input([Said(Role.USER, pictures)]))
+
+    learned = await learn_from_usage(stage.parts, agent, fitted, reported=fitted.raw_tokens // 2)
+
+    assert learned.factor == agent.factor
+    assert await stage.parts.calibrations.load(agent.model.calibration_key) is None
+
+
+async def test_after_a_failed_summary_a_job_writes_it_and_the_next_turn_has_it_for_nothing(database: Database) -> None:
+    agent = with_context(
+        window=4096,
+        min_recent_messages=2,
+        max_messages_before_summary=8,
+        adopt=Adopt.IMMEDIATELY,
+        summary=SummaryPolicy(timeout_seconds=HANG_SECONDS),
+    )
+    stage = await open_stage(database, agent=agent)
+    is_away = True
+
+    def by_request(request: ModelRequest) -> Step:
+        is_summariser = "You write the memory of a conversation" in request.prompt.system
+        return Fail(ModelUnavailable("away")) if is_summariser and is_away else answers(request)
+
+    stage.model.by_request = by_request
+    for number in range(5):
+        await stage.turn(f"question {number}")
+    assert (await stage.reload()).summary_through_position == 0
+    is_away = False
+    stage.parts.breakers.succeeded(stage.model.calibration_key)
+
+    assert await prepare_next(stage.parts, await stage.reload())
+    asked = len(stage.model.requests)
+    await stage.turn("and now?")
+
+    assert (await stage.reload()).summary_through_position > 0
+    assert len(stage.model.requests) == asked + 1
+
+
+async def test_what_was_restored_stays_until_there_is_news_for_another_summary(database: Database) -> None:
+    agent = with_context(window=8192, min_recent_messages=2, max_messages_before_summary=6, adopt=Adopt.IMMEDIATELY)
+    stage = await open_stage(database, agent=agent)
+    stage.model.by_request = answers
+    while (await stage.reload()).summary_version < 3:
+        await stage.turn("tell me more")
+    versions = (await stage.database.summaries.list(stage.owner_id, stage.session.id)).items
+    restored = await stage.database.summaries.restore(stage.owner_id, stage.session.id, versions[-1].id)
+
+    await stage.turn("and now?")
+    after_one = await stage.reload()
+    for _ in range(3):
+        await stage.turn("tell me more")
+
+    assert (after_one.summary_version, after_one.summary_through_position) == (4, versions[-1].through_position)
+    assert after_one.summary_through_position == restored.summary_through_position
+    assert (await stage.reload()).summary_version == 5
+
+
+async def test_what_was_restored_stays_above_the_threshold_too_until_the_conversation_has_grown(
+    database: Database,
+) -> None:
+    agent = with_context(window=4096, min_recent_messages=2)
+    stage = await open_stage(database, agent=agent)
+    stage.model.by_request = answers
+    while (await stage.reload()).summary_version < 3:
+        await stage.turn("tell me more " + "word " * 60)
+    versions = (await stage.database.summaries.list(stage.owner_id, stage.session.id)).items
+    restored = await stage.database.summaries.restore(stage.owner_id, stage.session.id, versions[-1].id)
+    asked = len(stage.model.requests)
+
+    runs = [await stage.turn("and now?")]
+    after_one = await stage.reload()
+    while (await stage.reload()).summary_version == restored.summary_version and len(runs) < 20:
+        runs.append(await stage.turn("tell me more " + "word " * 60))
+
+    first = stage.model.requests[asked]
+    assert (after_one.summary_version, after_one.summary_through_position) == (4, versions[-1].through_position)
+    assert first.tools
+    assert [run.status for run in runs] == [RunStatus.SUCCEEDED] * len(runs)
+    assert 2 < len(runs) < 20
+    assert (await stage.reload()).summary_through_position > versions[-1].through_position
