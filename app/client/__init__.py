@@ -13,19 +13,40 @@ from app.client.answer import Ended
 from app.client.client import Client
 from app.client.connection import connect
 from app.domain.errors import ThroughlineError
-from app.domain.events import EventType, RunEvent
+from app.domain.events import (
+    AnswerReset,
+    CompactionFinished,
+    CompactionStarted,
+    EventType,
+    MessageCompleted,
+    MessageDelta,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    ToolAnswered,
+    ToolCalled,
+)
 from app.domain.run import OnBusy, Run, RunStatus
 from app.domain.session import Session
 
 __all__ = [
+    "AnswerReset",
     "Client",
+    "CompactionFinished",
+    "CompactionStarted",
     "Ended",
     "EventType",
+    "MessageCompleted",
+    "MessageDelta",
     "OnBusy",
     "Run",
+    "RunEnded",
     "RunEvent",
+    "RunStarted",
     "RunStatus",
     "Session",
     "ThroughlineError",
+    "ToolAnswered",
+    "ToolCalled",
     "connect",
 ]

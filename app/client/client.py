@@ -10,7 +10,7 @@ from app.db.messages import MessageQuery
 from app.db.run_follow import Followed, Following, Idle, follow_while_worked_on, reset_event
 from app.db.sessions import NewSession
 from app.domain.errors import InvalidInput
-from app.domain.events import RunEvent
+from app.domain.events import RunEnded, RunEvent
 from app.domain.ids import RunId, SessionId, UserId
 from app.domain.message import Message, Source
 from app.domain.run import OnBusy, Run, RunInput, Submission
@@ -90,10 +90,9 @@ class Client:
         """Return once the run has ended. Raises NoWorkerAvailable, NotFound where its session is deleted meanwhile."""
         async with aclosing(self._follow(await self.get_run(run_id))) as followed:
             async for item in followed:
-                if any(event.type.is_last for event in _events(item)):
-                    break
-        ended = await self.get_run(run_id)
-        return Ended(ended, await self._answer(ended))
+                if not isinstance(item, Idle) and isinstance(item[-1].event, RunEnded):
+                    return Ended(item[-1].event.run, item[-1].event.answer)
+        raise AssertionError("a run was followed to its end and had no last event")
 
     async def get_run(self, run_id: RunId) -> Run:
         """Return the run as it stands. Raises NotFound."""
@@ -117,11 +116,6 @@ class Client:
     def _follow(self, run: Run, *, after: int = 0) -> AsyncGenerator[Followed]:
         followed = self._following.events(run, after=after)
         return follow_while_worked_on(self._following, followed, timeout_seconds=self._worker_timeout_seconds)
-
-    async def _answer(self, run: Run) -> Message | None:
-        if run.message_id is None:
-            return None
-        return await self._database.messages.get_message(self._owner_id, run.session_id, run.message_id)
 
 
 def _events(item: Followed) -> tuple[RunEvent, ...]:

@@ -95,7 +95,7 @@ class EventHub:
 
     def announce_events(self, run_id: RunId, events: Sequence[NewEvent] = ()) -> None:
         """Tell everybody that the run has new events; readers in this process are given them. Returns at once."""
-        brought = [RunEvent(run_id, event.seq, event.type, event.data) for event in events]
+        brought = [RunEvent(run_id, new.seq, new.event) for new in events]
         for wakeup in self._readers.get(run_id, ()):
             wakeup.bring(brought)
         self._events.add(run_id)

@@ -5,7 +5,15 @@ from collections.abc import Sequence
 from sqlalchemy import RowMapping
 
 from app.db.pins import REACH
-from app.db.rows import MESSAGE_COLUMNS, PINNED, SESSION_COLUMNS, message_from, session_from, session_not_found
+from app.db.rows import (
+    MESSAGE_COLUMNS,
+    PINNED,
+    SESSION_COLUMNS,
+    message_from,
+    prefixed,
+    session_from,
+    session_not_found,
+)
 from app.db.sql import sql
 from app.db.transactions import Statements
 from app.domain.conversation import Conversation
@@ -18,9 +26,6 @@ STEP = 64
 SHARE_EACH, LEAST_EACH = 8, 64
 """A message counts at most an eighth of what is loaded (a quarter of the window, as two windows are), or so many
 tokens: no prompt shows more of one for long, and one huge tool output must not keep away all that stands before it."""
-
-_SESSION_NAMES = tuple(column.strip().removeprefix("s.") for column in SESSION_COLUMNS.split(","))
-_PREFIXED = ", ".join(f"s.{name} as of_session_{name}" for name in _SESSION_NAMES)
 
 _PREPARED_NAMES = ("id", "base_version", "text", "token_count", "through_position", "created_at", "model")
 _PREPARED = ", ".join(f"v.{name} as of_prepared_{name}" for name in _PREPARED_NAMES)
@@ -103,7 +108,7 @@ LOAD_CONTEXT = sql(
     reach=str(REACH),
     message_columns=MESSAGE_COLUMNS,
     pinned=PINNED,
-    prefixed=_PREFIXED,
+    prefixed=prefixed(SESSION_COLUMNS, "s", "of_session_"),
     prepared=_PREPARED,
 )
 

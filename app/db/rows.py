@@ -9,12 +9,11 @@ from app.domain.errors import NotFound
 from app.domain.ids import MessageId, RunId, SessionId, StretchId, SummaryId, UserId
 from app.domain.json_types import JsonObject, JsonValue
 from app.domain.ledger import LedgerEntry, LedgerKind
-from app.domain.message import Message, NewMessage, Role, Source, ToolCall
+from app.domain.message import Block, Content, ImageBlock, Message, NewMessage, Role, Source, TextBlock, ToolCall
 from app.domain.prompt import Usage
 from app.domain.run import Run, RunError, RunInput, RunStatus
 from app.domain.session import Session
 from app.domain.summary import Stretch, SummaryState, SummaryVersion
-from app.domain.wire import content_from_json, content_json, tool_call_json
 
 SESSION_COLUMNS = """
     s.id, s.owner_id, s.agent, s.title, s.source, s.created_at, s.updated_at, s.conversation_summary,
@@ -50,6 +49,28 @@ def to_json(value: "JsonObject | JsonValue") -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def prefixed(columns: str, alias: str, prefix: str) -> str:
+    """Return a list of columns, such as MESSAGE_COLUMNS, of the table `alias`, each to be named behind `prefix`."""
+    names = (column.strip().partition(".")[2] for column in columns.split(","))
+    return ", ".join(f"{alias}.{name} as {prefix}{name}" for name in names)
+
+
+def content_data(content: Content) -> JsonValue:
+    """Return what is stored of a content: text as it is, several blocks as a list of `{type: text | image, …}`."""
+    return content if isinstance(content, str) else [_block_data(block) for block in content]
+
+
+def content_from(stored: JsonValue) -> Content:
+    """Return the content that `content_data` stored. Raises ValueError for anything else."""
+    match stored:
+        case str():
+            return stored
+        case list():
+            return tuple(_block_from(item) for item in stored)
+        case _:
+            raise ValueError("content must be a string or a list of blocks")
+
+
 def session_from(row: RowMapping, prefix: str = "") -> Session:
     """Return the session of a row with SESSION_COLUMNS, each name behind `prefix`."""
     through = row[f"{prefix}summary_through_id"]
@@ -82,7 +103,7 @@ def message_from(row: RowMapping, prefix: str = "") -> Message:
         session_id=SessionId(row[f"{prefix}session_id"]),
         position=row[f"{prefix}position"],
         role=Role(row[f"{prefix}role"]),
-        content=content_from_json(row[f"{prefix}content_blocks"]) if content is None else content,
+        content=content_from(row[f"{prefix}content_blocks"]) if content is None else content,
         source=Source(row[f"{prefix}source"]),
         created_at=row[f"{prefix}created_at"],
         tool_calls=tuple(ToolCall(**call) for call in row[f"{prefix}tool_calls"]),
@@ -103,9 +124,9 @@ def message_parameters(message: NewMessage) -> dict[str, object]:
     return {
         "role": message.role.value,
         "content": message.content if is_text else None,
-        "content_blocks": None if is_text else to_json(content_json(message.content)),
+        "content_blocks": None if is_text else to_json(content_data(message.content)),
         "source": message.source.value,
-        "tool_calls": json.dumps([tool_call_json(call) for call in message.tool_calls], ensure_ascii=False),
+        "tool_calls": json.dumps([_call_data(call) for call in message.tool_calls], ensure_ascii=False),
         "tool_call_id": message.tool_call_id,
         "name": message.name,
         "author": message.author,
@@ -115,37 +136,37 @@ def message_parameters(message: NewMessage) -> dict[str, object]:
     }
 
 
-def run_from(row: RowMapping) -> Run:
-    """Return the run of a row with RUN_COLUMNS and `message_id`."""
-    stored = row["input"]
-    context, message_id = row["context"], row["message_id"]
-    error = None if row["error_type"] is None else RunError(type=row["error_type"], detail=row["error_detail"] or "")
+def run_from(row: RowMapping, prefix: str = "") -> Run:
+    """Return the run of a row with RUN_COLUMNS and `message_id`, each name behind `prefix`."""
+    stored = row[f"{prefix}input"]
+    context, message_id = row[f"{prefix}context"], row[f"{prefix}message_id"]
+    error_type, error_detail = row[f"{prefix}error_type"], row[f"{prefix}error_detail"] or ""
     return Run(
-        id=RunId(row["id"]),
-        session_id=SessionId(row["session_id"]),
-        owner_id=UserId(row["owner_id"]),
-        agent=row["agent"],
-        seq=row["seq"],
-        status=RunStatus(row["status"]),
-        input=RunInput(content=content_from_json(stored["content"]), metadata=stored["metadata"]),
-        source=Source(row["source"]),
-        created_at=row["created_at"],
-        author=row["author"],
-        actor=row["actor"],
-        attempt=row["attempt"],
-        cancel_requested=row["cancel_requested"],
-        usage=Usage(input_tokens=row["input_tokens"], output_tokens=row["output_tokens"]),
-        error=error,
+        id=RunId(row[f"{prefix}id"]),
+        session_id=SessionId(row[f"{prefix}session_id"]),
+        owner_id=UserId(row[f"{prefix}owner_id"]),
+        agent=row[f"{prefix}agent"],
+        seq=row[f"{prefix}seq"],
+        status=RunStatus(row[f"{prefix}status"]),
+        input=RunInput(content=content_from(stored["content"]), metadata=stored["metadata"]),
+        source=Source(row[f"{prefix}source"]),
+        created_at=row[f"{prefix}created_at"],
+        author=row[f"{prefix}author"],
+        actor=row[f"{prefix}actor"],
+        attempt=row[f"{prefix}attempt"],
+        cancel_requested=row[f"{prefix}cancel_requested"],
+        usage=Usage(input_tokens=row[f"{prefix}input_tokens"], output_tokens=row[f"{prefix}output_tokens"]),
+        error=None if error_type is None else RunError(type=error_type, detail=error_detail),
         message_id=None if message_id is None else MessageId(message_id),
         context=context,
-        started_at=row["started_at"],
-        finished_at=row["finished_at"],
+        started_at=row[f"{prefix}started_at"],
+        finished_at=row[f"{prefix}finished_at"],
     )
 
 
 def input_json(run_input: RunInput) -> str:
     """Return what the column `runs.input` stores."""
-    return to_json({"content": content_json(run_input.content), "metadata": dict(run_input.metadata)})
+    return to_json({"content": content_data(run_input.content), "metadata": dict(run_input.metadata)})
 
 
 def version_from(row: RowMapping) -> SummaryVersion:
@@ -179,6 +200,28 @@ def stretch_from(row: RowMapping) -> Stretch:
         model=row["model"],
         read_hash=row["read_hash"],
     )
+
+
+def _block_data(block: Block) -> JsonValue:
+    match block:
+        case TextBlock(text=text):
+            return {"type": "text", "text": text}
+        case ImageBlock(url=url, detail=detail):
+            return {"type": "image", "url": url, "detail": detail}
+
+
+def _block_from(stored: JsonValue) -> Block:
+    match stored:
+        case {"type": "text", "text": str(text)}:
+            return TextBlock(text)
+        case {"type": "image", "url": str(url), **rest}:
+            return ImageBlock(url, str(rest.get("detail", "auto")))
+        case _:
+            raise ValueError("a block must be {type: text, text} or {type: image, url}")
+
+
+def _call_data(call: ToolCall) -> JsonValue:
+    return {"id": call.id, "name": call.name, "arguments": call.arguments}
 
 
 def ledger_json(ledger: Sequence[LedgerEntry]) -> str:

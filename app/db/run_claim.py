@@ -8,7 +8,7 @@ from app.db.rows import ANSWER_ID, RUN_COLUMNS, run_from
 from app.db.run_events import next_event, store_events
 from app.db.sql import sql
 from app.db.transactions import Statements
-from app.domain.events import EventType, NewEvent
+from app.domain.events import AnswerReset, NewEvent
 from app.domain.run import Caps, ClaimedRun, Claimer, Lease, LeaseRenewal
 
 # Owners who wait are found by one index probe each (`waiting`, a loose index scan), never by reading all that waits.
@@ -123,6 +123,6 @@ async def give_back(tx: Statements, lease: Lease, *, counts: bool) -> tuple[NewE
     first_free = await next_event(tx, lease.run_id)
     if first_free == 1:
         return ()
-    events = (NewEvent(first_free, EventType.RESET, {"attempt": rows[0]["attempt"] + 1}),)
+    events = (NewEvent(first_free, AnswerReset(rows[0]["attempt"] + 1)),)
     await store_events(tx, lease.run_id, events)
     return events

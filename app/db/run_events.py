@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from sqlalchemy import text
 
 from app.db.append import lease_lost
+from app.db.event_rows import SHOWN_COLUMNS, SHOWN_MESSAGE, SHOWN_RUN, event_from, event_parameters
 from app.db.hub import EventHub
-from app.db.rows import to_json
 from app.db.sql import sql
 from app.db.transactions import Statements, Transactions
-from app.domain.events import EventType, NewEvent, RunEvent
+from app.domain.events import NewEvent, RunEvent
 from app.domain.ids import RunId
 from app.domain.run import Lease
 
@@ -38,16 +38,28 @@ _STORE_HELD = sql(
 """,
     rows=_ROWS,
 )
-_READ = text("""
+_READ = sql(
+    """
     with asked as (
-        select seq, type, data from run_events where run_id = :run_id and seq > :after_seq order by seq limit :limit
+        select e.seq, e.type, e.data, {shown_message} as shown_id from run_events e
+        where e.run_id = :run_id and e.seq > :after_seq order by e.seq limit :limit
     ), measured as (
-        select asked.*, octet_length(cast(data as text)) as bytes from asked
+        select asked.*, octet_length(cast(asked.data as text))
+            + coalesce(octet_length(m.content), octet_length(cast(m.content_blocks as text)), 0)
+            + coalesce(octet_length(cast(m.tool_calls as text)), 0) as bytes
+        from asked left join messages m on m.id = asked.shown_id
     ), counted as (
         select measured.*, sum(bytes) over (order by seq) - bytes as bytes_before from measured
     )
-    select seq, type, data from counted where bytes_before < :max_bytes order by seq
-""")
+    select counted.seq, counted.type, counted.data, m.id as run_message_id, {shown_columns}
+    from counted left join messages m on m.id = counted.shown_id
+        left join runs r on r.id = :run_id and counted.type in {shown_run}
+    where counted.bytes_before < :max_bytes order by counted.seq
+""",
+    shown_message=SHOWN_MESSAGE,
+    shown_columns=SHOWN_COLUMNS,
+    shown_run=SHOWN_RUN,
+)
 _NEXT = text("""
     select coalesce(
         (select max(e.seq) + 1 from run_events e where e.run_id = r.id),
@@ -82,7 +94,7 @@ class EventRepository:
         if not events:
             return
         rows = await self._transactions.fetch(
-            _STORE_HELD, run_id=lease.run_id, fence=lease.fence, **_parameters(events)
+            _STORE_HELD, run_id=lease.run_id, fence=lease.fence, **event_parameters(events)
         )
         if not rows:
             raise lease_lost(lease)
@@ -93,26 +105,17 @@ class EventRepository:
         rows = await self._transactions.fetch(
             _READ, run_id=run_id, after_seq=after_seq, limit=limit, max_bytes=PAGE_BYTES
         )
-        return tuple(
-            RunEvent(run_id=run_id, seq=row["seq"], type=EventType(row["type"]), data=row["data"]) for row in rows
-        )
+        read = ((row["seq"], event_from(row)) for row in rows)
+        return tuple(RunEvent(run_id, seq, event) for seq, event in read if event is not None)
 
 
 async def store_events(tx: Statements, run_id: RunId, events: Sequence[NewEvent]) -> None:
     """Store events in a transaction that has changed the run's own row, which is guard enough."""
     if events:
-        await tx.fetch(_STORE, run_id=run_id, **_parameters(events))
+        await tx.fetch(_STORE, run_id=run_id, **event_parameters(events))
 
 
 async def next_event(tx: Statements, run_id: RunId) -> int:
     """Return the first free event number of the run; 1 where no reader can have been shown anything of it."""
     rows = await tx.fetch(_NEXT, run_id=run_id, stride=STRIDE)
     return int(rows[0]["seq"]) if rows else 1
-
-
-def _parameters(events: Sequence[NewEvent]) -> dict[str, object]:
-    return {
-        "seqs": [event.seq for event in events],
-        "types": [event.type.value for event in events],
-        "data": [to_json(event.data) for event in events],
-    }

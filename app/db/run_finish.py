@@ -6,22 +6,27 @@ from sqlalchemy import RowMapping, text
 
 from app.db.append import INSERT_COLUMNS, INSERT_VALUES, lease_lost
 from app.db.new_ids import new_id
-from app.db.rows import MESSAGE_COLUMNS, RUN_COLUMNS, input_json, message_from, message_parameters, run_from, to_json
+from app.db.rows import (
+    MESSAGE_COLUMNS,
+    RUN_COLUMNS,
+    input_json,
+    message_from,
+    message_parameters,
+    prefixed,
+    run_from,
+    to_json,
+)
 from app.db.run_events import next_event, store_events
 from app.db.sql import sql
 from app.db.titles import retitle
 from app.db.transactions import Statements
 from app.db.unread_messages import append_due, keep_unread
-from app.domain.events import EventType, NewEvent
+from app.domain.events import Event, NewEvent, ending
 from app.domain.ids import RunId, UserId
 from app.domain.message import Message, NewMessage, Role, Source
 from app.domain.run import Lease, Outcome, Run, RunError, RunInput
-from app.domain.wire import run_json
-from app.ports.storage import ComposeEvents
 
 ANSWER_STEP = "answer"
-_MESSAGE_NAMES = tuple(column.strip().removeprefix("m.") for column in MESSAGE_COLUMNS.split(","))
-_PREFIXED = ", ".join(f"answer.{name} as answer_{name}" for name in _MESSAGE_NAMES)
 _NO_ANSWER = NewMessage(role=Role.ASSISTANT, content="", source=Source.API)
 
 _FINISH = sql(
@@ -50,7 +55,7 @@ _FINISH = sql(
     insert_columns=INSERT_COLUMNS,
     insert_values=INSERT_VALUES,
     message_columns=MESSAGE_COLUMNS,
-    prefixed=_PREFIXED,
+    prefixed=prefixed(MESSAGE_COLUMNS, "answer", "answer_"),
 )
 _FAIL = text("""
     update runs r set status = 'failed', lease_until = null, finished_at = clock_timestamp(),
@@ -75,11 +80,11 @@ _TAKE_BACK = text("""
 
 
 async def finish(
-    tx: Statements, lease: Lease, outcome: Outcome, compose: ComposeEvents
+    tx: Statements, lease: Lease, outcome: Outcome, unstored: Sequence[NewEvent], next_seq: int
 ) -> tuple[Run, Sequence[NewEvent]]:
-    """Write answer, usage, status, the session's totals and the last events; return run and events.
+    """Write answer, usage, status, the session's totals, and behind the `unstored` events the last ones.
 
-    Raises LeaseLost.
+    Returns the run and the events that are stored with it. Raises LeaseLost.
     """
     rows = await tx.fetch(_FINISH, run_id=lease.run_id, fence=lease.fence, **_parameters(outcome))
     if not rows:
@@ -87,7 +92,7 @@ async def finish(
     run, answer = run_from(rows[0]), _answer(rows[0])
     if rows[0]["unread_run_count"]:
         await append_due(tx, run.session_id)
-    events = compose(run, answer)
+    events = (*unstored, *_numbered(next_seq, ending(run, answer)))
     await store_events(tx, run.id, events)
     return run, events
 
@@ -132,13 +137,12 @@ async def _cancel(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None
         return None
     run = run_from(rows[0])
     if run.status.is_final:
-        await store_events(tx, run.id, await _cancelled_events(tx, run))
+        await store_events(tx, run.id, _numbered(await next_event(tx, run.id), ending(run, None)))
     return run
 
 
-async def _cancelled_events(tx: Statements, run: Run) -> Sequence[NewEvent]:
-    seq = await next_event(tx, run.id)
-    return (NewEvent(seq, EventType.RUN_CANCELLED, {"run": run_json(run), "message": None}),)
+def _numbered(first_seq: int, events: Sequence[Event]) -> tuple[NewEvent, ...]:
+    return tuple(NewEvent(first_seq + index, event) for index, event in enumerate(events))
 
 
 def _parameters(outcome: Outcome) -> dict[str, object]:

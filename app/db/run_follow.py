@@ -12,7 +12,7 @@ from app.db.database import Database
 from app.db.run_replay import STAND_IN_END
 from app.db.wakeup import RunWakeup, Seen
 from app.domain.errors import NoWorkerAvailable
-from app.domain.events import EventType, RunEvent
+from app.domain.events import AnswerReset, RunEvent
 from app.domain.run import Run, RunStatus
 
 PAGE = 500
@@ -61,7 +61,7 @@ class Following:
                 if events:
                     yield events
                     beat.restart()
-                    after, is_over = events[-1].seq, events[-1].type.is_last
+                    after, is_over = events[-1].seq, events[-1].is_last
                     may_have_more, was_woken = True, False
                 elif run.status.is_final:
                     yield await self.database.replay.events(run)
@@ -89,7 +89,7 @@ class Following:
         anchor = await self.database.events.read_events(run.id, last_seen - 1, 1)
         if not anchor or anchor[0].seq != last_seen:
             return -1
-        return None if anchor[0].type.is_last else last_seen
+        return None if anchor[0].is_last else last_seen
 
     async def _new_events(self, run: Run, after: int, wakeup: RunWakeup) -> tuple[RunEvent, ...]:
         """Take the events that came with the wakeup, else look into the table."""
@@ -116,7 +116,7 @@ class _Beat:
 
 def reset_event(run: Run, seq: int = 0) -> RunEvent:
     """Return the event that tells a reader to forget what it was shown of the run."""
-    return RunEvent(run.id, seq, EventType.RESET, {"attempt": run.attempt})
+    return RunEvent(run.id, seq, AnswerReset(run.attempt))
 
 
 async def follow_while_worked_on(

@@ -1,6 +1,6 @@
 """Runs by intent: each method is one transaction, and tells the hub what others are waiting for."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import text
 
@@ -9,9 +9,9 @@ from app.db.hub import EventHub
 from app.db.rows import ANSWER_ID, RUN_COLUMNS, run_from, run_not_found
 from app.db.sql import sql
 from app.db.transactions import Transactions
+from app.domain.events import NewEvent
 from app.domain.ids import RunId, UserId
 from app.domain.run import Caps, ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError, Submission, Submitted
-from app.ports.storage import ComposeEvents
 
 _GET = sql(
     "select {run_columns}, {answer_id} from runs r where r.id = :run_id and r.owner_id = :owner_id",
@@ -54,9 +54,9 @@ class RunRepository:
         """Extend these leases by the database's clock; those no longer ours are not in the answer."""
         return await run_claim.renew(self._leases, leases, lease_seconds)
 
-    async def finish(self, lease: Lease, outcome: Outcome, compose: ComposeEvents) -> Run:
+    async def finish(self, lease: Lease, outcome: Outcome, unstored: Sequence[NewEvent], next_seq: int) -> Run:
         """End the run in one transaction with its answer and its last events. Raises LeaseLost."""
-        run, events = await self._transactions.run(lambda tx: run_finish.finish(tx, lease, outcome, compose))
+        run, events = await self._transactions.run(lambda tx: run_finish.finish(tx, lease, outcome, unstored, next_seq))
         self._hub.announce_events(run.id, events)
         return run
 

@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from app.db import run_finish, run_submit
 from app.db.new_ids import new_id
-from app.db.rows import to_json
+from app.db.rows import content_from, to_json
 from app.db.slack_people import Person, SlackId, ensure_person, ensure_user, guest_name
 from app.db.titles import retitle
 from app.db.transactions import Statements, Transactions
@@ -18,7 +18,6 @@ from app.domain.ids import RunId, SessionId, UserId
 from app.domain.json_types import JsonValue
 from app.domain.message import Source
 from app.domain.run import Caps, RunInput, RunStatus, Submission
-from app.domain.wire import content_from_json
 
 _LOOK = text("""
     select
@@ -274,7 +273,7 @@ async def _edit(tx: Statements, place: Place, who: SlackId, content: str) -> boo
     waiting = await tx.fetch(_WAITING, user=who.user_id, team=who.team_id, **_place_parameters(place))
     if not waiting:
         return False
-    was = content_from_json(waiting[0]["input"]["content"])
+    was = content_from(waiting[0]["input"]["content"])
     await tx.fetch(_EDIT, run_id=waiting[0]["id"], content=content)
     await retitle(tx, SessionId(waiting[0]["session_id"]), was)
     return True

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from sqlalchemy import RowMapping, text
 
-from app.db.rows import ANSWER_ID, RUN_COLUMNS, run_from
+from app.db.rows import ANSWER_ID, RUN_COLUMNS, content_from, run_from
 from app.db.sql import sql
 from app.db.transactions import Transactions
 from app.db.wakeup import Wakeup
@@ -15,7 +15,6 @@ from app.domain.errors import LeaseLost
 from app.domain.ids import RunId
 from app.domain.message import text_of
 from app.domain.run import Run
-from app.domain.wire import content_from_json
 
 DeliveryId = NewType("DeliveryId", UUID)
 
@@ -229,7 +228,7 @@ def _check(rows: object) -> None:
 
 def _text_from(row: RowMapping) -> str:
     content = row["content"]
-    return str(content) if content is not None else text_of(content_from_json(row["content_blocks"]))
+    return str(content) if content is not None else text_of(content_from(row["content_blocks"]))
 
 
 def _part_from(row: RowMapping) -> Part:

@@ -3,10 +3,10 @@
 from sqlalchemy import text
 
 from app.db.quotations import MARKER
+from app.db.rows import content_from
 from app.db.transactions import Statements
 from app.domain.ids import SessionId
 from app.domain.message import Content, text_of
-from app.domain.wire import content_from_json
 
 TITLE_LENGTH = 60
 
@@ -36,5 +36,5 @@ async def retitle(tx: Statements, session_id: SessionId, taken: Content) -> None
     if not title or title != title_of(taken):
         return
     first = await tx.fetch(_FIRST, session_id=session_id, marker=MARKER)
-    new_title = title_of(content_from_json(first[0]["input"]["content"])) if first else ""
+    new_title = title_of(content_from(first[0]["input"]["content"])) if first else ""
     await tx.fetch(_SET, session_id=session_id, title=new_title)

@@ -3,8 +3,8 @@
 One method is one transaction.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
 
 from app.context.calibration import Calibration
 from app.domain.conversation import Conversation
@@ -12,8 +12,6 @@ from app.domain.events import NewEvent, RunEvent
 from app.domain.ids import MessageId, RunId, SessionId, UserId
 from app.domain.message import Message, NewMessage
 from app.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError, Submission, Submitted
-
-ComposeEvents: TypeAlias = Callable[[Run, Message | None], Sequence[NewEvent]]
 
 
 class RunStore(Protocol):
@@ -34,11 +32,11 @@ class RunStore(Protocol):
         """Extend these leases by the database's clock, in one statement; those no longer ours are not in the answer."""
         ...
 
-    async def finish(self, lease: Lease, outcome: Outcome, compose: ComposeEvents) -> Run:
+    async def finish(self, lease: Lease, outcome: Outcome, unstored: Sequence[NewEvent], next_seq: int) -> Run:
         """End the run: answer, usage, status and the last events in one transaction.
 
-        The answer is stored under step `answer`, so that it exists at most once; `compose` is given the run and the
-        answer as stored and returns the events to store with them. Raises LeaseLost.
+        The answer is stored under step `answer`, so that it exists at most once. `unstored` are events of the turn that
+        are not stored yet; those of the end follow them, numbered from `next_seq`. Raises LeaseLost.
         """
         ...
 

@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 
-from app.domain.events import EventType, RunEvent
-from app.domain.json_types import JsonObject, JsonValue
+from app.domain.events import AnswerReset, MessageCompleted, MessageDelta, RunEvent, ToolCalled
 from app.domain.message import text_of
 from app.domain.run import Run, RunError, RunStatus
-from app.domain.wire import content_from_json
 
 NOTHING_SAID = "_(no text)_"
 STOPPED = "_Stopped._"
@@ -29,15 +27,15 @@ class GrowingAnswer:
 
     def feed(self, event: RunEvent) -> None:
         """Take one event."""
-        match event.type:
-            case EventType.MESSAGE_DELTA:
-                self._current += str(event.data.get("text", ""))
-            case EventType.MESSAGE_COMPLETED:
-                self._steps.append(_content(event.data.get("message")))
+        match event.event:
+            case MessageDelta(text=text):
+                self._current += text
+            case MessageCompleted(message=message):
+                self._steps.append(text_of(message.content))
                 self._current = ""
-            case EventType.TOOL_CALL:
-                self.status = f"is using {event.data.get('name', 'a tool')}…"
-            case EventType.RESET:
+            case ToolCalled(call=call):
+                self.status = f"is using {call.name}…"
+            case AnswerReset():
                 self._steps.clear()
                 self._current = ""
             case _:
@@ -70,9 +68,3 @@ def sentence(error: RunError | None) -> str:
 
 def _joined(texts: Sequence[str]) -> str:
     return "\n\n".join(text for text in texts if text.strip())
-
-
-def _content(message: JsonValue) -> str:
-    data: JsonObject = message if isinstance(message, dict) else {}
-    content = data.get("content")
-    return "" if content is None else text_of(content_from_json(content))

@@ -99,7 +99,7 @@ class Courier:
                     growing.feed(event)
                 after = events[-1].seq if events else after
                 await self._show(delivery, growing, writer, pace)
-                is_over = bool(events) and events[-1].type.is_last
+                is_over = bool(events) and events[-1].is_last
                 if is_over or not (events or await wakeup.wait(POLL_SECONDS)):
                     followed = await self._desk.outbox.run_of(run.id)
         return followed

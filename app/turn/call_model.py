@@ -6,7 +6,7 @@ import random
 import structlog
 
 from app.domain.errors import AnswerTooLong, ModelRejected, ModelUnavailable, TurnTimeout
-from app.domain.events import EventType
+from app.domain.events import AnswerReset
 from app.domain.prompt import AnswerComplete, ModelRequest, TextDelta
 from app.ports.models import ChatModel
 from app.turn.state import Turn
@@ -83,7 +83,7 @@ def _check_size(model: ChatModel, request: ModelRequest, left_bytes: int) -> Non
 def _take_back(turn: Turn) -> None:
     """Tell readers that the text of the failed try does not count."""
     if turn.events.shown_text:
-        turn.events.emit(EventType.RESET, {"attempt": turn.attempt})
+        turn.events.emit(AnswerReset(turn.attempt))
 
 
 def _pause(error: ModelUnavailable, tries: int) -> float:

@@ -1,6 +1,5 @@
 """How a turn ends: answer, usage, status and last events in one transaction, tried until the database has them."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -8,12 +7,9 @@ import structlog
 
 from app.context.measure import count_message
 from app.domain.errors import DatabaseUnavailable, LeaseLost, NotFound, RunAbandoned, ThroughlineError
-from app.domain.events import EventType, NewEvent
-from app.domain.json_types import JsonObject, JsonValue
-from app.domain.message import Message, NewMessage
+from app.domain.message import NewMessage
 from app.domain.run import USER_STEP, Outcome, Run, RunError, RunStatus, user_message
-from app.domain.wire import message_json, run_json
-from app.ports.storage import ComposeEvents
+from app.turn.event_writer import Drained
 from app.turn.keep_step import wait_for_database
 from app.turn.state import Turn, TurnParts
 
@@ -53,9 +49,10 @@ async def end_turn(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
             outcome = failed(ThroughlineError.code, UNSTORABLE)
 
 
-async def _write_end(turn: Turn, run: Run, outcome: Outcome, drained: Sequence[NewEvent]) -> RunStatus:
+async def _write_end(turn: Turn, run: Run, outcome: Outcome, drained: Drained) -> RunStatus:
     await _keep_message(turn, run, outcome)
-    return (await turn.parts.runs.finish(turn.lease, outcome, _composer(turn, outcome, drained))).status
+    ended = await turn.parts.runs.finish(turn.lease, outcome, drained.unstored, drained.next_seq)
+    return ended.status
 
 
 async def _fail(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
@@ -115,31 +112,3 @@ def _as_kept(parts: TurnParts, run: Run, outcome: Outcome) -> NewMessage:
         return message
     estimate = count_message(message, parts.make_counter(ESTIMATING).count)
     return replace(message, token_count=estimate, counter=counter.name)
-
-
-def _composer(turn: Turn, outcome: Outcome, drained: Sequence[NewEvent]) -> ComposeEvents:
-    def compose(run: Run, answer: Message | None) -> Sequence[NewEvent]:
-        message: JsonValue = None if answer is None else message_json(answer)
-        last: list[tuple[EventType, JsonObject]] = []
-        if message is not None:
-            last.append((EventType.MESSAGE_COMPLETED, {"message": message}))
-        last.append(_last_event(run, outcome, message))
-        return turn.events.with_last(tuple(drained), *last)
-
-    return compose
-
-
-def _last_event(run: Run, outcome: Outcome, message: JsonValue) -> tuple[EventType, JsonObject]:
-    shown: dict[str, JsonValue] = {"run": run_json(run)}
-    match run.status:
-        case RunStatus.SUCCEEDED:
-            return EventType.RUN_COMPLETED, {
-                **shown,
-                "message": message,
-                "context": None if outcome.context is None else dict(outcome.context),
-            }
-        case RunStatus.CANCELLED:
-            return EventType.RUN_CANCELLED, {**shown, "message": message}
-        case _:
-            error = run.error or RunError(ThroughlineError.code, "")
-            return EventType.RUN_FAILED, {**shown, "error": {"type": error.type, "detail": error.detail}}

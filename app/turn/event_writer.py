@@ -1,17 +1,25 @@
 """The event writer of one run: numbers events, joins text deltas, stores them in batches while the turn goes on."""
 
 import asyncio
+from dataclasses import dataclass
 
 import structlog
 
 from app.domain.errors import LeaseLost, TemporaryError
-from app.domain.events import EventType, NewEvent
-from app.domain.json_types import JsonObject
+from app.domain.events import AnswerReset, Event, MessageCompleted, MessageDelta, NewEvent
 from app.domain.run import ClaimedRun
 from app.ports.storage import EventStore
 
 FLUSH_SECONDS = 0.05
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """Events that are not stored yet, and the number of the one that comes after them."""
+
+    unstored: tuple[NewEvent, ...]
+    next_seq: int
 
 
 class EventWriter:
@@ -37,11 +45,11 @@ class EventWriter:
         """The text shown since the last completed message or reset."""
         return "".join(self._shown)
 
-    def emit(self, event_type: EventType, data: JsonObject) -> None:
+    def emit(self, event: Event) -> None:
         """Queue one event behind everything emitted before."""
         self._close_delta()
-        self._queue(event_type, data)
-        if event_type in {EventType.MESSAGE_COMPLETED, EventType.RESET}:
+        self._queue(event)
+        if isinstance(event, MessageCompleted | AnswerReset):
             self._shown.clear()
         self._schedule_flush()
 
@@ -51,26 +59,20 @@ class EventWriter:
         self._shown.append(text)
         self._schedule_flush()
 
-    async def drain(self) -> tuple[NewEvent, ...]:
+    async def drain(self) -> Drained:
         """Stop flushing and return what is not stored yet, for the transaction that ends the run."""
         await self._stop_flushing()
         async with self._storing:
             self._close_delta()
-            return tuple(self._pending)
+            return Drained(tuple(self._pending), self._next_seq)
 
-    def with_last(self, drained: tuple[NewEvent, ...], *last: tuple[EventType, JsonObject]) -> tuple[NewEvent, ...]:
-        """Return `drained` followed by `last`, numbered on."""
-        first = self._next_seq
-        numbered = (NewEvent(first + index, kind, data) for index, (kind, data) in enumerate(last))
-        return (*drained, *numbered)
-
-    def _queue(self, event_type: EventType, data: JsonObject) -> None:
-        self._pending.append(NewEvent(self._next_seq, event_type, data))
+    def _queue(self, event: Event) -> None:
+        self._pending.append(NewEvent(self._next_seq, event))
         self._next_seq += 1
 
     def _close_delta(self) -> None:
         if self._deltas:
-            self._queue(EventType.MESSAGE_DELTA, {"text": "".join(self._deltas)})
+            self._queue(MessageDelta("".join(self._deltas)))
             self._deltas.clear()
 
     def _schedule_flush(self) -> None:

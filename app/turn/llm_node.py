@@ -8,11 +8,10 @@ from langgraph.runtime import Runtime
 from app.context.fit import FittedPrompt
 from app.domain.conversation import Conversation
 from app.domain.errors import ContextOverflow, PromptCannotFit, TemporaryError
-from app.domain.events import EventType
+from app.domain.events import MessageCompleted, ToolCalled
 from app.domain.message import NewMessage, Role
 from app.domain.prompt import AnswerComplete, ModelRequest, Usage
 from app.domain.text import clean_text, is_blank
-from app.domain.wire import message_json, tool_call_json
 from app.prompting.calibrate import learn_from_overflow, learn_from_usage
 from app.prompting.planning import count_new
 from app.prompting.ready_agent import ReadyAgent
@@ -56,9 +55,9 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
         _log_context(turn, asked, (*state.stages, *asked.ready.stages))
         return {**found, "answer": message}
     stored = await keep_step(turn, f"assistant:{rounds(conversation)}", message)
-    turn.events.emit(EventType.MESSAGE_COMPLETED, {"message": message_json(stored)})
+    turn.events.emit(MessageCompleted(stored))
     for call in step.tool_calls:
-        turn.events.emit(EventType.TOOL_CALL, tool_call_json(call))
+        turn.events.emit(ToolCalled(call))
     return {**found, "conversation": conversation.with_own(stored)}
 
 

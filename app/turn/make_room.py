@@ -11,8 +11,7 @@ from app.context.triggers import Cause
 from app.context.view import View
 from app.context.view_state import view_state_json
 from app.domain.conversation import Conversation
-from app.domain.events import EventType
-from app.domain.json_types import JsonObject
+from app.domain.events import CompactionFinished, CompactionStarted
 from app.domain.message import NewMessage
 from app.execution.off_loop import run_off_loop_if_large
 from app.prompting.conversation import reload_conversation
@@ -83,7 +82,7 @@ async def make_room(
     plan = await call.plan(conversation)
     if not plan.fired and not _may_compact(turn, agent, plan):
         return Room(conversation, plan.view)
-    turn.events.emit(EventType.COMPACTION_STARTED, {"cause": _cause(plan), "tokens": plan.tokens_before})
+    turn.events.emit(CompactionStarted(_cause(plan), plan.tokens_before))
     done = None
     for _ in range(MOST_TRIES):
         if not _may_compact(turn, agent, plan):
@@ -107,10 +106,9 @@ async def fit_room(turn: Turn, room: Room) -> Ready:
     if not fitted.notes:
         return Ready(room.conversation, fitted, room.stages)
     before = scale(room.view.tokens, room.view.inp.factor)
-    turn.events.emit(EventType.COMPACTION_STARTED, {"cause": Cause.THRESHOLD, "tokens": before})
+    turn.events.emit(CompactionStarted(Cause.THRESHOLD, before))
     conversation = await _keep(turn, room.conversation, fitted.view)
-    told: JsonObject = {"cause": Cause.THRESHOLD, "outcome": "fitted", "detail": ""}
-    _announce(turn, fitted.view, fitted.notes, told, tokens_before=before)
+    _announce(turn, _Stage(Cause.THRESHOLD, fitted.notes, before).finished(fitted.view, "fitted"))
     return Ready(conversation, fitted, (*room.stages, *fitted.notes))
 
 
@@ -158,27 +156,37 @@ async def _keep(turn: Turn, conversation: Conversation, view: View) -> Conversat
 
 def _tell(turn: Turn, view: View, plan: ContextPlan, done: Compacted | None) -> None:
     outcome, detail = ("pruned" if plan.fired else "skipped", "") if done is None else (done.outcome, done.detail)
-    told: JsonObject = {"cause": _cause(plan), "outcome": outcome, "detail": detail}
-    _announce(turn, view, plan.fired, told, tokens_before=plan.tokens_before)
+    stage = _Stage(_cause(plan), plan.fired, plan.tokens_before)
+    _announce(turn, stage.finished(view, outcome, detail))
 
 
-def _announce(turn: Turn, view: View, fired: tuple[str, ...], told: JsonObject, *, tokens_before: int) -> None:
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """Room being made: why, by which rungs, and of how many tokens (the model's)."""
+
+    cause: Cause
+    fired: tuple[str, ...]
+    tokens_before: int
+
+    def finished(self, view: View, outcome: str, detail: str = "") -> CompactionFinished:
+        return CompactionFinished(
+            cause=self.cause,
+            outcome=outcome,
+            detail=detail,
+            fired=self.fired,
+            tokens_before=self.tokens_before,
+            tokens_after=scale(view.tokens, view.inp.factor),
+            through_position=view.inp.summary_through_position,
+        )
+
+
+def _announce(turn: Turn, finished: CompactionFinished) -> None:
     """Emit the end of a stage, count its rungs, and record what the prompt took before and after."""
-    after = scale(view.tokens, view.inp.factor)
-    for rung in fired:
+    for rung in finished.fired:
         turn.parts.metrics.rung_fired(rung=rung)
-    if told["outcome"] in MEASURED:
-        turn.parts.metrics.compaction_measured(tokens_before=tokens_before, tokens_after=after)
-    turn.events.emit(
-        EventType.COMPACTION_FINISHED,
-        {
-            **told,
-            "fired": list(fired),
-            "tokens_before": tokens_before,
-            "tokens_after": after,
-            "through_position": view.inp.summary_through_position,
-        },
-    )
+    if finished.outcome in MEASURED:
+        turn.parts.metrics.compaction_measured(tokens_before=finished.tokens_before, tokens_after=finished.tokens_after)
+    turn.events.emit(finished)
 
 
 def _cause(plan: ContextPlan) -> Cause:

@@ -3,9 +3,8 @@
 from langgraph.runtime import Runtime
 
 from app.domain.errors import RunAbandoned
-from app.domain.events import EventType
+from app.domain.events import AnswerReset, RunStarted
 from app.domain.run import Run, user_message
-from app.domain.wire import run_json
 from app.prompting.ready_agent import assemble_agent
 from app.turn.state import Turn, TurnState
 
@@ -29,5 +28,5 @@ async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str,
 def _announce(turn: Turn, run: Run) -> None:
     """A further attempt resets what readers were shown by the one that died."""
     if run.attempt > 1:
-        turn.events.emit(EventType.RESET, {"attempt": run.attempt})
-    turn.events.emit(EventType.RUN_STARTED, {"run": run_json(run)})
+        turn.events.emit(AnswerReset(run.attempt))
+    turn.events.emit(RunStarted(run))

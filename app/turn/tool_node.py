@@ -9,7 +9,7 @@ from langgraph.runtime import Runtime
 from app.agents.definition import RecallReach
 from app.context.budget import result_limit
 from app.domain.conversation import Conversation
-from app.domain.events import EventType
+from app.domain.events import ToolAnswered
 from app.domain.message import Message, NewMessage, Role, Source, ToolCall, text_of
 from app.domain.tool import ResultRoom, ToolContext, ToolOutcome
 from app.prompting.planning import count_new
@@ -118,7 +118,7 @@ async def _answer(turn: Turn, state: TurnState, open_call: OpenCall, room: StepR
     )
     counted = await count_new(message, present(state.agent).counter)
     stored = await keep_step(turn, open_call.step, counted)
-    turn.events.emit(EventType.TOOL_RESULT, _event_data(open_call.call, stored))
+    turn.events.emit(ToolAnswered(stored))
     return stored
 
 
@@ -159,9 +159,3 @@ def _may_recall_all(state: TurnState) -> bool:
     """Whether recall may leave the session: where the agent's file says so, and nobody else reads the answer."""
     is_shared = present(state.conversation).session.source is Source.SLACK
     return present(state.agent).definition.recall is RecallReach.USER and not is_shared
-
-
-def _event_data(call: ToolCall, stored: Message) -> dict[str, str | bool]:
-    """Return what readers are shown: the result as it is stored, which may not be as the tool gave it."""
-    is_error = stored.metadata.get("is_error") is True
-    return {"id": call.id, "name": call.name, "content": text_of(stored.content), "is_error": is_error}

@@ -9,7 +9,7 @@ A `throughline serve` or `throughline worker` on the same database answers, now 
 import asyncio
 import sys
 
-from app.client import EventType, ThroughlineError, connect
+from app.client import AnswerReset, MessageDelta, ThroughlineError, connect
 
 
 async def ask(question: str) -> None:
@@ -18,9 +18,9 @@ async def ask(question: str) -> None:
         session = await client.new_session("assistant", title="From a script")
         run = await client.submit(session.id, question, idempotency_key=f"{session.id}:1")
         async for event in client.events(run.id):
-            if event.type is EventType.MESSAGE_DELTA:
-                print(event.data["text"], end="", flush=True)
-            elif event.type is EventType.RESET:  # another worker took over and begins the answer again
+            if isinstance(event.event, MessageDelta):
+                print(event.event.text, end="", flush=True)
+            elif isinstance(event.event, AnswerReset):  # another worker took over and begins the answer again
                 print("\n[once more]")
         ended = await client.wait(run.id)
         print(f"\n[run {ended.run.id}: {ended.run.status.value}, {ended.run.usage.output_tokens} tokens]")

@@ -15,6 +15,7 @@ from fakes.anthropic_double import AnthropicDouble, serve_anthropic
 from fakes.anthropic_double.cache import CacheUse, PromptCache
 from fakes.anthropic_double.units import Unit
 from fakes.provider_double import SUMMARISER, ScriptStep, Verdict
+from fakes.waiting import HANG_SECONDS
 
 ROOT = Path(__file__).parents[2]
 HEADERS = {"x-api-key": "key", "anthropic-version": "2023-06-01"}
@@ -29,7 +30,7 @@ def own_double() -> Iterator[AnthropicDouble]:
 def ask(url: str, text: str = "hello", **more: object) -> httpx.Response:
     messages = [{"role": "user", "content": text}]
     body = {"model": "double-8k-o200k", "max_tokens": 50, "messages": messages, **more}
-    return httpx.post(f"{url}/v1/messages", json=body, headers=HEADERS)
+    return httpx.post(f"{url}/v1/messages", json=body, headers=HEADERS, timeout=HANG_SECONDS)
 
 
 def said(response: httpx.Response) -> str:
@@ -130,17 +131,18 @@ def test_a_double_in_its_own_process_is_scripted_counted_and_reset_from_outside(
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
-        control = f"{url}/control"
-        httpx.post(f"{control}/script", json={"steps": [{"text": "scripted"}, {"failure": "overloaded"}]})
-
-        answers = [ask(url), ask(url)]
-        requests = httpx.get(f"{control}/requests", params={"since": 1}).json()
-        stats = httpx.get(f"{control}/stats").json()
-        prompts = [{"messages": [{"role": "user", "content": "x" * 20}]}]
-        counted = httpx.post(f"{control}/count", json={"model": "double-8k-bytes2", "prompts": prompts}).json()
-        httpx.post(f"{control}/reset")
-        after = httpx.get(f"{control}/stats").json()
-        process.terminate()
+        try:
+            with httpx.Client(base_url=f"{url}/control/", timeout=HANG_SECONDS) as control:
+                control.post("script", json={"steps": [{"text": "scripted"}, {"failure": "overloaded"}]})
+                answers = [ask(url), ask(url)]
+                requests = control.get("requests", params={"since": 1}).json()
+                stats = control.get("stats").json()
+                prompts = [{"messages": [{"role": "user", "content": "x" * 20}]}]
+                counted = control.post("count", json={"model": "double-8k-bytes2", "prompts": prompts}).json()
+                control.post("reset")
+                after = control.get("stats").json()
+        finally:
+            process.terminate()
 
     assert (said(answers[0]), answers[1].status_code) == ("scripted", 529)
     assert [(found["number"], found["verdict"], found["prompt"]) for found in requests] == [(2, Verdict.FAILED, [])]

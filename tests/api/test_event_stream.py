@@ -9,15 +9,15 @@ from uuid import UUID
 import httpx
 import pytest
 
-from app.api.http.sse import render_event
+from app.api.native.events import render_event
 from app.db.database import Database
-from app.domain.events import EventType, RunEvent
+from app.domain.events import MessageDelta, RunEvent
 from app.domain.ids import RunId
 from app.domain.run import RunError
 from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
 
 STREAM = {"Accept": "text/event-stream"}
-WHOLE = ["run.started", "message.delta", "run.completed"]
+WHOLE = ["run.started", "message.delta", "message.completed", "run.completed"]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ async def test_a_message_streams_its_whole_run(client: httpx.AsyncClient) -> Non
     assert response.headers["x-accel-buffering"] == "no"
     assert response.headers["content-location"].endswith("/events")
     assert [event.type for event in events] == WHOLE
-    assert [event.id for event in events] == [1, 2, 3]
+    assert [event.id for event in events] == [1, 2, 3, 4]
     assert set(events[-1].data) == {"run", "message", "context"}
 
 
@@ -103,7 +103,7 @@ async def test_a_reader_goes_on_where_it_was(
 async def test_a_reader_that_has_seen_the_end_is_sent_away(stage: ApiStage, client: httpx.AsyncClient) -> None:
     path = await ended_run(stage, client)
 
-    response = await client.get(f"{path}/events", headers={"Last-Event-ID": "3"})
+    response = await client.get(f"{path}/events", headers={"Last-Event-ID": "4"})
 
     assert response.status_code == 204
 
@@ -210,7 +210,7 @@ async def test_a_reader_that_leaves_does_not_stop_the_turn(stage: ApiStage, clie
 
 @pytest.mark.parametrize("text", ["a\nb\r\nc\rd", "data: x\n\nevent: y", "\u2028 \u2029 \u0085 \v\f\x1c", "\ud800"])
 def test_no_text_breaks_the_framing(text: str) -> None:
-    event = RunEvent(RunId(UUID(int=1)), 5, EventType.MESSAGE_DELTA, {"text": text})
+    event = RunEvent(RunId(UUID(int=1)), 5, MessageDelta(text))
 
     raw = render_event(event)
 

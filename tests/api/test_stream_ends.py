@@ -93,6 +93,7 @@ async def test_the_id_of_a_stand_in_does_not_end_a_run_that_goes_on(stage: ApiSt
         "reset",
         "run.started",
         "message.delta",
+        "message.completed",
         "run.completed",
     ]
 

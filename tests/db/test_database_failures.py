@@ -14,7 +14,7 @@ from app.db.transactions import Statements, Transactions
 from app.domain.errors import DatabaseUnavailable, DatabaseUnusable, InvalidInput, ThroughlineError
 from app.domain.message import Source
 from app.domain.run import Outcome, RunError, RunStatus
-from fakes.conversations import Conversation, no_events, open_conversation, user_message
+from fakes.conversations import BEHIND_ALL, Conversation, open_conversation, user_message
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
 
@@ -192,7 +192,7 @@ async def test_errors_never_hold_a_users_words(conversation: Conversation) -> No
         messages.append_message(claimed.lease, "negative", user_message(SECRET, tokens=-1)),
         sessions.update(conversation.owner_id, conversation.session.id, SessionChange(metadata={"a": nul})),
         sessions.create(overlong),
-        runs.finish(claimed.lease, outcome, no_events),
+        runs.finish(claimed.lease, outcome, (), BEHIND_ALL),
     ):
         with pytest.raises(ThroughlineError) as refused:
             await attempt

@@ -9,7 +9,7 @@ import pytest
 from app.db.database import Database, DatabaseConfig
 from app.db.notification import Notification, read_payload, write_payloads
 from app.db.wakeup import MOST_KEPT, RunWakeup
-from app.domain.events import EventType, NewEvent, RunEvent
+from app.domain.events import AnswerReset, MessageDelta, NewEvent, RunEvent
 from app.domain.ids import RunId
 from fakes.conversations import Conversation, open_conversation
 from fakes.raw_sql import run_sql
@@ -33,7 +33,7 @@ async def test_a_reader_elsewhere_is_woken_by_new_events(conversation: Conversat
     claimed = await conversation.start()
 
     async with elsewhere.hub.subscribe(claimed.run.id) as wakeup, asyncio.timeout(HANG_SECONDS):
-        await conversation.database.events.append_events(claimed.lease, [NewEvent(1, EventType.RUN_STARTED, {})])
+        await conversation.database.events.append_events(claimed.lease, [NewEvent(1, AnswerReset(1))])
         await wakeup.wait(HANG_SECONDS * 2)
 
     assert len(await elsewhere.events.read_events(claimed.run.id, 0)) == 1
@@ -83,9 +83,7 @@ async def test_a_killed_connection_comes_back_and_wakes_everybody(
     async with elsewhere.hub.subscribe(claimed.run.id) as wakeup, asyncio.timeout(HANG_SECONDS):
         while not await elsewhere.events.read_events(claimed.run.id, 0):
             if conversation.database.hub.is_listening:
-                await conversation.database.events.append_events(
-                    claimed.lease, [NewEvent(1, EventType.RUN_STARTED, {})]
-                )
+                await conversation.database.events.append_events(claimed.lease, [NewEvent(1, AnswerReset(1))])
             await wakeup.wait(0.05)
 
 
@@ -122,7 +120,7 @@ def test_a_payload_of_somebody_else_is_no_news(payload: str) -> None:
 
 
 def event(seq: int) -> RunEvent:
-    return RunEvent(RunId(UUID(int=1)), seq, EventType.MESSAGE_DELTA, {"text": str(seq)})
+    return RunEvent(RunId(UUID(int=1)), seq, MessageDelta(str(seq)))
 
 
 def test_events_brought_with_the_news_are_taken_once_and_only_without_a_gap() -> None:

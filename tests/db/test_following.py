@@ -2,16 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 import pytest
 
 from app.db.database import Database, DatabaseConfig
 from app.db.run_events import STRIDE
 from app.db.run_follow import Followed, Following, Idle
-from app.domain.events import EventType, NewEvent, RunEvent
-from app.domain.message import Message
-from app.domain.run import ClaimedRun, Outcome, Run, RunStatus
+from app.domain.events import AnswerReset, MessageDelta, NewEvent, RunEvent
+from app.domain.run import ClaimedRun, Outcome, RunStatus
 from fakes.conversations import CLAIMER, Conversation, open_conversation
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
@@ -31,7 +30,7 @@ async def deaf(database_url: str) -> AsyncIterator[Database]:
 
 
 def delta(seq: int, text: str) -> NewEvent:
-    return NewEvent(seq, EventType.MESSAGE_DELTA, {"text": text})
+    return NewEvent(seq, MessageDelta(text))
 
 
 async def show(conversation: Conversation, claimed: ClaimedRun, *texts: str) -> None:
@@ -41,10 +40,7 @@ async def show(conversation: Conversation, claimed: ClaimedRun, *texts: str) -> 
 
 
 async def end(conversation: Conversation, claimed: ClaimedRun, seq: int) -> None:
-    def compose(_run: Run, _answer: Message | None) -> Sequence[NewEvent]:
-        return (NewEvent(seq, EventType.RUN_COMPLETED, {}),)
-
-    await conversation.database.runs.finish(claimed.lease, Outcome(RunStatus.SUCCEEDED), compose)
+    await conversation.database.runs.finish(claimed.lease, Outcome(RunStatus.SUCCEEDED), (), seq)
 
 
 async def claim_again(conversation: Conversation) -> ClaimedRun:
@@ -105,7 +101,7 @@ async def test_readers_of_a_run_that_is_given_back_are_told_at_once_to_forget_wh
         (3, "message.delta"),
         (4, "run.completed"),
     ]
-    assert seen[1].data == {"attempt": 1}
+    assert seen[1].event == AnswerReset(1)
 
 
 async def test_a_run_of_which_nothing_was_shown_is_given_back_silently(conversation: Conversation) -> None:
@@ -145,7 +141,7 @@ async def test_after_a_crash_that_took_the_events_a_reader_is_shown_all_that_com
     await reading
 
     assert [event.seq for event in seen[3:]] == [STRIDE + number for number in range(1, 8)]
-    assert [str(event.data.get("text", event.type.value)) for event in seen[3:]] == [
+    assert [event.event.text if isinstance(event.event, MessageDelta) else event.type.value for event in seen[3:]] == [
         "reset",
         *"ABCDE",
         "run.completed",

@@ -4,7 +4,7 @@ import pytest
 
 from app.db.database import Database
 from app.db.messages import MessageQuery
-from app.domain.events import EventType, NewEvent
+from app.domain.events import MessageDelta, NewEvent
 from app.domain.ids import MessageId
 from app.domain.message import Content, ImageBlock, NewMessage, Role, Source
 from fakes.conversations import Conversation, open_conversation
@@ -44,7 +44,7 @@ async def test_a_page_of_the_history_stops_at_8_megabytes_and_the_cursor_goes_on
 async def test_a_page_of_events_stops_at_8_megabytes(conversation: Conversation) -> None:
     claimed = await conversation.start()
     for seq in range(1, 5):
-        event = NewEvent(seq, EventType.MESSAGE_DELTA, {"text": "x" * 3 * MB})
+        event = NewEvent(seq, MessageDelta("x" * 3 * MB))
         await conversation.database.events.append_events(claimed.lease, [event])
     events = conversation.database.events
 

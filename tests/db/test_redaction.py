@@ -9,7 +9,7 @@ from app.db.database import Database
 from app.db.messages import MessageQuery
 from app.db.redaction import MARKER, Redaction
 from app.domain.errors import NotFound, SessionBusy, SummaryConflict
-from app.domain.events import EventType, NewEvent
+from app.domain.events import MessageDelta, NewEvent
 from app.domain.ledger import LedgerEntry, LedgerKind
 from app.domain.message import Message, NewMessage, Role, Source, ToolCall
 from app.domain.recall import HistoryQuery
@@ -65,7 +65,7 @@ async def scene(database: Database, database_url: str) -> Scene:
     stored = await conversation.say("one", "two", "three")
     claimed = await conversation.start(text)
     stored.append(await database.messages.append_message(claimed.lease, "user", user_message(text, tokens=9)))
-    event = NewEvent(1, EventType.MESSAGE_DELTA, {"text": f"You said {SECRET}"})
+    event = NewEvent(1, MessageDelta(f"You said {SECRET}"))
     await database.events.append_events(claimed.lease, [event])
     await conversation.end(claimed.lease)
     stored += await conversation.say("five", "six")

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
 
 import pytest
 
@@ -16,18 +15,18 @@ from app.domain.errors import (
     NotFound,
     QueueFull,
     SessionBusy,
+    ThroughlineError,
 )
-from app.domain.events import EventType, NewEvent
+from app.domain.events import AnswerReset, EventType, MessageCompleted, MessageDelta, NewEvent, RunEnded
 from app.domain.ids import RunId
-from app.domain.message import Message
 from app.domain.prompt import Usage
-from app.domain.run import Caps, Claimer, OnBusy, Outcome, Run, RunError, RunStatus
+from app.domain.run import Caps, Claimer, OnBusy, Outcome, RunError, RunStatus
 from fakes.conversations import (
+    BEHIND_ALL,
     CLAIMER,
     Conversation,
     answer_message,
     is_held,
-    no_events,
     open_conversation,
     pulse_of,
     user_message,
@@ -203,7 +202,7 @@ async def test_an_expired_lease_is_taken_over_with_a_higher_fence(conversation: 
     await conversation.submit()
     dead = await conversation.database.runs.claim_next(EXPIRED)
     assert dead is not None
-    await conversation.database.events.append_events(dead.lease, [NewEvent(1, EventType.RUN_STARTED, {})])
+    await conversation.database.events.append_events(dead.lease, [NewEvent(1, AnswerReset(1))])
 
     taken = await conversation.database.runs.claim_next(CLAIMER)
 
@@ -212,7 +211,7 @@ async def test_an_expired_lease_is_taken_over_with_a_higher_fence(conversation: 
     assert taken.next_event == 2
     assert not await is_held(conversation.database, dead.lease)
     with pytest.raises(LeaseLost):
-        await conversation.database.events.append_events(dead.lease, [NewEvent(2, EventType.RUN_STARTED, {})])
+        await conversation.database.events.append_events(dead.lease, [NewEvent(2, AnswerReset(1))])
     with pytest.raises(LeaseLost):
         await conversation.end(dead.lease, "from the dead")
 
@@ -243,37 +242,31 @@ async def test_a_run_given_back_is_first_in_line_and_its_attempt_does_not_count(
 async def test_finish_stores_answer_usage_and_events_together_and_once(conversation: Conversation) -> None:
     claimed = await conversation.start()
     await conversation.database.messages.append_message(claimed.lease, "user", user_message("Hello"))
-    composed: list[Message | None] = []
-
-    def compose(_run: Run, answer: Message | None) -> Sequence[NewEvent]:
-        composed.append(answer)
-        return (NewEvent(1, EventType.RUN_COMPLETED, {"text": "ü"}),)
-
     outcome = Outcome(RunStatus.SUCCEEDED, answer_message("42"), Usage(10, 3), context={"total_tokens": 7})
-    run = await conversation.database.runs.finish(claimed.lease, outcome, compose)
+    run = await conversation.database.runs.finish(claimed.lease, outcome, [NewEvent(1, MessageDelta("4ü"))], 2)
 
     answer = (await conversation.messages())[-1]
-    assert composed == [answer]
     assert (answer.position, answer.content, run.message_id) == (2, "42", answer.id)
     assert await conversation.database.runs.get_run(conversation.owner_id, run.id) == run
     assert (run.usage, run.context) == (Usage(10, 3), {"total_tokens": 7})
     events = await conversation.database.events.read_events(run.id, 0)
-    assert [(event.type, event.data) for event in events] == [(EventType.RUN_COMPLETED, {"text": "ü"})]
+    assert [(event.seq, event.event) for event in events] == [
+        (1, MessageDelta("4ü")),
+        (2, MessageCompleted(answer)),
+        (3, RunEnded(run, answer)),
+    ]
     with pytest.raises(LeaseLost):
-        await conversation.database.runs.finish(claimed.lease, outcome, compose)
+        await conversation.database.runs.finish(claimed.lease, outcome, (), BEHIND_ALL)
     assert len(await conversation.messages()) == 2
 
 
 async def test_a_finish_that_breaks_halfway_stores_nothing(conversation: Conversation) -> None:
     claimed = await conversation.start()
+    outcome = Outcome(RunStatus.SUCCEEDED, answer_message("42"))
+    unstorable = NewEvent(2**40, MessageDelta("its number fits no column"))
 
-    def compose(_run: Run, _answer: Message | None) -> Sequence[NewEvent]:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        await conversation.database.runs.finish(
-            claimed.lease, Outcome(RunStatus.SUCCEEDED, answer_message("42")), compose
-        )
+    with pytest.raises(ThroughlineError):
+        await conversation.database.runs.finish(claimed.lease, outcome, [unstorable], 1)
 
     assert await conversation.messages() == ()
     assert await is_held(conversation.database, claimed.lease)
@@ -284,7 +277,7 @@ async def test_a_failed_run_keeps_its_error_and_frees_the_session(conversation: 
     queued = await conversation.submit("next")
     outcome = Outcome(RunStatus.FAILED, error=RunError("model_refused", "No."))
 
-    run = await conversation.database.runs.finish(claimed.lease, outcome, no_events)
+    run = await conversation.database.runs.finish(claimed.lease, outcome, (), BEHIND_ALL)
     following = await conversation.database.runs.claim_next(CLAIMER)
 
     assert (run.status, run.error, run.message_id) == (RunStatus.FAILED, RunError("model_refused", "No."), None)
@@ -324,13 +317,13 @@ async def test_another_owner_can_neither_see_nor_cancel_nor_submit(conversation:
 
 async def test_a_batch_of_events_written_twice_is_stored_once(conversation: Conversation) -> None:
     claimed = await conversation.start()
-    batch = [NewEvent(n, EventType.MESSAGE_DELTA, {"text": f"{n}"}) for n in (1, 2, 3)]
+    batch = [NewEvent(n, MessageDelta(f"{n}")) for n in (1, 2, 3)]
 
     await conversation.database.events.append_events(claimed.lease, batch[:2])
     await conversation.database.events.append_events(claimed.lease, batch)
 
     events = await conversation.database.events.read_events(claimed.run.id, 1)
-    assert [(event.seq, event.data) for event in events] == [(2, {"text": "2"}), (3, {"text": "3"})]
+    assert [(event.seq, event.event) for event in events] == [(2, MessageDelta("2")), (3, MessageDelta("3"))]
 
 
 async def test_what_an_archived_session_accepted_before_is_still_answered(

@@ -8,7 +8,7 @@ from app.db.database import Database
 from app.db.redaction import Redaction
 from app.db.sessions import NewSession, SessionChange, SessionQuery
 from app.domain.errors import IdempotencyKeyReused, InvalidInput, LeaseLost, NotFound
-from app.domain.events import EventType, NewEvent
+from app.domain.events import AnswerReset, NewEvent
 from app.domain.ids import RunId, UserId
 from app.domain.message import Source
 from fakes.conversations import CLAIMER, Conversation, is_held, open_conversation
@@ -172,7 +172,7 @@ async def _full_conversation(database: Database, url: str) -> Conversation:
     stored = await conversation.say("one", "two", "three")
     await conversation.adopt(stored[1])
     claimed = await conversation.start()
-    await database.events.append_events(claimed.lease, [NewEvent(1, EventType.RUN_STARTED, {})])
+    await database.events.append_events(claimed.lease, [NewEvent(1, AnswerReset(1))])
     await conversation.end(claimed.lease, "answer")
     await database.messages.redact(Redaction(conversation.owner_id, conversation.session.id, stored[2].id))
     await database.history.index_session(conversation.session.id)

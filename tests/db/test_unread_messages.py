@@ -16,11 +16,11 @@ from app.domain.errors import QueueFull
 from app.domain.message import Message, NewMessage, text_of
 from app.domain.run import Caps, Outcome, RunError, RunStatus
 from fakes.conversations import (
+    BEHIND_ALL,
     CLAIMER,
     Conversation,
     answer_message,
     is_loaded_whole,
-    no_events,
     open_conversation,
     user_message,
 )
@@ -117,7 +117,7 @@ async def test_a_run_whose_answer_was_stored_is_not_touched_by_messages_that_are
     await cancel_waiting(conversation, "second")
     answer = answer_message("answer")
 
-    run = await conversation.database.runs.finish(claimed.lease, answered(answer), no_events)
+    run = await conversation.database.runs.finish(claimed.lease, answered(answer), (), BEHIND_ALL)
 
     stored = await conversation.messages()
     assert run.message_id == stored[0].id
@@ -150,13 +150,13 @@ async def test_however_many_messages_are_due_a_few_statements_append_them(databa
 
     async def end(tx: Statements) -> int:
         counted = CountedStatements(tx)
-        await finish(counted, claimed.lease, answered(answer_message("answer")), no_events)
+        await finish(counted, claimed.lease, answered(answer_message("answer")), (), BEHIND_ALL)
         return counted.number
 
     statements = await transactions.run(end)
 
     stored, session = await conversation.messages(), await conversation.reload()
-    assert statements <= 8
+    assert statements <= 9
     assert texts(stored) == ["answer", *(f"message {number}" for number in range(many))]
     assert [message.position for message in stored] == list(range(1, many + 2))
     assert session.message_count == many + 1
@@ -250,7 +250,7 @@ async def test_long_messages_that_are_due_are_appended_a_few_megabytes_at_a_time
     async def end(tx: Statements) -> None:
         nonlocal largest
         counted = CountedStatements(tx)
-        await finish(counted, claimed.lease, answered(answer_message("answer")), no_events)
+        await finish(counted, claimed.lease, answered(answer_message("answer")), (), BEHIND_ALL)
         largest = counted.largest
 
     await transactions.run(end)

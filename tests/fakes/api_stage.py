@@ -20,14 +20,13 @@ from app.context.explain import ContextReport, NextAction, report_json
 from app.db.database import Database
 from app.db.messages import MessageQuery
 from app.domain.errors import InvalidInput, NotFound
-from app.domain.events import EventType, NewEvent
+from app.domain.events import MessageDelta, NewEvent, RunStarted
 from app.domain.ids import MessageId, SessionId, UserId
 from app.domain.json_types import JsonObject, JsonValue
 from app.domain.keys import NewKey
 from app.domain.message import Content, Message, NewMessage, Role
 from app.domain.principal import Scope
 from app.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus, Submission, Submitted
-from app.domain.wire import message_json, run_json
 from app.memories.keeper import MemoryKeeper
 from app.summary.compact_result import CompactionResult
 from fakes.waiting import HANG_SECONDS
@@ -139,22 +138,13 @@ class ScriptedTurns:
         run, lease, seq = claimed.run, claimed.lease, claimed.next_event
         user = NewMessage(role=Role.USER, content=run.input.content, source=run.source, metadata=run.input.metadata)
         await self.database.messages.append_message(lease, "user", user)
-        started = NewEvent(seq, EventType.RUN_STARTED, {"run": run_json(run)})
-        delta = NewEvent(seq + 1, EventType.MESSAGE_DELTA, {"text": self.answer})
+        started = NewEvent(seq, RunStarted(run))
+        delta = NewEvent(seq + 1, MessageDelta(self.answer))
         await self.database.events.append_events(lease, [started, delta])
         self.has_begun.set()
         await self.may_end.wait()
 
-        def compose(ended: Run, message: Message | None) -> list[NewEvent]:
-            if ended.error is not None:
-                error: dict[str, JsonValue] = {"type": ended.error.type, "detail": ended.error.detail}
-                return [NewEvent(seq + 2, EventType.RUN_FAILED, {"run": run_json(ended), "error": error})]
-            told = None if message is None else message_json(message)
-            context = None if ended.context is None else dict(ended.context)
-            data: dict[str, JsonValue] = {"run": run_json(ended), "message": told, "context": context}
-            return [NewEvent(seq + 2, EventType.RUN_COMPLETED, data)]
-
-        return await self.database.runs.finish(lease, self._outcome(run), compose)
+        return await self.database.runs.finish(lease, self._outcome(run), (), seq + 2)
 
     def _outcome(self, run: Run) -> Outcome:
         if self.error is not None:

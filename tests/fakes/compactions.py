@@ -16,7 +16,7 @@ from app.prompting.conversation import at_rest
 from app.prompting.planning import context_input
 from app.summary.compact import Compaction, compact
 from app.summary.compact_result import Compacted
-from fakes.conversations import no_events
+from fakes.conversations import BEHIND_ALL
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.stage import Stage, open_stage, with_context
 
@@ -50,7 +50,7 @@ async def store(stage: Stage, *texts: tuple[Role, str]) -> None:
         bare = NewMessage(role=role, content=text, source=Source.API)
         message = replace(bare, token_count=count_message(bare, counter.count), counter=counter.name)
         await stage.database.messages.append_message(claimed.lease, f"step:{index}", message)
-    await stage.database.runs.finish(claimed.lease, Outcome(RunStatus.SUCCEEDED), no_events)
+    await stage.database.runs.finish(claimed.lease, Outcome(RunStatus.SUCCEEDED), (), BEHIND_ALL)
 
 
 async def compact_now(stage: Stage, instructions: str = "") -> Compacted:

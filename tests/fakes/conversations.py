@@ -1,13 +1,11 @@
 """Owners, sessions, runs and messages made in one line, for tests that stand on the real database."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.db.database import Database
 from app.db.sessions import NewSession
 from app.domain.conversation import Conversation as LoadedConversation
 from app.domain.errors import SummaryConflict
-from app.domain.events import NewEvent
 from app.domain.ids import UserId
 from app.domain.ledger import LedgerEntry
 from app.domain.message import Message, NewMessage, Role, Source, ToolCall
@@ -28,6 +26,9 @@ from app.domain.session import Session
 from app.domain.summary import Adoption, NewStretch, Stretch, SummaryVersion
 from fakes.raw_sql import run_sql
 
+BEHIND_ALL = 1000
+"""The number of the first event of an end: behind all that a test has stored."""
+
 CLAIMER = Claimer(worker="worker-1", lease_seconds=30)
 
 
@@ -44,10 +45,6 @@ def user_message(text: str, *, tokens: int = 1) -> NewMessage:
 
 def answer_message(text: str, *, tool_calls: tuple[ToolCall, ...] = ()) -> NewMessage:
     return NewMessage(role=Role.ASSISTANT, content=text, source=Source.API, tool_calls=tool_calls, token_count=1)
-
-
-def no_events(_run: Run, _answer: Message | None) -> Sequence[NewEvent]:
-    return ()
 
 
 @dataclass
@@ -98,7 +95,7 @@ class Conversation:
 
     async def end(self, lease: Lease, answer: str | None = None) -> Run:
         outcome = Outcome(RunStatus.SUCCEEDED, answer=None if answer is None else answer_message(answer))
-        return await self.database.runs.finish(lease, outcome, no_events)
+        return await self.database.runs.finish(lease, outcome, (), BEHIND_ALL)
 
     async def messages(self) -> tuple[Message, ...]:
         return await self.database.messages.get_messages_after(self.session.id, None, limit=1000)

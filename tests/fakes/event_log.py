@@ -30,7 +30,7 @@ class EventLog:
         self.batches.append(tuple(events))
 
     async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
-        found = [RunEvent(run_id, event.seq, event.type, event.data) for event in self.events if event.seq > after_seq]
+        found = [RunEvent(run_id, new.seq, new.event) for new in self.events if new.seq > after_seq]
         return tuple(found[:limit])
 
 

@@ -10,11 +10,9 @@ from app.db.slack import SlackDatabase
 from app.db.slack_inbox import Place, SlackMessage
 from app.db.slack_outbox import Delivery
 from app.db.slack_people import SlackId
-from app.domain.events import EventType, NewEvent
-from app.domain.json_types import JsonObject, JsonValue
-from app.domain.message import Message, NewMessage, Role, Source
+from app.domain.events import Event, MessageDelta, NewEvent
+from app.domain.message import NewMessage, Role, Source
 from app.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus
-from app.domain.wire import message_json, run_json
 from app.slack.bolt import make_client, silent_logger
 from app.slack.calls import SlackCalls
 from app.slack.config import SlackConfig
@@ -37,25 +35,19 @@ class PlayedTurn:
     claimed: ClaimedRun
     seq: int = 0
 
-    async def emit(self, kind: EventType, data: JsonObject) -> None:
+    async def emit(self, event: Event) -> None:
         self.seq += 1
-        await self.database.events.append_events(self.claimed.lease, [NewEvent(self.seq, kind, data)])
+        await self.database.events.append_events(self.claimed.lease, [NewEvent(self.seq, event)])
 
     async def say(self, text: str) -> None:
-        await self.emit(EventType.MESSAGE_DELTA, {"text": text})
+        await self.emit(MessageDelta(text))
 
     async def finish(self, answer: str, *, status: RunStatus = RunStatus.SUCCEEDED, error: str = "") -> Run:
         message = NewMessage(role=Role.ASSISTANT, content=answer, source=Source.SLACK) if answer else None
         failure = RunError("model_unavailable", error) if error else None
 
-        def compose(run: Run, stored: Message | None) -> list[NewEvent]:
-            kind = {RunStatus.SUCCEEDED: EventType.RUN_COMPLETED, RunStatus.CANCELLED: EventType.RUN_CANCELLED}
-            shown: JsonValue = None if stored is None else message_json(stored)
-            data: JsonObject = {"run": run_json(run), "message": shown}
-            return [NewEvent(self.seq + 1, kind.get(status, EventType.RUN_FAILED), data)]
-
         outcome = Outcome(status, answer=message, error=failure)
-        return await self.database.runs.finish(self.claimed.lease, outcome, compose)
+        return await self.database.runs.finish(self.claimed.lease, outcome, (), self.seq + 1)
 
 
 @dataclass

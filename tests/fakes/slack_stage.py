@@ -79,7 +79,9 @@ async def slack_stage(database: Database, database_url: str) -> AsyncIterator[Sl
     bolt = make_bolt(config, IDENTITY, Listeners(intake.take, no_command))
     add_door(api.app, PATH, EventsEndpoint(bolt, SIGNING_SECRET, WallClock()))
     async with served(api) as client:
-        yield SlackStage(api, slack, Sender(client, retry_seconds=(0, 0, 0)), client, database_url, stops)
+        yield SlackStage(
+            api, slack, Sender(client, retry_seconds=(0, 0, 0), ack_seconds=HANG_SECONDS), client, database_url, stops
+        )
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 import pytest
 
 from app.domain.errors import LeaseLost
-from app.domain.events import EventType
+from app.domain.events import AnswerReset
 from app.slack.calls import Thread
 from app.slack.refusals import SlackUnsure
 from fakes.slack_delivery import DeliveryStage
@@ -189,7 +189,7 @@ async def test_messages_that_a_second_attempt_does_not_need_are_withdrawn(outgoi
     courier = await outgoing.start()
     await turn.say(LINE * 30)
     await outgoing.until(lambda: len(outgoing.posted) == 2)
-    await turn.emit(EventType.RESET, {"attempt": 2})
+    await turn.emit(AnswerReset(2))
     await turn.say("Shorter this time.")
     await turn.finish("Shorter this time.")
     await courier

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from app.domain.events import EventType
+from app.domain.events import AnswerReset, ToolCalled
+from app.domain.message import ToolCall
 from app.domain.run import RunStatus
 from app.slack.refusals import SlackRefused
 from fakes.slack_delivery import DeliveryStage, PlayedTurn
@@ -62,7 +63,7 @@ async def test_an_answer_that_grows_is_streamed_behind_a_status(outgoing: Delive
 async def test_the_status_names_the_tool_at_work(outgoing: DeliveryStage) -> None:
     turn = await outgoing.ask()
     courier = await outgoing.start()
-    await turn.emit(EventType.TOOL_CALL, {"id": "c1", "name": "calculator", "arguments": "{}"})
+    await turn.emit(ToolCalled(ToolCall(id="c1", name="calculator", arguments="{}")))
     await outgoing.until(lambda: any("calculator" in status for *_, status in outgoing.double.workspace.statuses))
     await turn.finish("42")
     await courier
@@ -245,7 +246,7 @@ async def test_a_second_attempt_of_a_turn_is_written_over_the_first(outgoing: De
     turn = await outgoing.ask()
     courier = await outgoing.start()
     await shown(outgoing, turn, LINE)
-    await turn.emit(EventType.RESET, {"attempt": 2})
+    await turn.emit(AnswerReset(2))
     await turn.say("Something else altogether.")
     await turn.finish("Something else altogether.")
     await courier

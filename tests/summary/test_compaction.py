@@ -9,7 +9,7 @@ from app.context.policy import SummaryPolicy, SummaryShape
 from app.context.triggers import Cause
 from app.db.database import Database
 from app.domain.errors import ContextOverflow, ModelUnavailable
-from app.domain.events import EventType
+from app.domain.events import CompactionFinished
 from app.domain.prompt import ModelRequest
 from app.domain.run import RunStatus
 from app.prompting.context_report import report_context
@@ -148,11 +148,11 @@ async def test_readers_are_told_of_a_compaction_and_what_it_came_to(stage: Stage
     told = []
     for number in range(6):
         run = await stage.turn(f"more {number} " + "word " * 120)
-        told += [event for event in await stage.events(run) if event.type is EventType.COMPACTION_FINISHED]
+        told += [event.event for event in await stage.events(run) if isinstance(event.event, CompactionFinished)]
 
     assert told
-    assert told[0].data["outcome"] == "adopted"
-    assert told[-1].data["through_position"] == (await stage.reload()).summary_through_position
+    assert told[0].outcome == "adopted"
+    assert told[-1].through_position == (await stage.reload()).summary_through_position
 
 
 async def test_the_report_of_a_turn_equals_the_report_asked_for_afterwards(stage: Stage) -> None:

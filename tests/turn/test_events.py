@@ -3,10 +3,13 @@
 import asyncio
 
 from app.domain.errors import DatabaseUnavailable
-from app.domain.events import EventType
-from app.turn.event_writer import EventWriter
+from app.domain.events import AnswerReset, MessageDelta, NewEvent, ToolCalled
+from app.domain.message import ToolCall
+from app.turn.event_writer import Drained, EventWriter
 from fakes.event_log import EventLog, claimed
 from fakes.waiting import HANG_SECONDS
+
+CALLED = ToolCalled(ToolCall(id="c1", name="calculator", arguments="{}"))
 
 
 async def settled(log: EventLog, count: int) -> None:
@@ -23,7 +26,7 @@ async def test_deltas_that_wait_together_become_one_event() -> None:
         writer.emit_text(word)
     await settled(log, 1)
 
-    assert [event.data for event in log.events] == [{"text": "one two three"}]
+    assert [new.event for new in log.events] == [MessageDelta("one two three")]
 
 
 async def test_an_event_after_text_keeps_the_order_and_numbers_have_no_gap() -> None:
@@ -31,14 +34,14 @@ async def test_an_event_after_text_keeps_the_order_and_numbers_have_no_gap() -> 
     writer = EventWriter(log, claimed(next_event=5))
 
     writer.emit_text("text")
-    writer.emit(EventType.TOOL_CALL, {"id": "c1"})
+    writer.emit(CALLED)
     writer.emit_text("more")
     await settled(log, 3)
 
-    assert [(event.seq, event.type) for event in log.events] == [
-        (5, EventType.MESSAGE_DELTA),
-        (6, EventType.TOOL_CALL),
-        (7, EventType.MESSAGE_DELTA),
+    assert log.events == [
+        NewEvent(5, MessageDelta("text")),
+        NewEvent(6, CALLED),
+        NewEvent(7, MessageDelta("more")),
     ]
 
 
@@ -47,44 +50,30 @@ async def test_a_batch_the_database_could_not_take_is_stored_later_with_the_same
     log.failures = [DatabaseUnavailable("away"), DatabaseUnavailable("away")]
     writer = EventWriter(log, claimed())
 
-    writer.emit(EventType.RUN_STARTED, {})
+    writer.emit(CALLED)
     writer.emit_text("hello")
     await settled(log, 2)
 
     assert [event.seq for event in log.events] == [1, 2]
 
 
-async def test_drain_returns_what_is_not_stored_and_the_last_events_follow_it() -> None:
+async def test_drain_returns_what_is_not_stored_and_the_number_that_comes_after_it() -> None:
     log = EventLog()
     writer = EventWriter(log, claimed())
     writer.emit_text("tail")
 
     drained = await writer.drain()
-    last = writer.with_last(drained, (EventType.MESSAGE_COMPLETED, {}), (EventType.RUN_COMPLETED, {}))
 
-    assert [(event.seq, event.type) for event in last] == [
-        (1, EventType.MESSAGE_DELTA),
-        (2, EventType.MESSAGE_COMPLETED),
-        (3, EventType.RUN_COMPLETED),
-    ]
+    assert drained == Drained((NewEvent(1, MessageDelta("tail")),), next_seq=2)
+    assert await writer.drain() == drained
     assert log.events == []
-
-
-async def test_composing_the_last_events_twice_gives_the_same_numbers() -> None:
-    writer = EventWriter(EventLog(), claimed())
-    drained = await writer.drain()
-
-    first = writer.with_last(drained, (EventType.RUN_FAILED, {}))
-    second = writer.with_last(drained, (EventType.RUN_FAILED, {}))
-
-    assert first == second
 
 
 async def test_shown_text_is_what_readers_hold_since_the_last_reset() -> None:
     writer = EventWriter(EventLog(), claimed())
 
     writer.emit_text("wrong")
-    writer.emit(EventType.RESET, {"attempt": 1})
+    writer.emit(AnswerReset(1))
     writer.emit_text("right")
 
     assert writer.shown_text == "right"

@@ -9,7 +9,7 @@ from app.context.policy import PrunePolicy, Strategy, SummaryPolicy
 from app.context.view_state import view_state_from
 from app.db.database import Database
 from app.domain.errors import ContextOverflow, ModelInvalidRequest, ModelUnavailable
-from app.domain.events import EventType
+from app.domain.events import CompactionFinished
 from app.domain.message import Message, Role, ToolCall
 from app.domain.prompt import ModelRequest, Prompt
 from app.domain.run import Run, RunStatus
@@ -41,9 +41,9 @@ def prompts(stage: Stage) -> list[Prompt]:
 async def stages_of(stage: Stage, run: Run) -> list[object]:
     """Return cause, outcome and rungs of all that was done to make room in the run."""
     return [
-        (event.data["cause"], event.data["outcome"], event.data["fired"])
+        (event.event.cause, event.event.outcome, list(event.event.fired))
         for event in await stage.events(run)
-        if event.type is EventType.COMPACTION_FINISHED
+        if isinstance(event.event, CompactionFinished)
     ]
 
 

@@ -11,12 +11,11 @@ from app.context.calibration import Calibration
 from app.db.database import Database
 from app.db.run_follow import Following, Idle
 from app.domain.errors import DatabaseBusy, DatabaseUnavailable, DatabaseUnusable, LeaseLost
-from app.domain.events import EventType, RunEvent
+from app.domain.events import EventType, NewEvent, RunEvent
 from app.domain.message import Role, ToolCall, text_of
 from app.domain.prompt import ToolSpec, Usage
 from app.domain.run import Lease, Outcome, Run, RunStatus
 from app.domain.tool import ToolContext, ToolOutcome
-from app.ports.storage import ComposeEvents
 from app.ports.tools import Tools
 from app.turn.keep_step import MOST_TRIES
 from app.turn.llm_node import OUT_OF_ROUNDS
@@ -109,8 +108,8 @@ class AnswerLost:
     def __getattr__(self, intent: str) -> Any:  # noqa: ANN401  # stands for every other method
         return getattr(self._database.runs, intent)
 
-    async def finish(self, lease: Lease, outcome: Outcome, compose: ComposeEvents) -> Run:
-        run = await self._database.runs.finish(lease, outcome, compose)
+    async def finish(self, lease: Lease, outcome: Outcome, unstored: Sequence[NewEvent], next_seq: int) -> Run:
+        run = await self._database.runs.finish(lease, outcome, unstored, next_seq)
         if self._is_first:
             self._is_first = False
             raise AWAY
@@ -253,8 +252,8 @@ class EndNever:
     def __getattr__(self, intent: str) -> Any:  # noqa: ANN401  # stands for every other method
         return getattr(self._database.runs, intent)
 
-    async def finish(self, lease: Lease, outcome: Outcome, compose: ComposeEvents) -> Run:
-        del lease, outcome, compose
+    async def finish(self, lease: Lease, outcome: Outcome, unstored: Sequence[NewEvent], next_seq: int) -> Run:
+        del lease, outcome, unstored, next_seq
         self.is_asked.set()
         await asyncio.Event().wait()
         raise AssertionError

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from app.agents.definition import RecallReach
+from app.api.native.events import event_json
 from app.db.database import Database
 from app.db.quotations import LOOK_AGAIN
 from app.domain.events import EventType
@@ -179,5 +180,5 @@ async def test_readers_and_the_model_see_nothing_of_a_session_erased_while_it_wa
 
     assert run.status is RunStatus.SUCCEEDED
     assert "tangelo42" not in shown(stage.model.requests[-1])
-    results = [event.data for event in await stage.events(run) if event.type is EventType.TOOL_RESULT]
+    results = [event_json(event.event) for event in await stage.events(run) if event.type is EventType.TOOL_RESULT]
     assert [(data["content"], data["is_error"]) for data in results] == [(LOOK_AGAIN, True)]

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from app.api.native.events import event_json
 from app.context.calibration import Calibration
 from app.db.database import Database
 from app.domain.errors import AnswerIncomplete, ModelQuotaExhausted, ModelRateLimited, PromptCannotFit
-from app.domain.events import EventType
+from app.domain.events import EventType, MessageDelta
 from app.domain.message import Role, ToolCall, text_of
 from app.domain.prompt import Usage
 from app.domain.run import Claimer, RunStatus
@@ -48,10 +49,10 @@ async def test_readers_get_the_text_in_order_and_exactly_one_last_event(stage: S
     events = await stage.events(run)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert events[0].type is EventType.RUN_STARTED
-    deltas = "".join(str(event.data["text"]) for event in events if event.type is EventType.MESSAGE_DELTA)
+    deltas = "".join(event.event.text for event in events if isinstance(event.event, MessageDelta))
     assert deltas == "one two three"
     assert [event.type for event in events[-2:]] == [EventType.MESSAGE_COMPLETED, EventType.RUN_COMPLETED]
-    assert {"run", "message", "context"} <= set(events[-1].data)
+    assert {"run", "message", "context"} <= set(event_json(events[-1].event))
 
 
 async def test_tool_calls_are_answered_and_stored_before_the_model_is_asked_again(stage: Stage) -> None:
@@ -114,7 +115,9 @@ async def test_text_of_a_failed_try_is_taken_back(stage: Stage) -> None:
 
     events = await stage.events(run)
     last_reset = max(event.seq for event in events if event.type is EventType.RESET)
-    deltas = [str(e.data["text"]) for e in events if e.type is EventType.MESSAGE_DELTA and e.seq > last_reset]
+    deltas = [
+        str(event_json(e.event)["text"]) for e in events if e.type is EventType.MESSAGE_DELTA and e.seq > last_reset
+    ]
     assert "".join(deltas) == "a whole answer"
 
 

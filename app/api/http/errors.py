@@ -16,8 +16,7 @@ from starlette.exceptions import HTTPException
 from app.api.http.refusals import FieldError, InvalidRequest
 from app.api.http.responses import json_bytes
 from app.domain.errors import InvalidInput, QueueFull, SessionBusy, SummaryInProgress, TemporaryError, ThroughlineError
-from app.domain.events import EventType
-from app.domain.json_types import JsonObject, JsonValue
+from app.domain.json_types import JsonValue
 from app.domain.text import clean_text
 
 MEDIA_TYPE = "application/problem+json"
@@ -131,20 +130,6 @@ def error_problem(error: ThroughlineError, *, run_id: str = "") -> Response:
     """Return the problem document of one of our own errors; `run_id` names the run that goes on nevertheless."""
     more = {**_members(error), **({"run_id": run_id} if run_id else {})}
     return problem(error.code, error.detail, more=more, headers=_headers(error))
-
-
-def turn_problem(event_type: EventType, data: JsonObject) -> Response:
-    """Return the problem document of a run that failed or was cancelled, from the data of its last event."""
-    run = data["run"]
-    more: dict[str, JsonValue] = {"run_id": run["id"] if isinstance(run, dict) else None, "run": run}
-    if event_type is EventType.RUN_CANCELLED:
-        more["message"] = data.get("message")
-        return problem(RUN_CANCELLED, "The run was cancelled before it had an answer. The message is kept.", more=more)
-    match data.get("error"):
-        case {"type": str(code), "detail": str(detail)}:
-            return problem(code, detail, more=more)
-        case _:
-            return problem("internal_error", "The run failed. The message is kept; send it again.", more=more)
 
 
 def field_errors(found: Sequence[Mapping[str, object]]) -> tuple[FieldError, ...]:

@@ -1,14 +1,15 @@
 """Following a run for a request, as `db/run_follow.py` reads it: until the process stops or no worker is at work."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 from fastapi import Request, Response
 
 from app.api.http.call import Call
 from app.api.http.errors import error_problem
 from app.api.http.refusals import ServiceStopping, StreamAborted
-from app.api.http.sse import stream_run
+from app.api.http.sse import RunStream, stream_run
 from app.db.run_follow import Followed, Following, Idle, follow_while_worked_on
 from app.domain.errors import TemporaryError
 from app.domain.run import Run, RunStatus
@@ -40,21 +41,20 @@ async def _while_in_force(call: Call, followed: AsyncGenerator[Followed]) -> Asy
             yield item
 
 
-async def stream_or_refuse(
-    request: Request, call: Call, run: Run, followed: AsyncGenerator[Followed], *, first: Sequence[Followed] = ()
-) -> Response:
-    """Stream what `follow_run` yields of the run, `first` before it.
+async def stream_or_refuse(request: Request, call: Call, stream: RunStream) -> Response:
+    """Stream what `follow_run` yields of a run.
 
     While it waits for a worker the answer is not begun, so that it can still be a problem: 503, with Retry-After.
     """
+    run = stream.run
     if run.status is RunStatus.QUEUED and not await call.services.database.runs.is_anything_worked_on():
         try:
-            first = (*first, *await _first_sign(request, followed))
+            stream = replace(stream, first=(*stream.first, *await _first_sign(request, stream.followed)))
         except TemporaryError as error:
             return error_problem(error, run_id=str(run.id))
         except StreamAborted:
             return error_problem(stopping(run), run_id=str(run.id))
-    return stream_run(call, run, followed, first=first)
+    return stream_run(call, stream)
 
 
 def stopping(run: Run) -> ServiceStopping:

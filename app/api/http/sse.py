@@ -1,8 +1,9 @@
 """Run events as server-sent events. The close rule: a clean end only after the last event, else the body is cut."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from http import HTTPStatus
 
 import structlog
@@ -12,7 +13,6 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.http.call import Call
 from app.api.http.refusals import StreamAborted
-from app.api.http.responses import json_bytes
 from app.db.run_follow import Followed, Idle
 from app.domain.errors import ThroughlineError
 from app.domain.events import RunEvent
@@ -21,29 +21,28 @@ from app.domain.run import Run
 HEARTBEAT = b": heartbeat\n\n"
 MEDIA_TYPE = "text/event-stream"
 STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-# Legal inside JSON strings, but taken for line ends by many readers of the stream.
-LINE_ENDS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
 log = structlog.get_logger(__name__)
 
 
-def stream_run(call: Call, run: Run, followed: AsyncGenerator[Followed], *, first: Sequence[Followed] = ()) -> Response:
-    """Return the response that streams what is `followed` of the run, `first` before it."""
-    headers = {**STREAM_HEADERS, "Content-Location": f"/v1/runs/{run.id}/events"}
-    chunks = _chunks(run, first, followed)
-    return EventStream(chunks, headers, send_timeout_seconds=call.config.send_timeout_seconds)
+@dataclass(frozen=True, slots=True)
+class RunStream:
+    """What is `followed` of a run, to be streamed behind `first`, each event as `render` writes it."""
+
+    run: Run
+    followed: AsyncGenerator[Followed]
+    render: Callable[[RunEvent], bytes]
+    first: Sequence[Followed] = ()
+
+
+def stream_run(call: Call, stream: RunStream) -> Response:
+    """Return the response that sends the stream."""
+    headers = {**STREAM_HEADERS, "Content-Location": f"/v1/runs/{stream.run.id}/events"}
+    return EventStream(_chunks(stream), headers, send_timeout_seconds=call.config.send_timeout_seconds)
 
 
 def nothing_more() -> Response:
     """Return the answer for a reader that has seen the last event: 204 tells an EventSource to stop coming back."""
     return Response(status_code=HTTPStatus.NO_CONTENT, headers=STREAM_HEADERS)
-
-
-def render_event(event: RunEvent) -> bytes:
-    """Return one event as it goes over the wire: id, name, and JSON in one line."""
-    data = json_bytes(dict(event.data))
-    for raw, escaped in LINE_ENDS:
-        data = data.replace(raw, escaped)
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.type.value.encode(), data)
 
 
 class EventStream(StreamingResponse):
@@ -82,21 +81,21 @@ class EventStream(StreamingResponse):
             raise StreamAborted from None
 
 
-async def _chunks(run: Run, first: Sequence[Followed], followed: AsyncGenerator[Followed]) -> AsyncGenerator[bytes]:
+async def _chunks(stream: RunStream) -> AsyncGenerator[bytes]:
     try:
-        async with aclosing(followed):
-            for item in first:
-                yield _chunk(item)
+        async with aclosing(stream.followed) as followed:
+            for item in stream.first:
+                yield _chunk(stream, item)
             async for item in followed:
-                yield _chunk(item)
+                yield _chunk(stream, item)
     except ThroughlineError as error:
-        log.warning("event stream broke", run_id=str(run.id), error=error.code)
+        log.warning("event stream broke", run_id=str(stream.run.id), error=error.code)
         raise StreamAborted from error
 
 
-def _chunk(item: Followed) -> bytes:
+def _chunk(stream: RunStream, item: Followed) -> bytes:
     match item:
         case Idle():
             return HEARTBEAT
         case events:
-            return b"".join(render_event(event) for event in events)
+            return b"".join(stream.render(event) for event in events)

@@ -10,22 +10,22 @@ from fastapi import APIRouter, Query, Request, Response
 from app.api.http.accept import prefers_stream
 from app.api.http.body import read_body
 from app.api.http.call import Call, Reader, Writer, message_id_of, session_id_of, source_of
-from app.api.http.errors import error_problem, turn_problem
+from app.api.http.errors import error_problem
 from app.api.http.follow import follow_run, stopping, stream_or_refuse
 from app.api.http.idempotency import REPLAYED, read_idempotency
 from app.api.http.refusals import StreamAborted
 from app.api.http.responses import JsonResponse
-from app.api.http.sse import MEDIA_TYPE
+from app.api.http.sse import MEDIA_TYPE, RunStream
 from app.api.native.documented import IDEMPOTENCY_HEADER, header, json_body
+from app.api.native.events import ending_json, render_event, turn_problem
 from app.api.native.requests import ListMessages, SendMessage
 from app.api.native.schemas import Accepted, MessageOut, MessagePage, TurnOut
 from app.db.messages import MessageQuery
 from app.db.redaction import Redaction
 from app.db.run_follow import Followed, Idle
 from app.domain.errors import TemporaryError
-from app.domain.events import EventType
-from app.domain.json_types import JsonObject
-from app.domain.run import OnBusy, RunInput, Submission, Submitted
+from app.domain.events import RunEnded
+from app.domain.run import OnBusy, RunInput, RunStatus, Submission, Submitted
 from app.domain.wire import message_json, run_json
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/messages", tags=["messages"])
@@ -110,18 +110,18 @@ async def _answer(request: Request, call: Call, submitted: Submitted) -> Respons
     """Wait for the end of the run and return the answer, or the problem the run ended with."""
     run = submitted.run
     if run.status.is_final:
-        event_type, data = await call.services.database.replay.ending(run)
+        ended = await call.services.database.replay.ending(run)
     else:
         try:
-            event_type, data = await _wait(request, call, submitted)
+            ended = await _wait(request, call, submitted)
         except TemporaryError as error:
             return error_problem(error, run_id=str(run.id))
-    if event_type is not EventType.RUN_COMPLETED:
-        return turn_problem(event_type, data)
-    return JsonResponse(dict(data), headers={"Content-Location": f"/v1/runs/{run.id}"})
+    if ended.run.status is not RunStatus.SUCCEEDED:
+        return turn_problem(ended)
+    return JsonResponse(ending_json(ended), headers={"Content-Location": f"/v1/runs/{run.id}"})
 
 
-async def _wait(request: Request, call: Call, submitted: Submitted) -> tuple[EventType, JsonObject]:
+async def _wait(request: Request, call: Call, submitted: Submitted) -> RunEnded:
     with suppress(StreamAborted):
         async with aclosing(_follow(call, submitted)) as followed:
             ended = await _first_end(request, followed)
@@ -130,19 +130,19 @@ async def _wait(request: Request, call: Call, submitted: Submitted) -> tuple[Eve
     raise stopping(submitted.run)
 
 
-async def _first_end(request: Request, followed: AsyncGenerator[Followed]) -> tuple[EventType, JsonObject] | None:
+async def _first_end(request: Request, followed: AsyncGenerator[Followed]) -> RunEnded | None:
     """Return the end of the run; None where the client went away meanwhile. Raises NoWorkerAvailable."""
     async for item in followed:
         if isinstance(item, Idle):
             if await request.is_disconnected():
                 return None
-        elif item[-1].type.is_last:
-            return item[-1].type, item[-1].data
+        elif isinstance(item[-1].event, RunEnded):
+            return item[-1].event
     return None
 
 
 async def _stream(request: Request, call: Call, submitted: Submitted) -> Response:
-    return await stream_or_refuse(request, call, submitted.run, _follow(call, submitted))
+    return await stream_or_refuse(request, call, RunStream(submitted.run, _follow(call, submitted), render_event))
 
 
 def _follow(call: Call, submitted: Submitted) -> AsyncGenerator[Followed]:

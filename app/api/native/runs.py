@@ -7,8 +7,9 @@ from fastapi import APIRouter, Request, Response
 from app.api.http.call import Reader, Writer, run_id_of
 from app.api.http.follow import follow_run, following_of, stream_or_refuse
 from app.api.http.responses import JsonResponse
-from app.api.http.sse import nothing_more
+from app.api.http.sse import RunStream, nothing_more
 from app.api.native.documented import header
+from app.api.native.events import render_event
 from app.api.native.schemas import RunOut
 from app.db.run_follow import reset_event
 from app.domain.errors import InvalidInput
@@ -46,7 +47,8 @@ async def follow_events(request: Request, run_id: str, call: Reader) -> Response
     if start is None:
         return nothing_more()
     first = ((reset_event(run),),) if start < 0 else ()
-    return await stream_or_refuse(request, call, run, follow_run(call, run, after=max(start, 0)), first=first)
+    followed = follow_run(call, run, after=max(start, 0))
+    return await stream_or_refuse(request, call, RunStream(run, followed, render_event, first))
 
 
 @router.post("/{run_id}/cancel", responses={HTTPStatus.OK: {"model": RunOut}})

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from sqlalchemy import RowMapping, text
 
 from app.context.recall_hints import RECALL_TOOLS
+from app.db.rows import content_from
 from app.db.search.analyzer import Analyzer
 from app.db.search.entries import Entries, IndexedMessage, entries_of
 from app.db.sql import sql
 from app.db.transactions import Statements, Transactions
 from app.domain.ids import SessionId, UserId
 from app.domain.message import Content, text_of
-from app.domain.wire import content_from_json
 from app.execution.off_loop import run_off_loop_if_large
 
 BLOCK_MESSAGES = 256
@@ -207,6 +207,6 @@ def _message(row: RowMapping) -> IndexedMessage:
 
 
 def _text(row: RowMapping) -> str:
-    content: Content = row["content"] if row["content_blocks"] is None else content_from_json(row["content_blocks"])
+    content: Content = row["content"] if row["content_blocks"] is None else content_from(row["content_blocks"])
     calls = [f"{call['name']} {call['arguments']}" for call in row["tool_calls"]]
     return "\n".join([row["name"] or "", text_of(content), *calls])

@@ -32,12 +32,13 @@ class Delivery:
 
 @dataclass(slots=True)
 class Sender:
-    """Delivers to one URL. `retry_seconds` may be shortened; their number may not."""
+    """Delivers to one URL. `retry_seconds` may be shortened, `ack_seconds` lengthened."""
 
     client: httpx.AsyncClient
     path: str = "/slack/events"
     secret: str = SIGNING_SECRET
     retry_seconds: Sequence[float] = RETRY_SECONDS
+    ack_seconds: float = ACK_SECONDS
     deliveries: list[Delivery] = field(default_factory=list)
 
     async def deliver(self, payload: Json) -> Delivery:
@@ -64,7 +65,7 @@ class Sender:
         signed = headers | sign(body, self.secret) | {"Content-Type": content_type}
         started = time.monotonic()
         try:
-            async with asyncio.timeout(ACK_SECONDS):
+            async with asyncio.timeout(self.ack_seconds):
                 response = await self.client.post(self.path, content=body.encode(), headers=signed)
         except (TimeoutError, httpx.TransportError):
             delivery = Delivery(0, time.monotonic() - started)

@@ -1,0 +1,131 @@
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from app.db.database import Database
+from app.domain.events import (
+    AnswerReset,
+    CompactionFinished,
+    CompactionStarted,
+    Event,
+    MessageCompleted,
+    MessageDelta,
+    NewEvent,
+    RunEnded,
+    RunStarted,
+    ToolAnswered,
+    ToolCalled,
+)
+from app.domain.message import Message, NewMessage, Role, Source, ToolCall
+from app.domain.run import ClaimedRun, Outcome, RunStatus
+from fakes.conversations import Conversation, answer_message, open_conversation, user_message
+from fakes.raw_sql import run_sql
+
+CALL = ToolCall(id="c1", name="calculator", arguments='{"expression": "6*7"}')
+RESULT = NewMessage(
+    role=Role.TOOL,
+    content="a result of its own",
+    source=Source.API,
+    tool_call_id="c1",
+    name="calculator",
+    metadata={"is_error": True},
+)
+STAGE = CompactionFinished(
+    cause="threshold",
+    outcome="adopted",
+    detail="",
+    fired=("pruned", "summarised"),
+    tokens_before=900,
+    tokens_after=300,
+    through_position=7,
+)
+
+
+@pytest.fixture
+async def conversation(database: Database) -> Conversation:
+    return await open_conversation(database)
+
+
+async def store(conversation: Conversation, claimed: ClaimedRun, events: Sequence[Event]) -> None:
+    numbered = [NewEvent(number, event) for number, event in enumerate(events, start=1)]
+    await conversation.database.events.append_events(claimed.lease, numbered)
+
+
+async def read(conversation: Conversation, claimed: ClaimedRun) -> list[Event]:
+    return [stored.event for stored in await conversation.database.events.read_events(claimed.run.id, 0)]
+
+
+async def take_step(conversation: Conversation, claimed: ClaimedRun) -> tuple[Message, Message]:
+    """Store the user's message, a step with one call, and its result; return step and result."""
+    append = conversation.database.messages.append_message
+    await append(claimed.lease, "user", user_message("what is 6*7?"))
+    step = await append(claimed.lease, "assistant:0", answer_message("a step of its own", tool_calls=(CALL,)))
+    return step, await append(claimed.lease, "tool:0:0", RESULT)
+
+
+async def test_every_kind_of_event_is_read_as_it_was_written(conversation: Conversation) -> None:
+    claimed = await conversation.start()
+    step, result = await take_step(conversation, claimed)
+    told: list[Event] = [
+        AnswerReset(2),
+        RunStarted(claimed.run),
+        CompactionStarted("threshold", 900),
+        STAGE,
+        MessageDelta('é\u2028\\"'),
+        MessageCompleted(step),
+        ToolCalled(CALL),
+        ToolAnswered(result),
+    ]
+    await store(conversation, claimed, told)
+    assert await read(conversation, claimed) == told
+
+    outcome = Outcome(RunStatus.SUCCEEDED, answer_message("42"), context={"total_tokens": 7})
+    run = await conversation.database.runs.finish(claimed.lease, outcome, (), len(told) + 1)
+
+    answer = (await conversation.messages())[-1]
+    assert await read(conversation, claimed) == [*told, MessageCompleted(answer), RunEnded(run, answer)]
+
+
+async def test_no_stored_event_repeats_a_message(conversation: Conversation, database_url: str) -> None:
+    claimed = await conversation.start()
+    step, result = await take_step(conversation, claimed)
+    await store(conversation, claimed, [RunStarted(claimed.run), MessageCompleted(step), ToolAnswered(result)])
+    await conversation.database.runs.finish(
+        claimed.lease, Outcome(RunStatus.SUCCEEDED, answer_message("an answer of its own")), (), 4
+    )
+
+    stored = await run_sql(database_url, "select data::text from run_events")
+
+    assert len(stored) == 5
+    assert not [row for row in stored if "of its own" in str(row[0])]
+
+
+async def test_events_that_hold_messages_are_read_too(conversation: Conversation, database_url: str) -> None:
+    """Rows that an earlier version wrote, in the form that the wire has."""
+    claimed = await conversation.start()
+    step, result = await take_step(conversation, claimed)
+    started = {"attempt": 1, "started_at": claimed.run.started_at.isoformat(), "cancel_requested": False}  # type: ignore[union-attr]  # a claimed run has begun
+    for seq, kind, data in (
+        (1, "run.started", {"run": {"id": str(claimed.run.id), "status": "running", **started}}),
+        (2, "message.completed", {"message": {"id": str(step.id), "content": "a step"}}),
+        (3, "tool.result", {"id": "c1", "name": "calculator", "content": "a result", "is_error": True}),
+    ):
+        await run_sql(
+            database_url,
+            "insert into run_events (run_id, seq, type, data) values "
+            f"('{claimed.run.id}', {seq}, '{kind}', '{json.dumps(data)}')",
+        )
+
+    assert await read(conversation, claimed) == [RunStarted(claimed.run), MessageCompleted(step), ToolAnswered(result)]
+
+
+async def test_a_start_is_shown_as_it_was_and_not_as_the_run_stands_now(conversation: Conversation) -> None:
+    claimed = await conversation.start()
+    await store(conversation, claimed, [RunStarted(claimed.run)])
+
+    await conversation.end(claimed.lease, "over")
+
+    first = (await read(conversation, claimed))[0]
+    assert first == RunStarted(replace(claimed.run, input=claimed.run.input))
