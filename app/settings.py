@@ -8,6 +8,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from app.agents.addresses import check_address
+from app.agents.field_as_in import field_as_in
+from app.context.policy import ContextPolicy
 from app.domain.errors import SettingInvalid
 from app.domain.run import Caps
 
@@ -48,7 +50,9 @@ class Settings(BaseSettings):
 
     default_llm: str = Field("offline", description="model of agents that name none")
     default_llm_base_url: str = Field("", description="OpenAI-compatible server for `default_llm`")
-    context_usage_threshold: float = Field(0.8, gt=0.1, le=0.95, description="fraction of the window that compacts")
+    context_usage_threshold: float = field_as_in(
+        ContextPolicy, "usage_threshold", description="fraction of the window that compacts"
+    )
     context_summary_model: str = Field("", description="model that writes summaries; empty: `default_llm`")
     context_summary_model_base_url: str = Field(
         "", description="server of `context_summary_model`; empty: that of `default_llm` if of the same provider"

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
 
-from app.context.policy import ContextPolicy
+from app.context.policy import ContextPolicy, Range
 
 
 class RecallReach(StrEnum):
@@ -18,7 +19,10 @@ class AgentDefinition:
     """Model, prompt, tools and context policy under a name.
 
     An empty `model` is the setting `default_llm`; `base_url` is an OpenAI-compatible server, None for the provider's
-    own. `context` has the precedence (agent, setting, default) already applied.
+    own. `context` has the precedence (agent, setting, default) already applied. `max_tool_rounds` are the steps of a
+    turn that may call tools (chosen: enough for a search with a few follow-ups; it bounds what a model in a circle
+    costs), after which it is called once without. `recall` stays in the session unless an agent is given more: what
+    was said elsewhere may have been said to others.
     """
 
     name: str
@@ -26,7 +30,7 @@ class AgentDefinition:
     base_url: str | None = None
     system_prompt: str = ""
     tools: tuple[str, ...] = ()
-    max_tool_rounds: int = 10
+    max_tool_rounds: Annotated[int, Range(ge=0, le=100)] = 10
     context: ContextPolicy = field(default_factory=ContextPolicy)
     description: str = ""
     recall: RecallReach = RecallReach.SESSION

@@ -1,18 +1,20 @@
 """Loads all agents at start, the shipped ones and the operator's, and hands them out by name."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any, TypeVar
 
 from app.agents.definition import AgentDefinition
 from app.agents.read_file import read_agent_file
-from app.agents.yaml_file import AgentFile, ContextSection
+from app.agents.yaml_file import AgentFile, ContextSection, Section
 from app.context.policy import ContextPolicy, PrunePolicy, SummaryPolicy
 from app.domain.errors import AgentInvalid, NotFound, SettingInvalid
 
 SHIPPED = Path(__file__).parent / "shipped"
 ENDINGS = frozenset({".yaml", ".yml"})
 DEFAULT_TARGET = ContextPolicy().target
+Policy = TypeVar("Policy", ContextPolicy, PrunePolicy, SummaryPolicy)
 
 
 def _no_address(_model: str) -> str | None:
@@ -119,39 +121,33 @@ def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefini
 def _policy(path: Path, file: AgentFile, defaults: AgentDefaults) -> ContextPolicy:
     """Apply the precedence: the agent's value if written, else the setting, else the default."""
     section = file.context
-    return ContextPolicy(
-        strategy=section.strategy,
-        auto_summarize=section.auto_summarize,
+    return _filled(
+        ContextPolicy,
+        section,
         usage_threshold=section.usage_threshold or defaults.usage_threshold,
         target=_target(path, section, defaults),
-        max_messages_before_summary=section.max_messages_before_summary,
-        max_tokens_before_summary=section.max_tokens_before_summary,
-        adopt=section.adopt,
-        min_recent_messages=section.min_recent_messages,
-        response_reserve=section.response_reserve,
-        window=section.window,
-        prune=PrunePolicy(**section.prune.model_dump()),
+        prune=_filled(PrunePolicy, section.prune),
         summary=_summary_policy(file, defaults),
-        token_counter=section.token_counter,
-        pre_compact=section.pre_compact,
-        keep_recent=section.keep_recent,
-        min_score_threshold=section.min_score_threshold,
     )
 
 
 def _summary_policy(file: AgentFile, defaults: AgentDefaults) -> SummaryPolicy:
     written = file.context.summary
-    return SummaryPolicy(
+    return _filled(
+        SummaryPolicy,
+        written,
         model=written.model or defaults.summary_model,
         base_url=_summary_address(file, defaults),
-        kind=written.kind,
-        shape=written.shape,
-        style=written.style,
         max_tokens=file.context.max_summary_tokens or written.max_tokens,
-        instructions=written.instructions,
-        timeout_seconds=written.timeout_seconds,
         chunk_messages=file.context.summarize_chunk_size,
     )
+
+
+def _filled(policy: type[Policy], section: Section, **decided: object) -> Policy:
+    """Return the policy with the section's fields of the same names, but for those that were `decided` here."""
+    written = {declared.name for declared in fields(policy)} - decided.keys()
+    values: dict[str, Any] = {name: getattr(section, name) for name in written}  # Any: each field has its own type
+    return policy(**values | decided)
 
 
 def _summary_address(file: AgentFile, defaults: AgentDefaults) -> str | None:

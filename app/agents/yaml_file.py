@@ -1,4 +1,4 @@
-"""What an agent file may say: every field with its default and what is allowed for it.
+"""What an agent file may say. Defaults and ranges are those of the values it becomes (`field_as_in`).
 
 A field left out or left empty is not written and takes its default. Strict: nothing is converted to another type.
 """
@@ -18,8 +18,17 @@ from pydantic import (
 )
 
 from app.agents.addresses import check_address
-from app.agents.definition import RecallReach
-from app.context.policy import Adopt, ContextPolicy, Strategy, SummaryKind, SummaryShape
+from app.agents.definition import AgentDefinition, RecallReach
+from app.agents.field_as_in import field_as_in
+from app.context.policy import (
+    Adopt,
+    ContextPolicy,
+    PrunePolicy,
+    Strategy,
+    SummaryKind,
+    SummaryPolicy,
+    SummaryShape,
+)
 from app.domain.text import clean_text
 
 NAME_PATTERN = r"^[a-z][a-z0-9_-]{0,63}\z"
@@ -52,11 +61,6 @@ def _check_distinct(names: list[str]) -> list[str]:
 
 Text = Annotated[str, AfterValidator(clean_text)]
 Line = Annotated[str, StringConstraints(pattern=r"^\S+\z", max_length=200)]
-Fraction = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=0, le=1_000_000)]
-Messages = Annotated[int, Field(ge=2, le=10_000)]
-SummaryTokens = Annotated[int, Field(ge=50, le=100_000)]
-DEFAULTS = ContextPolicy()
 
 
 class Section(BaseModel):
@@ -75,12 +79,12 @@ class Section(BaseModel):
 class PruneSection(Section):
     """`context.prune`: fractions of the window, and how many tool outputs stay whole."""
 
-    start: Fraction = 0.70
-    aggressive: Fraction = 0.85
-    critical: Fraction = 0.95
-    keep_last: Count = 5
-    keep_last_aggressive: Count = 2
-    max_output_bytes: Annotated[int, Field(ge=1_000, le=100_000_000)] = 50_000
+    start: float = field_as_in(PrunePolicy, "start")
+    aggressive: float = field_as_in(PrunePolicy, "aggressive")
+    critical: float = field_as_in(PrunePolicy, "critical")
+    keep_last: int = field_as_in(PrunePolicy, "keep_last")
+    keep_last_aggressive: int = field_as_in(PrunePolicy, "keep_last_aggressive")
+    max_output_bytes: int = field_as_in(PrunePolicy, "max_output_bytes")
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
@@ -97,40 +101,42 @@ class SummarySection(Section):
     """`context.summary`: how summaries are written."""
 
     model: Line | None = None
-    kind: Annotated[SummaryKind, Field(strict=False)] = SummaryKind.HYBRID
-    shape: Annotated[SummaryShape, Field(strict=False)] = DEFAULTS.summary.shape
-    style: Text = ""
-    max_tokens: SummaryTokens = 1500
-    instructions: Text = ""
-    timeout_seconds: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = 10.0
+    kind: SummaryKind = field_as_in(SummaryPolicy, "kind")
+    shape: SummaryShape = field_as_in(SummaryPolicy, "shape")
+    style: Text = field_as_in(SummaryPolicy, "style")
+    max_tokens: int = field_as_in(SummaryPolicy, "max_tokens")
+    instructions: Text = field_as_in(SummaryPolicy, "instructions")
+    timeout_seconds: float = field_as_in(SummaryPolicy, "timeout_seconds")
 
 
 class ContextSection(Section):
     """`context`: the agent's policy. `usage_threshold` unwritten is the setting `context_usage_threshold`.
 
+    `summarize_chunk_size` and `max_summary_tokens` become `chunk_messages` and `max_tokens` of the summary policy.
+
     The strategies' own options come after what they are checked against.
     """
 
-    strategy: Annotated[Strategy, Field(strict=False)] = Strategy.SUMMARIZATION
-    auto_summarize: bool = True
-    usage_threshold: Annotated[float, Field(gt=0.1, le=0.95, allow_inf_nan=False)] | None = None
-    target: Annotated[float, Field(ge=0.05, le=0.9, allow_inf_nan=False)] | None = None
-    max_messages_before_summary: Annotated[int, Field(ge=1, le=1_000_000)] = 30
-    max_tokens_before_summary: Annotated[int, Field(ge=1, le=1_000_000_000)] = 128_000
-    adopt: Annotated[Adopt, Field(strict=False)] = Adopt.AT_THRESHOLD
-    min_recent_messages: Annotated[int, Field(ge=1, le=10_000, validate_default=True)] = 6
-    response_reserve: Annotated[int, Field(ge=16, le=10_000_000)] = 4096
-    window: Annotated[int, Field(ge=1024, le=1_000_000_000)] | None = Field(
-        None, validation_alias=AliasChoices("window", "max_context_tokens")
+    strategy: Strategy = field_as_in(ContextPolicy, "strategy")
+    auto_summarize: bool = field_as_in(ContextPolicy, "auto_summarize")
+    usage_threshold: float | None = field_as_in(ContextPolicy, "usage_threshold", default=None)
+    target: float | None = field_as_in(ContextPolicy, "target", default=None)
+    max_messages_before_summary: int = field_as_in(ContextPolicy, "max_messages_before_summary")
+    max_tokens_before_summary: int = field_as_in(ContextPolicy, "max_tokens_before_summary")
+    adopt: Adopt = field_as_in(ContextPolicy, "adopt")
+    min_recent_messages: int = field_as_in(ContextPolicy, "min_recent_messages", validate_default=True)
+    response_reserve: int = field_as_in(ContextPolicy, "response_reserve")
+    window: int | None = field_as_in(
+        ContextPolicy, "window", validation_alias=AliasChoices("window", "max_context_tokens")
     )
     prune: PruneSection = PruneSection()
     summary: SummarySection = SummarySection()
-    token_counter: Annotated[str, Field(pattern=COUNTER_PATTERN, max_length=200)] = "tiktoken"  # noqa: S105  # no secret
-    pre_compact: Annotated[str, Field(pattern=HOOK_PATTERN, max_length=200)] = ""
-    keep_recent: Messages = DEFAULTS.keep_recent
-    min_score_threshold: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = DEFAULTS.min_score_threshold
-    summarize_chunk_size: Messages | None = None
-    max_summary_tokens: SummaryTokens | None = None
+    token_counter: str = field_as_in(ContextPolicy, "token_counter", pattern=COUNTER_PATTERN, max_length=200)
+    pre_compact: str = field_as_in(ContextPolicy, "pre_compact", pattern=HOOK_PATTERN, max_length=200)
+    keep_recent: int = field_as_in(ContextPolicy, "keep_recent")
+    min_score_threshold: float = field_as_in(ContextPolicy, "min_score_threshold")
+    summarize_chunk_size: int | None = field_as_in(SummaryPolicy, "chunk_messages")
+    max_summary_tokens: int | None = field_as_in(SummaryPolicy, "max_tokens", default=None)
 
     @field_validator(*STRATEGY_OF)
     @classmethod
@@ -172,8 +178,8 @@ class AgentFile(Section):
     base_url: Annotated[str, Field(max_length=2000), AfterValidator(check_address)] | None = None
     system_prompt: Text = ""
     tools: Annotated[list[Annotated[str, Field(pattern=TOOL_PATTERN)]], AfterValidator(_check_distinct)] = []
-    recall: Annotated[RecallReach, Field(strict=False)] = RecallReach.SESSION
-    max_tool_rounds: Annotated[int, Field(ge=0, le=100)] = 10
+    recall: RecallReach = field_as_in(AgentDefinition, "recall")
+    max_tool_rounds: int = field_as_in(AgentDefinition, "max_tool_rounds")
     context: ContextSection = ContextSection()
 
 

@@ -1,0 +1,174 @@
+"""Every field of a context policy changes what the service does: none is accepted and then passed over."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, fields, is_dataclass, replace
+
+import pytest
+
+from app.agents.yaml_file import ContextSection, PruneSection, Section, SummarySection
+from app.context.fit import fit_view
+from app.context.plan import plan_context
+from app.context.policy import (
+    Adopt,
+    ContextPolicy,
+    PrunePolicy,
+    Strategy,
+    SummaryKind,
+    SummaryPolicy,
+    SummaryShape,
+)
+from app.db.database import Database
+from app.domain.message import Role, ToolCall
+from app.ports.models import ChatModel
+from app.prompting.conversation import at_rest
+from app.summary.compact import Compaction
+from context.strategies import Said, conversation_input
+from fakes.compactions import SUMMARY, asked, compact_now, fill
+from fakes.own_hooks import OwnHooks, Remembers
+from fakes.scripted_model import Say, ScriptedModel
+from fakes.stage import open_stage, with_context
+
+WINDOW = 8192
+
+
+def talk(messages: int, words: int = 20) -> list[Said]:
+    return [Said((Role.USER, Role.ASSISTANT)[number % 2], "word " * words) for number in range(messages)]
+
+
+def tool_use(*words: int) -> list[Said]:
+    """One turn with a tool call for each number, whose output has so many words."""
+    said = [Said(Role.USER, "Look it all up.")]
+    for number, size in enumerate(words):
+        call = ToolCall(f"c{number}", "search", "{}")
+        said += [Said(Role.ASSISTANT, "", (call,)), Said(Role.TOOL, "word " * size, tool_call_id=call.id)]
+    return [*said, Said(Role.ASSISTANT, "That is all.")]
+
+
+def prompt_and_plan(policy: ContextPolicy, said: list[Said]) -> object:
+    """What is planned and sent for a further user message."""
+    plan = plan_context(conversation_input(said, policy=policy, window=WINDOW))
+    fitted = fit_view(plan.view)
+    return plan.fired, plan.cause, plan.through_position, plan.prepare_cause, fitted.notes, fitted.prompt
+
+
+TRUNCATION, IMPORTANCE = Strategy.TRUNCATION, Strategy.IMPORTANCE
+UNSUMMARISED: dict[str, object] = {"auto_summarize": False}
+TOOLS = tool_use(*[600] * 8)  # 0.76 of the window
+ACKNOWLEDGED = [Said(Role.USER, "word " * 151), Said(Role.ASSISTANT, "ok")] * 33  # 0.80 of it
+
+IN_THE_ENGINE: list[tuple[str, object, dict[str, object], list[Said]]] = [
+    ("strategy", TRUNCATION, {}, talk(40, words=180)),
+    ("auto_summarize", False, {}, talk(40, words=180)),
+    ("usage_threshold", 0.3, {}, talk(10, words=300)),
+    ("target", 0.2, {}, talk(40, words=180)),
+    ("max_messages_before_summary", 10, {}, talk(12)),
+    ("max_tokens_before_summary", 100, {}, talk(12)),
+    ("adopt", Adopt.IMMEDIATELY, {}, talk(40)),
+    ("min_recent_messages", 20, {"adopt": Adopt.IMMEDIATELY}, talk(40)),
+    ("response_reserve", 2000, UNSUMMARISED, talk(30, words=190)),
+    ("keep_recent", 4, {"strategy": TRUNCATION}, talk(40, words=180)),
+    ("min_score_threshold", 0.0, {"strategy": IMPORTANCE, "target": 0.795}, ACKNOWLEDGED),
+    ("prune.start", 0.80, UNSUMMARISED, TOOLS),
+    ("prune.aggressive", 0.71, UNSUMMARISED | {"prune": PrunePolicy(keep_last=7)}, TOOLS),
+    ("prune.critical", 0.86, UNSUMMARISED | {"response_reserve": 16}, talk(30, words=195)),
+    ("prune.keep_last", 3, UNSUMMARISED, TOOLS),
+    ("prune.keep_last_aggressive", 1, UNSUMMARISED | {"prune": PrunePolicy(start=0.1, aggressive=0.2)}, TOOLS),
+    ("prune.max_output_bytes", 1_000, {}, tool_use(500)),
+]
+
+IN_SUMMARIES: list[tuple[str, object]] = [
+    ("window", 4096),
+    ("token_counter", "tiktoken"),
+    ("pre_compact", "hooks:own"),
+    ("summary.model", "small"),
+    ("summary.base_url", "http://127.0.0.1:9/v1"),
+    ("summary.kind", SummaryKind.LLM),
+    ("summary.shape", SummaryShape.ROLLING),
+    ("summary.style", "terse"),
+    ("summary.max_tokens", 50),
+    ("summary.instructions", "Keep all names."),
+    ("summary.timeout_seconds", 20.0),
+    ("summary.chunk_messages", 2),
+]
+
+
+def changed(policy: ContextPolicy, name: str, value: object) -> ContextPolicy:
+    part, dot, rest = name.partition(".")
+    if not dot:
+        return replace(policy, **{name: value})  # type: ignore[arg-type]  # fields by name
+    return replace(policy, **{part: replace(getattr(policy, part), **{rest: value})})
+
+
+def leaves(value: object, prefix: str = "") -> Iterator[str]:
+    for name in asdict(value):  # type: ignore[call-overload]  # a dataclass, as the caller has seen
+        part = getattr(value, name)
+        if is_dataclass(part):
+            yield from leaves(part, f"{name}.")
+        else:
+            yield prefix + name
+
+
+def test_every_field_has_a_case_here() -> None:
+    tested = [name for name, *_ in IN_THE_ENGINE] + [name for name, _ in IN_SUMMARIES]
+
+    assert sorted(tested) == sorted(leaves(ContextPolicy()))
+
+
+@pytest.mark.parametrize(("name", "value", "base", "said"), IN_THE_ENGINE, ids=[case[0] for case in IN_THE_ENGINE])
+def test_a_field_changes_what_is_planned_or_sent(
+    name: str, value: object, base: dict[str, object], said: list[Said]
+) -> None:
+    policy = ContextPolicy(**{"response_reserve": 300} | base)  # type: ignore[arg-type]  # fields by name
+
+    assert prompt_and_plan(changed(policy, name, value), said) != prompt_and_plan(policy, said)
+
+
+class RememberedModels:
+    """Hands out one model, and keeps where it was looked for."""
+
+    def __init__(self, model: ScriptedModel) -> None:
+        self.asked_for: list[tuple[str, str | None]] = []
+        self._model = model
+
+    def get(self, model: str, base_url: str | None = None) -> ChatModel:
+        self.asked_for.append((model, base_url))
+        return self._model
+
+
+async def summarising(database: Database, policy: ContextPolicy) -> object:
+    """What a summary on demand is made of and leads to."""
+    stage = await open_stage(database, agent=with_context(**{f.name: getattr(policy, f.name) for f in fields(policy)}))
+    models, hook = RememberedModels(stage.model), Remembers()
+    stage.parts = replace(stage.parts, models=models, hooks=OwnHooks({"hooks:own": hook}))
+    stage.model.by_request = lambda _: Say(SUMMARY + " Read /srv/data/report-17.csv." * 20)
+    await fill(stage, 6, words=80)
+    agent, conversation = await at_rest(stage.parts, await stage.reload())
+    limit = Compaction(agent, conversation).limit_seconds
+    done = await compact_now(stage)
+    requests = [(asked(request), request.max_output_tokens) for request in stage.model.requests]
+    told = [event.tokens for event in hook.told]
+    return agent.budget, agent.counter.name, limit, models.asked_for, requests, told, done.detail
+
+
+@pytest.mark.parametrize(("name", "value"), IN_SUMMARIES, ids=[case[0] for case in IN_SUMMARIES])
+async def test_a_field_changes_how_a_summary_is_written(database: Database, name: str, value: object) -> None:
+    summary = SummaryPolicy(model="small", max_tokens=400, chunk_messages=4)
+    policy = ContextPolicy(token_counter="chars", min_recent_messages=2, summary=summary)
+    if name == "summary.model":
+        policy = changed(policy, "summary.model", "")
+
+    assert await summarising(database, changed(policy, name, value)) != await summarising(database, policy)
+
+
+@pytest.mark.parametrize(
+    ("section", "policy", "renamed"),
+    [
+        (PruneSection, PrunePolicy, {}),
+        (SummarySection, SummaryPolicy, {"base_url": None, "chunk_messages": None}),
+        (ContextSection, ContextPolicy, {}),
+    ],
+)
+def test_a_section_has_the_fields_of_its_policy(
+    section: type[Section], policy: type[ContextPolicy], renamed: dict[str, None]
+) -> None:
+    assert {field.name for field in fields(policy)} - renamed.keys() <= section.model_fields.keys()
