@@ -15,6 +15,7 @@ from app.db.address import Address
 from app.db.engine import ANSWER_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS, SESSION_SETTINGS
 from app.db.job_names import CHANNEL, queue_names
 from app.db.jobs import Job, JobBook, Perform, Schedule, TakenJob
+from app.execution.error_boundary import ErrorBoundary
 
 POLL = timedelta(seconds=5)
 """How long a job may go unnoticed whose notification was lost."""
@@ -53,12 +54,9 @@ class JobConsumer:
         """Take jobs until `close`; whatever the database does, it is tried again."""
         pause = FIRST_PAUSE_SECONDS
         while not self._closing.is_set():
-            try:
+            with ErrorBoundary(log.warning, "taking jobs broke, it is tried again") as taking:
                 await self._take_while_connected(book, most_at_once)
-                pause = FIRST_PAUSE_SECONDS
-            except Exception as error:  # noqa: BLE001  # an outer loop: it must outlive whatever the database answers
-                log.warning("taking jobs broke, it is tried again", error=type(error).__name__)
-                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+            pause = FIRST_PAUSE_SECONDS if taking.error is None else min(pause * 2, LONGEST_PAUSE_SECONDS)
             await self._pause(pause)
 
     async def _take_while_connected(self, book: JobBook, most_at_once: int) -> None:

@@ -15,6 +15,7 @@ from app.db.hub import EventHub
 from app.db.transactions import Transactions
 from app.db.wakeup import RunWakeup
 from app.domain.ids import RunId
+from app.execution.error_boundary import ErrorBoundary
 
 DEAF_SECONDS = 1.0
 """Between two looks while no notifications of other processes arrive."""
@@ -62,10 +63,9 @@ class RunWatch:
     async def _look_now_and_then(self) -> None:
         while self._hub.has_readers:
             await asyncio.sleep(LISTENING_SECONDS if self._hub.is_listening else DEAF_SECONDS)
-            try:
+            with ErrorBoundary(log.warning, "followed runs could not be looked at") as look:
                 await self._look()
-            except Exception as error:  # noqa: BLE001  # the one look for all readers outlives whatever it meets
-                log.warning("followed runs could not be looked at", error=type(error).__name__)
+            if look.error is not None:
                 self._hub.wake_readers()  # each finds out for itself, and can tell whom it reads for
 
     async def _look(self) -> None:

@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable
 
 from app.domain.ids import UserId
 from app.execution.off_loop import present_owner
-from app.execution.operator_loops import FunctionOutcome, Raised, Returned, run_on_operator_loop
+from app.execution.operator_loops import FunctionOutcome, run_on_operator_loop
+from app.execution.outcome import Raised, Returned, outcome_of, outcome_of_awaiting
 
 MAX_THREADS = 1_000
 """Plain functions under way in a process: two for each turn that may be open (WORKER_CONCURRENCY), and few enough for
@@ -89,7 +90,7 @@ async def _call(function: Callable[[], object], *, is_ours: bool) -> FunctionOut
     variables = contextvars.copy_context()
     if _is_coroutine_function(function):
         if is_ours:
-            return await _await_here(function)
+            return await outcome_of_awaiting(_awaited(function))
         return await run_on_operator_loop(function, variables)
     outcome = await _call_in_thread(function, variables)
     if isinstance(outcome, Returned) and inspect.isawaitable(outcome.value):
@@ -103,13 +104,10 @@ def _is_coroutine_function(function: Callable[[], object]) -> bool:
     return inspect.iscoroutinefunction(called) or inspect.iscoroutinefunction(getattr(called, "__call__", None))  # noqa: B004  # not whether it can be called, but how
 
 
-async def _await_here(function: Callable[[], object]) -> FunctionOutcome:
+async def _awaited(function: Callable[[], object]) -> object:
     made = function()
     assert inspect.isawaitable(made)
-    try:
-        return Returned(await made)
-    except Exception as error:  # noqa: BLE001  # the outcome says what was raised
-        return Raised(error)
+    return await made
 
 
 def _same(value: Awaitable[object]) -> Awaitable[object]:
@@ -127,7 +125,7 @@ async def _call_in_thread(function: Callable[[], object], variables: contextvars
     ended: asyncio.Future[FunctionOutcome] = loop.create_future()
 
     def work() -> None:
-        outcome = _end(lambda: variables.run(function))
+        outcome = outcome_of(lambda: variables.run(function), catching=BaseException)  # the waiting turn hears of all
         _places.give_back(owner_id)
         with contextlib.suppress(RuntimeError):  # the loop is gone: nobody listens any more
             loop.call_soon_threadsafe(_tell, ended, outcome)
@@ -138,13 +136,6 @@ async def _call_in_thread(function: Callable[[], object], variables: contextvars
         _places.give_back(owner_id)
         return Raised(error)
     return await ended
-
-
-def _end(function: Callable[[], object]) -> FunctionOutcome:
-    try:
-        return Returned(function())
-    except BaseException as error:  # noqa: BLE001  # nothing may end the thread without word to the waiting turn
-        return Raised(error)
 
 
 def _tell(ended: asyncio.Future[FunctionOutcome], outcome: FunctionOutcome) -> None:

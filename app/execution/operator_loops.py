@@ -12,8 +12,9 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
+
+from app.execution.outcome import Outcome, Raised, outcome_of_awaiting
 
 ANSWER_SECONDS = 2.0
 """A loop that has not begun a call within this time counts as blocked; far more than an answering one needs."""
@@ -22,21 +23,7 @@ MAX_LOOPS = 8
 """The most loops of a process: as many calls can block at once before further ones fail."""
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
-    """The function returned."""
-
-    value: object
-
-
-@dataclass(frozen=True, slots=True)
-class Raised:
-    """The function raised; its exception travels as a value and can end nothing."""
-
-    error: BaseException
-
-
-FunctionOutcome: TypeAlias = Returned | Raised
+FunctionOutcome: TypeAlias = Outcome[object]
 _T = TypeVar("_T")
 
 
@@ -96,11 +83,11 @@ class _Call:
             self._task.cancel()
 
     async def _run(self) -> FunctionOutcome:
-        try:
-            made = self._function()
-            return Returned(await made if inspect.isawaitable(made) else made)
-        except BaseException as error:  # noqa: BLE001  # nothing may end the loop's thread
-            return Raised(error)
+        return await outcome_of_awaiting(self._called(), catching=BaseException)  # nothing may end the loop's thread
+
+    async def _called(self) -> object:
+        made = self._function()
+        return await made if inspect.isawaitable(made) else made
 
     def _tell_ended(self, task: asyncio.Task[FunctionOutcome]) -> None:
         _tell(self.ended, Raised(asyncio.CancelledError()) if task.cancelled() else task.result())

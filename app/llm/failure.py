@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from app.execution.outcome import Returned, outcome_of
 from app.llm.retry_after import read_retry_after
 
 MAX_MESSAGE = 2000
@@ -136,11 +137,12 @@ def _amazon_error(response: object) -> Mapping[str, object] | None:
 
 
 def _text_of_response(response: object) -> str | None:
-    try:
-        text: object = getattr(response, "text", None)
-    except Exception:  # noqa: BLE001  # httpx's own for a body that was not read, whose package we do not import here
-        return None
-    return text if isinstance(text, str) else None
+    """None also where reading it raises: in a body that was not read yet, or has a charset that no text comes of."""
+    match outcome_of(lambda: getattr(response, "text", None)):
+        case Returned(str() as text):
+            return text
+        case _:
+            return None
 
 
 def _headers_of(error: BaseException) -> Mapping[str, str]:

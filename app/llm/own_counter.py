@@ -9,6 +9,7 @@ import structlog
 
 from app.domain.errors import SettingInvalid
 from app.domain.text import clean_text
+from app.execution.outcome import Raised, Returned, outcome_of
 from app.llm.chars_counter import CharsCounter
 
 TRIAL_SECONDS = 2.0
@@ -45,12 +46,11 @@ class FunctionCounter:
     def count(self, text: str) -> int:
         """Return what the function says, or the estimate of `chars` where it says no count."""
         cleaned = clean_text(text)
-        try:
-            tokens = _as_count(self.function(cleaned))
-        except Exception as error:  # noqa: BLE001  # somebody else's code: whatever it raises, a turn goes on
-            self._complain(type(error).__name__)
+        outcome = outcome_of(lambda: _as_count(self.function(cleaned)))
+        if isinstance(outcome, Raised):
+            self._complain(type(outcome.error).__name__)
             return CharsCounter().count(cleaned)
-        return tokens
+        return outcome.value
 
     def _complain(self, problem: str) -> None:
         """Say it once: a broken counter is asked for every message."""
@@ -88,13 +88,13 @@ def _try(function: Callable[[str], object]) -> str | None:
 
 
 def _problem_with(function: Callable[[str], object], text: str) -> str | None:
-    try:
-        _as_count(function(text))
-    except _NoCount as error:
-        return str(error)
-    except Exception as error:  # noqa: BLE001  # somebody else's code: whatever it raises, the setting is wrong
-        return f"raised {type(error).__name__}"
-    return None
+    match outcome_of(lambda: _as_count(function(text))):
+        case Returned():
+            return None
+        case Raised(_NoCount() as error):
+            return str(error)
+        case Raised(error):
+            return f"raised {type(error).__name__}"
 
 
 class _NoCount(Exception):

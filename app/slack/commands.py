@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from app.db.slack_conversations import Conversation
 from app.db.slack_people import SlackId
 from app.domain.errors import ThroughlineError
+from app.execution.error_boundary import ErrorBoundary
 from app.slack.blocks import HELP, plain, show_context
 from app.slack.bolt import Shown
 from app.slack.config import Identity
@@ -75,13 +76,12 @@ class Commands:
 
     async def _do(self, command: _Command) -> Shown:
         verb, _, rest = command.text.strip().partition(" ")
-        try:
-            return await self._verb(verb.lower(), rest.strip(), command)
-        except ThroughlineError as error:
-            return plain(f":warning: {error.detail}")
-        except Exception as error:  # noqa: BLE001  # a person waits: they are told, whatever it was
-            log.error("slack command broke", error=type(error).__name__)
-            return plain(BROKEN)
+        with ErrorBoundary(log.error, "slack command broke"):
+            try:
+                return await self._verb(verb.lower(), rest.strip(), command)
+            except ThroughlineError as error:
+                return plain(f":warning: {error.detail}")
+        return plain(BROKEN)
 
     async def _verb(self, verb: str, rest: str, command: _Command) -> Shown:
         match verb:

@@ -1,7 +1,7 @@
 """Takes deliveries from the outbox, oldest first, and keeps their leases while couriers are at work."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -9,6 +9,8 @@ import structlog
 
 from app.db.slack_outbox import Delivery, SlackOutbox
 from app.domain.errors import LeaseLost, ThroughlineError
+from app.execution.error_boundary import ErrorBoundary
+from app.execution.outcome import Outcome, Raised, Returned, outcome_of_awaiting
 from app.slack.courier import Courier
 from app.slack.refusals import TOKEN_ERRORS, SlackRefused
 
@@ -59,20 +61,21 @@ class Dispatcher:
         free = self._config.concurrency - len(self._tasks)
         if free <= 0:
             return False
-        config = self._config
-        try:
-            taken = await self._outbox.claim(config.worker, limit=free, lease_seconds=config.lease_seconds)
-        except ThroughlineError as error:
-            log.warning("slack deliveries could not be taken", error=error.code)
-            return False
-        except Exception as error:  # noqa: BLE001  # the outer loop: it must outlive whatever the database answers
-            log.error("taking slack deliveries broke", error=type(error).__name__)
-            return False
+        taken = await self._claim(free)
         for delivery in taken:
             task = asyncio.create_task(self._deliver(delivery), name=f"deliver {delivery.hold.id}")
             self._tasks.add(task)
             task.add_done_callback(self._ended)
         return bool(taken)
+
+    async def _claim(self, most: int) -> Sequence[Delivery]:
+        config = self._config
+        with ErrorBoundary(log.error, "taking slack deliveries broke"):
+            try:
+                return await self._outbox.claim(config.worker, limit=most, lease_seconds=config.lease_seconds)
+            except ThroughlineError as error:
+                log.warning("slack deliveries could not be taken", error=error.code)
+        return ()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -83,21 +86,31 @@ class Dispatcher:
     async def _deliver(self, delivery: Delivery) -> None:
         work = asyncio.create_task(self._courier.deliver(delivery))
         try:
-            while not work.done():
-                await asyncio.wait({work}, timeout=self._config.lease_seconds / 3)
-                if not work.done():
-                    await self._outbox.heartbeat(delivery.hold, self._config.lease_seconds)
-            await work
-        except LeaseLost:
-            await self._lost(delivery, work)
+            match await self._outcome(delivery, work):
+                case Raised(LeaseLost()):
+                    await self._lost(delivery, work)
+                case Raised(error):
+                    await self._failed(delivery, error)
+                case Returned():
+                    pass
+        finally:
+            await _stop(work)
+
+    async def _outcome(self, delivery: Delivery, work: "asyncio.Task[None]") -> Outcome[None]:
+        """Wait for the work and return what came of it; who is told to stop gives the delivery back."""
+        try:
+            return await outcome_of_awaiting(self._with_heartbeats(delivery, work))
         except asyncio.CancelledError:
             await _stop(work)
             await self._give_back(delivery, delay_seconds=0)
             raise
-        except Exception as error:  # noqa: BLE001  # the one outer loop of a delivery: what failed is tried again
-            await self._failed(delivery, error)
-        finally:
-            await _stop(work)
+
+    async def _with_heartbeats(self, delivery: Delivery, work: "asyncio.Task[None]") -> None:
+        while not work.done():
+            await asyncio.wait({work}, timeout=self._config.lease_seconds / 3)
+            if not work.done():
+                await self._outbox.heartbeat(delivery.hold, self._config.lease_seconds)
+        await work
 
     async def _lost(self, delivery: Delivery, work: "asyncio.Task[None]") -> None:
         """Stop; where the session was erased, the courier has still to close what it left open in Slack."""
@@ -109,7 +122,7 @@ class Dispatcher:
             log.debug("not known whether a slack delivery was erased")
         log.warning("slack delivery lost to another process", delivery=str(delivery.hold.id))
 
-    async def _failed(self, delivery: Delivery, error: Exception) -> None:
+    async def _failed(self, delivery: Delivery, error: BaseException) -> None:
         code = _code(error)
         needs_operator = isinstance(error, SlackRefused) and error.error in TOKEN_ERRORS
         is_over = isinstance(error, SlackRefused) and not needs_operator
@@ -144,7 +157,7 @@ async def _stop(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-def _code(error: Exception) -> str:
+def _code(error: BaseException) -> str:
     if isinstance(error, SlackRefused):
         return error.error
     return error.code if isinstance(error, ThroughlineError) else type(error).__name__

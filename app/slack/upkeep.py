@@ -12,6 +12,7 @@ from app.domain.clock import Clock
 from app.domain.errors import ThroughlineError
 from app.domain.json_types import JsonValue
 from app.domain.text import clean_text
+from app.execution.error_boundary import ErrorBoundary
 from app.slack.calls import SlackCalls
 from app.slack.config import Identity
 
@@ -52,12 +53,11 @@ class Upkeep:
     async def run(self) -> None:
         """Look after things until cancelled."""
         while True:
-            try:
-                await self.look()
-            except ThroughlineError as error:
-                log.info("slack upkeep put off", error=error.code)
-            except Exception as error:  # noqa: BLE001  # the outer loop: it must outlive whatever Slack answers
-                log.error("slack upkeep broke", error=type(error).__name__)
+            with ErrorBoundary(log.error, "slack upkeep broke"):
+                try:
+                    await self.look()
+                except ThroughlineError as error:
+                    log.info("slack upkeep put off", error=error.code)
             await self._clock.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:

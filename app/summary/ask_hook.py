@@ -9,7 +9,7 @@ import structlog
 from app.domain.errors import SettingInvalid
 from app.domain.text import clean_text
 from app.execution.operator_code import call_function
-from app.execution.operator_loops import Raised
+from app.execution.outcome import Raised
 from app.ports.hooks import Decision, Hook, PreCompact
 from app.summary.parts import SummaryParts
 

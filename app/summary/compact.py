@@ -17,6 +17,7 @@ from app.domain.ledger import LedgerEntry
 from app.domain.message import Message, NewMessage
 from app.domain.run import Lease
 from app.domain.session import Session
+from app.execution.error_boundary import ErrorBoundary
 from app.ports.hooks import Decision, PreCompact
 from app.prompting.planning import context_input, plan_off_loop
 from app.prompting.ready_agent import ReadyAgent
@@ -121,7 +122,15 @@ class Writing:
         self.calls = SummariserCalls(parts.clock, parts.metrics, parts.breakers, deadline)
 
     async def run(self) -> Ended:
-        """Write until all is read, the time is up or something fails. Raises LeaseLost, DatabaseUnavailable."""
+        """Write until all is read, the time is up or something fails. Raises LeaseLost, DatabaseUnavailable.
+
+        A model's adapter or a counter may fail in any way; no turn does for it.
+        """
+        with ErrorBoundary(log.error, "summary broke", lets_through=(ThroughlineError,), session_id=self._session_id):
+            return await self._run()
+        return Ended("failed", "The summary could not be written.")
+
+    async def _run(self) -> Ended:
         try:
             async with asyncio.timeout(self.limit_seconds):
                 return await self._write()
@@ -135,11 +144,6 @@ class Writing:
         except (*SUMMARISER_ERRORS, SettingInvalid) as error:
             log.warning("summary failed", session_id=self._session_id, error=error.code)
             return Ended("failed", error.detail)
-        except ThroughlineError:
-            raise
-        except Exception as error:  # noqa: BLE001  # a model's adapter or a counter may fail in any way; no turn does for it
-            log.error("summary broke", session_id=self._session_id, error=type(error).__name__)
-            return Ended("failed", "The summary could not be written.")
 
     async def _write(self) -> Ended:
         decision = await _ask(self.parts, self.task, self.event, self.limit_seconds)

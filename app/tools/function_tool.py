@@ -17,7 +17,7 @@ from app.domain.prompt import ToolSpec
 from app.domain.text import clean_text
 from app.domain.tool import ToolContext, ToolOutcome
 from app.execution.operator_code import ThreadsTakenError, call_function
-from app.execution.operator_loops import Returned
+from app.execution.outcome import Returned
 from app.tools.result import result_text
 from app.tools.tool import CallLimits, ToolFailed, failed, is_repeatable
 

@@ -10,6 +10,7 @@ import structlog
 from app.domain.errors import TemporaryError
 from app.domain.ids import RunId
 from app.domain.run import Lease, LeaseRenewal
+from app.execution.error_boundary import ErrorBoundary
 from app.ports.storage import RunStore
 
 BEATS_PER_LEASE = 3
@@ -104,12 +105,11 @@ class Heartbeats:
 
     async def _renew(self, leases: Collection[Lease]) -> Mapping[Lease, LeaseRenewal] | None:
         """Return the renewals of the leases that are still ours; None where the database was not reached."""
-        try:
-            return await self._store.renew(leases, self._lease_seconds)
-        except TemporaryError as error:
-            log.warning("heartbeat failed", leases=len(leases), error=error.code)
-        except Exception as error:  # noqa: BLE001  # the outer loop of all leases: it must outlive whatever is answered
-            log.error("heartbeat broke", leases=len(leases), error=type(error).__name__)
+        with ErrorBoundary(log.error, "heartbeat broke", leases=len(leases)):
+            try:
+                return await self._store.renew(leases, self._lease_seconds)
+            except TemporaryError as error:
+                log.warning("heartbeat failed", leases=len(leases), error=error.code)
         return None
 
 

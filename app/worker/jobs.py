@@ -11,6 +11,8 @@ import structlog
 from app.db.job_consumer import JobConsumer
 from app.db.jobs import Job, JobBook, JobQueue, Schedule, TakenJob
 from app.domain.errors import ThroughlineError
+from app.execution.error_boundary import ErrorBoundary
+from app.execution.outcome import Raised, outcome_of_awaiting
 
 MOST_TRIES = 4
 FIRST_DELAY = timedelta(seconds=5)
@@ -87,23 +89,20 @@ class SideJobs:
         if self._is_stopping:
             return AT_ONCE
         try:
-            await self._tracked(self._in_a_slot(taken.job))
+            outcome = await outcome_of_awaiting(self._tracked(self._in_a_slot(taken.job)))
         except asyncio.CancelledError:
             return AT_ONCE
-        except Exception as error:  # noqa: BLE001  # an outer loop: a job may fail in any way
-            return self._after_failure(taken, error)
-        return None
+        return self._after_failure(taken, outcome.error) if isinstance(outcome, Raised) else None
 
     def _guarded(self, schedule: Schedule) -> Callable[[], Awaitable[None]]:
         """Return the schedule's work so that it can be stopped; what fails is done at the next time."""
 
         async def run() -> None:
             try:
-                await self._tracked(schedule.run())
+                with ErrorBoundary(log.warning, "scheduled work failed", schedule=schedule.name):
+                    await self._tracked(schedule.run())
             except asyncio.CancelledError:
                 log.info("scheduled work was stopped", schedule=schedule.name)
-            except Exception as error:  # noqa: BLE001  # an outer loop, as for jobs
-                log.warning("scheduled work failed", schedule=schedule.name, error=type(error).__name__)
 
         return run
 
@@ -119,7 +118,7 @@ class SideJobs:
         finally:
             self._under_way.discard(task)
 
-    def _after_failure(self, taken: TakenJob, error: Exception) -> timedelta | None:
+    def _after_failure(self, taken: TakenJob, error: BaseException) -> timedelta | None:
         told = {"kind": taken.job.kind, "subject": taken.job.subject, "error": type(error).__name__}
         if taken.earlier_tries + 1 >= MOST_TRIES:
             log.error("job failed and is let go", **told)

@@ -13,6 +13,7 @@ from app.domain.errors import OwnerSummariesTaken, ThroughlineError, TurnsTaken
 from app.domain.ids import RunId, UserId
 from app.domain.run import ClaimedRun, Claimer
 from app.domain.session import Session
+from app.execution.error_boundary import ErrorBoundary
 from app.turn.graph import build_graph
 from app.turn.lease import Heartbeat, Heartbeats
 from app.turn.state import TurnParts
@@ -240,17 +241,16 @@ class Worker:
 
     async def _claim(self, claimer: Claimer) -> ClaimedRun | None:
         self._is_database_away = True
-        try:
-            claimed = await self._parts.runs.claim_next(replace(claimer, held=self._heartbeats.late_runs()))
-        except ThroughlineError as error:
-            log.warning("claiming failed, it is tried again", error=error.code)
-            return None
-        except Exception as error:  # noqa: BLE001  # the outer loop: it must outlive whatever the database answers
-            log.error("claiming broke, it is tried again", error=type(error).__name__)
-            return None
-        self._is_database_away = False
-        self._is_line_empty = self._is_line_empty or claimed is None
-        return claimed
+        with ErrorBoundary(log.error, "claiming broke, it is tried again"):
+            try:
+                claimed = await self._parts.runs.claim_next(replace(claimer, held=self._heartbeats.late_runs()))
+            except ThroughlineError as error:
+                log.warning("claiming failed, it is tried again", error=error.code)
+                return None
+            self._is_database_away = False
+            self._is_line_empty = self._is_line_empty or claimed is None
+            return claimed
+        return None
 
     def _take_slot(self) -> Claimer | None:
         if not self._is_open or self._free == 0:
