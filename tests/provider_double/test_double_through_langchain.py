@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from app.context.transcript import SUMMARISER_SYSTEM_PROMPT
 from fakes.provider_double import SUMMARISER, Failure, ProviderDouble, ScriptedCall, ScriptStep, Verdict
+from fakes.waiting import HANG_SECONDS, until
 
 CALL = ScriptedCall("call_1", "calculator", '{"expression": "1 + 1"}')
 
@@ -230,10 +231,13 @@ async def test_a_growing_prompt_keeps_all_bytes_of_the_one_before(
 async def test_requests_of_one_conversation_that_overlap_are_noticed(
     provider_double: ProviderDouble, client: Client
 ) -> None:
-    provider_double.script(ScriptStep(delay_seconds=0.02), ScriptStep(delay_seconds=0.02), line="a")
+    provider_double.script(ScriptStep(delay_seconds=HANG_SECONDS), ScriptStep(), line="a")
     messages = [SystemMessage("You are a. [script:a]"), HumanMessage("one")]
 
-    await asyncio.gather(*(client.model().ainvoke(messages) for _ in range(2)))
+    first = asyncio.create_task(client.model().ainvoke(messages))
+    await until(lambda: bool(provider_double.requests))
+    await client.model().ainvoke(messages)
+    first.cancel()
 
     assert sorted(record.overlapped for record in provider_double.requests) == [False, True]
 
