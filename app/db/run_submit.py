@@ -78,44 +78,55 @@ async def submit(
     after a lost answer finds the run by its id. Raises NotFound, InvalidInput (archived), IdempotencyKeyReused,
     SessionBusy, QueueFull (also as OwnerQueueFull).
     """
-    identity = {
-        "run_id": run_id,
-        "session_id": submission.session_id,
-        "owner_id": submission.owner_id,
-        "idempotency_key": check_key(submission.idempotency_key),
-    }
+    identity = _identity(submission, run_id)
     stopped = await tx.fetch(_INTERRUPT, **identity) if submission.on_busy is OnBusy.INTERRUPT else ()
     session = await _lock_session(tx, submission)
     if session["unread_run_count"]:  # due where the turn before them could only be failed: nothing else appends them
         await append_due(tx, submission.session_id)
         session = await _lock_session(tx, submission)
-    rows = await tx.fetch(
-        _SUBMIT,
-        **identity,
-        agent=session["agent"],
-        input=input_json(submission.input),
-        source=submission.source.value,
-        author=submission.author,
-        actor=submission.actor,
-        fingerprint=submission.fingerprint,
-        worker=None if claimer is None else claimer.worker,
-        lease_seconds=0 if claimer is None else claimer.lease_seconds,
-        rejects=submission.on_busy is OnBusy.REJECT,
-        max_queued=max(0, caps.queued_per_session - session["unread_run_count"]),
-        max_queued_of_owner=caps.queued_per_owner,
-        max_running_of_owner=caps.running_per_owner,
-        is_archived=session["archived"],
-    )
-    if session["archived"] and rows[0]["is_new"] is None:  # what was accepted before is still answered
-        raise InvalidInput(
-            f"Session {submission.session_id} is archived. Set `archived` to false before sending messages to it."
-        )
-    if rows[0]["is_new"] is None:
-        raise _refusal(rows[0], submission, caps, unread=session["unread_run_count"])
-    submitted = _read(rows[0], submission, claimer, run_id)
+    row = (
+        await tx.fetch(_SUBMIT, **identity, **_parameters(submission, claimer), **_limits(session, submission, caps))
+    )[0]
+    if row["is_new"] is None:
+        raise _refusal(row, session, submission, caps)
+    submitted = _read(row, submission, claimer, run_id)
     if not submitted.replayed and not session["title"]:
         await tx.fetch(_SET_TITLE, session_id=submission.session_id, title=title_of(submission.input.content))
     return submitted, RunId(stopped[0]["id"]) if stopped else None
+
+
+def _identity(submission: Submission, run_id: RunId) -> dict[str, object]:
+    """By what a repetition of the submission is found."""
+    return {
+        "run_id": run_id,
+        "session_id": submission.session_id,
+        "owner_id": submission.owner_id,
+        "idempotency_key": check_key(submission.idempotency_key),
+    }
+
+
+def _parameters(submission: Submission, claimer: Claimer | None) -> dict[str, object]:
+    return {
+        "input": input_json(submission.input),
+        "source": submission.source.value,
+        "author": submission.author,
+        "actor": submission.actor,
+        "fingerprint": submission.fingerprint,
+        "worker": None if claimer is None else claimer.worker,
+        "lease_seconds": 0 if claimer is None else claimer.lease_seconds,
+    }
+
+
+def _limits(session: RowMapping, submission: Submission, caps: Caps) -> dict[str, object]:
+    """What the session and its line let in."""
+    return {
+        "agent": session["agent"],
+        "is_archived": session["archived"],
+        "rejects": submission.on_busy is OnBusy.REJECT,
+        "max_queued": max(0, caps.queued_per_session - session["unread_run_count"]),
+        "max_queued_of_owner": caps.queued_per_owner,
+        "max_running_of_owner": caps.running_per_owner,
+    }
 
 
 async def _lock_session(tx: Statements, submission: Submission) -> RowMapping:
@@ -142,14 +153,20 @@ def _is_ours(row: RowMapping, claimer: Claimer) -> bool:
     return (row["status"], row["fence"], row["worker"]) == (RunStatus.RUNNING.value, 1, claimer.worker)
 
 
-def _refusal(row: RowMapping, submission: Submission, caps: Caps, *, unread: int) -> SessionBusy | QueueFull:
+def _refusal(
+    row: RowMapping, session: RowMapping, submission: Submission, caps: Caps
+) -> InvalidInput | SessionBusy | QueueFull:
+    if session["archived"]:  # what was accepted before is still answered
+        return InvalidInput(
+            f"Session {submission.session_id} is archived. Set `archived` to false before sending messages to it."
+        )
     if submission.on_busy is OnBusy.REJECT and row["first_id"] is not None:
         return SessionBusy(
             f"The session's turn {row['first_id']} is not finished. Wait for it, cancel it, or send with `on_busy` "
             "`enqueue` or `interrupt`.",
             run_id=str(row["first_id"]),
         )
-    waiting = row["queued"] + unread
+    waiting = row["queued"] + session["unread_run_count"]
     if waiting >= caps.queued_per_session:
         return QueueFull(
             f"Session {submission.session_id} has {waiting} messages waiting, and that is the most there may be "

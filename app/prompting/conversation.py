@@ -1,7 +1,8 @@
-"""Loading what is to be shown of a session: at rest, or again in the middle of a turn."""
+"""What is to be shown of a session: loaded at rest, loaded again in a turn, and with a further summary in place."""
 
 from dataclasses import replace
 
+from app.context.groups import group_messages
 from app.domain.conversation import Conversation
 from app.domain.ids import RunId
 from app.domain.session import Session
@@ -33,3 +34,25 @@ async def reload_conversation(
 def tokens_loaded(agent: ReadyAgent) -> int:
     """Return how many tokens of messages a turn loads."""
     return WINDOWS_LOADED * agent.budget.window_tokens
+
+
+def behind_cursor(conversation: Conversation, session: Session) -> Conversation:
+    """Return the conversation once `session` stands for more: that leaves the history, but for pinned groups.
+
+    What was prepared on the old summary is of no use any more. The rows stay where they are stored.
+    """
+    cursor = session.summary_through_position
+    left = [message for message in conversation.history if message.position <= cursor]
+    pins = [
+        message
+        for group in group_messages(left)
+        if any(member.pinned for member in group.messages)
+        for message in group.messages
+    ]
+    return replace(
+        conversation,
+        session=session,
+        history=tuple(message for message in conversation.history if message.position > cursor),
+        pinned=tuple(sorted((*conversation.pinned, *pins), key=lambda message: message.position)),
+        prepared=None,
+    )

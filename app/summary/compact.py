@@ -19,6 +19,7 @@ from app.domain.run import Lease
 from app.domain.session import Session
 from app.execution.error_boundary import ErrorBoundary
 from app.ports.hooks import Decision, PreCompact
+from app.prompting.conversation import behind_cursor
 from app.prompting.planning import context_input, plan_off_loop
 from app.prompting.ready_agent import ReadyAgent
 from app.summary.ask_hook import ask_hook
@@ -29,7 +30,7 @@ from app.summary.stretches import Assignment, StretchWriter
 from app.summary.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
 from app.summary.summarisers import find_summarisers, summary_tokens
 from app.summary.summarize import NotWorthIt
-from app.summary.unsummarised import Unsummarised, behind_cursor
+from app.summary.unsummarised import Unsummarised
 
 NOTHING_TO_READ = "There is nothing that could be summarized without tearing a call from its results."
 CHANGED_MEANWHILE = "The session's summary was changed meanwhile, by another turn or on demand."

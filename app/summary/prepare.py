@@ -12,11 +12,10 @@ from app.context.view_state import view_state_from, view_state_json
 from app.domain.errors import SummaryConflict, ThroughlineError
 from app.domain.session import Session
 from app.execution.off_loop import run_off_loop_if_large
-from app.prompting.conversation import at_rest
+from app.prompting.conversation import at_rest, behind_cursor
 from app.prompting.planning import characters_planned, context_input, plan_off_loop
 from app.summary.compact import Compaction, Writing, hook_event
 from app.summary.parts import SummaryParts
-from app.summary.unsummarised import behind_cursor
 
 PREPARE_SECONDS = 60.0
 """Nobody waits for it, so it may take its time; a session has one such job at a time."""

@@ -1,13 +1,13 @@
 """What a compaction has to read, batch by batch: what the plan names, after what lies before the loaded rows."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from app.context.groups import group_messages
 from app.context.plan import ContextPlan, backlog
 from app.domain.conversation import Conversation
 from app.domain.message import Message, NewMessage
 from app.domain.session import Session
 from app.ports.storage import MessageStore
+from app.prompting.conversation import behind_cursor
 from app.prompting.planning import context_input, plan_off_loop
 from app.prompting.ready_agent import ReadyAgent
 
@@ -58,25 +58,3 @@ class Unsummarised:
     def _is_much(self, rows: tuple[Message, ...]) -> bool:
         tokens = sum(row.token_count for row in rows)
         return len(rows) >= BATCH_MESSAGES or tokens >= self.agent.budget.window_tokens
-
-
-def behind_cursor(conversation: Conversation, session: Session) -> Conversation:
-    """Return the conversation once `session` stands for more: that leaves the history, but for pinned groups.
-
-    What was prepared on the old summary is of no use any more. The rows stay where they are stored.
-    """
-    cursor = session.summary_through_position
-    left = [message for message in conversation.history if message.position <= cursor]
-    pins = [
-        message
-        for group in group_messages(left)
-        if any(member.pinned for member in group.messages)
-        for message in group.messages
-    ]
-    return replace(
-        conversation,
-        session=session,
-        history=tuple(message for message in conversation.history if message.position > cursor),
-        pinned=tuple(sorted((*conversation.pinned, *pins), key=lambda message: message.position)),
-        prepared=None,
-    )
