@@ -185,5 +185,6 @@ async def test_a_reader_who_waits_for_a_worker_gets_the_whole_stream_once_one_co
     assert [line for line in text.splitlines() if line.startswith("event: ")] == [
         "event: run.started",
         "event: message.delta",
+        "event: message.completed",
         "event: run.completed",
     ]

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, event
 from app.db.database import Database
 from app.db.run_follow import Followed, Following, Idle
 from app.domain.errors import NotFound
-from app.domain.events import EventType, RunEvent
+from app.domain.events import RunEvent
 from app.domain.run import ClaimedRun
 from fakes.conversations import Conversation, open_conversation
 from fakes.raw_sql import run_sql
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow  # between two looks there are seconds
 
 READERS = 12
 TIMEOUT_SECONDS = 60.0
-ROW = "insert into run_events (run_id, seq, type, data) values ('{run}', {seq}, '{type}', '{{}}')"
+ROW = """insert into run_events (run_id, seq, type, data) values ('{run}', {seq}, '{type}', '{{"text": "x"}}')"""
 
 
 class Reader:
@@ -101,7 +101,7 @@ async def test_events_that_nobody_told_of_are_found_while_the_process_listens(
         await reader.reading
 
     assert database.hub.is_listening
-    assert [found.type for found in reader.events] == [EventType.MESSAGE_DELTA, EventType.RUN_COMPLETED]
+    assert [found.is_last for found in reader.events] == [False, True]
 
 
 async def test_a_status_that_nobody_told_of_is_found(
