@@ -23,7 +23,13 @@ HOPELESS_SHARE = 0.5
 PRUNE_SHARE = 0.15
 SMALLEST_JUDGED = 1000
 MOST_SQUEEZED = 4 * SMALLEST
-AFTER_FOLDING = {"summary_dropped", "pins_truncated", "user_text_truncated", "user_text_truncated_hard"}
+AFTER_FOLDING = {
+    "summary_dropped",
+    "pins_truncated",
+    "user_text_truncated",
+    "notes_dropped",
+    "user_text_truncated_hard",
+}
 """Where one of these gave room too, what is shown does not tell how much there was before."""
 
 
