@@ -1,18 +1,20 @@
-"""The context report of a session: for GET …/context, and for the end of every turn."""
+"""What is told of a session's context: GET …/context, POST …/context/preview, and the end of every turn."""
 
 from dataclasses import dataclass, replace
 
 import structlog
 
 from app.context.explain import ContextReport, SummaryFacts, explain_context, is_summary_due, report_json
+from app.context.preview import preview_json
 from app.domain.conversation import Conversation
 from app.domain.errors import TemporaryError
 from app.domain.json_types import JsonObject
-from app.domain.message import Message, NewMessage
+from app.domain.message import Content, Message, NewMessage, Role, Source
 from app.domain.session import Session
+from app.domain.text import clean_content
 from app.execution.off_loop import run_off_loop_if_large
 from app.prompting.conversation import at_rest
-from app.prompting.planning import characters_planned, context_input
+from app.prompting.planning import characters_planned, context_input, count_new
 from app.prompting.ready_agent import PromptParts, ReadyAgent
 
 log = structlog.get_logger(__name__)
@@ -23,6 +25,17 @@ async def report_context(parts: PromptParts, session: Session) -> ContextReport:
     agent, conversation = await at_rest(parts, session)
     inp, facts = context_input(agent, conversation, None), await _facts(parts, agent, conversation.session)
     return await run_off_loop_if_large(characters_planned(inp), lambda: explain_context(inp, facts))
+
+
+async def preview_context(parts: PromptParts, session: Session, content: Content) -> JsonObject:
+    """Return the plan for the first model call of a turn that would begin with `content`; nothing is changed.
+
+    Raises NotFound where the session's agent is gone, PromptCannotFit where no prompt would fit.
+    """
+    agent, conversation = await at_rest(parts, session)
+    message = NewMessage(role=Role.USER, content=clean_content(content), source=Source.API)
+    inp = context_input(agent, conversation, await count_new(message, agent.counter))
+    return await run_off_loop_if_large(characters_planned(inp), lambda: preview_json(inp))
 
 
 @dataclass(frozen=True, slots=True)

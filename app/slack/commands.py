@@ -15,7 +15,7 @@ from app.slack.bolt import Shown
 from app.slack.config import Identity
 from app.slack.incoming import StopSign
 from app.slack.services import SlackServices
-from app.summary.compact_result import CompactionResult
+from app.summary.summarize_now import CompactionResult
 
 AT_ONCE_SECONDS = 1.5
 """Slack wants an answer within three; what takes longer follows over the command's `response_url`."""

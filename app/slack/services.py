@@ -8,7 +8,7 @@ from app.db.database import Database
 from app.db.slack import SlackDatabase
 from app.domain.clock import Clock
 from app.domain.ids import SessionId, UserId
-from app.summary.compact_result import CompactionResult
+from app.summary.summarize_now import CompactionResult
 
 
 @dataclass(frozen=True, slots=True)

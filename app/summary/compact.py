@@ -23,13 +23,11 @@ from app.prompting.conversation import behind_cursor
 from app.prompting.planning import context_input, plan_off_loop
 from app.prompting.ready_agent import ReadyAgent
 from app.summary.ask_hook import ask_hook
-from app.summary.compact_result import Compacted
 from app.summary.draft import open_draft
 from app.summary.parts import SummaryParts
 from app.summary.stretches import Assignment, StretchWriter
+from app.summary.summariser import NotWorthIt, find_summarisers, summary_tokens
 from app.summary.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
-from app.summary.summarisers import find_summarisers, summary_tokens
-from app.summary.summarize import NotWorthIt
 from app.summary.unsummarised import Unsummarised
 
 NOTHING_TO_READ = "There is nothing that could be summarized without tearing a call from its results."
@@ -57,6 +55,26 @@ class Compaction:
         """What may be spent now: the policy's limit, or what a turn has left of it."""
         limit = self.agent.definition.context.summary.timeout_seconds
         return limit if self.seconds_left is None else min(limit, self.seconds_left)
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """How it ended: `adopted`, `skipped` (not worth it, or another was first), `failed` or `cancelled` (by the hook).
+
+    `conversation` is the one to go on with. `is_stale`: the stored session is no longer what it says; load it again.
+    """
+
+    conversation: Conversation
+    outcome: str
+    detail: str
+    tokens_before: int
+    tokens_after: int
+    is_stale: bool = False
+
+    @property
+    def is_not_worth_it(self) -> bool:
+        """Whether a summary would have been no smaller than what it replaces: it is tried again after more growth."""
+        return self.outcome == "skipped" and not self.is_stale
 
 
 @dataclass(frozen=True, slots=True)

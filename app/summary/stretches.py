@@ -37,8 +37,8 @@ from app.domain.summary import Adoption, NewStretch, Stretch
 from app.execution.off_loop import characters_of, run_off_loop_if_large
 from app.ports.summaries import SummaryStore
 from app.summary.draft import Draft
+from app.summary.summariser import NotWorthIt, Summariser
 from app.summary.summariser_calls import SUMMARISER_ERRORS, Ask, SummariserCalls, Written, first_success
-from app.summary.summarize import NotWorthIt, Summariser
 
 HALVINGS = 3
 """How often a stretch that the summariser calls too long is halved before the smallest is tried."""

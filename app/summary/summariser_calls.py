@@ -18,7 +18,7 @@ from app.domain.message import text_of
 from app.domain.prompt import Prompt
 from app.execution.breaker import Breakers
 from app.ports.metrics import Metrics
-from app.summary.summarize import NotWorthIt, Summarised, Summariser, SummaryRejected, write_summary
+from app.summary.summariser import NotWorthIt, Summarised, Summariser, SummaryRejected, write_summary
 
 T = TypeVar("T")
 RETRY_PAUSE_SECONDS = 0.5

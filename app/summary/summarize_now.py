@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import structlog
 
@@ -15,7 +16,6 @@ from app.ports.summaries import SummaryStore
 from app.prompting.conversation import at_rest
 from app.prompting.planning import context_input, plan_off_loop
 from app.summary.compact import Compaction, compact
-from app.summary.compact_result import CompactionResult
 from app.summary.parts import SummaryParts
 
 HOLD_SECONDS = 15.0
@@ -23,6 +23,20 @@ HOLD_SECONDS = 15.0
 
 BEATS_PER_HOLD = 3
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """`outcome` is `adopted`, `skipped` (not worth it, or another was first), `failed` or `cancelled` (by the hook).
+
+    `session` is the session afterwards.
+    """
+
+    outcome: str
+    detail: str
+    tokens_before: int
+    tokens_after: int
+    session: Session
 
 
 async def summarize_now(parts: SummaryParts, session: Session, instructions: str) -> CompactionResult:

@@ -11,12 +11,10 @@ from app.domain.json_types import JsonObject
 from app.domain.message import Content, Message, NewMessage
 from app.domain.session import Session
 from app.ports.pins import PinStore
-from app.prompting.context_report import report_context
+from app.prompting.context_report import preview_context, report_context
 from app.prompting.pins import pin_message, unpin_message
 from app.prompting.planning import count_new
-from app.prompting.preview import preview_context
-from app.summary.compact_result import CompactionResult
-from app.summary.summarize_now import summarize_now
+from app.summary.summarize_now import CompactionResult, summarize_now
 from app.turn.state import TurnParts
 
 

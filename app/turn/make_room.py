@@ -17,8 +17,7 @@ from app.execution.off_loop import run_off_loop_if_large
 from app.prompting.conversation import reload_conversation
 from app.prompting.planning import characters_planned, context_input, plan_off_loop
 from app.prompting.ready_agent import ReadyAgent
-from app.summary.compact import Compaction, compact
-from app.summary.compact_result import Compacted
+from app.summary.compact import Compacted, Compaction, compact
 from app.turn.state import Turn
 
 LESS_THAN_REFUSED = 0.9

@@ -18,8 +18,7 @@ from app.execution.off_loop import (
     run_off_loop_if_large,
     work_for,
 )
-from app.prompting.context_report import report_context
-from app.prompting.preview import preview_context
+from app.prompting.context_report import preview_context, report_context
 from fakes.scripted_model import Say, ScriptedModel
 from fakes.stage import open_stage
 from fakes.waiting import HANG_SECONDS

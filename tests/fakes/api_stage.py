@@ -28,7 +28,7 @@ from app.domain.message import Content, Message, NewMessage, Role
 from app.domain.principal import Scope
 from app.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus, Submission, Submitted
 from app.memories.keeper import MemoryKeeper
-from app.summary.compact_result import CompactionResult
+from app.summary.summarize_now import CompactionResult
 from fakes.waiting import HANG_SECONDS
 
 CLAIMER = Claimer("scripted", 30.0)

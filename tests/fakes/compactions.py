@@ -14,8 +14,7 @@ from app.domain.prompt import ModelRequest
 from app.domain.run import Outcome, RunStatus
 from app.prompting.conversation import at_rest
 from app.prompting.planning import context_input
-from app.summary.compact import Compaction, compact
-from app.summary.compact_result import Compacted
+from app.summary.compact import Compacted, Compaction, compact
 from fakes.conversations import BEHIND_ALL
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.stage import Stage, open_stage, with_context

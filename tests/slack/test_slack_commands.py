@@ -18,7 +18,7 @@ from app.slack.bolt import Shown
 from app.slack.commands import Commands
 from app.slack.incoming import StopSign
 from app.slack.services import SlackServices
-from app.summary.compact_result import CompactionResult
+from app.summary.summarize_now import CompactionResult
 from fakes.api_stage import REPORT
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import TEAM, say

@@ -13,8 +13,7 @@ from app.execution.breaker import FAILURES_TO_OPEN
 from app.ports.hooks import Decision, Hook
 from app.prompting.conversation import at_rest
 from app.prompting.planning import context_input
-from app.summary.compact import Compaction, compact
-from app.summary.compact_result import Compacted
+from app.summary.compact import Compacted, Compaction, compact
 from fakes import own_hooks
 from fakes.compactions import SUMMARY, asked, compact_now, fill
 from fakes.own_hooks import OwnHooks, Remembers

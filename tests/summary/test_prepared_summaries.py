@@ -13,8 +13,7 @@ from app.domain.summary import SummaryState
 from app.ports.hooks import Decision
 from app.prompting.conversation import at_rest
 from app.prompting.planning import context_input
-from app.summary.compact import Compaction, compact
-from app.summary.compact_result import Compacted
+from app.summary.compact import Compacted, Compaction, compact
 from app.summary.prepare import prepare_next
 from fakes.compactions import compact_now, fill, positions_read
 from fakes.own_hooks import OwnHooks, Remembers

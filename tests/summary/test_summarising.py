@@ -11,8 +11,7 @@ from app.domain.errors import ModelUnavailable
 from app.domain.message import Role
 from app.domain.summary import Stretch, SummaryState
 from app.prompting.ready_agent import assemble_agent
-from app.summary.summarisers import find_summarisers
-from app.summary.summarize import Summariser, summarize_messages
+from app.summary.summariser import Summariser, find_summarisers, summarize_messages
 from fakes.compactions import SUMMARY, asked, compact_now, fill, open_summarising, positions_read, store
 from fakes.conversations import adoption_of, stretch_of
 from fakes.scripted_model import Break, Fail, Say, ScriptedModel, Step

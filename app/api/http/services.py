@@ -13,7 +13,7 @@ from app.domain.json_types import JsonObject
 from app.domain.message import Content, Message, NewMessage
 from app.domain.run import Submission, Submitted
 from app.memories.keeper import MemoryKeeper
-from app.summary.compact_result import CompactionResult
+from app.summary.summarize_now import CompactionResult
 
 
 @dataclass(frozen=True, slots=True)
