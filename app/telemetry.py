@@ -80,6 +80,31 @@ class SummarySeries:
         )
 
 
+class CompactionSeries:
+    """What compactions did, and how long they took."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register the series in `registry`."""
+        self.finished = Counter(
+            "throughline_compactions", "Compactions by cause and outcome", ("cause", "outcome"), registry=registry
+        )
+        self.seconds = Histogram(
+            "throughline_compaction_seconds", "Time a compaction took", buckets=SECONDS, registry=registry
+        )
+        self.tokens_freed = Counter(
+            "throughline_compaction_tokens_freed", "Tokens compactions took out of prompts", registry=registry
+        )
+        self.tokens_before, self.tokens_after = (
+            Histogram(
+                f"throughline_compaction_tokens_{when}",
+                f"Prompt size in tokens {when} it was pruned, compacted or fitted",
+                buckets=TOKENS,
+                registry=registry,
+            )
+            for when in ("before", "after")
+        )
+
+
 class PrometheusMetrics:
     """What turns report, as Prometheus series; implements the turn's Metrics port."""
 
@@ -98,24 +123,6 @@ class PrometheusMetrics:
         self._usage = Histogram(
             "throughline_prompt_usage", "Prompt tokens / window", ("model",), buckets=FRACTIONS, registry=self.registry
         )
-        self._compactions = Counter(
-            "throughline_compactions", "Compactions by cause and outcome", ("cause", "outcome"), registry=self.registry
-        )
-        self._compaction_seconds = Histogram(
-            "throughline_compaction_seconds", "Time a compaction took", buckets=SECONDS, registry=self.registry
-        )
-        self._freed = Counter(
-            "throughline_compaction_tokens_freed", "Tokens compactions took out of prompts", registry=self.registry
-        )
-        self._compacted_from, self._compacted_to = (
-            Histogram(
-                f"throughline_compaction_tokens_{when}",
-                f"Prompt size in tokens {when} it was pruned, compacted or fitted",
-                buckets=TOKENS,
-                registry=self.registry,
-            )
-            for when in ("before", "after")
-        )
         self._model_failures = Counter(
             "throughline_model_failures", "Failed model calls by error", ("model", "error"), registry=self.registry
         )
@@ -132,6 +139,7 @@ class PrometheusMetrics:
             buckets=DEVIATIONS,
             registry=self.registry,
         )
+        self._compactions = CompactionSeries(self.registry)
         self._summaries = SummarySeries(self.registry)
 
     def turn_finished(self, *, agent: str, status: str, seconds: float) -> None:
@@ -146,14 +154,14 @@ class PrometheusMetrics:
 
     def compaction_finished(self, *, cause: str, outcome: str, seconds: float, tokens_freed: int) -> None:
         """Count a compaction."""
-        self._compactions.labels(cause, outcome).inc()
-        self._compaction_seconds.observe(seconds)
-        self._freed.inc(tokens_freed)
+        self._compactions.finished.labels(cause, outcome).inc()
+        self._compactions.seconds.observe(seconds)
+        self._compactions.tokens_freed.inc(tokens_freed)
 
     def compaction_measured(self, *, tokens_before: int, tokens_after: int) -> None:
         """Record what a prompt took before and after it was pruned, compacted or fitted."""
-        self._compacted_from.observe(tokens_before)
-        self._compacted_to.observe(tokens_after)
+        self._compactions.tokens_before.observe(tokens_before)
+        self._compactions.tokens_after.observe(tokens_after)
 
     def model_failed(self, *, model: str, error: str) -> None:
         """Count a failed model call by error code."""

@@ -23,6 +23,10 @@ def field_as_in(owner: type, name: str, **further: Any) -> Any:  # noqa: ANN401 
 def _constraints(hint: object) -> dict[str, Any]:  # Any: as Field takes them
     if isinstance(hint, type) and issubclass(hint, Enum):
         return {"strict": False}
-    ranges = [beside for beside in getattr(hint, "__metadata__", ()) if isinstance(beside, Range)]
-    bounds = {end: bound for given in ranges for end, bound in asdict(given).items() if bound is not None}
-    return bounds | ({"allow_inf_nan": False} if getattr(hint, "__origin__", hint) is float else {})
+    is_float = getattr(hint, "__origin__", hint) is float
+    bounds = [asdict(beside) for beside in getattr(hint, "__metadata__", ()) if isinstance(beside, Range)]
+    return {"allow_inf_nan": False} | _given(*bounds) if is_float else _given(*bounds)
+
+
+def _given(*bounds: dict[str, float | None]) -> dict[str, Any]:  # Any: as Field takes them
+    return {end: bound for ends in bounds for end, bound in ends.items() if bound is not None}

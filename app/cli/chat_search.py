@@ -43,10 +43,14 @@ def span_of(argument: str) -> tuple[int, int]:
     """Return the positions that `12`, `#12` or `12-20` name. Raises InvalidInput."""
     first, _, last = argument.replace("#", "").partition("-")
     ends = [part.strip() for part in (first, last or first)]
-    if not all(part.isascii() and part.isdecimal() and 1 <= int(part[:11]) <= LARGEST_POSITION for part in ends):
+    if not all(map(_is_position, ends)):
         raise InvalidInput("Write /read with a message's number, or with two: /read 12 or /read 12-20.")
     low, high = sorted(int(part) for part in ends)
     return (low, high) if last else (max(low - AROUND, 1), high + AROUND)
+
+
+def _is_position(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and 1 <= int(text[:11]) <= LARGEST_POSITION
 
 
 def _snippet(hit: HitReply) -> Text:

@@ -108,12 +108,7 @@ def _worthwhile_cut(view: View, cause: Cause) -> Cut | None:
 
 def _cut_task(view: View, rows: tuple[int, ...], cause: Cause) -> CutTask:
     inp = view.inp
-    current = inp.current
-    kept = frozenset(
-        index for index, row in enumerate(inp.rows) if row is current or (view.pinned and row.position in view.pinned)
-    )
     summary = _summary_tokens(view)
-    edge = hidden_through(inp, view.state)
     return CutTask(
         rows=inp.rows,
         row_tokens=rows,
@@ -123,12 +118,25 @@ def _cut_task(view: View, rows: tuple[int, ...], cause: Cause) -> CutTask:
         min_recent=max(inp.policy.min_recent_messages, 0),
         kept_elsewhere=1 if inp.user is not None or inp.current_behind_cursor is not None else 0,
         running=len(after(inp.own, inp.summary_through_position)),
-        kept_rows=kept,
+        kept_rows=_kept_rows(view),
         target_tokens=_target(inp, cause),
         may_cut_at_end=inp.user is not None and not inp.own,
-        least_index=sum(row.position <= edge for row in inp.rows) if edge > inp.summary_through_position else 0,
+        least_index=_hidden_rows(view),
         is_more_before=inp.has_gap,
     )
+
+
+def _kept_rows(view: View) -> frozenset[int]:
+    """Return the indexes of the rows that every prompt shows: pins and the running turn's user message."""
+    current, pinned = view.inp.current, view.pinned
+    return frozenset(index for index, row in enumerate(view.inp.rows) if row is current or row.position in pinned)
+
+
+def _hidden_rows(view: View) -> int:
+    edge = hidden_through(view.inp, view.state)
+    if edge <= view.inp.summary_through_position:
+        return 0
+    return sum(row.position <= edge for row in view.inp.rows)
 
 
 def _summary_tokens(view: View) -> int:

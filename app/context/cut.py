@@ -55,10 +55,17 @@ def choose_cut(task: CutTask) -> Cut | None:
     sums = _sums(task)
     starts = [_cut_at(task, point, sums) for point in points if point.is_turn_start]
     inside = [_cut_at(task, point, sums) for point in points if not point.is_turn_start]
-    if task.target_tokens is None:
-        return starts[-1] if starts else next((cut for cut in reversed(inside) if cut.freed_tokens > 0), None)
+    return _farthest(starts, inside) if task.target_tokens is None else _nearest(starts, inside, task.target_tokens)
+
+
+def _farthest(starts: Sequence[Cut], inside: Sequence[Cut]) -> Cut | None:
+    return starts[-1] if starts else next((cut for cut in reversed(inside) if cut.freed_tokens > 0), None)
+
+
+def _nearest(starts: Sequence[Cut], inside: Sequence[Cut], target_tokens: int) -> Cut | None:
+    """Return the first cut that reaches the target, the one that comes closest to it where none does."""
     for cut in (*starts, *inside):
-        if cut.tokens_after <= task.target_tokens:
+        if cut.tokens_after <= target_tokens:
             return cut
     return min((*starts, *inside), key=lambda cut: (cut.tokens_after, cut.index), default=None)
 

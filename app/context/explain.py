@@ -89,13 +89,8 @@ def explain_context(inp: ContextInput, facts: SummaryFacts) -> ContextReport:
     """Return the report on a session at rest; `inp.user` is normally None."""
     inp = in_force(inp)
     view = show(inp, inp.view_state)
-    system = count_system(inp.system_prompt.strip(), inp.count)
     total = scale(view.tokens, inp.factor)
-    fixed = (
-        scale(system, inp.factor),
-        scale(inp.tools_tokens, inp.factor),
-        scale(view.system_tokens - system, inp.factor),
-    )
+    system, tools, summary = _fixed_tokens(view)
     since = messages_since_summary(inp)
     since_tokens = scale(tokens_since_summary(inp), inp.factor)
     action = next_action(inp)
@@ -107,10 +102,10 @@ def explain_context(inp: ContextInput, facts: SummaryFacts) -> ContextReport:
         model=facts.model,
         context_window=inp.budget.window_tokens,
         response_reserve=inp.budget.reserve_tokens,
-        system_tokens=fixed[0],
-        tools_tokens=fixed[1],
-        summary_tokens=fixed[2],
-        message_tokens=max(total - sum(fixed), 0),
+        system_tokens=system,
+        tools_tokens=tools,
+        summary_tokens=summary,
+        message_tokens=max(total - system - tools - summary, 0),
         total_tokens=total,
         threshold_tokens=inp.budget.threshold_tokens,
         usage_percent=_percent(total, inp.budget.window_tokens),
@@ -128,6 +123,14 @@ def explain_context(inp: ContextInput, facts: SummaryFacts) -> ContextReport:
         summary=_summary_report(facts.adopted),
         prepared=_prepared_report(inp.prepared),
     )
+
+
+def _fixed_tokens(view: View) -> tuple[int, int, int]:
+    """Return what system prompt, tools and summary take, in the model's tokens."""
+    inp = view.inp
+    system = count_system(inp.system_prompt.strip(), inp.count)
+    summary = view.system_tokens - system
+    return scale(system, inp.factor), scale(inp.tools_tokens, inp.factor), scale(summary, inp.factor)
 
 
 def next_action(inp: ContextInput) -> NextAction:

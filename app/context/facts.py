@@ -5,7 +5,7 @@ that a scan is linear in the text, hostile or not. The ledger calls this for eve
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from app.domain.ledger import LedgerKind
@@ -86,6 +86,11 @@ def _span(finder: _Finder, match: re.Match[str], text: str) -> tuple[int, int]:
     if finder.whole_line:
         before = text.rfind("\n", max(0, start - FACT_CHARACTERS // 2), start)
         start = before + 1 if before >= 0 else start
+    return _trimmed(text, start, stop)
+
+
+def _trimmed(text: str, start: int, stop: int) -> tuple[int, int]:
+    """Leave out what punctuation follows, but for the bracket that closes one inside, and white space before."""
     while stop > start and text[stop - 1] in _TRAILING:
         stop -= 1
     if text[stop : stop + 1] == ")" and text.count("(", start, stop) > text.count(")", start, stop):
@@ -107,13 +112,19 @@ def _is_blob(run: str) -> bool:
 
 def _is_path(text: str) -> bool:
     """Tell `app/main.py`, `./run`, `/etc/hosts`, `a/b/c` from `and/or`, `km/h`, `/help`, `Node.js`."""
-    parts = [part for part in text.strip("~/").split("/") if part]
     if not any(letter.isalpha() for letter in text) or _NO_FILES.fullmatch(text):
         return False
     if text.startswith(("~/", "./", "../")) or _FILE_NAME.search(text):
         return True
-    if text.startswith("/"):
-        return len(parts) > 1 or (bool(parts) and _ROOTS.fullmatch(parts[0]) is not None)
+    parts = [part for part in text.strip("~/").split("/") if part]
+    return _is_from_root(parts) if text.startswith("/") else _is_of_folders(parts)
+
+
+def _is_from_root(parts: Sequence[str]) -> bool:
+    return len(parts) > 1 or (bool(parts) and _ROOTS.fullmatch(parts[0]) is not None)
+
+
+def _is_of_folders(parts: Sequence[str]) -> bool:
     return len(parts) >= SHORTEST_FOLDERS and all(_FOLDER.fullmatch(part) for part in parts)
 
 

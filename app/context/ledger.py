@@ -13,6 +13,7 @@ from itertools import islice
 
 from app.context.facts import Fact, find_facts, one_line
 from app.context.measure import Count
+from app.context.pasted import without_pasted_blocks
 from app.context.standing_instructions import is_standing_instruction
 from app.domain.ledger import LedgerEntry, LedgerKind
 from app.domain.message import Message, Role, text_of
@@ -71,8 +72,6 @@ _OUTPUT_ORDER = (
 _OUTPUT_TURN = 4
 """From a tool output come first the first 4 of each kind, in that order, then the next 4."""
 
-_OPENING_TAG = re.compile(r"<([A-Za-z][\w-]{0,60})(?: [^<>]{0,300})?>")
-_INDENTED = re.compile(r"(?: {4}|\t)\s{0,20}(?![\s*+•-]|\d{1,2}[.)])")
 _END = re.compile(r"[.!?…]{1,9}(?=[\"'”’)\]*_x]{0,3}(?:\s|$))|[。！？；]|\n")
 _ABBREVIATION = re.compile(
     r"(?i)(?:^|[^\w'])(?:e\.g|i\.e|z\.\s?b|d\.\s?h|etc|dr|mrs?|ms|prof|vs|approx|no|nr|bzw|ca|usw|[b-hj-z])$|^\s*\d+$"
@@ -104,17 +103,10 @@ def merge_ledgers(old: Sequence[LedgerEntry], new: Sequence[LedgerEntry]) -> tup
     Bounded by `MAX_INSTRUCTIONS`, and apart from them by `MAX_FACTS`: half of that is shared equally by the kinds of
     fact there can be, the rest goes to the newest of all kinds, so that no flood of one kind ends another.
     """
-    newest: dict[tuple[LedgerKind, str], LedgerEntry] = {}
-    for entry in (*old, *new):
-        key = (entry.kind, entry.text)
-        before = newest.get(key)
-        if before is None or before.position < entry.position:
-            newest[key] = entry
-    ordered = sorted(newest.values(), key=lambda entry: entry.position)
-    instructions = [entry for entry in ordered if entry.kind is LedgerKind.INSTRUCTION][-MAX_INSTRUCTIONS:]
-    facts = [entry for entry in reversed(ordered) if entry.kind is not LedgerKind.INSTRUCTION]
+    ordered = sorted(_newest_of_each((*old, *new)), key=lambda entry: entry.position)
+    instructions, facts = _divided(ordered)
     quota = MAX_FACTS // (2 * len(_NAMES))
-    kept = {*instructions, *islice(_by_turns(facts, quota), MAX_FACTS)}
+    kept = {*instructions[-MAX_INSTRUCTIONS:], *islice(_by_turns(facts, quota), MAX_FACTS)}
     return tuple(entry for entry in ordered if entry in kept)
 
 
@@ -127,8 +119,7 @@ def render_ledger(entries: Sequence[LedgerEntry], *, max_tokens: int, instructio
     """
     counted = _Counted(count, {})
     ordered = sorted(dict.fromkeys(entries), key=lambda entry: entry.position)
-    instructions = [entry for entry in ordered if entry.kind is LedgerKind.INSTRUCTION]
-    facts = [entry for entry in reversed(ordered) if entry.kind is not LedgerKind.INSTRUCTION]
+    instructions, facts = _divided(ordered)
     first = _fitting(
         min(instruction_tokens, max_tokens), count, lambda room: _instruction_text(instructions, room, counted)
     )
@@ -172,30 +163,11 @@ def _facts_of(message: Message, text: str) -> Sequence[Fact]:
 
 def _instructions(text: str) -> Iterator[str]:
     """Yield the standing instructions among the user's own sentences; what stands in quotes orders nothing."""
-    visible = _without_pasted_blocks(text)
+    visible = without_pasted_blocks(text)
     masked = _QUOTED.sub(lambda quote: "x" * len(quote[0]), visible)
     for start, stop in _sentences(masked):
         if is_standing_instruction(masked[start:stop]):
             yield one_line(visible[start:stop], INSTRUCTION_CHARACTERS)
-
-
-def _without_pasted_blocks(text: str) -> str:
-    """Blank out code, quoted lines and blocks between tags on lines of their own; what is left keeps its place."""
-    lines = text.splitlines(keepends=True)
-    closings = {line.strip(): index for index, line in enumerate(lines) if line.lstrip().startswith("</")}
-    fence, pasted_until, was_blank = "", -1, True
-    for index, line in enumerate(lines):
-        bare = line.strip()
-        tag = None if fence else _OPENING_TAG.fullmatch(bare)
-        pasted_until = max(pasted_until, closings.get(f"</{tag[1]}>", -1)) if tag else pasted_until
-        marker = bare[:3] if bare.startswith(("```", "~~~")) else ""
-        is_code = bool(fence or marker) or (was_blank and _INDENTED.match(line) is not None)
-        if marker and fence in {"", marker}:
-            fence = "" if fence else marker
-        is_hidden = is_code or index <= pasted_until or bare.startswith((">", "|"))
-        lines[index] = "\n" * len(line) if is_hidden else line
-        was_blank = not bare or is_hidden
-    return "".join(lines)
 
 
 def _sentences(text: str) -> Iterator[tuple[int, int]]:
@@ -265,6 +237,22 @@ def _leaves(value: object) -> Iterator[str]:
             yield f"$ {item}" if key.lower() in _COMMAND_KEYS else f"{key}: {item}"
 
 
+def _newest_of_each(entries: Iterable[LedgerEntry]) -> Iterable[LedgerEntry]:
+    """Of entries that say the same, return the one that came last."""
+    newest: dict[tuple[LedgerKind, str], LedgerEntry] = {}
+    for entry in entries:
+        before = newest.get((entry.kind, entry.text))
+        if before is None or before.position < entry.position:
+            newest[entry.kind, entry.text] = entry
+    return newest.values()
+
+
+def _divided(ordered: Sequence[LedgerEntry]) -> tuple[list[LedgerEntry], list[LedgerEntry]]:
+    """Return the instructions in their order, and the facts in the opposite one: newest first."""
+    instructions = [entry for entry in ordered if entry.kind is LedgerKind.INSTRUCTION]
+    return instructions, [entry for entry in reversed(ordered) if entry.kind is not LedgerKind.INSTRUCTION]
+
+
 def _by_turns(facts: Sequence[LedgerEntry], quota: int) -> Iterator[LedgerEntry]:
     """Yield facts, newest first: at first only `quota` of each kind, then the others."""
     seen: Counter[LedgerKind] = Counter()
@@ -293,16 +281,20 @@ def _fitting(room: int, count: Count, make: Callable[[int], str]) -> str:
 def _instruction_text(instructions: Sequence[LedgerEntry], room: int, count: _Counted) -> str:
     if not instructions:
         return ""
-    kept = _newest_lines(instructions, room, count)
-    if len(kept) < len(instructions):
-        reserve = count(f"{_left_out(instructions[-LEFT_OUT_NAMED - 1 :], len(instructions))}\n")
-        kept = _newest_lines(instructions, room - reserve, count)
-        left_out = [entry for entry in instructions if entry not in kept]
-        closing = [_left_out(left_out, len(left_out))]
-    else:
-        closing = []
+    kept = _kept_instructions(instructions, room, count)
+    left_out = [entry for entry in instructions if entry not in kept]
+    closing = [_left_out(left_out, len(left_out))] if left_out else []
     text = "\n".join((INSTRUCTIONS_HEADING, *(_line(entry) for entry in instructions if entry in kept), *closing))
     return text if kept or count(text) <= room else ""
+
+
+def _kept_instructions(instructions: Sequence[LedgerEntry], room: int, count: _Counted) -> frozenset[LedgerEntry]:
+    """Choose all, or as many as fit beside the line that names the others."""
+    kept = _newest_lines(instructions, room, count)
+    if len(kept) == len(instructions):
+        return kept
+    reserve = count(f"{_left_out(instructions[-LEFT_OUT_NAMED - 1 :], len(instructions))}\n")
+    return _newest_lines(instructions, room - reserve, count)
 
 
 def _newest_lines(instructions: Sequence[LedgerEntry], room: int, count: _Counted) -> frozenset[LedgerEntry]:
@@ -338,14 +330,17 @@ def _fact_text(facts: Sequence[LedgerEntry], room: int, count: _Counted) -> str:
         kept = _chosen(facts, room - count(f"{_older_facts(len(facts))}\n"), count)
     if not kept:
         return ""
-    lines = [FACTS_HEADING]
-    for kind, name in _NAMES.items():
-        items = [_item(fact) for fact in facts if fact.kind is kind and fact in kept]
-        if items:
-            lines.append(f"{name}: {'; '.join(items)}")
+    lines = [FACTS_HEADING, *_lines_of_kinds([fact for fact in facts if fact in kept])]
     if len(kept) < len(facts):
         lines.append(_older_facts(len(facts) - len(kept)))
     return "\n".join(lines)
+
+
+def _lines_of_kinds(facts: Sequence[LedgerEntry]) -> Iterator[str]:
+    for kind, name in _NAMES.items():
+        items = [_item(fact) for fact in facts if fact.kind is kind]
+        if items:
+            yield f"{name}: {'; '.join(items)}"
 
 
 def _chosen(facts: Sequence[LedgerEntry], room: int, count: _Counted) -> frozenset[LedgerEntry]:

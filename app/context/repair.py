@@ -38,17 +38,23 @@ def is_valid(messages: Sequence[PromptMessage]) -> bool:
     used: set[str] = set()
     waiting: list[str] = []
     for message in messages:
-        if message.role is Role.TOOL:
-            if not waiting or waiting.pop(0) != message.tool_call_id or not _has_content(message.content):
-                return False
-            continue
-        if waiting or not _is_plain_or_call(message):
+        is_taken = _is_next_result(message, waiting) if message.role is Role.TOOL else _opens(message, waiting, used)
+        if not is_taken:
             return False
-        if message.tool_calls:
-            waiting = [call.id for call in message.tool_calls]
-            if not _are_new(waiting, used):
-                return False
     return not waiting
+
+
+def _is_next_result(message: PromptMessage, waiting: list[str]) -> bool:
+    """Take the next call off those that wait; whether the message answers it."""
+    return bool(waiting) and waiting.pop(0) == message.tool_call_id and _has_content(message.content)
+
+
+def _opens(message: PromptMessage, waiting: list[str], used: set[str]) -> bool:
+    """Let the message's calls wait for their results; whether it may stand here."""
+    if waiting or not _is_plain_or_call(message):
+        return False
+    waiting.extend(call.id for call in message.tool_calls)
+    return not waiting or _are_new(waiting, used)
 
 
 def _is_plain_or_call(message: PromptMessage) -> bool:

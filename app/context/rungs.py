@@ -170,21 +170,26 @@ def _tightened(view: View, goal: Goal, choose: Callable[[int], ViewState]) -> Vi
 
 
 def _with_pins_cut(view: View, room: int, smallest: int) -> ViewState:
-    sizes = [
-        tokens
-        for message, tokens in zip(view.messages, view.counts, strict=True)
-        if message.position in view.pinned and message is not view.current
-    ]
+    sizes = _sizes(view, view.pinned)
     is_current_pinned = view.current is not None and view.current.position in view.pinned
     if not sizes and not is_current_pinned:
         return view.state
-    level = max(fair_level(sizes, max(room - (view.tokens - sum(sizes)), 0)), smallest)
+    level = _level(view, sizes, room, smallest)
     state = _with_current_kept(view, view.state) if is_current_pinned else view.state
-    cuts = tuple(
-        (position, min(tokens, level) if position in view.pinned and not _is_current(view, position) else tokens)
-        for position, tokens in state.user_cuts
-    )
+    cuts = tuple(_cut_as_pin(view, cut, level) for cut in state.user_cuts)
     return replace(state, pins_to_tokens=min(level, state.pins_to_tokens or level), user_cuts=cuts)
+
+
+def _cut_as_pin(view: View, cut: tuple[int, int], level: int) -> tuple[int, int]:
+    """Return the cut of a user's text, with less of it where it is pinned and not the current one."""
+    position, tokens = cut
+    is_earlier_pin = position in view.pinned and not _is_current(view, position)
+    return position, min(tokens, level) if is_earlier_pin else tokens
+
+
+def _level(view: View, sizes: Sequence[int], room: int, smallest: int) -> int:
+    """Return the tokens that each of `sizes` may keep, so that they and the rest of the view take the room."""
+    return max(fair_level(sizes, max(room - (view.tokens - sum(sizes)), 0)), smallest)
 
 
 def _newest_small_step(view: View) -> frozenset[int]:
@@ -198,26 +203,32 @@ def _newest_small_step(view: View) -> frozenset[int]:
 
 def _truncated(view: View, goal_tokens: int, smallest: int, spared: frozenset[int] = frozenset()) -> ViewState:
     """Choose the level to which all messages above it are cut, never above one that was chosen before."""
-    stored = [row.position for row in view.messages if row.position is not None and row.position not in spared]
-    sizes = [
-        tokens
-        for message, tokens in zip(view.messages, view.counts, strict=True)
-        if message is not view.current and message.position is not None and message.position not in view.pinned | spared
-    ]
-    level = max(fair_level(sizes, max(goal_tokens - (view.tokens - sum(sizes)), 0)), smallest)
-    if not sizes or max(sizes) <= level:
-        return view.state
     state = view.state
+    stored = frozenset(row.position for row in view.messages if row.position is not None) - spared
+    sizes = _sizes(view, stored - view.pinned)
+    level = _level(view, sizes, goal_tokens, smallest)
+    if not sizes or max(sizes) <= level:
+        return state
     if state.truncated_through_position > view.inp.summary_through_position:
         level = min(level, state.truncated_to_tokens)
-    through, cursor = max([*stored, state.truncated_through_position]), view.inp.summary_through_position
-    cuts = tuple(
-        (position, tokens)
-        for position, tokens in state.user_cuts
-        if _is_current(view, position) or position > through or (position > cursor and tokens < level)
-    )
+    through = max(*stored, state.truncated_through_position)
+    cuts = tuple(cut for cut in state.user_cuts if _still_holds(view, cut, through, level))
     state = replace(state, truncated_through_position=through, truncated_to_tokens=level, user_cuts=cuts)
     return _with_current_kept(view, state)
+
+
+def _sizes(view: View, positions: frozenset[int]) -> list[int]:
+    """Return the tokens of the messages at these positions, but for the user's current one."""
+    shown = zip(view.messages, view.counts, strict=True)
+    return [tokens for row, tokens in shown if row.position in positions and row is not view.current]
+
+
+def _still_holds(view: View, cut: tuple[int, int], through: int, level: int) -> bool:
+    """Whether a user's text stays cut as it is: it lies behind what is truncated now, or is cut shorter already."""
+    position, tokens = cut
+    if _is_current(view, position) or position > through:
+        return True
+    return position > view.inp.summary_through_position and tokens < level
 
 
 def _with_current_kept(view: View, state: ViewState) -> ViewState:

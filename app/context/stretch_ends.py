@@ -41,14 +41,19 @@ def best_end(pieces: Sequence[Sequence[Message]], fitting: int) -> int:
     """
     if fitting >= len(pieces):
         return len(pieces)
-    filled = list(accumulate(len(piece) for piece in pieces[:fitting]))
-    ends = [end for end, messages in enumerate(filled, start=1) if messages >= LEAST_FILL * filled[-1]]
+    ends = _well_filled(pieces[:fitting])
     pauses = {end: pieces[end][0].created_at - pieces[end - 1][-1].created_at for end in ends}
     longest = max(ends, key=lambda end: (pauses[end], end))
     if pauses[longest] >= LONG_PAUSE:
         return longest
     starts = [end for end in ends if pieces[end][0].role is Role.USER]
     return starts[-1] if starts else fitting
+
+
+def _well_filled(pieces: Sequence[Sequence[Message]]) -> list[int]:
+    """Return after how many pieces enough of their messages is in, in order."""
+    filled = list(accumulate(len(piece) for piece in pieces))
+    return [end for end, messages in enumerate(filled, start=1) if messages >= LEAST_FILL * filled[-1]]
 
 
 def _fitting(pieces: Sequence[Sequence[Message]], room_tokens: int, max_messages: int | None, count: Count) -> int:

@@ -41,6 +41,12 @@ def narrative_text(stretches: Sequence[Stretch], *, max_tokens: int, count: Coun
     whole = PARAGRAPH.join(node_text(stretch) for stretch in told)
     if not told or count(whole) <= max_tokens:
         return whole
+    cut = _cut_to_fit(told, max_tokens, count)
+    return truncate_middle(whole, max_tokens, count, " of the summary") if cut is None else cut
+
+
+def _cut_to_fit(told: Sequence[Stretch], max_tokens: int, count: Count) -> str | None:
+    """Return the stretches with the biggest ones cut, None where a few tries were not enough."""
     sizes = [count(node_text(stretch)) + 1 for stretch in told]
     room = max_tokens
     for _ in range(CUT_TRIES):
@@ -49,7 +55,7 @@ def narrative_text(stretches: Sequence[Stretch], *, max_tokens: int, count: Coun
         if tokens <= max_tokens:
             return cut
         room -= tokens - max_tokens
-    return truncate_middle(whole, max_tokens, count, " of the summary")
+    return None
 
 
 def cut_at_boundary(text: str, max_tokens: int, count: Count) -> str:

@@ -30,7 +30,7 @@ class Cause(StrEnum):
 
 def compaction_cause(inp: ContextInput, raw_tokens: int) -> Cause | None:
     """Return why room has to be made now for a prompt of `raw_tokens` by our count, None where it has not."""
-    if is_summarising(inp) and has_unread(inp) and not (_was_skipped(inp) or _is_just_restored(inp)):
+    if _has_to_read(inp):
         return Cause.THRESHOLD
     if scale(raw_tokens, inp.factor) > inp.budget.threshold_tokens and _has_grown(inp, raw_tokens):
         return Cause.THRESHOLD if is_reducing(inp) else None
@@ -84,6 +84,11 @@ def messages_since_summary(inp: ContextInput) -> int:
 def tokens_since_summary(inp: ContextInput) -> int:
     """Return our count of the loaded messages after the newest summary, as stored, and of the pending one."""
     return _tokens_since(inp, summarised_through(inp))
+
+
+def _has_to_read(inp: ContextInput) -> bool:
+    """Whether a summary of what no prompt shows is due now, and not put off."""
+    return is_summarising(inp) and has_unread(inp) and not (_was_skipped(inp) or _is_just_restored(inp))
 
 
 def _count_cause(inp: ContextInput, since: int) -> Cause | None:

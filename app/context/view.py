@@ -132,23 +132,30 @@ class _Lister:
 
     def list_all(self) -> None:
         """Fill `messages`, `counts` and `current`."""
-        inp, rows, edge = self.inp, self.inp.rows, self.edge
-        early = [row for row in inp.kept_early if self._stays(row)]
-        if edge > inp.summary_through_position:
-            early += [row for row in rows if row.position <= edge and self._stays(row)]
-            rows = tuple(row for row in rows if row.position > edge)
-        for row in sorted(early, key=_position):
+        hidden, rows = self._divided(self.inp.rows)
+        for row in sorted(filter(self._stays, (*self.inp.kept_early, *hidden)), key=_position):
             self._add(row)
         self._add_note(self._gap_note())
+        self._add_rows(rows)
+        if self.inp.user is not None:
+            self._add_pending(self.inp.user)
+
+    def _divided(self, rows: tuple[Message, ...]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+        """Return the rows up to the edge, which are hidden unless they stay, and those behind it."""
+        if self.edge <= self.inp.summary_through_position:
+            return (), rows
+        hidden = tuple(row for row in rows if row.position <= self.edge)
+        return hidden, tuple(row for row in rows if row.position > self.edge)
+
+    def _add_rows(self, rows: Iterable[Message]) -> None:
+        is_truncated = self.state.truncated_through_position > self.inp.summary_through_position
         if self.state.left_out or self.state.folded:
             self._add_with_ranges(rows)
-        elif self.pinned or self._user_cuts or self.state.truncated_through_position > inp.summary_through_position:
+        elif self.pinned or self._user_cuts or is_truncated:
             for row in rows:
                 self._add(row)
         else:
             self._add_as_stored(rows)
-        if inp.user is not None:
-            self._add_pending(inp.user)
 
     def _stays(self, row: Message) -> bool:
         return row.position in self.pinned or row is self._current_row

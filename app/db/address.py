@@ -54,6 +54,14 @@ def parse_address(text: str) -> Address:
             f"DATABASE_URL begins with `{url.drivername}://`. Only PostgreSQL is served: postgresql://…"
         )
     options = {name: value if isinstance(value, str) else value[-1] for name, value in url.query.items()}
+    _check_options(options)
+    kept: dict[str, str] = {
+        name: options[name] for name in ("host", "port", "prepared_statement_cache_size") if name in options
+    }
+    return Address(url.set(drivername="postgresql+asyncpg", query=kept), _extra(options))
+
+
+def _check_options(options: Mapping[str, str]) -> None:
     unknown = sorted(options.keys() - _TAKEN - _IGNORED)
     if unknown:
         raise DatabaseUnusable(
@@ -61,10 +69,6 @@ def parse_address(text: str) -> Address:
         )
     if not options.get("port", "0").isdigit():
         raise DatabaseUnusable(f"DATABASE_URL has port={options['port']}, which is not a number.")
-    kept: dict[str, str] = {
-        name: options[name] for name in ("host", "port", "prepared_statement_cache_size") if name in options
-    }
-    return Address(url.set(drivername="postgresql+asyncpg", query=kept), _extra(options))
 
 
 def _extra(options: Mapping[str, str]) -> ConnectArguments:

@@ -73,6 +73,10 @@ class _Call:
             self.name += name
         self.arguments.append(arguments)
 
+    def goes_on_with(self, index: int | str | None, call_id: str | None) -> bool:
+        """Whether a piece belongs to this call: same index, unless it brings another id (some repeat index 0)."""
+        return self.index == index and (not call_id or not self.id or self.id == call_id)
+
 
 @dataclass(slots=True)
 class AnswerAssembly:
@@ -108,19 +112,24 @@ class AnswerAssembly:
         calls of one conversation must never share an id.
         """
         reason = self.finish_reason.lower()
-        if self.refused or reason in REFUSED:
-            raise ModelRefused(f"{model}: the model or its content filter declined to answer")
-        if reason not in COMPLETE | CUT:
-            raise AnswerIncomplete(f"{model}: the answer broke off{_named(reason)}; try again")
+        self._check_reason(model, reason)
         calls = self._finished_calls(taken_ids)
         if reason in CUT:
             calls = tuple(call for call in calls if _is_whole(call))
         if not calls and is_blank(self.text.whole):
-            if reason == WINDOW_FULL:
-                raise self._window_full(model)
-            raise AnswerIncomplete(f"{model}: the answer was empty{_named(reason)}; try again")
-        filled = tuple(replace(call, arguments="{}") if is_blank(call.arguments) else call for call in calls)
-        return AnswerComplete(self.text.whole, filled, self.usage, self.finish_reason)
+            raise self._empty(model, reason)
+        return AnswerComplete(self.text.whole, tuple(map(_with_arguments, calls)), self.usage, self.finish_reason)
+
+    def _check_reason(self, model: str, reason: str) -> None:
+        if self.refused or reason in REFUSED:
+            raise ModelRefused(f"{model}: the model or its content filter declined to answer")
+        if reason not in COMPLETE | CUT:
+            raise AnswerIncomplete(f"{model}: the answer broke off{_named(reason)}; try again")
+
+    def _empty(self, model: str, reason: str) -> ContextOverflow | AnswerIncomplete:
+        if reason == WINDOW_FULL:
+            return self._window_full(model)
+        return AnswerIncomplete(f"{model}: the answer was empty{_named(reason)}; try again")
 
     def _window_full(self, model: str) -> ContextOverflow:
         """The prompt was taken and left no room for an answer; what was used is the window."""
@@ -153,9 +162,8 @@ class AnswerAssembly:
         call.take(name, arguments)
 
     def _call_of(self, index: int | str | None, call_id: str | None) -> _Call:
-        """The call a piece belongs to: same index, unless it brings another id (servers that repeat index 0)."""
         for call in reversed(self._calls):
-            if call.index == index and (not call_id or not call.id or call.id == call_id):
+            if call.goes_on_with(index, call_id):
                 call.id = call.id or call_id or ""
                 return call
         self._calls.append(_Call(index, call_id or ""))
@@ -180,6 +188,10 @@ def _finish_reason(metadata: Mapping[str, object]) -> str:
 
 def _is_whole(call: ToolCall) -> bool:
     return not is_blank(call.arguments) and parse_arguments(call.arguments) is not None
+
+
+def _with_arguments(call: ToolCall) -> ToolCall:
+    return replace(call, arguments="{}") if is_blank(call.arguments) else call
 
 
 def _is_refusal(chunk: AIMessageChunk) -> bool:

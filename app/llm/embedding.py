@@ -75,10 +75,7 @@ class LangChainEmbedder:
         return self._read(answer, len(texts))
 
     def _read(self, answer: list[list[float]], count: int) -> tuple[Vector, ...]:
-        try:
-            vectors = tuple(tuple(map(float, vector)) for vector in answer)
-        except (TypeError, ValueError):
-            vectors = ()
+        vectors = _as_vectors(answer)
         if len(vectors) != count or len({len(vector) for vector in vectors}) != 1:
             raise self._unreadable("vectors are missing or differ in length")
         if not 0 < len(vectors[0]) <= MAX_DIMENSIONS:
@@ -89,6 +86,14 @@ class LangChainEmbedder:
 
     def _unreadable(self, detail: str) -> ModelUnavailable:
         return ModelUnavailable(f"{self._model}: the provider sent an answer that cannot be used: {detail}")
+
+
+def _as_vectors(answer: list[list[float]]) -> tuple[Vector, ...]:
+    """Return no vector at all where one of them is none."""
+    try:
+        return tuple(tuple(map(float, vector)) for vector in answer)
+    except (TypeError, ValueError):
+        return ()
 
 
 def _has_direction(vector: Vector) -> bool:

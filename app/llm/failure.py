@@ -66,7 +66,7 @@ class Failure:
 def read_failure(error: BaseException) -> Failure:
     """Read the error and its causes; the first of them that carries a status or a body is the one that counts."""
     chain = tuple(_chain(error))
-    carrier = next((link for link in chain if _status_of(link) is not None or _body_of(link) is not None), error)
+    carrier = next(filter(_says_something, chain), error)
     raw = _body_of(carrier)
     body = _error_object(raw)
     status = _status_of(carrier)
@@ -96,6 +96,10 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
 
 
+def _says_something(error: BaseException) -> bool:
+    return _status_of(error) is not None or _body_of(error) is not None
+
+
 def _status_of(error: BaseException) -> int | None:
     response = getattr(error, "response", None)
     if isinstance(response, Mapping):
@@ -113,15 +117,20 @@ def _body_of(error: BaseException) -> object | None:
     `body` in the OpenAI, Anthropic and Cohere SDKs, `details` in Google's, `error` in Ollama's, `message` in Google's
     older one, a part of the response in Amazon's, its text where a package raises httpx's own error (Mistral).
     """
-    response = getattr(error, "response", None)
-    found = [getattr(error, name, None) for name in ("body", "details", "error")]
-    found += [_amazon_error(response), _text_of_response(response)]
-    bodies = [value for value in found if isinstance(value, Mapping | list | str)]
-    said = next((value for value in bodies if value), None)
+    bodies = [value for value in _held_by(error) if isinstance(value, Mapping | list | str)]
+    said = next(filter(None, bodies), None)
     if said is not None or "" in bodies:
         return said or ""
     message = getattr(error, "message", None) if _status_of(error) is not None else None
     return message if isinstance(message, str) else None
+
+
+def _held_by(error: BaseException) -> Iterator[object]:
+    for name in ("body", "details", "error"):
+        yield getattr(error, name, None)
+    response = getattr(error, "response", None)
+    yield _amazon_error(response)
+    yield _text_of_response(response)
 
 
 def _amazon_status(response: Mapping[str, object]) -> int | None:

@@ -81,8 +81,7 @@ def _wanted_call(question: str, tools: Sequence[ToolSpec], serial: int) -> ToolC
     offered = {tool.name: tool for tool in tools}
     explicit = _CALL.match(question)
     if explicit:
-        name, arguments = explicit.group(1), explicit.group(2).strip() or "{}"
-        return _call(name, arguments, serial) if name in offered else _not_offered(name, offered)
+        return _explicit_call(explicit, offered, serial)
     head = question[:QUESTION_CHARACTERS]
     if "current_time" in offered and _TIME.search(head):
         return _call("current_time", json.dumps(_time_arguments(offered["current_time"])), serial)
@@ -91,6 +90,11 @@ def _wanted_call(question: str, tools: Sequence[ToolSpec], serial: int) -> ToolC
         field = _first_field(offered["calculator"], "expression")
         return _call("calculator", json.dumps({field: expression.translate(_SIGNS)}), serial)
     return None
+
+
+def _explicit_call(asked: re.Match[str], offered: dict[str, ToolSpec], serial: int) -> ToolCall | str:
+    name, arguments = asked.group(1), asked.group(2).strip() or "{}"
+    return _call(name, arguments, serial) if name in offered else _not_offered(name, offered)
 
 
 def _first_expression(text: str) -> str:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 MAX_QUOTE = 300
@@ -71,13 +71,15 @@ def extract(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
     budget = min(max_tokens, math.ceil(count(text) / 3))
     frequency = Counter(word for sentence in sentences for word in words_of(sentence))
     order = sorted(range(len(sentences)), key=lambda index: (-_weight(sentences[index], frequency), index))
-    kept: list[int] = []
-    for index in order:
-        cost = count(sentences[index]) + 2
-        if cost <= budget:
-            kept.append(index)
-            budget -= cost
+    kept = _fitting(order, [count(sentence) + 2 for sentence in sentences], budget)
     return "\n".join(f"- {sentences[index]}" for index in sorted(kept))
+
+
+def _fitting(order: Iterable[int], costs: Sequence[int], budget: int) -> Iterator[int]:
+    for index in order:
+        if costs[index] <= budget:
+            yield index
+            budget -= costs[index]
 
 
 def _weight(sentence: str, frequency: Counter[str]) -> float:

@@ -23,13 +23,18 @@ class StreamMendingChatOpenAI(ChatOpenAI):
         default_chunk_class: type,
         base_generation_info: dict[str, Any] | None,  # LangChain's signature
     ) -> ChatGenerationChunk | None:
-        deltas = [choice["delta"] for choice in chunk.get("choices") or () if choice.get("delta")]
-        for call in (call for delta in deltas for call in delta.get("tool_calls") or ()):
-            call.setdefault("index", None)
+        deltas = _deltas(chunk)
+        for delta in deltas:
+            for call in delta.get("tool_calls") or ():
+                call.setdefault("index", None)
         converted = super()._convert_chunk_to_generation_chunk(chunk, default_chunk_class, base_generation_info)
         if converted is not None and any(delta.get("refusal") for delta in deltas):
             converted.message.additional_kwargs["refusal"] = "refused"
         return converted
+
+
+def _deltas(chunk: dict[str, Any]) -> list[dict[str, Any]]:  # Any: parsed JSON
+    return [choice["delta"] for choice in chunk.get("choices") or () if choice.get("delta")]
 
 
 class CompatibleChatOpenAI(StreamMendingChatOpenAI):

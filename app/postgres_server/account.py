@@ -7,7 +7,7 @@ ordinary account; everybody else starts it as themselves.
 import os
 import pwd
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -80,16 +80,28 @@ def choose_account(*folders: Path) -> Account:
     """
     if os.geteuid() != 0:
         return Account(uid=os.geteuid(), gid=os.getegid(), is_other=False)
-    for folder in folders:
-        owner = folder.stat() if folder.exists() else None
-        if owner and owner.st_uid != 0:
-            return Account(uid=owner.st_uid, gid=owner.st_gid, is_other=True)
-    known = {entry.pw_name: entry for entry in pwd.getpwall()}
-    for name in _ACCOUNTS_FOR_ROOT:
-        if name in known:
-            return Account(uid=known[name].pw_uid, gid=known[name].pw_gid, is_other=True)
+    account = _owner_of(folders) or _ordinary_account()
+    if account is not None:
+        return account
     names = " or ".join(_ACCOUNTS_FOR_ROOT)
     raise DatabaseUnusable(
         f"PostgreSQL does not run as root and there is no account {names}: create one, "
         "start the service as an ordinary user, or set DATABASE_URL."
     )
+
+
+def _owner_of(folders: Iterable[Path]) -> Account | None:
+    """Return the first owner of one of these that is not root."""
+    for folder in folders:
+        owner = folder.stat() if folder.exists() else None
+        if owner and owner.st_uid != 0:
+            return Account(uid=owner.st_uid, gid=owner.st_gid, is_other=True)
+    return None
+
+
+def _ordinary_account() -> Account | None:
+    known = {entry.pw_name: entry for entry in pwd.getpwall()}
+    for name in _ACCOUNTS_FOR_ROOT:
+        if name in known:
+            return Account(uid=known[name].pw_uid, gid=known[name].pw_gid, is_other=True)
+    return None

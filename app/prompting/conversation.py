@@ -1,10 +1,12 @@
 """What is to be shown of a session: loaded at rest, loaded again in a turn, and with a further summary in place."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from app.context.groups import group_messages
 from app.domain.conversation import Conversation
 from app.domain.ids import RunId
+from app.domain.message import Message
 from app.domain.session import Session
 from app.ports.storage import MessageStore
 from app.prompting.ready_agent import PromptParts, ReadyAgent, assemble_agent
@@ -42,13 +44,7 @@ def behind_cursor(conversation: Conversation, session: Session) -> Conversation:
     What was prepared on the old summary is of no use any more. The rows stay where they are stored.
     """
     cursor = session.summary_through_position
-    left = [message for message in conversation.history if message.position <= cursor]
-    pins = [
-        message
-        for group in group_messages(left)
-        if any(member.pinned for member in group.messages)
-        for message in group.messages
-    ]
+    pins = _with_pinned_groups([message for message in conversation.history if message.position <= cursor])
     return replace(
         conversation,
         session=session,
@@ -56,3 +52,9 @@ def behind_cursor(conversation: Conversation, session: Session) -> Conversation:
         pinned=tuple(sorted((*conversation.pinned, *pins), key=lambda message: message.position)),
         prepared=None,
     )
+
+
+def _with_pinned_groups(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages whose group holds a pinned one."""
+    groups = (group.messages for group in group_messages(messages))
+    return [message for group in groups if any(member.pinned for member in group) for message in group]

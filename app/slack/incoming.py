@@ -110,7 +110,7 @@ def read_incoming(body: Mapping[str, object], identity: Identity) -> Incoming | 
 
 def _said(envelope: _Envelope, identity: Identity) -> SlackMessage | None:
     event = envelope.event
-    if _is_from_a_bot(event, identity) or event.subtype not in SAID or not (event.ts and event.channel):
+    if not _is_said_by_a_person(event, identity):
         return None
     written = event.text or ""
     text = readable(written, bot_user_id=identity.bot_user_id)
@@ -124,6 +124,11 @@ def _said(envelope: _Envelope, identity: Identity) -> SlackMessage | None:
         is_direct=is_direct,
         is_addressed=is_direct or event.type == "app_mention" or calls(written, identity.bot_user_id),
     )
+
+
+def _is_said_by_a_person(event: _Event, identity: Identity) -> bool:
+    is_placed = bool(event.ts and event.channel)
+    return is_placed and event.subtype in SAID and not _is_from_a_bot(event, identity)
 
 
 def _edited(event: _Event, identity: Identity) -> Edited | Deleted | None:

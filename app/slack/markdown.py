@@ -36,17 +36,21 @@ def settled(text: str) -> int:
 
     That is whole lines, but for a table that may go on, and of the last line what is plain words.
     """
-    at = text.rfind("\n") + 1
-    lines = text[:at].splitlines(keepends=True)
-    in_fence = _is_fence_open(lines)
-    while lines and not in_fence and _is_row(lines[-1]):
+    whole = text.rfind("\n") + 1
+    lines = text[:whole].splitlines(keepends=True)
+    if _is_fence_open(lines):
+        return whole
+    at = whole
+    while lines and _is_row(lines[-1]):
         at -= len(lines.pop())
-    if at == text.rfind("\n") + 1 and not in_fence:
-        rest = text[at:]
-        words = rest.rfind(" ") + 1
-        if words and not _UNDECIDED.search(rest[:words]) and not rest.lstrip().startswith(("-", "+", ">")):
-            at += words
-    return at
+    return at + _plain_words(text[at:]) if at == whole else at
+
+
+def _plain_words(line: str) -> int:
+    """Return the length of what the unfinished line begins with that is words and will stay so."""
+    end = line.rfind(" ") + 1
+    is_plain = not _UNDECIDED.search(line[:end]) and not line.lstrip().startswith(("-", "+", ">"))
+    return end if is_plain else 0
 
 
 def is_in_fence(text: str, at: int) -> bool:
@@ -118,14 +122,18 @@ def _rows(lines: Sequence[str], at: int) -> list[str]:
 
 
 def _table(rows: Sequence[str]) -> str:
-    cells = [_cells(row) for row in (rows[0], *rows[2:])]
-    count = max(len(row) for row in cells)
-    cells = [row + [""] * (count - len(row)) for row in cells]
-    widths = [max(_width(row[column]) for row in cells) for column in range(count)]
-    lines = ["  ".join(_padded(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    cells = _rectangle([_cells(row) for row in (rows[0], *rows[2:])])
+    widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(map(_padded, row, widths)).rstrip() for row in cells]
     rule = "  ".join("-" * width for width in widths)
     ending = "\n" if rows[-1].endswith("\n") else ""
     return "\n".join([FENCE, lines[0], rule, *lines[1:], FENCE]) + ending
+
+
+def _rectangle(cells: Sequence[list[str]]) -> list[list[str]]:
+    """Return rows of one length, the short ones filled up."""
+    count = max(len(row) for row in cells)
+    return [row + [""] * (count - len(row)) for row in cells]
 
 
 def _cells(row: str) -> list[str]:

@@ -81,16 +81,21 @@ def _parts(body: Mapping[str, JsonValue]) -> Iterator[Mapping[str, JsonValue]]:
         yield _first(body["authorizations"])
     if "event" not in body and body.get("type") != "event_callback":
         return
-    event = body.get("event")
-    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
-        raise MalformedPayload("`event` is not an object with a `type`")
-    if not isinstance(body.get("event_id"), str):
-        raise MalformedPayload("`event_id` is missing")
+    event = _event(body)
     yield event
     for name in ("message", "previous_message", "item"):
         inner = event.get(name)
         if isinstance(inner, dict):
             yield inner
+
+
+def _event(body: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    event = body.get("event")
+    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+        raise MalformedPayload("`event` is not an object with a `type`")
+    if not isinstance(body.get("event_id"), str):
+        raise MalformedPayload("`event_id` is missing")
+    return event
 
 
 def _first(authorizations: JsonValue) -> Mapping[str, JsonValue]:

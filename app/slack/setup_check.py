@@ -76,21 +76,31 @@ class _Answer:
 
 async def _asked(client: AsyncWebClient, clock: Clock) -> _Answer:
     for attempt in range(TRIES):
-        try:
-            response = await client.auth_test()
-        except SlackApiError as error:
-            data = error.response.data if isinstance(error.response.data, dict) else {}
-            if "error" in data and data["error"] != "ratelimited":
-                raise _refused(str(data["error"])) from None
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            pass
-        else:
-            headers = {name.lower(): value for name, value in response.headers.items()}
-            data = response.data if isinstance(response.data, dict) else {}
-            return _Answer(data, headers.get("x-oauth-scopes", ""))
-        if attempt < TRIES - 1:
+        if attempt:
             await clock.sleep(PAUSE_SECONDS)
+        answer = await _answer_of(client)
+        if answer is not None:
+            return answer
     raise SettingInvalid(f"Slack does not answer at {client.base_url} (SLACK_API_URL). Is there a way to it from here?")
+
+
+async def _answer_of(client: AsyncWebClient) -> _Answer | None:
+    """Return what Slack says of the token, None where it gives no answer now. Raises SettingInvalid if refused."""
+    try:
+        response = await client.auth_test()
+    except SlackApiError as error:
+        data = _data(error.response.data)
+        if data.get("error", "ratelimited") != "ratelimited":
+            raise _refused(str(data["error"])) from None
+        return None
+    except (aiohttp.ClientError, TimeoutError, OSError):
+        return None
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return _Answer(_data(response.data), headers.get("x-oauth-scopes", ""))
+
+
+def _data(data: object) -> dict[str, object]:
+    return data if isinstance(data, dict) else {}
 
 
 def _refused(error: str) -> SettingInvalid:
@@ -116,9 +126,9 @@ async def _check_app_token(client: AsyncWebClient, config: SlackConfig) -> None:
     try:
         await client.apps_connections_open(app_token=config.app_token)
     except SlackApiError as error:
-        data = error.response.data if isinstance(error.response.data, dict) else {}
+        refusal = _data(error.response.data).get("error", "unknown")
         raise SettingInvalid(
-            f"Slack does not accept SLACK_APP_TOKEN ({data.get('error', 'unknown')}). It has to be an app-level token "
+            f"Slack does not accept SLACK_APP_TOKEN ({refusal}). It has to be an app-level token "
             f"with the scope connections:write, and Socket Mode has to be switched on ({PAGE})."
         ) from None
     except (aiohttp.ClientError, TimeoutError, OSError):

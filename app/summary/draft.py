@@ -76,10 +76,7 @@ async def open_draft(
     Raises SummaryConflict where the session's summary, or what is prepared, has changed since `session` was read.
     """
     if extends_prepared:
-        prepared = await summaries.load_parts(session.id, SummaryState.PREPARED)
-        if prepared is not None and _covers(prepared.stretches, prepared.version.through_position):
-            return replace(_draft(prepared), replaced_tokens=prepared.version.token_count)
-        raise SummaryConflict("The prepared summary was adopted or replaced meanwhile.")
+        return await _of_prepared(summaries, session)
     adopted = await summaries.load_parts(session.id, SummaryState.ADOPTED)
     if adopted is not None and adopted.version.version != session.summary_version:
         raise SummaryConflict("The session's summary was changed meanwhile.")
@@ -87,12 +84,22 @@ async def open_draft(
         return Draft()
     if adopted is not None and _is_whole(adopted):
         return _draft(adopted)
-    new = _of_text(session, session.summary_through_id, count)
+    draft = await _of_text_alone(summaries, session, _of_text(session, session.summary_through_id, count), lease)
+    return draft if adopted is None else replace(draft, ledger=adopted.version.ledger)
+
+
+async def _of_prepared(summaries: SummaryStore, session: Session) -> Draft:
+    prepared = await summaries.load_parts(session.id, SummaryState.PREPARED)
+    if prepared is not None and _covers(prepared.stretches, prepared.version.through_position):
+        return replace(_draft(prepared), replaced_tokens=prepared.version.token_count)
+    raise SummaryConflict("The prepared summary was adopted or replaced meanwhile.")
+
+
+async def _of_text_alone(summaries: SummaryStore, session: Session, new: NewStretch, lease: Lease | None) -> Draft:
+    """Store a text whose stretches are not known as a stretch of its own, so that others can follow it."""
     stretch = await summaries.save_stretch(session.id, new, lease)
-    ledger = () if adopted is None else adopted.version.ledger
     return Draft(
         stretches=(stretch,),
-        ledger=ledger,
         through_position=stretch.through_position,
         through_id=stretch.through_id,
         model=stretch.model,

@@ -44,8 +44,18 @@ def make_recall_tools(history: History, count: Count) -> tuple[Callable[..., obj
 
     `count` counts tokens where a call's context names no counter of the agent's.
     """
+    recall = _Recall(history, count)
+    return recall.search_history, recall.read_history, recall.read_output
 
-    async def search_history(query: str, context: ToolContext, limit: int = 8) -> str:
+
+class _Recall:
+    """The tools as methods: what they are told by a model is their arguments, what they need else is kept here."""
+
+    def __init__(self, history: History, count: Count) -> None:
+        self._history = history
+        self._count = count
+
+    async def search_history(self, query: str, context: ToolContext, limit: int = 8) -> str:
         """Search all earlier messages of the conversation, also those that a summary stands for or that are not shown.
 
         Args:
@@ -59,12 +69,12 @@ def make_recall_tools(history: History, count: Count) -> tuple[Callable[..., obj
         asked = HistoryQuery(query, min(max(limit, 1), MOST_HITS), HistoryFilter(before_run=context.run_id))
         session_id = None if context.may_recall_all else context.session_id
         try:
-            found = await history.search(context.owner_id, session_id, asked)
+            found = await self._history.search(context.owner_id, session_id, asked)
         except InvalidInput as error:
             raise ToolFailed(error.detail) from error
-        return _found(found, context, _room(context, count))
+        return _found(found, context, _room(context, self._count))
 
-    async def read_history(from_position: int, to_position: int, context: ToolContext, session: str = "") -> str:
+    async def read_history(self, from_position: int, to_position: int, context: ToolContext, session: str = "") -> str:
         """Read earlier messages again, word for word, by the positions that summaries and search results name.
 
         Args:
@@ -75,12 +85,12 @@ def make_recall_tools(history: History, count: Count) -> tuple[Callable[..., obj
         """
         first, last = _span(from_position, to_position)
         session_id = _session(session, context)
-        messages = await _read(history, context, session_id, (first, min(last, first + MOST_READ - 1)))
+        messages = await _read(self._history, context, session_id, (first, min(last, first + MOST_READ - 1)))
         if not messages:
             raise ToolFailed(f"There are no messages #{first}-#{last}.")
-        return _quoted_messages(messages, last, context, _room(context, count))
+        return _quoted_messages(messages, last, context, _room(context, self._count))
 
-    async def read_output(position: int, context: ToolContext, offset: int = 0, session: str = "") -> str:
+    async def read_output(self, position: int, context: ToolContext, offset: int = 0, session: str = "") -> str:
         """Read one long message or tool output again, part by part.
 
         Args:
@@ -90,12 +100,10 @@ def make_recall_tools(history: History, count: Count) -> tuple[Callable[..., obj
             context: as above.
         """
         place, _ = _span(position, position)
-        messages = await _read(history, context, _session(session, context), (place, place))
+        messages = await _read(self._history, context, _session(session, context), (place, place))
         if not messages:
             raise ToolFailed(f"There is no message #{place}.")
-        return _part(messages[0], max(offset, 0), context, _room(context, count))
-
-    return search_history, read_history, read_output
+        return _part(messages[0], max(offset, 0), context, _room(context, self._count))
 
 
 async def _read(

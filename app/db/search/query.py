@@ -8,7 +8,7 @@ find too much or nothing.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 
@@ -57,15 +57,27 @@ def read_query(analyzer: Analyzer, text: str, only: HistoryFilter, *, author_wei
     pieces = tuple(PIECE.finditer(text))
     for found in pieces:
         only = _narrowed(found, only) if found["name"] else only
-    phrases = tuple(found["phrase"].strip() for found in pieces if (found["phrase"] or "").strip())
     rest = PIECE.sub(lambda found: "" if found["name"] else found.group(), text)
     words = _words(analyzer, rest)
-    if not words and not phrases and rest.strip(' "'):
-        phrases = (rest.strip(' "'),)
-    days = ISO_DAY.findall(rest)
-    terms = {**words}
-    terms |= {f"{AUTHOR}{word}": author_weight for word in words} | {f"{DAY}{day}": 1.0 for day in days}
-    return ReadQuery(terms if words else {}, frozenset(words), replace(only, phrases=(*only.phrases, *phrases)))
+    phrases = _phrases(found["phrase"] for found in pieces) or (() if words else _as_it_stands(rest))
+    terms = _terms(words, ISO_DAY.findall(rest), author_weight) if words else {}
+    return ReadQuery(terms, frozenset(words), replace(only, phrases=(*only.phrases, *phrases)))
+
+
+def _phrases(quoted: Iterable[str | None]) -> tuple[str, ...]:
+    stripped = ((phrase or "").strip() for phrase in quoted)
+    return tuple(phrase for phrase in stripped if phrase)
+
+
+def _as_it_stands(text: str) -> tuple[str, ...]:
+    """Return what no word is found in, signs for example, as one phrase."""
+    signs = text.strip(' "')
+    return (signs,) if signs else ()
+
+
+def _terms(words: Mapping[str, float], days: Iterable[str], author_weight: float) -> Mapping[str, float]:
+    authors = {f"{AUTHOR}{word}": author_weight for word in words}
+    return {**words} | authors | {f"{DAY}{day}": 1.0 for day in days}
 
 
 def _words(analyzer: Analyzer, text: str) -> dict[str, float]:
