@@ -29,7 +29,7 @@ from app.turn.check_agents import check_agents, check_names
 from app.turn.context_requests import ContextRequests
 from app.turn.state import TurnConfig, TurnParts
 from app.worker.indexing import Indexing
-from app.worker.jobs import JobHandlers, SideJobs
+from app.worker.jobs import JobRegistry, SideJobs
 from app.worker.retention import Retention, RetentionConfig
 from app.worker.summaries_ahead import PREPARE_SUMMARY, prepare_summary
 from app.worker.worker import Worker, WorkerConfig
@@ -108,8 +108,8 @@ def _side_jobs(settings: Settings, parts: TurnParts, database: Database, memorie
     )
     retention = Retention(database.retention, parts.clock, config)
     schedules = (*retention.schedules(), *Indexing(database.history).schedules(), *memories.schedules)
-    handlers = JobHandlers({PREPARE_SUMMARY: partial(prepare_summary, parts), **memories.kinds}, schedules)
-    return SideJobs(database.jobs, database.make_job_consumer(), handlers, settings.job_concurrency)
+    registry = JobRegistry({PREPARE_SUMMARY: partial(prepare_summary, parts), **memories.kinds}, schedules)
+    return SideJobs(database.jobs, database.make_job_consumer(), registry, settings.job_concurrency)
 
 
 def worker_config(settings: Settings) -> WorkerConfig:

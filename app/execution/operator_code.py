@@ -10,13 +10,12 @@ import contextvars
 import functools
 import inspect
 import threading
-from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from app.domain.ids import UserId
 from app.execution.off_loop import present_owner
 from app.execution.operator_loops import FunctionOutcome, run_on_operator_loop
 from app.execution.outcome import Raised, Returned, outcome_of, outcome_of_awaiting
+from app.execution.owner_places import OwnerPlaces, Taken
 
 MAX_THREADS = 1_000
 """Plain functions under way in a process: two for each turn that may be open (WORKER_CONCURRENCY), and few enough for
@@ -33,31 +32,7 @@ class ThreadsTakenError(Exception):
     """As many plain functions as may be under way have not returned; the call was not begun."""
 
 
-class _Places:
-    """Counts the plain functions under way, of each owner and in all. Taken on event loops, given back by threads."""
-
-    def __init__(self) -> None:
-        self._taken: Counter[UserId | None] = Counter()
-        self._lock = threading.Lock()
-
-    def take(self, owner_id: UserId | None) -> None:
-        """Take a place; calls outside any turn have no owner and no share. Raises ThreadsTakenError."""
-        with self._lock:
-            if self._taken.total() >= MAX_THREADS:
-                raise ThreadsTakenError(
-                    f"{MAX_THREADS} calls of tools are under way in this process, the most it takes"
-                )
-            if owner_id is not None and self._taken[owner_id] >= MAX_THREADS_OF_OWNER:
-                raise ThreadsTakenError(f"{MAX_THREADS_OF_OWNER} calls of this user are under way, the most of one")
-            self._taken[owner_id] += 1
-
-    def give_back(self, owner_id: UserId | None) -> None:
-        """Give the place back."""
-        with self._lock:
-            self._taken -= Counter({owner_id: 1})  # which forgets who has none left
-
-
-_places = _Places()
+_places = OwnerPlaces(MAX_THREADS, MAX_THREADS_OF_OWNER)
 
 
 async def call_function(
@@ -117,10 +92,9 @@ def _same(value: Awaitable[object]) -> Awaitable[object]:
 async def _call_in_thread(function: Callable[[], object], variables: contextvars.Context) -> FunctionOutcome:
     """Not the loop's executor: its few threads are everybody's, and the process would wait for them at its end."""
     owner_id = present_owner()
-    try:
-        _places.take(owner_id)
-    except ThreadsTakenError as error:
-        return Raised(error)
+    taken = _places.take(owner_id)
+    if taken is not None:
+        return Raised(ThreadsTakenError(_why(taken)))
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[FunctionOutcome] = loop.create_future()
 
@@ -136,6 +110,14 @@ async def _call_in_thread(function: Callable[[], object], variables: contextvars
         _places.give_back(owner_id)
         return Raised(error)
     return await ended
+
+
+def _why(taken: Taken) -> str:
+    match taken:
+        case Taken.BY_ALL:
+            return f"{MAX_THREADS} calls of tools are under way in this process, the most it takes"
+        case Taken.BY_OWNER:
+            return f"{MAX_THREADS_OF_OWNER} calls of this user are under way, the most of one"
 
 
 def _tell(ended: asyncio.Future[FunctionOutcome], outcome: FunctionOutcome) -> None:

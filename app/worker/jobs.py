@@ -27,10 +27,10 @@ Work: TypeAlias = Callable[[str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class JobHandlers:
-    """What this process can do: jobs by kind, and what is done by the clock."""
+class JobRegistry:
+    """What this process can do: a handler for each kind of job, and what is done by the clock."""
 
-    kinds: Mapping[str, Work]
+    handlers: Mapping[str, Work]
     schedules: Sequence[Schedule] = ()
     first_delay: timedelta = FIRST_DELAY
 
@@ -38,11 +38,11 @@ class JobHandlers:
 class SideJobs:
     """Takes jobs from the queue and does up to `concurrency` at once, while `run` runs."""
 
-    def __init__(self, queue: JobQueue, consumer: JobConsumer, handlers: JobHandlers, concurrency: int) -> None:
+    def __init__(self, queue: JobQueue, consumer: JobConsumer, registry: JobRegistry, concurrency: int) -> None:
         """Nothing is taken before `run`."""
         self._queue = queue
         self._consumer = consumer
-        self._handlers = handlers
+        self._registry = registry
         self._concurrency = concurrency
         self._slots = asyncio.Semaphore(concurrency)
         self._under_way: set[asyncio.Task[None]] = set()
@@ -62,8 +62,8 @@ class SideJobs:
 
     async def run(self) -> None:
         """Take jobs until `close`; returns once those in hand have ended or were handed back."""
-        kinds = dict.fromkeys(self._handlers.kinds, self._perform)
-        schedules = [replace(schedule, run=self._guarded(schedule)) for schedule in self._handlers.schedules]
+        kinds = dict.fromkeys(self._registry.handlers, self._perform)
+        schedules = [replace(schedule, run=self._guarded(schedule)) for schedule in self._registry.schedules]
         await self._consumer.run(JobBook(kinds, schedules), most_at_once=self._concurrency)
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class SideJobs:
 
     async def _in_a_slot(self, job: Job) -> None:
         async with self._slots:
-            await self._handlers.kinds[job.kind](job.subject)
+            await self._registry.handlers[job.kind](job.subject)
 
     async def _tracked(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
@@ -123,6 +123,6 @@ class SideJobs:
         if taken.earlier_tries + 1 >= MOST_TRIES:
             log.error("job failed and is let go", **told)
             return None
-        delay = self._handlers.first_delay * int(4**taken.earlier_tries)
+        delay = self._registry.first_delay * int(4**taken.earlier_tries)
         log.warning("job failed, it is tried again", delay_seconds=delay.total_seconds(), **told)
         return delay

@@ -1,7 +1,7 @@
 """The worker of one process: claims runs while it has slots, turns them, and hands back what it cannot end."""
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +14,7 @@ from app.domain.ids import RunId, UserId
 from app.domain.run import ClaimedRun, Claimer
 from app.domain.session import Session
 from app.execution.error_boundary import ErrorBoundary
+from app.execution.owner_places import OwnerPlaces, Taken
 from app.turn.graph import build_graph
 from app.turn.lease import Heartbeat, Heartbeats
 from app.turn.state import TurnParts
@@ -83,7 +84,7 @@ class Worker:
         self._free = config.concurrency
         self._is_line_empty = False
         self._is_database_away = False
-        self._others: Counter[UserId] = Counter()
+        self._others = _places_for_others(config.concurrency)
         self._room = asyncio.Event()
         self._room.set()
         self._is_open = False
@@ -184,8 +185,7 @@ class Worker:
         Such work gets a share of the places only, so that turns always find some, and each owner a share of that.
         Raises TurnsTaken, OwnerSummariesTaken.
         """
-        self._check_share(owner_id)
-        self._others[owner_id] += 1
+        self._take_place(owner_id)
         try:
             await self._until_free()
             self._occupy()
@@ -194,17 +194,22 @@ class Worker:
             finally:
                 self.release()
         finally:
-            self._others -= Counter({owner_id: 1})  # which forgets who has none left
+            self._others.give_back(owner_id)
 
-    def _check_share(self, owner_id: UserId) -> None:
-        places, taken = max(1, self._config.concurrency // PLACES_PER_OTHER), self._others.total()
-        of_owner = max(1, min(MOST_OTHERS_OF_OWNER, places // 2))
-        if self._others[owner_id] >= of_owner:
-            raise OwnerSummariesTaken(
-                f"You have as many summaries on demand under way as one user may have ({of_owner}). {LATER}"
-            )
-        if taken >= places:
-            raise TurnsTaken(f"This process has {taken} summaries on demand under way, the most it takes. {LATER}")
+    def _take_place(self, owner_id: UserId) -> None:
+        places = self._others
+        match places.take(owner_id):
+            case Taken.BY_OWNER:
+                most = places.most_of_owner
+                raise OwnerSummariesTaken(
+                    f"You have as many summaries on demand under way as one user may have ({most}). {LATER}"
+                )
+            case Taken.BY_ALL:
+                raise TurnsTaken(
+                    f"This process has {places.most} summaries on demand under way, the most it takes. {LATER}"
+                )
+            case None:
+                pass
 
     async def _until_free(self) -> None:
         try:
@@ -274,3 +279,8 @@ class Worker:
             log.error("turn ended without a record", run_id=str(claimed.run.id), error=type(error).__name__)
         elif (session := task.result()) is not None:
             self._jobs.enqueue_soon(summary_job(session.id))
+
+
+def _places_for_others(concurrency: int) -> OwnerPlaces:
+    most = max(1, concurrency // PLACES_PER_OTHER)
+    return OwnerPlaces(most, max(1, min(MOST_OTHERS_OF_OWNER, most // 2)))

@@ -11,6 +11,10 @@ BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", 
 SUPPRESSION = re.compile(
     r"#\s*(noqa(:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*)?|type:\s*ignore(\[[\w, -]+\])?|pragma: no (cover|branch))"
 )
+BLIND = re.compile(r"noqa: BLE001")
+MOST_BLIND = 4
+"""The turn, its end (twice) and the HTTP door, where nothing may get past; all else has `app/execution` for it."""
+
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
 
@@ -83,6 +87,12 @@ def test_every_suppression_carries_its_reason() -> None:
     ]
 
     assert bare == []
+
+
+def test_few_places_catch_whatever_comes() -> None:
+    blind = [f"{name_of(path)}:{line}" for path in python_files("app") for line, _ in comments(path, BLIND)]
+
+    assert len(blind) <= MOST_BLIND, blind
 
 
 def _reason(comment: str) -> str:

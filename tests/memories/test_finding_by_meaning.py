@@ -12,7 +12,7 @@ from app.domain.ids import UserId
 from app.domain.memory import MAX_MEMORY_CHARACTERS
 from app.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from app.memories.meaning import BATCH, EMBED_MEMORIES
-from app.worker.jobs import JobHandlers, SideJobs
+from app.worker.jobs import JobRegistry, SideJobs
 from fakes.memory_stage import MODEL, MemoryStage, open_memory_stage
 from fakes.provider_double import ProviderDouble
 from fakes.raw_sql import run_sql
@@ -68,7 +68,7 @@ async def test_a_memory_stored_while_the_provider_is_down_is_found_by_words_and_
     jobs = SideJobs(
         database.jobs,
         database.make_job_consumer(),
-        JobHandlers({EMBED_MEMORIES: stage.meaning.embed_missing}),
+        JobRegistry({EMBED_MEMORIES: stage.meaning.embed_missing}),
         concurrency=1,
     )
     running = asyncio.create_task(jobs.run())
