@@ -28,7 +28,7 @@ from benchmarks.ticking_service import COUNTED_MS, FILE
 
 AIM_MS = 250.0
 BROKEN = httpx.codes.INTERNAL_SERVER_ERROR
-PATIENCE_SECONDS = 300.0
+TIMEOUT_SECONDS = 300.0
 KEY = "a-key-for-the-benchmark-of-stalls"
 HOSTILE_USERS = 8
 ORDINARY_USERS = 4
@@ -99,8 +99,8 @@ class Clients:
         """Let so many clients talk for so long; those that wait then are waited for."""
         limits = httpx.Limits(max_connections=None)
         headers = {"Authorization": f"Bearer {KEY}"}
-        patience = httpx.Timeout(PATIENCE_SECONDS)
-        async with httpx.AsyncClient(base_url=self._url, timeout=patience, limits=limits, headers=headers) as http:
+        timeout = httpx.Timeout(TIMEOUT_SECONDS)
+        async with httpx.AsyncClient(base_url=self._url, timeout=timeout, limits=limits, headers=headers) as http:
             until = time.monotonic() + seconds
             hostile = (self._talk(_User(http, f"hostile-{n % HOSTILE_USERS}"), n, until) for n in range(number))
             ordinary = (self._chat(_User(http, f"ordinary-{n}"), until) for n in range(ORDINARY_USERS))

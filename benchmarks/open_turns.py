@@ -26,7 +26,7 @@ MODEL = "double-128k-cl100k"
 KEY = "a-key-for-the-benchmark-of-open-turns"
 AGENT = "name: plain\nsystem_prompt: You are a helpful assistant.\n"
 AIM_USERS, AIM_P50_MS, AIM_P99_MS = 100, 50.0, 300.0
-PATIENCE_SECONDS = 300.0
+TIMEOUT_SECONDS = 300.0
 ASYNC = {"Prefer": "respond-async"}
 WARM_SECONDS = 3.0
 AT_ONCE = 20
@@ -193,8 +193,8 @@ async def _service(ground: Ground, environment: Mapping[str, str]) -> AsyncGener
     with run_service(options) as service:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         headers = {"Authorization": f"Bearer {KEY}"}
-        patience = httpx.Timeout(PATIENCE_SECONDS)
-        async with httpx.AsyncClient(base_url=service.url, timeout=patience, limits=limits, headers=headers) as http:
+        timeout = httpx.Timeout(TIMEOUT_SECONDS)
+        async with httpx.AsyncClient(base_url=service.url, timeout=timeout, limits=limits, headers=headers) as http:
             turns = _Turns(http, service, ground.model_seconds)
             await _warm(turns)
             yield turns

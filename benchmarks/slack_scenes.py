@@ -1,7 +1,7 @@
 """Plays scenes against a Slack of its own and prints, as Markdown, the calls it saw and how the threads read.
 
 `python -m benchmarks.slack_scenes`. The turns are played by hand, by a clock that is moved: a five-minute answer takes
-no five minutes. All else is the real thing: events through bolt, the database, couriers, Slack's own client.
+no five minutes. All else is the real thing: events through bolt, the database, senders, Slack's own client.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ async def long_time(scenes: Scenes) -> None:
     """A five-minute answer: the stream is renewed before Slack ends it."""
     said = say("Think about it for five minutes.")
     turn = await scenes.ask(said)
-    courier = await scenes.stage.start()
+    sender = await scenes.stage.start()
     text = ""
     for minute in range(7):
         piece = f"Minute {minute}: {PARAGRAPH}\n\n"
@@ -91,7 +91,7 @@ async def long_time(scenes: Scenes) -> None:
         await _say(scenes, turn, piece)
         scenes.stage.clock.advance(50)
     await turn.finish(text)
-    await courier
+    await sender
     scenes.report("A five-minute answer", said)
 
 
@@ -119,7 +119,7 @@ async def stop(scenes: Scenes) -> None:
     """A stop sign in mid-stream."""
     said = say("Tell me a very long story.")
     turn = await scenes.ask(said)
-    courier = await scenes.stage.start()
+    sender = await scenes.stage.start()
     story = f"Once upon a time. {PARAGRAPH}\n\n"
     await _say(scenes, turn, story)
     await scenes.stage.until_noted()
@@ -128,7 +128,7 @@ async def stop(scenes: Scenes) -> None:
     assert run is not None
     assert run.cancel_requested, "the worker is told to stop"
     await turn.finish(story, status=RunStatus.CANCELLED)
-    await courier
+    await sender
     scenes.report("Stopped in mid-stream by :octagonal_sign:", said)
 
 
@@ -207,7 +207,7 @@ async def _scenes(url: str) -> AsyncIterator[Scenes]:
 
 
 async def _say(scenes: Scenes, turn: PlayedTurn, text: str) -> None:
-    """Let the turn say something and the courier show it."""
+    """Let the turn say something and the sender show it."""
     before = len(scenes.stage.methods())
     await turn.say(text)
     await scenes.stage.until(lambda: any(name.startswith("chat.") for name in scenes.stage.methods()[before:]))

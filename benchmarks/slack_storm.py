@@ -37,7 +37,7 @@ RATE = 15.0
 
 RETRY_SECONDS = (0.5, 8.0, 25.0, 40.0)
 THREADS = 40
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 CALM_SECONDS = 5.0
 ACK_AIM_SECONDS = 1.0
 
@@ -195,7 +195,7 @@ async def _kill_now_and_then(storm: Storm, kills: int, pause: float) -> None:
 async def _until_answered(storm: Storm, expected: int) -> None:
     """Wait until as many answers stand as messages were sent, or no more come, and a while longer for any too many."""
     seen, since = 0, time.monotonic()
-    while seen < expected and time.monotonic() - since < PATIENCE_SECONDS:
+    while seen < expected and time.monotonic() - since < TIMEOUT_SECONDS:
         done = sum(not item.is_streaming for item in storm.slack.workspace.posted)
         if done != seen:
             seen, since = done, time.monotonic()

@@ -14,8 +14,8 @@ from chaos.grounds import GRACE_SECONDS, LEASE_SECONDS, Grounds
 from chaos.points import KillPoint, Orders, points_of
 from chaos.programs import Program, start_server, start_worker
 from chaos.stored import forget_calibration
+from chaos.traced_node import TracedNode
 from chaos.turns import TurnKind, lead_up
-from chaos.victim import Victim
 from fakes.service_process import free_port
 
 TRACES = 3
@@ -40,10 +40,10 @@ FORMS = (Form("serve", serves=True), Form("worker", serves=False))
 
 @dataclass(slots=True)
 class Bench:
-    """One database with its victim, and the client that talks to it."""
+    """One database with its node, and the client that talks to it."""
 
     form: Form
-    victim: Victim
+    node: TracedNode
     client: Client
     database_url: str
     server: Program | None
@@ -56,15 +56,15 @@ class Bench:
         """Play a turn of the kind whose process dies at the point; False where the turn did not come past it."""
         self.turns += 1
         sent = await lead_up(self.client, kind, f"{self.form.name}-{kind.name}-{self.turns}")
-        await self.victim.order(Orders(point))
-        answering = asyncio.create_task(self.client.send(sent, patience_seconds=LONGEST_SECONDS))
-        if not await self._dies(answering) and await self.victim.order(Orders()):
+        await self.node.order(Orders(point))
+        answering = asyncio.create_task(self.client.send(sent, timeout_seconds=LONGEST_SECONDS))
+        if not await self._dies(answering) and await self.node.order(Orders()):
             await answering
             return False
         died = time.monotonic()
         self.hits += 1
         await forget_calibration(self.database_url)
-        await self.victim.follow()
+        await self.node.follow()
         await self._recover(answering, sent, died, f"{self.form.name}/{kind.name}: {point}")
         return True
 
@@ -72,16 +72,16 @@ class Bench:
         """Play a turn of the kind whose process stops at the point, and goes on when another has ended the turn."""
         self.turns += 1
         sent = await lead_up(self.client, kind, f"{self.form.name}-{kind.name}-{self.turns}")
-        await self.victim.order(Orders(point, signal.SIGSTOP))
-        answering = asyncio.create_task(self.client.send(sent, patience_seconds=LONGEST_SECONDS))
-        if not await self._stops(answering) and await self.victim.order(Orders()):
+        await self.node.order(Orders(point, signal.SIGSTOP))
+        answering = asyncio.create_task(self.client.send(sent, timeout_seconds=LONGEST_SECONDS))
+        if not await self._stops(answering) and await self.node.order(Orders()):
             await answering
             return False
         stopped = time.monotonic()
         self.hits += 1
-        other = await start_worker(self.victim.start)
+        other = await start_worker(self.node.start)
         await self._recover(answering, sent, stopped, f"{self.form.name}/{kind.name}: {point}")
-        self.victim.running.tell(signal.SIGCONT)
+        self.node.running.tell(signal.SIGCONT)
         await asyncio.sleep(WAKING_SECONDS)
         await other.kill()
         return True
@@ -94,13 +94,13 @@ class Bench:
         """Play a turn of the kind undisturbed and return what it came past."""
         self.turns += 1
         sent = await lead_up(self.client, kind, f"{self.form.name}-{kind.name}-{self.turns}")
-        await self.victim.order(Orders())
+        await self.node.order(Orders())
         await self.client.send(sent)
         await asyncio.sleep(AFTERMATH_SECONDS)
-        return self.victim.trace()
+        return self.node.trace()
 
     async def _dies(self, answering: "asyncio.Task[Sent]") -> bool:
-        death = asyncio.create_task(self.victim.running.process.wait())
+        death = asyncio.create_task(self.node.running.process.wait())
         await asyncio.wait({death, answering}, return_when=asyncio.FIRST_COMPLETED)
         if not death.done():
             await asyncio.wait({death}, timeout=AFTERMATH_SECONDS)
@@ -110,7 +110,7 @@ class Bench:
     async def _stops(self, answering: "asyncio.Task[Sent]") -> bool:
         answered: float | None = None
         while answered is None or time.monotonic() - answered < AFTERMATH_SECONDS:
-            if self.victim.running.is_stopped:
+            if self.node.running.is_stopped:
                 return True
             if answered is None and answering.done():
                 answered = time.monotonic()
@@ -138,15 +138,15 @@ async def open_bench(grounds: Grounds, form: Form, url: str) -> AsyncGenerator[B
     settings = {"DATABASE_URL": url}
     server = None
     if form.serves:
-        victim = Victim(grounds.start("serve", **settings), port, grounds.folder / f"{form.name}-{port}")
+        node = TracedNode(grounds.start("serve", **settings), port, grounds.folder / f"{form.name}-{port}")
     else:
         server = await start_server(grounds.start("serve", "--no-worker", **settings), port=port)
-        victim = Victim(grounds.start("worker", **settings), None, grounds.folder / f"{form.name}-{port}")
+        node = TracedNode(grounds.start("worker", **settings), None, grounds.folder / f"{form.name}-{port}")
     try:
-        await victim.begin()
+        await node.begin()
         async with open_client([f"http://127.0.0.1:{port}"]) as client:
-            yield Bench(form, victim, client, url, server)
+            yield Bench(form, node, client, url, server)
     finally:
-        await victim.end()
+        await node.end()
         if server is not None:
             await server.kill()

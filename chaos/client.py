@@ -17,7 +17,7 @@ COME_BACK = {httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE}
 
 
 class GaveUp(Exception):
-    """A message was not answered within the client's patience."""
+    """A message was not answered within the client's time."""
 
 
 class Client:
@@ -30,37 +30,37 @@ class Client:
         self._turn: Iterator[int] = itertools.count()
         self.log: list[Sent] = []
 
-    async def new_session(self, agent: str, *, key: str, patience_seconds: float = 60.0) -> str:
+    async def new_session(self, agent: str, *, key: str, timeout_seconds: float = 60.0) -> str:
         """Return the id of a new session."""
         headers = {"Idempotency-Key": key}
-        async with asyncio.timeout(patience_seconds):
+        async with asyncio.timeout(timeout_seconds):
             while True:
                 response = await self._post("/v1/sessions", {"agent": agent}, headers)
                 if isinstance(response, httpx.Response) and response.is_success:
                     return str(response.json()["id"])
                 await asyncio.sleep(PAUSE_SECONDS)
 
-    async def send(self, sent: Sent, *, patience_seconds: float = 60.0) -> Sent:
+    async def send(self, sent: Sent, *, timeout_seconds: float = 60.0) -> Sent:
         """Send it and wait for the answer, again and again. A run that failed is an answer, too."""
-        await self._until_told(sent, {}, patience_seconds)
+        await self._until_told(sent, {}, timeout_seconds)
         return sent
 
-    async def submit(self, sent: Sent, *, patience_seconds: float = 60.0) -> Sent:
+    async def submit(self, sent: Sent, *, timeout_seconds: float = 60.0) -> Sent:
         """Send it and wait until it is accepted."""
-        await self._until_told(sent, {"Prefer": "respond-async"}, patience_seconds)
+        await self._until_told(sent, {"Prefer": "respond-async"}, timeout_seconds)
         return sent
 
-    async def _until_told(self, sent: Sent, headers: dict[str, str], patience_seconds: float) -> None:
+    async def _until_told(self, sent: Sent, headers: dict[str, str], timeout_seconds: float) -> None:
         self.log.append(sent)
         sent.sent_at = time.monotonic()
         told = {"Idempotency-Key": sent.key, **headers}
         path = f"/v1/sessions/{sent.session_id}/messages"
         try:
-            async with asyncio.timeout(patience_seconds):
+            async with asyncio.timeout(timeout_seconds):
                 while not _note(sent, await self._post(path, {"content": sent.text}, told)):
                     await asyncio.sleep(PAUSE_SECONDS)
         except TimeoutError:
-            raise GaveUp(f"{sent.text[:40]!r} after {patience_seconds:g} s: {sent.refusals[-5:]}") from None
+            raise GaveUp(f"{sent.text[:40]!r} after {timeout_seconds:g} s: {sent.refusals[-5:]}") from None
 
     async def _post(self, path: str, body: dict[str, str], headers: dict[str, str]) -> httpx.Response | str:
         """Return the response, or `cut` where there was none."""

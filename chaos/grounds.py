@@ -26,7 +26,7 @@ LEASE_SECONDS = 2.0
 GRACE_SECONDS = 5.0
 """After its lease, and so long, a session whose worker died must have gone on."""
 
-PATIENCE_SECONDS = LEASE_SECONDS + GRACE_SECONDS
+TIMEOUT_SECONDS = LEASE_SECONDS + GRACE_SECONDS
 
 MODEL = "double-128k-cl100k"
 AGENTS = Path(__file__).parent / "agents"

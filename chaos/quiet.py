@@ -4,11 +4,11 @@ import asyncio
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
-from chaos.grounds import PATIENCE_SECONDS
+from chaos.grounds import TIMEOUT_SECONDS
 from chaos.stored import count_open_runs
 
 
-async def until_quiet(url: str, *, seconds: float = PATIENCE_SECONDS) -> float:
+async def until_quiet(url: str, *, seconds: float = TIMEOUT_SECONDS) -> float:
     """Return after how many seconds no run was open; `seconds` where some still are: the checker finds them."""
     loop = asyncio.get_running_loop()
     began = loop.time()

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import httpx
 
 from chaos.calls import read_calls
-from chaos.cast import open_cast, servers
 from chaos.check import check
 from chaos.client_log import Answer, Sent
+from chaos.cluster import open_cluster, servers
 from chaos.findings import Fault, Finding
 from chaos.grounds import Grounds, open_grounds
 from chaos.messages import Name, text_of
@@ -42,10 +42,10 @@ async def play_idempotency(grounds: Grounds, *, clients: int, keys: int) -> Repo
     """Do it on these grounds."""
     limits = httpx.Limits(max_connections=clients, max_keepalive_connections=0)
     async with (
-        open_cast(grounds, *ROLES) as cast,
+        open_cluster(grounds, *ROLES) as nodes,
         httpx.AsyncClient(timeout=TIMEOUT_SECONDS, limits=limits) as http,
     ):
-        results = [await _one_key(http, servers(cast), number, clients) for number in range(keys)]
+        results = [await _one_key(http, servers(nodes), number, clients) for number in range(keys)]
     stored = await read_stored(grounds.database_url)
     calls = Counter(call.message for call in read_calls(grounds.calls_log))
     findings = [*check([sent for sent, _ in results], stored), *(f for _, found in results for f in found)]

@@ -4,9 +4,9 @@ import asyncio
 import random
 
 from chaos.bench import FORMS, open_bench
-from chaos.cast import open_cast, servers, somebody
 from chaos.check import check
 from chaos.client import open_client
+from chaos.cluster import any_of, open_cluster, servers
 from chaos.grounds import LEASE_SECONDS, Grounds, new_database, open_grounds
 from chaos.notes import check_notes
 from chaos.points import Side
@@ -53,11 +53,11 @@ async def _stop_everywhere(grounds: Grounds, url: str, kind: TurnKind) -> Report
 
 async def _play(grounds: Grounds, pauses: int, writers: int, seed: int) -> Report:
     dice = random.Random(seed)
-    async with open_cast(grounds, *ROLES) as cast, open_client(servers(cast)) as client:
+    async with open_cluster(grounds, *ROLES) as nodes, open_client(servers(nodes)) as client:
         async with writing(client, writers, seed) as crowd:
             for _ in range(pauses):
                 await asyncio.sleep(dice.uniform(0, 1))
-                await somebody(cast[1:], dice).pause(LEASE_SECONDS + dice.uniform(0, PAST_LEASE_SECONDS))
+                await any_of(nodes[1:], dice).pause(LEASE_SECONDS + dice.uniform(0, PAST_LEASE_SECONDS))
         await until_quiet(grounds.database_url)
         stored = await read_stored(grounds.database_url)
     counts = {

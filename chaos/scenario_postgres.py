@@ -10,9 +10,9 @@ from pathlib import Path
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
-from chaos.cast import open_cast, servers
 from chaos.check import check
 from chaos.client import open_client
+from chaos.cluster import open_cluster, servers
 from chaos.grounds import Grounds, open_grounds
 from chaos.notes import check_notes
 from chaos.quiet import until_quiet
@@ -33,7 +33,7 @@ async def run_postgres(*, kills: int, writers: int, seed: int) -> tuple[Report, 
 
 async def _play(grounds: Grounds, kills: int, writers: int, seed: int) -> Report:
     dice = random.Random(seed)
-    async with open_cast(grounds, *ROLES) as cast, open_client(servers(cast)) as client:
+    async with open_cluster(grounds, *ROLES) as nodes, open_client(servers(nodes)) as client:
         url, away = await _address(grounds), [0.0]
         async with writing(client, writers, seed) as crowd:
             for _ in range(kills):

@@ -3,9 +3,9 @@
 import asyncio
 import random
 
-from chaos.cast import open_cast, servers, somebody
 from chaos.check import check
 from chaos.client import open_client
+from chaos.cluster import any_of, open_cluster, servers
 from chaos.grounds import Grounds, open_grounds
 from chaos.notes import check_notes
 from chaos.quiet import until_quiet
@@ -25,11 +25,11 @@ async def run_random(*, kills: int, writers: int, seed: int) -> tuple[Report, ..
 async def _play(grounds: Grounds, kills: int, writers: int, seed: int) -> Report:
     dice = random.Random(seed)
     roles = (("serve",), ("serve",), ("worker",))
-    async with open_cast(grounds, *roles) as cast, open_client(servers(cast)) as client:
+    async with open_cluster(grounds, *roles) as nodes, open_client(servers(nodes)) as client:
         async with writing(client, writers, seed) as crowd:
             for _ in range(kills):
                 await asyncio.sleep(dice.uniform(0, MOST_SECONDS_BETWEEN))
-                await somebody(cast, dice).replace()
+                await any_of(nodes, dice).replace()
         await until_quiet(grounds.database_url)
         stored = await read_stored(grounds.database_url)
     findings = [*check(client.log, stored), *crowd.gave_up, *check_notes(grounds.notes)]

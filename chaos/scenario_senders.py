@@ -4,10 +4,10 @@ import asyncio
 from collections import defaultdict
 
 from chaos.calls import check_calls, read_calls
-from chaos.cast import open_cast, servers
 from chaos.check import check
 from chaos.client import Client, open_client
 from chaos.client_log import Sent
+from chaos.cluster import open_cluster, servers
 from chaos.findings import Fault, Finding
 from chaos.grounds import Grounds, open_grounds
 from chaos.messages import Name, name_in, text_of
@@ -29,7 +29,7 @@ async def run_senders(*, senders: int, rounds: int) -> tuple[Report, ...]:
 async def play_senders(grounds: Grounds, *, senders: int, rounds: int) -> Report:
     """Do it on these grounds."""
     settings = {"MAX_QUEUED_PER_SESSION": str(senders)}
-    async with open_cast(grounds, *ROLES, settings=settings) as cast, open_client(servers(cast)) as client:
+    async with open_cluster(grounds, *ROLES, settings=settings) as nodes, open_client(servers(nodes)) as client:
         for number in range(rounds):
             await _send_all(client, f"many-{number}", senders)
             await until_quiet(grounds.database_url, seconds=QUIET_SECONDS)

@@ -5,10 +5,10 @@ import random
 
 import httpx
 
-from chaos.cast import open_cast, servers
 from chaos.check import check
 from chaos.client import Client
 from chaos.client_log import Sent
+from chaos.cluster import open_cluster, servers
 from chaos.findings import Finding
 from chaos.grounds import Grounds, open_grounds
 from chaos.messages import Name, text_of
@@ -35,12 +35,12 @@ async def play_streams(grounds: Grounds, *, cuts: int, dice: random.Random) -> R
     read: list[tuple[Reader, Sent]] = []
     limits = httpx.Limits(max_connections=200, max_keepalive_connections=0)
     async with (
-        open_cast(grounds, *ROLES) as cast,
+        open_cluster(grounds, *ROLES) as nodes,
         httpx.AsyncClient(timeout=TIMEOUT_SECONDS, limits=limits) as http,
     ):
-        client = Client(http, servers(cast))
+        client = Client(http, servers(nodes))
         while sum(reader.made for reader, _ in read) < cuts:
-            readers = [Reader(http, servers(cast), dice, CUTS_PER_STREAM) for _ in range(AT_ONCE)]
+            readers = [Reader(http, servers(nodes), dice, CUTS_PER_STREAM) for _ in range(AT_ONCE)]
             read += await asyncio.gather(*(_follow(client, r, len(read) + i) for i, r in enumerate(readers)))
         await until_quiet(grounds.database_url)
     stored = await read_stored(grounds.database_url)

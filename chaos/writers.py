@@ -14,7 +14,7 @@ from chaos.messages import Name, text_of
 AGENTS = ("plain", "noting", "compacting", "preparing")
 SLOWEST_SECONDS = 0.5
 LONGEST_WORDS = 200
-PATIENCE_SECONDS = 120.0
+TIMEOUT_SECONDS = 120.0
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Writers:
 
     async def _send(self, sent: Sent) -> None:
         try:
-            await self.client.send(sent, patience_seconds=PATIENCE_SECONDS)
+            await self.client.send(sent, timeout_seconds=TIMEOUT_SECONDS)
         except GaveUp as error:
             self.gave_up.append(Finding(Fault.STUCK, str(error)))
         if sent.answered_at is not None:

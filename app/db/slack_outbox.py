@@ -120,7 +120,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class DeliveryLease:
     """The right to deliver: valid while the row still carries this fence."""
 
     id: DeliveryId
@@ -131,7 +131,7 @@ class Hold:
 class Delivery:
     """What is to stand in a thread: the answer of a run, or a notice. `reader` is who asked."""
 
-    hold: Hold
+    lease: DeliveryLease
     run_id: RunId | None
     team_id: str
     channel_id: str
@@ -159,21 +159,21 @@ class SlackOutbox:
         rows = await self._transactions.fetch(_CLAIM, worker=worker, limit=limit, lease_seconds=lease_seconds)
         return tuple(_delivery_from(row) for row in sorted(rows, key=lambda row: int(row["seq"])))
 
-    async def heartbeat(self, hold: Hold, lease_seconds: float) -> None:
+    async def heartbeat(self, lease: DeliveryLease, lease_seconds: float) -> None:
         """Extend the lease. Raises LeaseLost."""
-        _check(await self._transactions.fetch(_BEAT, id=hold.id, fence=hold.fence, lease_seconds=lease_seconds))
+        _check(await self._transactions.fetch(_BEAT, id=lease.id, fence=lease.fence, lease_seconds=lease_seconds))
 
-    async def finish(self, hold: Hold, *, error: str = "") -> None:
+    async def finish(self, lease: DeliveryLease, *, error: str = "") -> None:
         """End the delivery, as failed where there is an error. Raises LeaseLost."""
         status = "failed" if error else "delivered"
-        _check(await self._transactions.fetch(_FINISH, id=hold.id, fence=hold.fence, status=status, error=error))
+        _check(await self._transactions.fetch(_FINISH, id=lease.id, fence=lease.fence, status=status, error=error))
         self.waiting.wake()
 
-    async def put_back(self, hold: Hold, *, delay_seconds: float, error: str = "") -> None:
+    async def put_back(self, lease: DeliveryLease, *, delay_seconds: float, error: str = "") -> None:
         """Let it be tried again after a while. Raises LeaseLost."""
         _check(
             await self._transactions.fetch(
-                _PUT_BACK, id=hold.id, fence=hold.fence, delay_seconds=delay_seconds, error=error
+                _PUT_BACK, id=lease.id, fence=lease.fence, delay_seconds=delay_seconds, error=error
             )
         )
 
@@ -181,18 +181,20 @@ class SlackOutbox:
         """Return the messages begun so far, in order."""
         return tuple(_part_from(row) for row in await self._transactions.fetch(_PARTS, id=delivery_id))
 
-    async def begin_part(self, hold: Hold, number: int, *, starts: int) -> None:
+    async def begin_part(self, lease: DeliveryLease, number: int, *, starts: int) -> None:
         """Note that a message is about to be posted. Raises LeaseLost."""
-        _check(await self._transactions.fetch(_BEGIN_PART, id=hold.id, fence=hold.fence, number=number, starts=starts))
+        _check(
+            await self._transactions.fetch(_BEGIN_PART, id=lease.id, fence=lease.fence, number=number, starts=starts)
+        )
 
-    async def note_part(self, hold: Hold, number: int, ts: str, status: PartStatus) -> None:
+    async def note_part(self, lease: DeliveryLease, number: int, ts: str, status: PartStatus) -> None:
         """Note under which `ts` a message was posted, and whether it is done. Raises LeaseLost."""
         parameters = {"number": number, "ts": ts, "status": status.value}
-        _check(await self._transactions.fetch(_NOTE_PART, id=hold.id, fence=hold.fence, **parameters))
+        _check(await self._transactions.fetch(_NOTE_PART, id=lease.id, fence=lease.fence, **parameters))
 
-    async def drop_parts(self, hold: Hold, number: int) -> None:
+    async def drop_parts(self, lease: DeliveryLease, number: int) -> None:
         """Forget the notes of part `number` and all behind it: they were never posted."""
-        await self._transactions.fetch(_DROP_PARTS, id=hold.id, fence=hold.fence, number=number)
+        await self._transactions.fetch(_DROP_PARTS, id=lease.id, fence=lease.fence, number=number)
 
     async def known_messages(self, delivery: Delivery) -> frozenset[str]:
         """Return the `ts` of every message noted for the delivery's thread."""
@@ -237,7 +239,7 @@ def _part_from(row: RowMapping) -> Part:
 
 def _delivery_from(row: RowMapping) -> Delivery:
     return Delivery(
-        hold=Hold(DeliveryId(row["id"]), row["fence"]),
+        lease=DeliveryLease(DeliveryId(row["id"]), row["fence"]),
         run_id=None if row["run_id"] is None else RunId(row["run_id"]),
         team_id=row["team_id"],
         channel_id=row["channel_id"],

@@ -7,7 +7,7 @@ from app.db.prepared import adopt_prepared, prepare_summary
 from app.db.restore import restore
 from app.db.rows import session_not_found
 from app.db.stretches import find_stretch, save_stretch
-from app.db.summary_hold import let_go, renew_hold, take_hold
+from app.db.summary_lease import release_lease, renew_lease, take_lease
 from app.db.transactions import Statements, Transactions
 from app.db.versions import latest_version, list_versions, load_parts
 from app.db.view import save_view
@@ -17,7 +17,7 @@ from app.domain.json_types import JsonObject
 from app.domain.page import Page
 from app.domain.run import Lease
 from app.domain.session import Session
-from app.domain.summary import Adoption, NewStretch, Stretch, SummaryHold, SummaryParts, SummaryState, SummaryVersion
+from app.domain.summary import Adoption, NewStretch, Stretch, SummaryLease, SummaryParts, SummaryState, SummaryVersion
 
 
 class SummaryRepository:
@@ -74,18 +74,18 @@ class SummaryRepository:
         """Keep the view state; False where the summary changed meanwhile. Raises LeaseLost."""
         return await save_view(self._transactions, session_id, view_state, expected_version, lease)
 
-    async def take_hold(self, session_id: SessionId, seconds: float) -> SummaryHold:
+    async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
         """Keep others from summarizing the session on demand for so long. Raises SummaryInProgress, NotFound."""
-        hold_id = new_id()
-        return await self._transactions.run(lambda tx: take_hold(tx, session_id, hold_id, seconds))
+        lease_id = new_id()
+        return await self._transactions.run(lambda tx: take_lease(tx, session_id, lease_id, seconds))
 
-    async def renew_hold(self, hold: SummaryHold, seconds: float) -> None:
-        """Let the hold last for so long from now."""
-        await renew_hold(self._transactions, hold, seconds)
+    async def renew_lease(self, lease: SummaryLease, seconds: float) -> None:
+        """Let the lease last for so long from now."""
+        await renew_lease(self._transactions, lease, seconds)
 
-    async def let_go(self, hold: SummaryHold) -> None:
-        """End the hold."""
-        await let_go(self._transactions, hold)
+    async def release_lease(self, lease: SummaryLease) -> None:
+        """End the lease."""
+        await release_lease(self._transactions, lease)
 
     async def latest(self, session_id: SessionId) -> SummaryVersion | None:
         """Return the adopted version, None where nothing is summarised."""

@@ -116,7 +116,7 @@ class SummaryParts:
 
 
 @dataclass(frozen=True, slots=True)
-class SummaryHold:
+class SummaryLease:
     """The right to summarize a session on demand, for a while."""
 
     id: UUID

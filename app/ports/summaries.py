@@ -9,7 +9,7 @@ from app.domain.ids import SessionId, SummaryId
 from app.domain.json_types import JsonObject
 from app.domain.run import Lease
 from app.domain.session import Session
-from app.domain.summary import Adoption, NewStretch, Stretch, SummaryHold, SummaryParts, SummaryState, SummaryVersion
+from app.domain.summary import Adoption, NewStretch, Stretch, SummaryLease, SummaryParts, SummaryState, SummaryVersion
 
 
 class SummaryStore(Protocol):
@@ -60,16 +60,16 @@ class SummaryStore(Protocol):
         """
         ...
 
-    async def take_hold(self, session_id: SessionId, seconds: float) -> SummaryHold:
+    async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
         """Keep others from summarizing the session on demand for so long. Raises SummaryInProgress, NotFound."""
         ...
 
-    async def renew_hold(self, hold: SummaryHold, seconds: float) -> None:
-        """Let the hold last for so long from now."""
+    async def renew_lease(self, lease: SummaryLease, seconds: float) -> None:
+        """Let the lease last for so long from now."""
         ...
 
-    async def let_go(self, hold: SummaryHold) -> None:
-        """End the hold."""
+    async def release_lease(self, lease: SummaryLease) -> None:
+        """End the lease."""
         ...
 
     async def latest(self, session_id: SessionId) -> SummaryVersion | None:

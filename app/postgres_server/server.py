@@ -8,7 +8,7 @@ from sqlalchemy import URL
 from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from app.postgres_server.cluster import DATABASE, ROLE
 from app.postgres_server.config import EmbeddedConfig
-from app.postgres_server.keeper import Keeper
+from app.postgres_server.server_share import ServerShare
 
 _WATCH_SECONDS = 0.5
 _MAX_PAUSE_SECONDS = 30.0
@@ -18,9 +18,9 @@ _log = structlog.get_logger()
 class EmbeddedServer:
     """A share of the PostgreSQL server that all processes of one data directory use together."""
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, share: ServerShare) -> None:
         """Take the share; `start` is the way to make one."""
-        self._keeper = keeper
+        self._share = share
 
     @classmethod
     async def start(cls, config: EmbeddedConfig) -> "EmbeddedServer":
@@ -32,7 +32,7 @@ class EmbeddedServer:
             DatabaseUnusable: the data directory or the programs cannot be used; the text says why and what to do.
             DatabaseUnavailable: not ready in time (crash recovery goes on), or another process holds the start lock.
         """
-        attaching = asyncio.create_task(asyncio.to_thread(Keeper.attach, config))
+        attaching = asyncio.create_task(asyncio.to_thread(ServerShare.attach, config))
         try:
             return cls(await asyncio.shield(attaching))
         except asyncio.CancelledError:
@@ -47,9 +47,9 @@ class EmbeddedServer:
         return URL.create(
             "postgresql+asyncpg",
             username=ROLE,
-            password=self._keeper.password,
+            password=self._share.password,
             database=DATABASE,
-            query={"host": str(self._keeper.socket_dir), "port": "5432"},
+            query={"host": str(self._share.socket_dir), "port": "5432"},
         ).render_as_string(hide_password=False)
 
     async def watch(self) -> None:
@@ -58,7 +58,7 @@ class EmbeddedServer:
         while True:
             await asyncio.sleep(pause_seconds)
             try:
-                if await asyncio.to_thread(self._keeper.revive):
+                if await asyncio.to_thread(self._share.revive):
                     _log.warning("embedded_server_was_dead_and_is_back")
                 pause_seconds = _WATCH_SECONDS
             except (DatabaseUnusable, DatabaseUnavailable, OSError) as error:
@@ -67,4 +67,4 @@ class EmbeddedServer:
 
     async def stop(self) -> None:
         """Give the share back, once; the last one out stops the server. Cancel `watch` first."""
-        await asyncio.to_thread(self._keeper.release)
+        await asyncio.to_thread(self._share.release)

@@ -1,4 +1,4 @@
-"""Takes deliveries from the outbox, oldest first, and keeps their leases while couriers are at work."""
+"""Takes deliveries from the outbox, oldest first, and keeps their leases while senders are at work."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -11,7 +11,7 @@ from app.db.slack_outbox import Delivery, SlackOutbox
 from app.domain.errors import LeaseLost, ThroughlineError
 from app.execution.error_boundary import ErrorBoundary
 from app.execution.outcome import Outcome, Raised, Returned, outcome_of_awaiting
-from app.slack.courier import Courier
+from app.slack.answer_sender import AnswerSender
 from app.slack.refusals import TOKEN_ERRORS, SlackRefused
 
 POLL_SECONDS = 1.0
@@ -32,10 +32,10 @@ class DispatcherConfig:
 class Dispatcher:
     """Delivers until it is closed; what it has not ended is then given back at once."""
 
-    def __init__(self, outbox: SlackOutbox, courier: Courier, config: DispatcherConfig) -> None:
-        """Take from `outbox`, deliver through `courier`."""
+    def __init__(self, outbox: SlackOutbox, sender: AnswerSender, config: DispatcherConfig) -> None:
+        """Take from `outbox`, deliver through `sender`."""
         self._outbox = outbox
-        self._courier = courier
+        self._sender = sender
         self._config = config
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -63,7 +63,7 @@ class Dispatcher:
             return False
         taken = await self._claim(free)
         for delivery in taken:
-            task = asyncio.create_task(self._deliver(delivery), name=f"deliver {delivery.hold.id}")
+            task = asyncio.create_task(self._deliver(delivery), name=f"deliver {delivery.lease.id}")
             self._tasks.add(task)
             task.add_done_callback(self._ended)
         return bool(taken)
@@ -84,7 +84,7 @@ class Dispatcher:
             log.error("a slack delivery ended without a record", error=type(error).__name__)
 
     async def _deliver(self, delivery: Delivery) -> None:
-        work = asyncio.create_task(self._courier.deliver(delivery))
+        work = asyncio.create_task(self._sender.deliver(delivery))
         try:
             match await self._outcome(delivery, work):
                 case Raised(LeaseLost()):
@@ -109,25 +109,25 @@ class Dispatcher:
         while not work.done():
             await asyncio.wait({work}, timeout=self._config.lease_seconds / 3)
             if not work.done():
-                await self._outbox.heartbeat(delivery.hold, self._config.lease_seconds)
+                await self._outbox.heartbeat(delivery.lease, self._config.lease_seconds)
         await work
 
     async def _lost(self, delivery: Delivery, work: "asyncio.Task[None]") -> None:
-        """Stop; where the session was erased, the courier has still to close what it left open in Slack."""
+        """Stop; where the session was erased, the sender has still to close what it left open in Slack."""
         try:
             if await self._outbox.is_erased(delivery):
                 await asyncio.wait({work}, timeout=self._config.lease_seconds / 3)
                 return
         except ThroughlineError:
             log.debug("not known whether a slack delivery was erased")
-        log.warning("slack delivery lost to another process", delivery=str(delivery.hold.id))
+        log.warning("slack delivery lost to another process", delivery=str(delivery.lease.id))
 
     async def _failed(self, delivery: Delivery, error: BaseException) -> None:
         code = _code(error)
         needs_operator = isinstance(error, SlackRefused) and error.error in TOKEN_ERRORS
         is_over = isinstance(error, SlackRefused) and not needs_operator
         report = log.error if needs_operator or not isinstance(error, ThroughlineError) else log.warning
-        report("slack delivery failed", error=code, attempt=delivery.attempt, delivery=str(delivery.hold.id))
+        report("slack delivery failed", error=code, attempt=delivery.attempt, delivery=str(delivery.lease.id))
         if is_over or delivery.attempt >= MOST_ATTEMPTS:
             await self._finish(delivery, code)
         else:
@@ -136,15 +136,15 @@ class Dispatcher:
 
     async def _finish(self, delivery: Delivery, error: str) -> None:
         try:
-            await self._outbox.finish(delivery.hold, error=error)
+            await self._outbox.finish(delivery.lease, error=error)
         except ThroughlineError:
-            log.warning("slack delivery is left to its lease", delivery=str(delivery.hold.id))
+            log.warning("slack delivery is left to its lease", delivery=str(delivery.lease.id))
 
     async def _give_back(self, delivery: Delivery, *, delay_seconds: float, error: str = "") -> None:
         try:
-            await self._outbox.put_back(delivery.hold, delay_seconds=delay_seconds, error=error)
+            await self._outbox.put_back(delivery.lease, delay_seconds=delay_seconds, error=error)
         except ThroughlineError:
-            log.warning("slack delivery is left to its lease", delivery=str(delivery.hold.id))
+            log.warning("slack delivery is left to its lease", delivery=str(delivery.lease.id))
 
     async def _close(self) -> None:
         for task in self._tasks:

@@ -11,11 +11,11 @@ from slack_bolt.async_app import AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
+from app.slack.answer_sender import AnswerSender
 from app.slack.bolt import Listeners, Shown, make_bolt, silent_logger
 from app.slack.calls import SlackCalls
 from app.slack.commands import Commands
 from app.slack.config import Identity, SlackConfig
-from app.slack.courier import Courier
 from app.slack.dispatcher import Dispatcher, DispatcherConfig
 from app.slack.http import EventsEndpoint
 from app.slack.intake import Intake
@@ -23,7 +23,7 @@ from app.slack.services import SlackServices
 from app.slack.setup_check import identify
 from app.slack.socket_mode import socket_mode
 from app.slack.upkeep import Upkeep
-from app.slack.writer import Desk
+from app.slack.writer import DeliveryServices
 
 CALL_SECONDS = 20
 log = structlog.get_logger(__name__)
@@ -79,10 +79,10 @@ def _bolt(config: SlackConfig, identity: Identity, services: SlackServices, comm
 def _dispatcher(
     config: SlackConfig, identity: Identity, services: SlackServices, calls: SlackCalls, worker: str
 ) -> Dispatcher:
-    desk = Desk(services.slack.outbox, calls, services.clock, identity)
+    delivery_services = DeliveryServices(services.slack.outbox, calls, services.clock, identity)
     return Dispatcher(
         services.slack.outbox,
-        Courier(services.database, desk),
+        AnswerSender(services.database, delivery_services),
         DispatcherConfig(worker, config.concurrency),
     )
 

@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class DeliveryServices:
     """What writing needs: the outbox, the calls, the time, and who we are."""
 
     outbox: SlackOutbox
@@ -59,9 +59,10 @@ class _Message:
 class AnswerWriter:
     """`show` brings Slack to a text that is longer each time; a text that begins differently is written over."""
 
-    def __init__(self, desk: Desk, delivery: Delivery) -> None:
+    def __init__(self, services: DeliveryServices, delivery: Delivery) -> None:
         """Write for `delivery`; `begin` first."""
-        self._desk = desk
+        self._outbox, self._calls = services.outbox, services.calls
+        self._clock, self._identity = services.clock, services.identity
         self._delivery = delivery
         self._thread = Thread(delivery.channel_id, delivery.thread_ts, delivery.reader_id, delivery.reader_team_id)
         self._known: dict[int, str] = {}
@@ -72,7 +73,7 @@ class AnswerWriter:
 
     async def begin(self) -> None:
         """Find out what an earlier attempt has posted. Its last message is edited from now on, never streamed."""
-        parts = await self._desk.outbox.parts(self._delivery.hold.id)
+        parts = await self._outbox.parts(self._delivery.lease.id)
         self._known = {part.number: part.ts for part in parts if part.ts}
         if not parts:
             return
@@ -80,7 +81,7 @@ class AnswerWriter:
         ts = last.ts or await self._find(last.number)
         self._number, self._starts, self._inherited = last.number, last.starts, parts
         if ts is None:
-            await self._desk.outbox.drop_parts(self._delivery.hold, last.number)
+            await self._outbox.drop_parts(self._delivery.lease, last.number)
             return
         await self._take_over(last, ts)
 
@@ -109,10 +110,10 @@ class AnswerWriter:
             return
         if message.streams:
             rest = closing(self._shown, len(self._shown)) + remark
-            await self._desk.calls.stop_stream(self._thread.channel_id, message.ts, rest)
+            await self._calls.stop_stream(self._thread.channel_id, message.ts, rest)
         elif message.exact > message.starts:
             shown = part_of(self._shown, message.starts, message.exact) + remark
-            await self._desk.calls.update((self._thread.channel_id, message.ts), shown, self._metadata(message.number))
+            await self._calls.update((self._thread.channel_id, message.ts), shown, self._metadata(message.number))
 
     def _sent(self) -> int:
         return self._starts if self._message is None else self._message.sent
@@ -122,7 +123,7 @@ class AnswerWriter:
 
     def _is_old(self) -> bool:
         message = self._message
-        return message is not None and message.streams and self._desk.clock.monotonic() - message.since > ROLL_SECONDS
+        return message is not None and message.streams and self._clock.monotonic() - message.since > ROLL_SECONDS
 
     async def _write(self, text: str, end: int, *, is_last: bool) -> None:
         message = self._message
@@ -138,37 +139,38 @@ class AnswerWriter:
 
     async def _open(self, text: str, end: int, *, is_last: bool) -> None:
         """Begin a message. One that is whole at once is posted; one that will grow is streamed if Slack lets us."""
-        number, hold = self._number, self._delivery.hold
+        number, lease = self._number, self._delivery.lease
         if number in self._known:
-            await self._desk.outbox.begin_part(hold, number, starts=self._starts)
+            await self._outbox.begin_part(lease, number, starts=self._starts)
             self._message = self._opened(self._known[number], streams=False)
             await self._edit(self._message, text, end)
             return
-        for attempt in range(TRIES):
-            await self._desk.outbox.begin_part(hold, number, starts=self._starts)
-            try:
-                self._message = await self._put(text, end, streams=not is_last)
-            except SlackUnsure:
-                ts = await self._find(number)
-                if ts is None and attempt == TRIES - 1:
-                    raise
-                self._message = None if ts is None else self._opened(ts, streams=False)
-            if self._message is not None:
-                break
-        if self._message is None:
-            return
+        self._message = await self._put_or_found(text, end, streams=not is_last)
         self._known[number] = self._message.ts
-        await self._desk.outbox.note_part(hold, number, self._message.ts, PartStatus.OPEN)
+        await self._outbox.note_part(lease, number, self._message.ts, PartStatus.OPEN)
         self._shown = text[:end]
         if self._message.sent < end:  # found, not posted by us: what it shows is not known
             await self._edit(self._message, text, end)
 
+    async def _put_or_found(self, text: str, end: int, *, streams: bool, tries: int = TRIES) -> _Message:
+        """Post it; of a call whose outcome is unknown find what it posted, and post again where that is nothing."""
+        await self._outbox.begin_part(self._delivery.lease, self._number, starts=self._starts)
+        try:
+            return await self._put(text, end, streams=streams)
+        except SlackUnsure:
+            ts = await self._find(self._number)
+            if ts is None and tries == 1:
+                raise
+        if ts is None:
+            return await self._put_or_found(text, end, streams=streams, tries=tries - 1)
+        return self._opened(ts, streams=False)
+
     async def _put(self, text: str, end: int, *, streams: bool) -> _Message:
-        since = self._desk.clock.monotonic()  # Slack's time begins no later
+        since = self._clock.monotonic()  # Slack's time begins no later
         if streams:
             try:
                 piece = part_of(text, self._starts, end).removesuffix(closing(text, end))
-                message = self._opened(await self._desk.calls.start_stream(self._thread, piece), streams=True)
+                message = self._opened(await self._calls.start_stream(self._thread, piece), streams=True)
             except SlackLimited:
                 log.info("slack limits streams, the answer is posted instead")
             except SlackRefused as error:
@@ -178,18 +180,18 @@ class AnswerWriter:
             else:
                 message.sent, message.since = end, since
                 return message
-        ts = await self._desk.calls.post(self._thread, part_of(text, self._starts, end), self._metadata(self._number))
+        ts = await self._calls.post(self._thread, part_of(text, self._starts, end), self._metadata(self._number))
         message = self._opened(ts, streams=False)
         message.sent = message.exact = end
         return message
 
     def _opened(self, ts: str, *, streams: bool) -> _Message:
-        now = self._desk.clock.monotonic()
+        now = self._clock.monotonic()
         return _Message(self._number, self._starts, ts, streams=streams, since=now, sent=self._starts, edited=now)
 
     async def _append(self, message: _Message, text: str, end: int) -> None:
         try:
-            await self._desk.calls.append_stream(self._thread.channel_id, message.ts, text[message.sent : end])
+            await self._calls.append_stream(self._thread.channel_id, message.ts, text[message.sent : end])
         except (SlackRefused, SlackUnsure) as error:
             await self._stop_streaming(message, error)
             await self._edit(message, text, end)
@@ -206,15 +208,13 @@ class AnswerWriter:
             await self._stop(message, text, end)
         elif message.exact != end:
             await self._edit(message, text, end)
-        await self._desk.outbox.note_part(self._delivery.hold, message.number, message.ts, PartStatus.CLOSED)
+        await self._outbox.note_part(self._delivery.lease, message.number, message.ts, PartStatus.CLOSED)
         self._message, self._number, self._starts = None, message.number + 1, end
 
     async def _stop(self, message: _Message, text: str, end: int) -> None:
         rest = text[message.sent : end] + closing(text, end)
         try:
-            await self._desk.calls.stop_stream(
-                self._thread.channel_id, message.ts, rest, self._metadata(message.number)
-            )
+            await self._calls.stop_stream(self._thread.channel_id, message.ts, rest, self._metadata(message.number))
         except (SlackRefused, SlackUnsure) as error:
             await self._stop_streaming(message, error)
             await self._edit(message, text, end)
@@ -232,7 +232,7 @@ class AnswerWriter:
     async def _end_stream(self, ts: str) -> None:
         """End a stream, if it is one: only then may the message be edited."""
         try:
-            await self._desk.calls.stop_stream(self._thread.channel_id, ts)
+            await self._calls.stop_stream(self._thread.channel_id, ts)
         except SlackRefused as error:
             if error.error in TOKEN_ERRORS:
                 raise
@@ -240,7 +240,7 @@ class AnswerWriter:
             log.info("a slack stream may still be open")
 
     async def _edit_in_time(self, message: _Message, text: str, end: int, *, is_last: bool) -> None:
-        now = self._desk.clock.monotonic()
+        now = self._clock.monotonic()
         if message.exact == end or (not is_last and now - message.edited < EDIT_SECONDS):
             return
         try:
@@ -256,12 +256,12 @@ class AnswerWriter:
         metadata = self._metadata(message.number)
         for attempt in range(TRIES):
             try:
-                await self._desk.calls.update(place, shown, metadata, max_wait_seconds=max_wait_seconds)
+                await self._calls.update(place, shown, metadata, max_wait_seconds=max_wait_seconds)
                 break
             except SlackUnsure:
                 if attempt == TRIES - 1:
                     raise
-                await self._desk.clock.sleep(LOOK_SECONDS)
+                await self._clock.sleep(LOOK_SECONDS)
             except SlackRefused as error:
                 if error.error == "streaming_state_conflict" and attempt < TRIES - 1:
                     await self._end_stream(message.ts)
@@ -271,7 +271,7 @@ class AnswerWriter:
                 log.warning("a slack message can no longer be edited", error=error.error)
                 break
         message.sent = message.exact = end
-        message.edited = self._desk.clock.monotonic()
+        message.edited = self._clock.monotonic()
         self._shown = text[:end]
 
     async def _start_over(self) -> None:
@@ -284,7 +284,7 @@ class AnswerWriter:
     async def _settle_inherited(self, text: str) -> None:
         """Bring the messages before the one that was taken over to the final text.
 
-        What they show is not known: an earlier courier wrote it, of an attempt that may have said something else, or
+        What they show is not known: an earlier sender wrote it, of an attempt that may have said something else, or
         of an answer that was redacted since. A text that ends before the last of them began is written from the first.
         """
         inherited = self._inherited
@@ -308,7 +308,7 @@ class AnswerWriter:
                 continue
             place = (self._thread.channel_id, self._known[number])
             try:
-                await self._desk.calls.update(place, WITHDRAWN, self._metadata(number))
+                await self._calls.update(place, WITHDRAWN, self._metadata(number))
             except SlackRefused as error:
                 if error.error not in GONE:
                     raise
@@ -317,7 +317,7 @@ class AnswerWriter:
         if last.status is not PartStatus.CLOSED:
             await self._end_stream(ts)
         self._known[last.number] = ts
-        await self._desk.outbox.note_part(self._delivery.hold, last.number, ts, PartStatus.OPEN)
+        await self._outbox.note_part(self._delivery.lease, last.number, ts, PartStatus.OPEN)
         self._message = self._opened(ts, streams=False)
 
     async def _find(self, number: int) -> str | None:
@@ -325,26 +325,21 @@ class AnswerWriter:
 
         A thread's answers are delivered one after the other, so a message of ours that nobody has noted is it.
         """
-        await self._desk.clock.sleep(LOOK_SECONDS)
+        await self._clock.sleep(LOOK_SECONDS)
         delivery = self._delivery
         try:
-            found = await self._desk.calls.replies(
-                delivery.channel_id, delivery.thread_ts, after_ts=delivery.message_ts
-            )
+            found = await self._calls.replies(delivery.channel_id, delivery.thread_ts, after_ts=delivery.message_ts)
         except SlackRefused as error:
             log.warning("slack does not let us look for what was posted", error=error.error)
             return None
-        noted = await self._desk.outbox.known_messages(delivery)
+        noted = await self._outbox.known_messages(delivery)
         for message in found:
             if self._is_ours(message, number) and message.get("ts") not in noted:
                 return str(message["ts"])
         return None
 
     def _is_ours(self, message: JsonObject, number: int) -> bool:
-        if (
-            message.get("user") != self._desk.identity.bot_user_id
-            and message.get("bot_id") != self._desk.identity.bot_id
-        ):
+        if message.get("user") != self._identity.bot_user_id and message.get("bot_id") != self._identity.bot_id:
             return False
         metadata = message.get("metadata")
         return not metadata or metadata == self._metadata(number)
@@ -354,7 +349,7 @@ class AnswerWriter:
         return {
             "event_type": EVENT_TYPE,
             "event_payload": {
-                "delivery": str(delivery.hold.id),
+                "delivery": str(delivery.lease.id),
                 "run": "" if delivery.run_id is None else str(delivery.run_id),
                 "part": number,
             },

@@ -11,17 +11,17 @@ from app.context.triggers import Cause
 from app.domain.errors import TemporaryError
 from app.domain.ids import SessionId
 from app.domain.session import Session
-from app.domain.summary import SummaryHold
+from app.domain.summary import SummaryLease
 from app.ports.summaries import SummaryStore
 from app.prompting.conversation import at_rest
 from app.prompting.planning import context_input, plan_off_loop
 from app.summary.compact import Compaction, compact
 from app.summary.parts import SummaryParts
 
-HOLD_SECONDS = 15.0
+LEASE_SECONDS = 15.0
 """How long a process that died keeps others from summarizing; one that lives renews in time."""
 
-BEATS_PER_HOLD = 3
+BEATS_PER_LEASE = 3
 log = structlog.get_logger(__name__)
 
 
@@ -45,7 +45,7 @@ async def summarize_now(parts: SummaryParts, session: Session, instructions: str
     One at a time for a session, in all processes. A turn that runs meanwhile is not disturbed: whoever changes the
     summary first wins, the other's work is dropped. Raises SummaryInProgress, NotFound, DatabaseUnavailable.
     """
-    async with _summary_hold(parts.summaries, session.id):
+    async with _summary_lease(parts.summaries, session.id):
         return await _summarize(parts, session, instructions)
 
 
@@ -65,25 +65,25 @@ async def _summarize(parts: SummaryParts, session: Session, instructions: str) -
 
 
 @asynccontextmanager
-async def _summary_hold(summaries: SummaryStore, session_id: SessionId) -> AsyncGenerator[None]:
+async def _summary_lease(summaries: SummaryStore, session_id: SessionId) -> AsyncGenerator[None]:
     """Keep others from summarizing the session on demand inside the block."""
-    hold = await summaries.take_hold(session_id, HOLD_SECONDS)
-    renewing = asyncio.create_task(_renew(summaries, hold), name=f"summarize {session_id}")
+    lease = await summaries.take_lease(session_id, LEASE_SECONDS)
+    renewing = asyncio.create_task(_renew(summaries, lease), name=f"summarize {session_id}")
     try:
         yield
     finally:
         renewing.cancel()
         await asyncio.gather(renewing, return_exceptions=True)
         try:
-            await summaries.let_go(hold)
+            await summaries.release_lease(lease)
         except TemporaryError as error:
-            log.warning("summary hold is left to its time", session_id=str(session_id), error=error.code)
+            log.warning("summary lease is left to its time", session_id=str(session_id), error=error.code)
 
 
-async def _renew(summaries: SummaryStore, hold: SummaryHold) -> None:
+async def _renew(summaries: SummaryStore, lease: SummaryLease) -> None:
     while True:
-        await asyncio.sleep(HOLD_SECONDS / BEATS_PER_HOLD)
+        await asyncio.sleep(LEASE_SECONDS / BEATS_PER_LEASE)
         try:
-            await summaries.renew_hold(hold, HOLD_SECONDS)
+            await summaries.renew_lease(lease, LEASE_SECONDS)
         except TemporaryError as error:
-            log.warning("summary hold was not renewed", session_id=str(hold.session_id), error=error.code)
+            log.warning("summary lease was not renewed", session_id=str(lease.session_id), error=error.code)

@@ -1,4 +1,4 @@
-"""Turns that a test plays by hand, and couriers that bring them to the double, by a clock of the test's own."""
+"""Turns that a test plays by hand, and senders that bring them to the double, by a clock of the test's own."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -13,11 +13,11 @@ from app.db.slack_people import SlackId
 from app.domain.events import Event, MessageDelta, NewEvent
 from app.domain.message import NewMessage, Role, Source
 from app.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus
+from app.slack.answer_sender import AnswerSender
 from app.slack.bolt import make_client, silent_logger
 from app.slack.calls import SlackCalls
 from app.slack.config import SlackConfig
-from app.slack.courier import Courier
-from app.slack.writer import Desk
+from app.slack.writer import DeliveryServices
 from fakes.manual_clock import ManualClock
 from fakes.raw_sql import run_sql
 from fakes.slack_double import BOT_TOKEN, TEAM, Posted, Said, SlackDouble, Workspace, say, serve_slack
@@ -52,13 +52,13 @@ class PlayedTurn:
 
 @dataclass
 class DeliveryStage:
-    """The outbox, the double, and couriers between them."""
+    """The outbox, the double, and senders between them."""
 
     database: Database
     slack: SlackDatabase
     double: SlackDouble
     clock: ManualClock
-    desk: Desk
+    services: DeliveryServices
     url: str
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
 
@@ -95,13 +95,13 @@ class DeliveryStage:
         await self.slack.inbox.accept(message)
 
     async def claim(self) -> Delivery:
-        (delivery,) = await self.slack.outbox.claim("courier", limit=1, lease_seconds=60)
+        (delivery,) = await self.slack.outbox.claim("sender", limit=1, lease_seconds=60)
         return delivery
 
     async def start(self, delivery: Delivery | None = None) -> "asyncio.Task[None]":
-        """Set a courier to work on the next delivery."""
-        courier = Courier(self.database, self.desk)
-        self.tasks.append(asyncio.create_task(courier.deliver(delivery or await self.claim())))
+        """Set a sender to work on the next delivery."""
+        sender = AnswerSender(self.database, self.services)
+        self.tasks.append(asyncio.create_task(sender.deliver(delivery or await self.claim())))
         return self.tasks[-1]
 
     async def deliver(self) -> None:
@@ -109,7 +109,7 @@ class DeliveryStage:
         await (await self.start())
 
     async def crash(self) -> None:
-        """Let the couriers die where they are; their leases run out."""
+        """Let the senders die where they are; their leases run out."""
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -120,7 +120,7 @@ class DeliveryStage:
     async def free_again(self, delivery: Delivery) -> None:
         """Undo the last note, as a crash just before it would have."""
         statement = "update slack_deliveries set status = 'waiting', finished_at = null where id = $1"
-        await run_sql(self.url, statement, delivery.hold.id)
+        await run_sql(self.url, statement, delivery.lease.id)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for the double to have seen something."""
@@ -135,7 +135,7 @@ class DeliveryStage:
                 await asyncio.sleep(0.01)
 
     async def in_time(self, condition: Callable[[], bool]) -> None:
-        """Wait while the couriers' time goes on, a second each time."""
+        """Wait while the senders' time goes on, a second each time."""
         async with asyncio.timeout(HANG_SECONDS):
             while not condition():
                 self.clock.advance(1)
@@ -149,8 +149,8 @@ async def delivery_stage(database: Database, database_url: str) -> AsyncIterator
     async with serve_slack(SlackDouble(Workspace(now=clock.monotonic))) as double:
         client = make_client(SlackConfig(BOT_TOKEN, api_url=double.url), silent_logger())
         slack = database.open_slack("assistant")
-        desk = Desk(slack.outbox, SlackCalls(client, clock), clock, IDENTITY)
-        stage = DeliveryStage(database, slack, double, clock, desk, database_url)
+        delivery_services = DeliveryServices(slack.outbox, SlackCalls(client, clock), clock, IDENTITY)
+        stage = DeliveryStage(database, slack, double, clock, delivery_services, database_url)
         try:
             yield stage
         finally:

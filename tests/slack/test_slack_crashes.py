@@ -1,4 +1,4 @@
-"""A courier may die anywhere, and Slack may lose any answer of its own: each answer stands in its thread once."""
+"""A sender may die anywhere, and Slack may lose any answer of its own: each answer stands in its thread once."""
 
 import pytest
 
@@ -33,19 +33,19 @@ async def test_an_answer_posted_in_trouble_stands_there_once(outgoing: DeliveryS
 async def test_a_stream_in_trouble_ends_whole_and_once(outgoing: DeliveryStage, method: str, trouble: Failure) -> None:
     outgoing.double.rules.fail(method, trouble)
     turn = await outgoing.ask()
-    courier = await outgoing.start()
+    sender = await outgoing.start()
     await turn.say(LINE)
     await outgoing.until(lambda: LINE in outgoing.texts())
     await turn.say(LINE)
     await outgoing.in_time(lambda: LINE * 2 in outgoing.texts())
     await turn.finish(LINE * 2 + "End.")
-    await courier
+    await sender
 
     assert outgoing.texts() == [LINE * 2 + "End."]
     assert not outgoing.posted[0].is_streaming
 
 
-async def test_a_courier_that_dies_before_anything_is_posted_is_followed_by_one_that_posts(
+async def test_a_sender_that_dies_before_anything_is_posted_is_followed_by_one_that_posts(
     outgoing: DeliveryStage,
 ) -> None:
     turn = await outgoing.ask()
@@ -59,14 +59,14 @@ async def test_a_courier_that_dies_before_anything_is_posted_is_followed_by_one_
     assert outgoing.texts() == ["Here."]
 
 
-async def test_a_courier_that_dies_between_posting_and_noting_is_followed_by_one_that_looks(
+async def test_a_sender_that_dies_between_posting_and_noting_is_followed_by_one_that_looks(
     outgoing: DeliveryStage,
 ) -> None:
     turn = await outgoing.ask()
     await turn.finish("Posted, not noted.")
     delivery = await outgoing.claim()
-    await outgoing.slack.outbox.begin_part(delivery.hold, 1, starts=0)
-    await outgoing.desk.calls.start_stream(
+    await outgoing.slack.outbox.begin_part(delivery.lease, 1, starts=0)
+    await outgoing.services.calls.start_stream(
         Thread("D0ANNA001", delivery.thread_ts, "U0ANNA001", "T0DOUBLE1"), "Posted, "
     )
     await outgoing.crash()
@@ -77,13 +77,13 @@ async def test_a_courier_that_dies_between_posting_and_noting_is_followed_by_one
     assert "conversations.replies" in outgoing.methods()
 
 
-async def test_a_courier_that_dies_before_posting_what_it_noted_is_followed_by_one_that_posts_it(
+async def test_a_sender_that_dies_before_posting_what_it_noted_is_followed_by_one_that_posts_it(
     outgoing: DeliveryStage,
 ) -> None:
     turn = await outgoing.ask()
     await turn.finish("Noted, not posted.")
     delivery = await outgoing.claim()
-    await outgoing.slack.outbox.begin_part(delivery.hold, 1, starts=0)
+    await outgoing.slack.outbox.begin_part(delivery.lease, 1, starts=0)
     await outgoing.crash()
 
     await outgoing.deliver()
@@ -91,7 +91,7 @@ async def test_a_courier_that_dies_before_posting_what_it_noted_is_followed_by_o
     assert outgoing.texts() == ["Noted, not posted."]
 
 
-async def test_a_courier_that_dies_in_mid_stream_is_followed_by_one_that_ends_the_same_message(
+async def test_a_sender_that_dies_in_mid_stream_is_followed_by_one_that_ends_the_same_message(
     outgoing: DeliveryStage,
 ) -> None:
     turn = await outgoing.ask()
@@ -99,16 +99,16 @@ async def test_a_courier_that_dies_in_mid_stream_is_followed_by_one_that_ends_th
     await turn.say(LINE)
     await outgoing.until(lambda: bool(outgoing.posted))
     await outgoing.crash()
-    courier = await outgoing.start()
+    sender = await outgoing.start()
     await turn.say(LINE)
     await turn.finish(LINE * 2)
-    await courier
+    await sender
 
     assert outgoing.texts() == [LINE * 2]
     assert not outgoing.posted[0].is_streaming
 
 
-async def test_a_courier_that_dies_within_a_long_answer_is_followed_by_one_that_adds_what_is_missing(
+async def test_a_sender_that_dies_within_a_long_answer_is_followed_by_one_that_adds_what_is_missing(
     outgoing: DeliveryStage,
 ) -> None:
     answer = "".join(f"{number} {LINE}" for number in range(60))
@@ -126,7 +126,7 @@ async def test_a_courier_that_dies_within_a_long_answer_is_followed_by_one_that_
     assert len({message.ts for message in outgoing.posted}) == len(outgoing.posted)
 
 
-async def test_a_courier_that_dies_after_the_last_call_leaves_nothing_to_double(outgoing: DeliveryStage) -> None:
+async def test_a_sender_that_dies_after_the_last_call_leaves_nothing_to_double(outgoing: DeliveryStage) -> None:
     turn = await outgoing.ask()
     await turn.finish("Said and done.")
     delivery = await outgoing.claim()
@@ -138,7 +138,7 @@ async def test_a_courier_that_dies_after_the_last_call_leaves_nothing_to_double(
     assert outgoing.texts() == ["Said and done."]
 
 
-async def test_a_courier_that_was_passed_over_writes_nothing_any_more(outgoing: DeliveryStage) -> None:
+async def test_a_sender_that_was_passed_over_writes_nothing_any_more(outgoing: DeliveryStage) -> None:
     turn = await outgoing.ask()
     late = await outgoing.claim()
     await outgoing.crash()
@@ -171,12 +171,12 @@ async def test_an_edit_is_tried_again_and_given_up_for_now_where_slack_stays_in_
     outgoing.double.rules.fail("chat.startStream", Failure(error="unknown_method"))
     outgoing.double.rules.fail("chat.update", *[BROKEN] * 3)
     turn = await outgoing.ask()
-    courier = await outgoing.start()
+    sender = await outgoing.start()
     await turn.say(LINE)
     await outgoing.until(lambda: bool(outgoing.posted))
     await turn.finish(LINE + "End.")
     with pytest.raises(SlackUnsure):
-        await courier
+        await sender
     await outgoing.crash()
 
     await outgoing.deliver()
@@ -186,13 +186,13 @@ async def test_an_edit_is_tried_again_and_given_up_for_now_where_slack_stays_in_
 
 async def test_messages_that_a_second_attempt_does_not_need_are_withdrawn(outgoing: DeliveryStage) -> None:
     turn = await outgoing.ask()
-    courier = await outgoing.start()
+    sender = await outgoing.start()
     await turn.say(LINE * 30)
     await outgoing.until(lambda: len(outgoing.posted) == 2)
     await turn.emit(AnswerReset(2))
     await turn.say("Shorter this time.")
     await turn.finish("Shorter this time.")
-    await courier
+    await sender
 
     assert outgoing.texts() == ["Shorter this time.", "_(withdrawn)_"]
 

@@ -17,7 +17,7 @@ LINE = WORDS.strip() + "\n"
 
 
 async def shown(outgoing: DeliveryStage, turn: PlayedTurn, text: str) -> None:
-    """Let the turn say something and the courier try to show it."""
+    """Let the turn say something and the sender try to show it."""
     before = _writes(outgoing)
     await turn.say(text)
     await outgoing.until(lambda: _writes(outgoing) > before)
@@ -40,14 +40,14 @@ async def test_an_answer_that_is_ready_is_posted_in_one_call(outgoing: DeliveryS
 
 async def test_an_answer_that_grows_is_streamed_behind_a_status(outgoing: DeliveryStage) -> None:
     turn = await outgoing.ask()
-    courier = await outgoing.start()
+    sender = await outgoing.start()
     await outgoing.until(lambda: bool(outgoing.double.workspace.statuses))
     await shown(outgoing, turn, LINE)
     await shown(outgoing, turn, LINE)
     assert outgoing.posted[0].is_streaming
     await turn.say("The end.")
     await turn.finish(LINE + LINE + "The end.")
-    await courier
+    await sender
 
     assert outgoing.texts() == [LINE + LINE + "The end."]
     assert outgoing.methods() == [
@@ -62,21 +62,21 @@ async def test_an_answer_that_grows_is_streamed_behind_a_status(outgoing: Delive
 
 async def test_the_status_names_the_tool_at_work(outgoing: DeliveryStage) -> None:
     turn = await outgoing.ask()
-    courier = await outgoing.start()
+    sender = await outgoing.start()
     await turn.emit(ToolCalled(ToolCall(id="c1", name="calculator", arguments="{}")))
     await outgoing.until(lambda: any("calculator" in status for *_, status in outgoing.double.workspace.statuses))
     await turn.finish("42")
-    await courier
+    await sender
 
     assert outgoing.texts() == ["42"]
 
 
 async def test_streams_into_a_channel_name_their_reader(outgoing: DeliveryStage) -> None:
     turn = await outgoing.ask(said=say(f"<@{BOT_USER}> hi", channel="C0GENERAL"))
-    courier = await outgoing.start()
+    sender = await outgoing.start()
     await shown(outgoing, turn, LINE)
     await turn.finish(LINE)
-    await courier
+    await sender
 
     started = outgoing.double.workspace.called("chat.startStream")[0]
     assert (started.outcome, started.args["recipient_user_id"]) == ("ok", "U0ANNA001")
@@ -84,14 +84,14 @@ async def test_streams_into_a_channel_name_their_reader(outgoing: DeliveryStage)
 
 async def test_a_stream_is_renewed_before_slack_ends_it(outgoing: DeliveryStage) -> None:
     turn = await outgoing.ask()
-    courier = await outgoing.start()
+    sender = await outgoing.start()
     said = ""
     for minute in range(8):
         said += f"Minute {minute}. {LINE}"
         await shown(outgoing, turn, f"Minute {minute}. {LINE}")
         outgoing.clock.advance(60)
     await turn.finish(said)
-    await courier
+    await sender
 
     assert "".join(outgoing.texts()) == said
     assert len(outgoing.posted) == 2
@@ -101,13 +101,13 @@ async def test_a_stream_is_renewed_before_slack_ends_it(outgoing: DeliveryStage)
 async def test_a_stream_that_slack_ended_is_edited_to_its_end(outgoing: DeliveryStage) -> None:
     outgoing.double.workspace.stream_seconds = 60
     turn = await outgoing.ask()
-    courier = await outgoing.start()
+    sender = await outgoing.start()
     await shown(outgoing, turn, LINE)
     outgoing.clock.advance(61)
     await turn.say(LINE)
     await outgoing.until(lambda: bool(outgoing.double.workspace.called("chat.update")))
     await turn.finish(LINE + LINE + "Done.")
-    await courier
+    await sender
 
     assert outgoing.texts() == [LINE + LINE + "Done."]
     assert outgoing.double.workspace.called("chat.appendStream")[0].outcome == "message_not_in_streaming_state"
@@ -116,11 +116,11 @@ async def test_a_stream_that_slack_ended_is_edited_to_its_end(outgoing: Delivery
 async def test_a_stream_that_ended_before_its_stop_is_no_error_to_anybody(outgoing: DeliveryStage) -> None:
     outgoing.double.workspace.stream_seconds = 60
     turn = await outgoing.ask()
-    courier = await outgoing.start()
+    sender = await outgoing.start()
     await shown(outgoing, turn, LINE)
     outgoing.clock.advance(61)
     await turn.finish(LINE)
-    await courier
+    await sender
 
     assert outgoing.texts() == [LINE]
 
@@ -128,7 +128,7 @@ async def test_a_stream_that_ended_before_its_stop_is_no_error_to_anybody(outgoi
 async def test_where_slack_takes_no_stream_the_answer_is_posted_and_edited(outgoing: DeliveryStage) -> None:
     outgoing.double.rules.fail("chat.startStream", Failure(error="unknown_method"))
     turn = await outgoing.ask()
-    courier = await outgoing.start()
+    sender = await outgoing.start()
     await shown(outgoing, turn, LINE)
     await outgoing.until(lambda: bool(outgoing.posted))
     said = LINE
@@ -139,7 +139,7 @@ async def test_where_slack_takes_no_stream_the_answer_is_posted_and_edited(outgo
             said += LINE
             await asyncio.sleep(0.05)
     await turn.finish(said + "End")
-    await courier
+    await sender
 
     assert outgoing.texts() == [said + "End"]
 
@@ -147,13 +147,13 @@ async def test_where_slack_takes_no_stream_the_answer_is_posted_and_edited(outgo
 async def test_edits_keep_a_pause_between_them(outgoing: DeliveryStage) -> None:
     outgoing.double.rules.fail("chat.startStream", Failure(error="unknown_method"))
     turn = await outgoing.ask()
-    courier = await outgoing.start()
+    sender = await outgoing.start()
     await shown(outgoing, turn, LINE)
     await outgoing.until(lambda: bool(outgoing.posted))
     for _ in range(20):
         await turn.say(LINE)
     await turn.finish(LINE * 21)
-    await courier
+    await sender
 
     assert outgoing.texts() == [LINE * 21]
     assert outgoing.posted[0].edits <= 2
@@ -163,11 +163,11 @@ async def test_a_limit_on_streams_lets_the_answer_be_posted_at_once(outgoing: De
     outgoing.double.rules.fail("chat.startStream", Failure(status=429, retry_after=30))
     for _ in range(2):
         turn = await outgoing.ask()
-        courier = await outgoing.start()
+        sender = await outgoing.start()
         await shown(outgoing, turn, LINE)
         await outgoing.until(lambda: bool(outgoing.posted))
         await turn.finish(LINE)
-        await courier
+        await sender
 
     assert outgoing.texts() == [LINE, LINE]
     assert len(outgoing.double.workspace.called("chat.startStream")) == 1, "the pause Slack named is kept"
@@ -199,11 +199,11 @@ async def test_a_very_long_answer_becomes_several_messages_cut_at_paragraphs(out
     answer = "\n\n".join(f"Paragraph {number}. {paragraph}" for number in range(40))
     assert len(answer) > 30_000
     turn = await outgoing.ask()
-    courier = await outgoing.start()
+    sender = await outgoing.start()
     for start in range(0, len(answer), 500):
         await turn.say(answer[start : start + 500])
     await turn.finish(answer)
-    await courier
+    await sender
 
     assert "".join(outgoing.texts()) == answer
     assert len(outgoing.posted) >= 3
@@ -224,32 +224,32 @@ async def test_code_that_is_cut_stays_code(outgoing: DeliveryStage) -> None:
 
 async def test_a_failed_turn_is_told_in_a_sentence_behind_what_was_shown(outgoing: DeliveryStage) -> None:
     turn = await outgoing.ask()
-    courier = await outgoing.start()
+    sender = await outgoing.start()
     await shown(outgoing, turn, LINE)
     await turn.finish("", status=RunStatus.FAILED, error="The model did not answer in time.\nTraceback: x")
-    await courier
+    await sender
 
     assert outgoing.texts() == [f"{LINE}\n\n:warning: The model did not answer in time. Traceback: x"]
 
 
 async def test_a_stopped_answer_keeps_what_was_said(outgoing: DeliveryStage) -> None:
     turn = await outgoing.ask()
-    courier = await outgoing.start()
+    sender = await outgoing.start()
     await shown(outgoing, turn, LINE)
     await turn.finish(LINE, status=RunStatus.CANCELLED)
-    await courier
+    await sender
 
     assert outgoing.texts() == [f"{LINE}\n\n_Stopped._"]
 
 
 async def test_a_second_attempt_of_a_turn_is_written_over_the_first(outgoing: DeliveryStage) -> None:
     turn = await outgoing.ask()
-    courier = await outgoing.start()
+    sender = await outgoing.start()
     await shown(outgoing, turn, LINE)
     await turn.emit(AnswerReset(2))
     await turn.say("Something else altogether.")
     await turn.finish("Something else altogether.")
-    await courier
+    await sender
 
     assert outgoing.texts() == ["Something else altogether."]
 
@@ -277,12 +277,12 @@ async def test_answers_of_one_thread_are_delivered_in_their_order(outgoing: Deli
     assert second.thread_ts == first.ts
 
 
-async def test_a_courier_waits_for_the_turn_without_a_database_connection(outgoing: DeliveryStage) -> None:
+async def test_a_sender_waits_for_the_turn_without_a_database_connection(outgoing: DeliveryStage) -> None:
     turns = [await outgoing.ask(said=say(f"slow {number}")) for number in range(12)]
-    couriers = [await outgoing.start() for _ in turns]
+    senders = [await outgoing.start() for _ in turns]
     await outgoing.until(lambda: len(outgoing.double.workspace.statuses) == 12)
     for number, turn in enumerate(turns):
         await turn.finish(f"answer {number}")
-    await asyncio.gather(*couriers)
+    await asyncio.gather(*senders)
 
     assert sorted(outgoing.texts()) == sorted(f"answer {number}" for number in range(12))

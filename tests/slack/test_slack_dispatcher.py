@@ -1,4 +1,4 @@
-"""The loop around couriers: what failed is tried again, what cannot succeed is ended, what is left is given back."""
+"""The loop around senders: what failed is tried again, what cannot succeed is ended, what is left is given back."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.db.slack_people import SlackId
-from app.slack.courier import Courier
+from app.slack.answer_sender import AnswerSender
 from app.slack.dispatcher import Dispatcher, DispatcherConfig
 from app.slack.upkeep import Upkeep
 from fakes.slack_delivery import DeliveryStage
@@ -18,8 +18,8 @@ ANNA = SlackId(TEAM, "U0ANNA001")
 
 
 def dispatcher_of(outgoing: DeliveryStage, name: str = "one", lease_seconds: float = HANG_SECONDS) -> Dispatcher:
-    courier = Courier(outgoing.database, outgoing.desk)
-    return Dispatcher(outgoing.slack.outbox, courier, DispatcherConfig(name, lease_seconds=lease_seconds))
+    sender = AnswerSender(outgoing.database, outgoing.services)
+    return Dispatcher(outgoing.slack.outbox, sender, DispatcherConfig(name, lease_seconds=lease_seconds))
 
 
 async def until_stored(outgoing: DeliveryStage, *expected: object) -> Sequence[object]:
@@ -122,7 +122,7 @@ async def test_a_session_erased_meanwhile_leaves_nothing_to_deliver(outgoing: De
 
 
 def upkeep_of(outgoing: DeliveryStage, *, link_by_email: bool) -> Upkeep:
-    return Upkeep(outgoing.slack, outgoing.desk.calls, outgoing.clock, IDENTITY, link_by_email=link_by_email)
+    return Upkeep(outgoing.slack, outgoing.services.calls, outgoing.clock, IDENTITY, link_by_email=link_by_email)
 
 
 async def test_people_are_called_by_their_names_once_these_are_known(outgoing: DeliveryStage) -> None:

@@ -59,10 +59,10 @@ async def test_another_process_is_refused_too_until_the_first_has_ended(stage: S
     await until_asked(stage)
 
     with pytest.raises(SummaryInProgress, match=str(stage.session.id)):
-        await other.summaries.take_hold(stage.session.id, 10)
+        await other.summaries.take_lease(stage.session.id, 10)
     gate.set()
     await first
-    taken = await other.summaries.take_hold(stage.session.id, 10)
+    taken = await other.summaries.take_lease(stage.session.id, 10)
     await other.close()
 
     assert taken.session_id == stage.session.id
@@ -80,24 +80,24 @@ async def test_what_a_dead_process_held_runs_out_and_its_late_words_change_nothi
     stage: Stage, database_url: str
 ) -> None:
     summaries = stage.database.summaries
-    dead = await summaries.take_hold(stage.session.id, 10)
+    dead = await summaries.take_lease(stage.session.id, 10)
     await run_sql(database_url, "update sessions set summarizing_until = now() - interval '1 second'")
 
-    living = await summaries.take_hold(stage.session.id, 10)
-    await summaries.renew_hold(dead, 10)
-    await summaries.let_go(dead)
+    living = await summaries.take_lease(stage.session.id, 10)
+    await summaries.renew_lease(dead, 10)
+    await summaries.release_lease(dead)
 
     assert living.id != dead.id
     with pytest.raises(SummaryInProgress, match=str(living.id)):
-        await summaries.take_hold(stage.session.id, 10)
+        await summaries.take_lease(stage.session.id, 10)
 
 
-async def test_a_hold_that_is_renewed_does_not_run_out(stage: Stage, database_url: str) -> None:
+async def test_a_lease_that_is_renewed_does_not_run_out(stage: Stage, database_url: str) -> None:
     summaries = stage.database.summaries
-    hold = await summaries.take_hold(stage.session.id, 10)
+    lease = await summaries.take_lease(stage.session.id, 10)
     await run_sql(database_url, "update sessions set summarizing_until = now() - interval '1 second'")
 
-    await summaries.renew_hold(hold, 10)
+    await summaries.renew_lease(lease, 10)
 
     with pytest.raises(SummaryInProgress):
-        await summaries.take_hold(stage.session.id, 10)
+        await summaries.take_lease(stage.session.id, 10)

@@ -1,4 +1,4 @@
-"""One process's hold on the shared server: attach, revive, release. Everything here blocks; `server` makes it async.
+"""One process's share of the embedded server: attach, revive, release. Everything here blocks; `server` makes it async.
 
 Two locks order the processes: `start.lock` is held by whoever decides about the server's life, `users.lock` is shared
 by all who need it. A killed process loses its locks and leaves the server running; the next one attaches to it.
@@ -27,7 +27,7 @@ from app.postgres_server.server_log import bound_log
 _log = structlog.get_logger()
 
 
-class Keeper:
+class ServerShare:
     """Holds a share of the server from `attach` to `release`; methods may be called from any thread."""
 
     def __init__(self, config: EmbeddedConfig, layout: Layout, installation: Installation) -> None:
@@ -42,7 +42,7 @@ class Keeper:
         self.socket_dir = Path()
 
     @classmethod
-    def attach(cls, config: EmbeddedConfig) -> "Keeper":
+    def attach(cls, config: EmbeddedConfig) -> "ServerShare":
         """Take a share of the server, making and starting it where needed.
 
         Raises:
@@ -53,9 +53,9 @@ class Keeper:
         try:
             layout = make_home(data_dir)
             with exclusively(layout.start_lock, timeout_seconds=config.start_timeout_seconds):
-                keeper = cls(config, layout, prepare_installation(layout))
-                keeper._attach_or_close()
-                return keeper
+                share = cls(config, layout, prepare_installation(layout))
+                share._attach_or_close()
+                return share
         except OSError as error:
             raise DatabaseUnusable(
                 f"The data directory {data_dir} cannot be used: {error.strerror} ({error.filename}). Make it writable, "

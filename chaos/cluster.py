@@ -13,8 +13,8 @@ from fakes.service_process import free_port
 
 
 @dataclass(slots=True)
-class Player:
-    """One place in the cast, whichever process fills it. `port` is None for one that only works."""
+class Node:
+    """One place in the cluster, whichever process fills it. `port` is None for one that only works."""
 
     start: Start
     port: int | None
@@ -46,27 +46,27 @@ async def _begin(start: Start, port: int | None) -> Program:
 
 
 @asynccontextmanager
-async def open_cast(
+async def open_cluster(
     grounds: Grounds, *roles: Sequence[str], settings: dict[str, str] | None = None
-) -> AsyncGenerator[list[Player]]:
+) -> AsyncGenerator[list[Node]]:
     """Start one process for each role (`("serve", "--no-worker")`, `("worker",)`) and kill them at the end."""
-    players: list[Player] = []
+    nodes: list[Node] = []
     try:
         for role in roles:
             start = grounds.start(*role, **(settings or {}))
             port = free_port() if role[0] == "serve" else None
-            players.append(Player(start, port, await _begin(start, port)))
-        yield players
+            nodes.append(Node(start, port, await _begin(start, port)))
+        yield nodes
     finally:
-        for player in players:
-            await player.program.kill()
+        for node in nodes:
+            await node.program.kill()
 
 
-def servers(players: Sequence[Player]) -> list[str]:
+def servers(nodes: Sequence[Node]) -> list[str]:
     """Return the addresses of those that serve."""
-    return [player.url for player in players if player.port is not None]
+    return [node.url for node in nodes if node.port is not None]
 
 
-def somebody(players: Sequence[Player], dice: random.Random) -> Player:
+def any_of(nodes: Sequence[Node], dice: random.Random) -> Node:
     """Return one of them by chance."""
-    return dice.choice(list(players))
+    return dice.choice(list(nodes))

@@ -15,7 +15,7 @@ from app.domain.run import Run
 from app.slack.answer_text import GrowingAnswer, final_text
 from app.slack.markdown import as_slack, settled
 from app.slack.refusals import SlackRefused
-from app.slack.writer import AnswerWriter, Desk
+from app.slack.writer import AnswerWriter, DeliveryServices
 
 POLL_SECONDS = 1.0
 FLUSH_SECONDS = 1.0
@@ -38,21 +38,21 @@ class _Pace:
     told_at: float = 0.0
 
 
-class Courier:
-    """Delivers, one delivery at a time; any number of couriers may be at work."""
+class AnswerSender:
+    """Delivers, one delivery at a time; any number of senders may be at work."""
 
-    def __init__(self, database: Database, desk: Desk) -> None:
-        """Follow runs in `database`, write at `desk`."""
+    def __init__(self, database: Database, services: DeliveryServices) -> None:
+        """Follow runs in `database`, write with `services`."""
         self._database = database
-        self._desk = desk
+        self._services = services
 
     async def deliver(self, delivery: Delivery) -> None:
         """Bring the delivery to its end. Raises LeaseLost, SlackRefused, and temporary errors: try again later."""
-        writer = AnswerWriter(self._desk, delivery)
+        writer = AnswerWriter(self._services, delivery)
         try:
             await self._write(delivery, writer)
         except LeaseLost:
-            if not await self._desk.outbox.is_erased(delivery):
+            if not await self._services.outbox.is_erased(delivery):
                 raise
             await self._abandon(delivery, writer)
 
@@ -62,7 +62,7 @@ class Courier:
             await writer.show(as_slack(delivery.notice), is_final=True)
         else:
             await self._answer(delivery.run_id, delivery, writer)
-        await self._desk.outbox.finish(delivery.hold)  # lost where the session was erased meanwhile
+        await self._services.outbox.finish(delivery.lease)  # lost where the session was erased meanwhile
 
     async def _abandon(self, delivery: Delivery, writer: AnswerWriter) -> None:
         """Close what stands open in the thread: with the session its delivery is gone, so nobody will after us."""
@@ -73,7 +73,7 @@ class Courier:
         await self._tell(delivery, "")
 
     async def _answer(self, run_id: RunId, delivery: Delivery, writer: AnswerWriter) -> None:
-        run = await self._desk.outbox.run_of(run_id)
+        run = await self._services.outbox.run_of(run_id)
         if run is None:
             return
         growing = GrowingAnswer()
@@ -81,7 +81,7 @@ class Courier:
             run = await self._follow(delivery, run, growing, writer)
         if run is None:
             return
-        text = final_text(run, await self._desk.outbox.texts_of(run.id), growing.text)
+        text = final_text(run, await self._services.outbox.texts_of(run.id), growing.text)
         if text:
             await writer.show(as_slack(text), is_final=True)
         else:
@@ -89,7 +89,7 @@ class Courier:
 
     async def _follow(self, delivery: Delivery, run: Run, growing: GrowingAnswer, writer: AnswerWriter) -> Run | None:
         """Show the answer as it grows; return the run as it ended, None if it was erased meanwhile."""
-        clock, after = self._desk.clock, 0
+        clock, after = self._services.clock, 0
         pace = _Pace(clock.monotonic())
         followed: Run | None = run
         async with self._database.hub.subscribe(run.id) as wakeup:
@@ -101,14 +101,14 @@ class Courier:
                 await self._show(delivery, growing, writer, pace)
                 is_over = bool(events) and events[-1].is_last
                 if is_over or not (events or await wakeup.wait(POLL_SECONDS)):
-                    followed = await self._desk.outbox.run_of(run.id)
+                    followed = await self._services.outbox.run_of(run.id)
         return followed
 
     async def _events(self, run: Run, after: int, wakeup: RunWakeup) -> Sequence[RunEvent]:
         return wakeup.after(after) or await self._database.events.read_events(run.id, after, PAGE)
 
     async def _show(self, delivery: Delivery, growing: GrowingAnswer, writer: AnswerWriter, pace: _Pace) -> None:
-        now, text = self._desk.clock.monotonic(), growing.text
+        now, text = self._services.clock.monotonic(), growing.text
         if not text:
             if pace.told != growing.status or now - pace.told_at > STATUS_SECONDS:
                 pace.told, pace.told_at = growing.status, now
@@ -122,6 +122,6 @@ class Courier:
     async def _tell(self, delivery: Delivery, status: str) -> None:
         """Set the status; an answer does not depend on it."""
         try:
-            await self._desk.calls.set_status(delivery.channel_id, delivery.thread_ts, status)
+            await self._services.calls.set_status(delivery.channel_id, delivery.thread_ts, status)
         except (SlackRefused, TemporaryError) as error:
             log.debug("slack status not shown", error=error.code)

@@ -14,7 +14,7 @@ ORDERS_SECONDS = 30.0
 
 
 @dataclass(slots=True)
-class Victim:
+class TracedNode:
     """Starts traced processes one after the other, at the same `port` (None: one that serves nothing).
 
     The next one is started as soon as one has died, as any supervisor would.
@@ -30,7 +30,7 @@ class Victim:
     @property
     def running(self) -> Program:
         """The process of now. It was started before."""
-        assert self.program is not None, "start the victim first"
+        assert self.program is not None, "begin first"
         return self.program
 
     async def begin(self) -> None:
