@@ -111,7 +111,7 @@ def _event(part: str) -> Event:
 def _identity(event: Event | StoredEvent) -> tuple[int, str, object]:
     """Return number, name, and what can be told apart in both: stored events point at the messages that readers get.
 
-    Results of tools and a run's start and end show what is stored elsewhere, and checked there.
+    What a run's start and end and the results of tools show is stored elsewhere; `_shows_its_end` looks at the end.
     """
     match event.type:
         case "message.completed":
@@ -136,4 +136,12 @@ def check_reading(reader: Reader, text: str, stored: Sequence[StoredEvent]) -> t
     shown = "".join(event.data["text"] for event in reader.events if event.type == "message.delta")
     if shown != answer_to(text):
         findings.append(Finding(Fault.ANSWER, f"{text[:30]!r}: shown {shown[:60]!r}"))
+    if not all(_shows_its_end(event, reader.run_id, text) for event in reader.events):
+        findings.append(Finding(Fault.ANSWER, f"{text[:30]!r}: the end is not that of its run"))
     return tuple(findings)
+
+
+def _shows_its_end(event: Event, run_id: str, text: str) -> bool:
+    if event.type != "run.completed":
+        return True
+    return (event.data["run"]["id"], event.data["message"]["content"]) == (run_id, answer_to(text))

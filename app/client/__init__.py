@@ -26,6 +26,7 @@ from app.domain.events import (
     ToolAnswered,
     ToolCalled,
 )
+from app.domain.message import Message, ToolCall
 from app.domain.run import OnBusy, Run, RunStatus
 from app.domain.session import Session
 
@@ -36,6 +37,7 @@ __all__ = [
     "CompactionStarted",
     "Ended",
     "EventType",
+    "Message",
     "MessageCompleted",
     "MessageDelta",
     "OnBusy",
@@ -47,6 +49,7 @@ __all__ = [
     "Session",
     "ThroughlineError",
     "ToolAnswered",
+    "ToolCall",
     "ToolCalled",
     "connect",
 ]

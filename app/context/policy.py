@@ -63,8 +63,8 @@ class PrunePolicy:
     costs no model call, is tried before a compaction; how far below is chosen."""
 
     aggressive: Annotated[float, WINDOW_SHARE] = 0.85
-    """Share of the window above which fewer outputs stay whole. Chosen: midway between the usage threshold and the
-    next mark, for what a compaction has not brought down."""
+    """Share of the window above which fewer outputs stay whole. Chosen: between the usage threshold and the next
+    mark, for what a compaction has not brought down."""
 
     critical: Annotated[float, WINDOW_SHARE] = 0.95
     """Share of the window above which the prompt is made to fit at any cost. The rest is for what a count, which is
@@ -103,7 +103,7 @@ class SummaryPolicy:
 
     max_tokens: Annotated[int, Range(ge=50, le=100_000)] = 1500
     """The most tokens of a summary; a small window allows less (`budget.MAX_SUMMARY_SHARE`). Chosen: about two pages,
-    and a fiftieth of a window of 128,000 at most."""
+    little beside a window of 128,000."""
 
     instructions: str = ""
     """What a summary has to keep, in the operator's words."""

@@ -29,14 +29,14 @@ from app.domain.run import Run, RunStatus
 
 Stored = Mapping[str, Any]  # Any: JSON as its own kind of event has it
 
-PLAIN: Mapping[EventType, type[MessageDelta | AnswerReset | CompactionStarted]] = {
+STORED_FIELD_BY_FIELD: Mapping[EventType, type[MessageDelta | AnswerReset | CompactionStarted]] = {
     EventType.MESSAGE_DELTA: MessageDelta,
     EventType.RESET: AnswerReset,
     EventType.COMPACTION_STARTED: CompactionStarted,
 }
-"""Events whose fields are stored as they are."""
+"""Events that are made of their stored fields alone, each as it is stored."""
 
-SHOWN_MESSAGE = """
+SHOWN_MESSAGE_ID = """
     case e.type
         when 'message.completed' then cast(coalesce(e.data ->> 'message_id', e.data -> 'message' ->> 'id') as uuid)
         when 'tool.result' then coalesce(cast(e.data ->> 'message_id' as uuid), (
@@ -48,7 +48,7 @@ SHOWN_MESSAGE = """
     end"""
 """For `run_events e`: the id of the message an event shows. Rows of earlier versions hold the message itself."""
 
-SHOWN_RUN = "('run.started', 'run.completed', 'run.failed', 'run.cancelled')"
+RUN_EVENT_TYPES = "('run.started', 'run.completed', 'run.failed', 'run.cancelled')"
 """The types of events that show their run."""
 
 SHOWN_COLUMNS = f"{prefixed(MESSAGE_COLUMNS, 'm', 'shown_')}, {prefixed(RUN_COLUMNS, 'r', 'run_')}"
@@ -66,8 +66,8 @@ def event_parameters(events: Sequence[NewEvent]) -> dict[str, object]:
 def event_from(row: RowMapping) -> Event | None:
     """Return the event of a row with `type`, `data` and SHOWN_COLUMNS; None where what it shows is gone."""
     kind, data = EventType(row["type"]), row["data"]
-    if kind in PLAIN:
-        return PLAIN[kind](**data)
+    if kind in STORED_FIELD_BY_FIELD:
+        return STORED_FIELD_BY_FIELD[kind](**data)
     match kind:
         case EventType.COMPACTION_FINISHED:
             return CompactionFinished(**{**data, "fired": tuple(data["fired"])})

@@ -96,7 +96,7 @@ class RunEventRow(Base):
     run_id: Mapped[Key]
     seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     type: Mapped[String]
-    data: Mapped[Json]
+    data: Mapped[Json] = mapped_column(comment="an event, pointing at the message or run it shows")
     created_at: Mapped[Now]
 
 

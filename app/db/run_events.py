@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import text
 
 from app.db.append import lease_lost
-from app.db.event_rows import SHOWN_COLUMNS, SHOWN_MESSAGE, SHOWN_RUN, event_from, event_parameters
+from app.db.event_rows import RUN_EVENT_TYPES, SHOWN_COLUMNS, SHOWN_MESSAGE_ID, event_from, event_parameters
 from app.db.hub import EventHub
 from app.db.sql import sql
 from app.db.transactions import Statements, Transactions
@@ -41,24 +41,27 @@ _STORE_HELD = sql(
 _READ = sql(
     """
     with asked as (
-        select e.seq, e.type, e.data, {shown_message} as shown_id from run_events e
+        select e.seq, e.type, e.data, {shown_message_id} as shown_id from run_events e
         where e.run_id = :run_id and e.seq > :after_seq order by e.seq limit :limit
     ), measured as (
         select asked.*, octet_length(cast(asked.data as text))
             + coalesce(octet_length(m.content), octet_length(cast(m.content_blocks as text)), 0)
-            + coalesce(octet_length(cast(m.tool_calls as text)), 0) as bytes
+            + coalesce(octet_length(cast(m.tool_calls as text)), 0)
+            + coalesce(octet_length(cast(r.input as text)), 0) as bytes
         from asked left join messages m on m.id = asked.shown_id
+            left join runs r on r.id = :run_id and asked.type in {run_event_types}
     ), counted as (
         select measured.*, sum(bytes) over (order by seq) - bytes as bytes_before from measured
     )
-    select counted.seq, counted.type, counted.data, m.id as run_message_id, {shown_columns}
+    select counted.seq, counted.type, counted.data, m.id as run_message_id, {shown_columns},
+        exists (select 1 from message_pins p where p.session_id = m.session_id and p.message_id = m.id) as pinned
     from counted left join messages m on m.id = counted.shown_id
-        left join runs r on r.id = :run_id and counted.type in {shown_run}
+        left join runs r on r.id = :run_id and counted.type in {run_event_types}
     where counted.bytes_before < :max_bytes order by counted.seq
 """,
-    shown_message=SHOWN_MESSAGE,
+    shown_message_id=SHOWN_MESSAGE_ID,
     shown_columns=SHOWN_COLUMNS,
-    shown_run=SHOWN_RUN,
+    run_event_types=RUN_EVENT_TYPES,
 )
 _NEXT = text("""
     select coalesce(

@@ -17,7 +17,15 @@ from app.domain.json_types import JsonObject
 from app.domain.page import Page
 from app.domain.run import Lease
 from app.domain.session import Session
-from app.domain.summary import Adoption, NewStretch, Stretch, SummaryLease, SummaryParts, SummaryState, SummaryVersion
+from app.domain.summary import (
+    Adoption,
+    NewStretch,
+    Stretch,
+    SummaryLease,
+    SummaryState,
+    SummaryVersion,
+    SummaryWithStretches,
+)
 
 
 class SummaryRepository:
@@ -35,7 +43,7 @@ class SummaryRepository:
         """Store a stretch once for its `read_hash`. Raises LeaseLost, NotFound."""
         return await self._transactions.run(lambda tx: save_stretch(tx, session_id, stretch, lease))
 
-    async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryParts | None:
+    async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithStretches | None:
         """Return the adopted, or the prepared version that builds on it, with its stretches."""
         return await load_parts(self._transactions, session_id, state)
 

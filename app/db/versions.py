@@ -10,7 +10,7 @@ from app.db.stretches import load_stretches
 from app.db.transactions import Statements
 from app.domain.ids import SessionId, UserId
 from app.domain.page import Page
-from app.domain.summary import SummaryParts, SummaryState, SummaryVersion
+from app.domain.summary import SummaryState, SummaryVersion, SummaryWithStretches
 
 _LIST = sql(
     """
@@ -56,7 +56,7 @@ async def latest_version(tx: Statements, session_id: SessionId) -> SummaryVersio
     return version_from(rows[0]) if rows else None
 
 
-async def load_parts(tx: Statements, session_id: SessionId, state: SummaryState) -> SummaryParts | None:
+async def load_parts(tx: Statements, session_id: SessionId, state: SummaryState) -> SummaryWithStretches | None:
     """Return the adopted version, or the prepared one that builds on it, with its stretches, oldest first.
 
     Two statements, since neither a version nor its stretches ever change. Raises ValueError for another state.
@@ -67,4 +67,4 @@ async def load_parts(tx: Statements, session_id: SessionId, state: SummaryState)
     if not rows:
         return None
     version = version_from(rows[0])
-    return SummaryParts(version, await load_stretches(tx, session_id, version.stretch_ids))
+    return SummaryWithStretches(version, await load_stretches(tx, session_id, version.stretch_ids))

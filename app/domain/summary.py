@@ -108,7 +108,7 @@ class SummaryVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class SummaryParts:
+class SummaryWithStretches:
     """A version with its stretches, oldest first: what a further summary builds on."""
 
     version: SummaryVersion

@@ -1,4 +1,4 @@
-"""Where pins are kept, as a turn and the doors see it."""
+"""Where pins are kept, as whoever sets them needs it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

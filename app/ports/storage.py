@@ -1,4 +1,4 @@
-"""Where runs, messages, events and what was learned of models are kept, as a turn needs it.
+"""Where runs, messages, events and what was learned of models are kept, as turns and summaries need it.
 
 One method is one transaction.
 """

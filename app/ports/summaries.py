@@ -1,4 +1,4 @@
-"""Where summaries are kept, as a turn needs it: stretches, versions, the cursor, the view state.
+"""Where summaries are kept, as turns, jobs and requests need it: stretches, versions, the cursor, the view state.
 
 One method is one transaction; `lease` is None where no turn asks.
 """
@@ -9,7 +9,15 @@ from app.domain.ids import SessionId, SummaryId
 from app.domain.json_types import JsonObject
 from app.domain.run import Lease
 from app.domain.session import Session
-from app.domain.summary import Adoption, NewStretch, Stretch, SummaryLease, SummaryParts, SummaryState, SummaryVersion
+from app.domain.summary import (
+    Adoption,
+    NewStretch,
+    Stretch,
+    SummaryLease,
+    SummaryState,
+    SummaryVersion,
+    SummaryWithStretches,
+)
 
 
 class SummaryStore(Protocol):
@@ -26,7 +34,7 @@ class SummaryStore(Protocol):
         """
         ...
 
-    async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryParts | None:
+    async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithStretches | None:
         """Return the adopted, or the newest prepared version that builds on the adopted one, with its stretches."""
         ...
 

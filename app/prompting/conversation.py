@@ -38,7 +38,7 @@ def tokens_loaded(agent: ReadyAgent) -> int:
     return WINDOWS_LOADED * agent.budget.window_tokens
 
 
-def behind_cursor(conversation: Conversation, session: Session) -> Conversation:
+def with_summary(conversation: Conversation, session: Session) -> Conversation:
     """Return the conversation once `session` stands for more: that leaves the history, but for pinned groups.
 
     What was prepared on the old summary is of no use any more. The rows stay where they are stored.

@@ -20,8 +20,8 @@ from app.ports.tools import Tools
 class ReadyAgent:
     """An agent ready for a turn: its definition, model, tools and counter, fixed for the whole turn.
 
-    `factor` is what our counts are multiplied by before they are held against the window; it changes within a turn
-    only when the provider says that a prompt was too long.
+    `factor` is what our counts are multiplied by before they are held against the window; within a turn it only
+    grows, with what the provider reports of the prompts it was sent.
     """
 
     definition: AgentDefinition

@@ -19,7 +19,7 @@ from app.domain.run import Lease
 from app.domain.session import Session
 from app.execution.error_boundary import ErrorBoundary
 from app.ports.hooks import Decision, PreCompact
-from app.prompting.conversation import behind_cursor
+from app.prompting.conversation import with_summary
 from app.prompting.planning import context_input, plan_off_loop
 from app.prompting.ready_agent import ReadyAgent
 from app.summary.ask_hook import ask_hook
@@ -295,6 +295,6 @@ def _unchanged(task: Compaction, plan: ContextPlan, ended: Ended) -> Compacted:
 
 
 async def _adopted(task: Compaction, plan: ContextPlan, session: Session, detail: str) -> Compacted:
-    conversation = behind_cursor(task.conversation, session)
+    conversation = with_summary(task.conversation, session)
     plan_after = await plan_off_loop(context_input(task.agent, conversation, task.pending))
     return Compacted(conversation, "adopted", detail, plan.tokens, plan_after.tokens)

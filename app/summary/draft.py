@@ -14,7 +14,7 @@ from app.domain.ids import MessageId
 from app.domain.ledger import LedgerEntry, LedgerKind
 from app.domain.run import Lease
 from app.domain.session import Session
-from app.domain.summary import NewStretch, Stretch, SummaryParts, SummaryState
+from app.domain.summary import NewStretch, Stretch, SummaryState, SummaryWithStretches
 from app.ports.summaries import SummaryStore
 
 
@@ -106,7 +106,7 @@ async def _of_text_alone(summaries: SummaryStore, session: Session, new: NewStre
     )
 
 
-def _draft(parts: SummaryParts) -> Draft:
+def _draft(parts: SummaryWithStretches) -> Draft:
     version = parts.version
     return Draft(
         stretches=parts.stretches,
@@ -117,7 +117,7 @@ def _draft(parts: SummaryParts) -> Draft:
     )
 
 
-def _is_whole(parts: SummaryParts) -> bool:
+def _is_whole(parts: SummaryWithStretches) -> bool:
     """Whether the stretches make the version's text.
 
     In versions written before there were ledgers the last stretch alone holds everything, whatever stands before it.

@@ -12,7 +12,7 @@ from app.context.view_state import view_state_from, view_state_json
 from app.domain.errors import SummaryConflict, ThroughlineError
 from app.domain.session import Session
 from app.execution.off_loop import run_off_loop_if_large
-from app.prompting.conversation import at_rest, behind_cursor
+from app.prompting.conversation import at_rest, with_summary
 from app.prompting.planning import characters_planned, context_input, plan_off_loop
 from app.summary.compact import Compaction, Writing, hook_event
 from app.summary.parts import SummaryParts
@@ -81,7 +81,7 @@ async def _plan_further(task: Compaction) -> ContextPlan:
             summary_tokens=prepared.token_count,
             summary_through_position=prepared.through_position,
         )
-        conversation = behind_cursor(conversation, there)
+        conversation = with_summary(conversation, there)
     return await plan_off_loop(context_input(task.agent, conversation, None), forced=Cause.MANUAL)
 
 

@@ -7,7 +7,7 @@ from app.domain.conversation import Conversation
 from app.domain.message import Message, NewMessage
 from app.domain.session import Session
 from app.ports.storage import MessageStore
-from app.prompting.conversation import behind_cursor
+from app.prompting.conversation import with_summary
 from app.prompting.planning import context_input, plan_off_loop
 from app.prompting.ready_agent import ReadyAgent
 
@@ -33,7 +33,7 @@ class Unsummarised:
         Empty where nothing is left. Raises DatabaseUnavailable.
         """
         if self.plan.must_load_first and session.summary_through_position > self._position:
-            there = behind_cursor(self.conversation, session)
+            there = with_summary(self.conversation, session)
             self.plan = await plan_off_loop(context_input(self.agent, there, self.pending), forced=self.plan.cause)
         if self.plan.must_load_first:
             return await self._read_backlog(session)

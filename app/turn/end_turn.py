@@ -9,7 +9,7 @@ from app.context.measure import count_message
 from app.domain.errors import DatabaseUnavailable, LeaseLost, NotFound, RunAbandoned, ThroughlineError
 from app.domain.message import NewMessage
 from app.domain.run import USER_STEP, Outcome, Run, RunError, RunStatus, user_message
-from app.turn.event_writer import Drained
+from app.turn.event_writer import Unstored
 from app.turn.keep_step import wait_for_database
 from app.turn.state import Turn, TurnParts
 
@@ -35,9 +35,9 @@ async def end_turn(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
     twice. One that is there and does not take this end, however often it is tried, gets the end of a failure instead,
     and where it refuses that too, after the last attempt, the failure alone. The lease must be renewed meanwhile.
     """
-    drained = await turn.events.drain()
+    unstored = await turn.events.drain()
     while True:
-        write = partial(_write_end, turn, run, outcome, drained)
+        write = partial(_write_end, turn, run, outcome, unstored)
         try:
             return await wait_for_database(turn.parts, run.id, write)
         except LeaseLost:
@@ -49,9 +49,9 @@ async def end_turn(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
             outcome = failed(ThroughlineError.code, UNSTORABLE)
 
 
-async def _write_end(turn: Turn, run: Run, outcome: Outcome, drained: Drained) -> RunStatus:
+async def _write_end(turn: Turn, run: Run, outcome: Outcome, unstored: Unstored) -> RunStatus:
     await _keep_message(turn, run, outcome)
-    ended = await turn.parts.runs.finish(turn.lease, outcome, drained.unstored, drained.next_seq)
+    ended = await turn.parts.runs.finish(turn.lease, outcome, unstored.events, unstored.next_seq)
     return ended.status
 
 

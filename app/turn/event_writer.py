@@ -15,10 +15,10 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
+class Unstored:
     """Events that are not stored yet, and the number of the one that comes after them."""
 
-    unstored: tuple[NewEvent, ...]
+    events: tuple[NewEvent, ...]
     next_seq: int
 
 
@@ -59,12 +59,12 @@ class EventWriter:
         self._shown.append(text)
         self._schedule_flush()
 
-    async def drain(self) -> Drained:
+    async def drain(self) -> Unstored:
         """Stop flushing and return what is not stored yet, for the transaction that ends the run."""
         await self._stop_flushing()
         async with self._storing:
             self._close_delta()
-            return Drained(tuple(self._pending), self._next_seq)
+            return Unstored(tuple(self._pending), self._next_seq)
 
     def _queue(self, event: Event) -> None:
         self._pending.append(NewEvent(self._next_seq, event))

@@ -1,6 +1,8 @@
 """The checks of streams and of what the model saw can fail, too."""
 
 import random
+from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
@@ -31,8 +33,14 @@ def read(*numbers: int) -> Reader:
     reader = Reader(httpx.AsyncClient(), [], random.Random(1), cuts=0)
     for number in numbers:
         stored = STORED[number - 1]
-        reader.events.append(Event(stored.seq, stored.type, dict(stored.data)))
+        reader.events.append(Event(stored.seq, stored.type, dict(stored.data) or end_of("r")))
+    reader.run_id = "r"
     return reader
+
+
+def end_of(run_id: str) -> dict[str, Any]:
+    """What an end shows; a start, which shows less, may show it too."""
+    return {"run": {"id": run_id}, "message": {"content": ANSWER}}
 
 
 @pytest.mark.parametrize(
@@ -46,6 +54,13 @@ def read(*numbers: int) -> Reader:
 )
 def test_a_reader_must_get_each_event_once(numbers: tuple[int, ...], faults: set[Fault]) -> None:
     assert {finding.fault for finding in check_reading(read(*numbers), TEXT, STORED)} == faults
+
+
+def test_the_end_of_another_run_is_found() -> None:
+    reader = read(1, 2, 3, 4)
+    reader.events[-1] = replace(reader.events[-1], data=end_of("another"))
+
+    assert {finding.fault for finding in check_reading(reader, TEXT, STORED)} == {Fault.ANSWER}
 
 
 def calls(*spans: tuple[int, float, float]) -> list[Call]:

@@ -1,6 +1,5 @@
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -19,7 +18,7 @@ from app.domain.events import (
     ToolCalled,
 )
 from app.domain.message import Message, NewMessage, Role, Source, ToolCall
-from app.domain.run import ClaimedRun, Outcome, RunStatus
+from app.domain.run import ClaimedRun, Outcome, RunError, RunStatus
 from fakes.conversations import Conversation, answer_message, open_conversation, user_message
 from fakes.raw_sql import run_sql
 
@@ -121,6 +120,25 @@ async def test_events_that_hold_messages_are_read_too(conversation: Conversation
     assert await read(conversation, claimed) == [RunStarted(claimed.run), MessageCompleted(step), ToolAnswered(result)]
 
 
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(RunStatus.SUCCEEDED, "run.completed"), (RunStatus.FAILED, "run.failed"), (RunStatus.CANCELLED, "run.cancelled")],
+)
+async def test_ends_that_hold_their_run_are_read_too(
+    conversation: Conversation, database_url: str, status: RunStatus, kind: str
+) -> None:
+    claimed = await conversation.start()
+    error = RunError("model_timeout", "It was silent.") if status is RunStatus.FAILED else None
+    said = None if status is RunStatus.FAILED else answer_message("as far as it came")
+    run = await conversation.database.runs.finish(claimed.lease, Outcome(status, said, error=error), (), 1)
+    held = json.dumps({"run": {"id": str(run.id)}, "message": None, "error": None, "context": None})
+
+    await run_sql(database_url, f"update run_events set data = '{held}' where type = '{kind}'")
+
+    answer = (await conversation.messages())[-1] if said is not None else None
+    assert (await read(conversation, claimed))[-1] == RunEnded(run, answer)
+
+
 async def test_a_start_is_shown_as_it_was_and_not_as_the_run_stands_now(conversation: Conversation) -> None:
     claimed = await conversation.start()
     await store(conversation, claimed, [RunStarted(claimed.run)])
@@ -128,4 +146,4 @@ async def test_a_start_is_shown_as_it_was_and_not_as_the_run_stands_now(conversa
     await conversation.end(claimed.lease, "over")
 
     first = (await read(conversation, claimed))[0]
-    assert first == RunStarted(replace(claimed.run, input=claimed.run.input))
+    assert first == RunStarted(claimed.run)

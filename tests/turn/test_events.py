@@ -5,7 +5,7 @@ import asyncio
 from app.domain.errors import DatabaseUnavailable
 from app.domain.events import AnswerReset, MessageDelta, NewEvent, ToolCalled
 from app.domain.message import ToolCall
-from app.turn.event_writer import Drained, EventWriter
+from app.turn.event_writer import EventWriter, Unstored
 from fakes.event_log import EventLog, claimed
 from fakes.waiting import HANG_SECONDS
 
@@ -64,7 +64,7 @@ async def test_drain_returns_what_is_not_stored_and_the_number_that_comes_after_
 
     drained = await writer.drain()
 
-    assert drained == Drained((NewEvent(1, MessageDelta("tail")),), next_seq=2)
+    assert drained == Unstored((NewEvent(1, MessageDelta("tail")),), next_seq=2)
     assert await writer.drain() == drained
     assert log.events == []
 
