@@ -18,6 +18,7 @@ def main() -> None:
             slack_manifest=_loaded_late("app.slack.manifest:manifest"),
             slack_link_code=_loaded_late("app.assembly.database:slack_link_code"),
             open_local_service=_loaded_late("app.assembly.programs:open_local_service"),
+            standard_input_lines=_loaded_late("app.cli.lines:standard_input_lines"),
             keys=_loaded_late("app.assembly.database:open_keys"),
             upgrade_database=_loaded_late("app.assembly.database:upgrade_database"),
             database_status=_loaded_late("app.assembly.database:database_status"),

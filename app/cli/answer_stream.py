@@ -4,15 +4,28 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import httpx
 
-from app.cli.answer_events import AnswerEvent, ConnectionCut, RunEnded, RunStarted, read_event
 from app.cli.client import ServiceClient
 from app.cli.failures import RequestRefused, ServiceUnreachable
+from app.cli.replies import read_json
 from app.cli.sse import ServerSentEvent, SseParser
+from app.wire.runs import EVENTS, EventData, RunEnded, RunStarted
 
 RETRY_DELAYS_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionCut:
+    """The connection broke; it is being made again."""
+
+    attempt: int
+
+
+AnswerEvent: TypeAlias = EventData | ConnectionCut
 
 
 class AnswerStream:
@@ -88,7 +101,7 @@ class AnswerStream:
                 return
 
     def _take(self, raw: ServerSentEvent) -> AnswerEvent | None:
-        event = read_event(raw)
+        event = _read_event(raw)
         self._failures = 0
         self._last_event_id = raw.id or self._last_event_id
         if isinstance(event, RunStarted):
@@ -105,6 +118,12 @@ class AnswerStream:
         if run_id:
             self.run_id = run_id
             self.run_known.set()
+
+
+def _read_event(raw: ServerSentEvent) -> EventData | None:
+    """Return what an event says, None for a kind this version does not know. Raises UnexpectedReply if unreadable."""
+    kind = EVENTS.get(raw.event)
+    return None if kind is None else read_json(kind, raw.data)
 
 
 def _run_id_of(response: httpx.Response) -> str:

@@ -7,8 +7,8 @@ from app.cli.answer_stream import RETRY_DELAYS_SECONDS, AnswerStream
 from app.cli.answer_view import AnswerView
 from app.cli.chat_state import ChatState
 from app.cli.interrupts import on_interrupt
-from app.cli.replies import SessionReply
 from app.domain.errors import ThroughlineError
+from app.wire.sessions import SessionOut
 
 SHOWN_TITLE = 60
 
@@ -69,7 +69,7 @@ class Answering:
             self._state.screen.error(error.detail)
 
 
-async def _session_of(state: ChatState, content: str) -> SessionReply:
+async def _session_of(state: ChatState, content: str) -> SessionOut:
     """Return the chat's session, created at its first message and named after it."""
     if state.session is None:
         title = " ".join(content[: SHOWN_TITLE * 4].split())[:SHOWN_TITLE]

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from app.cli.printable import joined, moment, one_line, wrapped
-from app.cli.replies import ContextReply, SummaryReply
+from app.wire.context import ContextOut, SummaryOut
 
 FULL, EMPTY, MARK = "█", "░", "│"
 SMALLEST_BAR, LARGEST_BAR = 8, 40
@@ -37,7 +37,7 @@ class Gauge:
         return self.mark or self.limit or 0
 
 
-def draw_context(context: ContextReply, *, width: int) -> Text:
+def draw_context(context: ContextOut, *, width: int) -> Text:
     """Return the whole picture: title, the bars N and K, the window bar, what happens next, the summaries."""
     window = f"window {context.context_window:,} tokens"
     head = f"Context of {one_line(context.agent, limit=64)} on {one_line(context.model, limit=100)} · {window}"
@@ -119,7 +119,7 @@ def _number(value: int) -> str:
     return f"{value:,}" if abs(value) < 10_000_000 else f"{value / 1_000_000:,.1f}M"  # noqa: PLR2004  # keeps 80 columns
 
 
-def _gauges(context: ContextReply, *, is_wide: bool) -> tuple[Gauge, Gauge, Gauge]:
+def _gauges(context: ContextOut, *, is_wide: bool) -> tuple[Gauge, Gauge, Gauge]:
     since = " since summary" if is_wide else ""
     messages = Gauge(f"N messages{since}", context.messages_since_summary, context.messages_threshold)
     tokens = Gauge(f"K tokens{since}", context.tokens_since_summary, context.tokens_threshold)
@@ -133,29 +133,27 @@ def _gauges(context: ContextReply, *, is_wide: bool) -> tuple[Gauge, Gauge, Gaug
     return messages, tokens, window
 
 
-def _window_details(context: ContextReply) -> list[str]:
+def _window_details(context: ContextOut) -> list[str]:
     threshold, reserve = context.threshold_tokens, context.response_reserve
     share = percent(threshold, context.context_window)
-    answer = context.estimated_response_tokens
-    expected = "" if answer is None else f" · answer about {answer:,}"
     parts = (
         f"system {context.system_tokens:,} · tools {context.tools_tokens:,} · "
         f"summary {context.summary_tokens:,} · messages {context.message_tokens:,}"
     )
+    answer = context.estimated_response_tokens
     return [
-        f"{MARK} threshold {threshold:,} ({share}) · reserve {reserve:,}{expected}",
+        f"{MARK} threshold {threshold:,} ({share}) · reserve {reserve:,} · answer about {answer:,}",
         parts,
         *([OVER_WINDOW] if context.is_over_window else []),
     ]
 
 
-def _next_step(context: ContextReply) -> str:
+def _next_step(context: ContextOut) -> str:
     match context.next_action if context.will_trigger else "none":
         case "compact":
             return "⚡ The next message will trigger: older messages are shortened or summarized first."
         case "prepare" | "none" if context.prepared is not None:
-            through = context.prepared.through_position or context.prepared.messages_summarized
-            return f"A summary is ready (through #{through}); it is used once room is needed."
+            return f"A summary is ready (through #{context.prepared.through_position}); it is used once room is needed."
         case "prepare":
             return "A summary is due: it is being prepared in the background."
         case "none":
@@ -164,7 +162,7 @@ def _next_step(context: ContextReply) -> str:
             return f"⚡ The next message will trigger: {one_line(other, limit=30)}."
 
 
-def _summary_lines(context: ContextReply) -> list[str]:
+def _summary_lines(context: ContextOut) -> list[str]:
     if context.summary is None:
         lines = ["No summary yet."]
     else:
@@ -174,8 +172,7 @@ def _summary_lines(context: ContextReply) -> list[str]:
     return lines
 
 
-def _summary_text(summary: SummaryReply) -> str:
-    through = "" if summary.through_position is None else f" (up to #{summary.through_position})"
-    when = moment(summary.created_at)
+def _summary_text(summary: SummaryOut) -> str:
+    messages = f"{summary.messages_summarized} messages (up to #{summary.through_position})"
     model = f" by {one_line(summary.model, limit=100)}" if summary.model else ""
-    return f"{summary.messages_summarized} messages{through} in {summary.token_count:,} tokens, {when}{model}"
+    return f"{messages} in {summary.token_count:,} tokens, {moment(summary.created_at)}{model}"

@@ -3,7 +3,7 @@
 from app.cli.answering import answer
 from app.cli.chat_commands import run_command
 from app.cli.chat_state import ChatState
-from app.cli.lines import LineReader
+from app.cli.parts import LineReader
 from app.domain.errors import ThroughlineError
 from app.domain.text import clean_text, is_blank
 

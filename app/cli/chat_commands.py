@@ -5,21 +5,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from rich.text import Text
-
 from app.cli.chat_context import pin, restore, show_context, show_preview, show_summaries, summarize, unpin
 from app.cli.chat_search import search, span_of
 from app.cli.chat_state import ChatState, in_history, session_of
 from app.cli.client import SessionFilter
-from app.cli.printable import moment, one_line, printable
-from app.cli.replies import MessageReply, SessionReply
+from app.cli.history_views import draw_message
+from app.cli.printable import moment, one_line
 from app.domain.errors import InvalidInput
+from app.wire.sessions import SessionOut
 
 LISTED_SESSIONS = 20
 SHOWN_MESSAGES = 20
 MOST_MESSAGES = 10_000
-SHOWN_TOOL_TEXT = 160
-PIN = "📌"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +96,6 @@ async def leave(state: ChatState, _argument: str) -> None:
     state.is_over = True
 
 
-def draw_message(message: MessageReply) -> Text:
-    """Return a message with its position; what a tool gave is cut to a line."""
-    who = f"{message.role} {message.name}" if message.name else message.role
-    pinned = f"{PIN} " if message.pinned else ""
-    head = Text(f"#{message.position} {pinned}{printable(who)} ", style="bold" if message.role == "user" else "cyan")
-    if message.role == "tool":
-        return head + Text(one_line(message.text, limit=SHOWN_TOOL_TEXT), style="dim")
-    calls = [
-        Text(f"\n  calls {one_line(f'{call.name} {call.arguments}', limit=SHOWN_TOOL_TEXT)}", style="dim")
-        for call in message.tool_calls
-    ]
-    return Text("").join([head, Text(printable(message.text)), *calls])
-
-
 COMMANDS = {
     command.name: command
     for command in (
@@ -157,7 +140,7 @@ def _number(argument: str, *, default: int) -> int:
     return int(argument)
 
 
-def _session_line(number: int, session: SessionReply) -> str:
+def _session_line(number: int, session: SessionOut) -> str:
     title = one_line(session.title or "Untitled", limit=40)
     return f"{number:>3}  {moment(session.updated_at)}  {session.message_count:>5} messages  {session.agent}  {title}"
 

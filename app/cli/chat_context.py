@@ -4,8 +4,8 @@ from app.cli.bars import draw_context
 from app.cli.chat_state import ChatState, session_of
 from app.cli.context_views import chosen_version, draw_preview, draw_versions, restored, span
 from app.cli.printable import one_line
-from app.cli.replies import MessageReply
 from app.domain.errors import InvalidInput
+from app.wire.messages import MessageOut
 
 LARGEST_POSITION = 2**31 - 1
 
@@ -66,7 +66,7 @@ async def unpin(state: ChatState, argument: str) -> None:
     state.screen.say(f"#{message.position} is not pinned any more.")
 
 
-async def _message_at(state: ChatState, argument: str, *, command: str) -> MessageReply:
+async def _message_at(state: ChatState, argument: str, *, command: str) -> MessageOut:
     session, text = session_of(state), argument.removeprefix("#")
     if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:11]) <= LARGEST_POSITION:
         given = f", not {one_line(argument, limit=20)!r}" if argument else ""

@@ -1,10 +1,7 @@
 """The chat commands that look into the history: searching it, and reading it at a position."""
 
-from rich.text import Text
-
 from app.cli.chat_state import ChatState, session_of
-from app.cli.printable import CONTROL, printable
-from app.cli.replies import HitReply
+from app.cli.history_views import draw_hit
 from app.domain.errors import InvalidInput
 
 SHOWN_HITS = 10
@@ -28,17 +25,6 @@ async def search(state: ChatState, words: str) -> None:
     state.screen.note(f"/read {found[0].message.position} shows it with what stands around it")
 
 
-def draw_hit(hit: HitReply, *, names_session: bool = False) -> Text:
-    """Return the position, who said it, and the snippet with its matches in bold."""
-    message = hit.message
-    who = f"{message.role} {message.name}" if message.name else message.role
-    where = f"{hit.session_id} " if names_session else ""
-    return Text("").join([
-        Text(f"{printable(where)}#{message.position} {printable(who)} ", style="cyan"),
-        _snippet(hit),
-    ])
-
-
 def span_of(argument: str) -> tuple[int, int]:
     """Return the positions that `12`, `#12` or `12-20` name. Raises InvalidInput."""
     first, _, last = argument.replace("#", "").partition("-")
@@ -51,11 +37,3 @@ def span_of(argument: str) -> tuple[int, int]:
 
 def _is_position(text: str) -> bool:
     return text.isascii() and text.isdecimal() and 1 <= int(text[:11]) <= LARGEST_POSITION
-
-
-def _snippet(hit: HitReply) -> Text:
-    """Control characters are replaced one for one, so that the places of the matches stay right."""
-    shown = Text(CONTROL.sub("\N{REPLACEMENT CHARACTER}", hit.snippet.replace("\n", " ")))
-    for start, end in hit.highlights:
-        shown.stylize("bold", start, end)
-    return shown

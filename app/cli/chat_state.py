@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from app.cli.client import ServiceClient
-from app.cli.replies import SessionReply
 from app.cli.screen import Screen
 from app.domain.errors import InvalidInput
+from app.wire.sessions import SessionOut
 
 NO_SESSION = "No message has been sent yet: the session begins with the first one."
 
@@ -17,19 +17,19 @@ class ChatState:
     client: ServiceClient
     screen: Screen
     agent: str
-    session: SessionReply | None = None
-    listed: tuple[SessionReply, ...] = ()
+    session: SessionOut | None = None
+    listed: tuple[SessionOut, ...] = ()
     is_over: bool = False
 
 
-def session_of(state: ChatState) -> SessionReply:
+def session_of(state: ChatState) -> SessionOut:
     """Return the session of the chat. Raises InvalidInput where nothing has been sent yet."""
     if state.session is None:
         raise InvalidInput(NO_SESSION)
     return state.session
 
 
-def in_history(session: SessionReply) -> str:
+def in_history(session: SessionOut) -> str:
     """Return the line that says how long a resumed session is."""
     noun = "message" if session.message_count == 1 else "messages"
     return f"{session.message_count} {noun} in history ({session.summarized_count} summarized)"

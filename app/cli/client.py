@@ -7,22 +7,13 @@ from dataclasses import dataclass
 import httpx
 
 from app.cli.failures import RequestRefused, ServiceUnreachable, UnexpectedReply
-from app.cli.replies import (
-    AgentReply,
-    ContextReply,
-    HitReply,
-    MemoryReply,
-    MessageReply,
-    PageReply,
-    PreviewReply,
-    ProblemReply,
-    SessionReply,
-    SummarizeReply,
-    VersionReply,
-    read_json,
-    read_value,
-)
+from app.cli.replies import Exported, ExportedPage, Reply, read_json
 from app.domain.json_types import JsonObject
+from app.wire.context import ContextOut, PreviewOut
+from app.wire.memories import MemoryList, MemoryOut, MemoryPage
+from app.wire.messages import HitOut, MessageOut, MessagePage, PinnedGroup, SearchOut
+from app.wire.service import AgentList, AgentOut, Problem
+from app.wire.sessions import SessionOut, SessionPage, SummarizeOut, SummaryList, SummaryVersionOut
 
 PAGE_SIZE = 100
 SUMMARIZE_TIMEOUT_SECONDS = 600.0  # a long history is summarised in many calls
@@ -48,31 +39,30 @@ class ServiceClient:
         self._http = http
         self._place = place
 
-    async def agents(self) -> tuple[AgentReply, ...]:
+    async def agents(self) -> tuple[AgentOut, ...]:
         """Return the agents one can chat with."""
-        page = read_json(PageReply, await self._get("/v1/agents"))
-        return tuple(read_value(AgentReply, item) for item in page.data)
+        return tuple(read_json(AgentList, await self._get("/v1/agents")).data)
 
-    async def create_session(self, agent: str, *, title: str) -> SessionReply:
+    async def create_session(self, agent: str, *, title: str) -> SessionOut:
         """Start a session."""
-        return read_json(SessionReply, await self._post("/v1/sessions", {"agent": agent, "title": title}))
+        return read_json(SessionOut, await self._post("/v1/sessions", {"agent": agent, "title": title}))
 
-    async def session(self, session_id: str) -> SessionReply:
+    async def session(self, session_id: str) -> SessionOut:
         """Return a session."""
-        return read_json(SessionReply, await self._get(f"/v1/sessions/{session_id}"))
+        return read_json(SessionOut, await self._get(f"/v1/sessions/{session_id}"))
 
-    async def session_json(self, session_id: str) -> Mapping[str, object]:
+    async def session_json(self, session_id: str) -> Exported:
         """Return a session as the service renders it, for export."""
         return read_json(dict[str, object], await self._get(f"/v1/sessions/{session_id}"))
 
-    async def sessions(self, chosen: SessionFilter, *, limit: int, cursor: str = "") -> tuple[list[SessionReply], str]:
+    async def sessions(self, chosen: SessionFilter, *, limit: int, cursor: str = "") -> tuple[list[SessionOut], str]:
         """Return up to `limit` sessions, newest updated first, and the cursor behind them, empty at the end."""
-        found: list[SessionReply] = []
+        found: list[SessionOut] = []
         while len(found) < limit:
             size = min(PAGE_SIZE, limit - len(found))
             query: Query = {"agent": chosen.agent, "q": chosen.q, "limit": size, "cursor": cursor}
-            page = await self._page("/v1/sessions", query)
-            found.extend(read_value(SessionReply, item) for item in page.data)
+            page = await self._page(SessionPage, "/v1/sessions", query)
+            found.extend(page.data)
             cursor = page.next_cursor or ""
             if not cursor:
                 break
@@ -82,7 +72,7 @@ class ServiceClient:
         """Erase a session and everything of it."""
         await self._send("DELETE", f"/v1/sessions/{session_id}")
 
-    async def import_session(self, content: bytes, *, kind: str, agent: str = "", title: str = "") -> SessionReply:
+    async def import_session(self, content: bytes, *, kind: str, agent: str = "", title: str = "") -> SessionOut:
         """Make a session of a conversation; `kind` is the media type, `agent` and `title` replace those in it."""
         query = {name: value for name, value in (("agent", agent), ("title", title)) if value}
         response = await self._send(
@@ -93,118 +83,118 @@ class ServiceClient:
             headers={"Content-Type": kind},
             timeout=httpx.Timeout(IMPORT_TIMEOUT_SECONDS, connect=10),
         )
-        return read_json(SessionReply, response.content)
+        return read_json(SessionOut, response.content)
 
-    async def history(self, session_id: str) -> AsyncIterator[Mapping[str, object]]:
+    async def history(self, session_id: str) -> AsyncIterator[Exported]:
         """Yield all messages of a session as the service renders them, oldest first."""
         after = ""
         while True:
-            page = await self._page(f"/v1/sessions/{session_id}/messages", {"limit": PAGE_SIZE, "after": after})
+            query: Query = {"limit": PAGE_SIZE, "after": after}
+            page = await self._page(ExportedPage, f"/v1/sessions/{session_id}/messages", query)
             for item in page.data:
                 yield item
             if not page.next_cursor:
                 return
             after = page.next_cursor
 
-    async def newest_messages(self, session_id: str, *, limit: int) -> list[MessageReply]:
+    async def newest_messages(self, session_id: str, *, limit: int) -> list[MessageOut]:
         """Return the newest `limit` messages, oldest of them first."""
-        found: list[MessageReply] = []
+        found: list[MessageOut] = []
         before = ""
         while len(found) < limit:
             query: Query = {"limit": min(PAGE_SIZE, limit - len(found)), "before": before, "order": "desc"}
-            page = await self._page(f"/v1/sessions/{session_id}/messages", query)
-            found.extend(read_value(MessageReply, item) for item in page.data)
+            page = await self._page(MessagePage, f"/v1/sessions/{session_id}/messages", query)
+            found.extend(page.data)
             if not page.next_cursor:
                 break
             before = page.next_cursor
         return found[::-1]
 
-    async def messages_between(self, session_id: str, first: int, last: int) -> tuple[MessageReply, ...]:
+    async def messages_between(self, session_id: str, first: int, last: int) -> tuple[MessageOut, ...]:
         """Return the messages from `first` to `last`, as many as one page holds."""
         query: Query = {"limit": PAGE_SIZE, "after": first - 1, "before": last + 1}
-        page = await self._page(f"/v1/sessions/{session_id}/messages", query)
-        return tuple(read_value(MessageReply, item) for item in page.data)
+        return tuple((await self._page(MessagePage, f"/v1/sessions/{session_id}/messages", query)).data)
 
-    async def search(self, session_id: str, words: str, *, limit: int) -> tuple[HitReply, ...]:
+    async def search(self, session_id: str, words: str, *, limit: int) -> tuple[HitOut, ...]:
         """Return the messages that match best, in one session or, where `session_id` is empty, in all."""
         path = f"/v1/sessions/{session_id}/search" if session_id else "/v1/search"
-        page = await self._page(path, {"q": words, "limit": limit})
-        return tuple(read_value(HitReply, item) for item in page.data)
+        return tuple((await self._page(SearchOut, path, {"q": words, "limit": limit})).data)
 
-    async def context(self, session_id: str) -> ContextReply:
+    async def context(self, session_id: str) -> ContextOut:
         """Return how full the session's window is."""
-        return read_json(ContextReply, await self._get(f"/v1/sessions/{session_id}/context"))
+        return read_json(ContextOut, await self._get(f"/v1/sessions/{session_id}/context"))
 
-    async def summarize(self, session_id: str, *, instructions: str) -> SummarizeReply:
+    async def summarize(self, session_id: str, *, instructions: str) -> SummarizeOut:
         """Summarise the session now; `instructions` may be empty."""
         body: JsonObject = {"instructions": instructions} if instructions else {}
         path = f"/v1/sessions/{session_id}/summarize"
-        return read_json(SummarizeReply, await self._post(path, body, timeout=SUMMARIZE_TIMEOUT_SECONDS))
+        return read_json(SummarizeOut, await self._post(path, body, timeout=SUMMARIZE_TIMEOUT_SECONDS))
 
-    async def preview(self, session_id: str, content: str) -> PreviewReply:
+    async def preview(self, session_id: str, content: str) -> PreviewOut:
         """Return the plan for the call that `content` would lead to; '' stands for an empty message."""
         body: JsonObject = {"content": content} if content else {}
-        return read_json(PreviewReply, await self._post(f"/v1/sessions/{session_id}/context/preview", body))
+        return read_json(PreviewOut, await self._post(f"/v1/sessions/{session_id}/context/preview", body))
 
-    async def summaries(self, session_id: str) -> tuple[VersionReply, ...]:
+    async def summaries(self, session_id: str) -> tuple[SummaryVersionOut, ...]:
         """Return the versions of the session's summary, newest first, one that is prepared before them."""
-        found: list[VersionReply] = []
+        found: list[SummaryVersionOut] = []
         cursor = ""
         while True:
-            page = await self._page(f"/v1/sessions/{session_id}/summaries", {"limit": PAGE_SIZE, "cursor": cursor})
-            found.extend(read_value(VersionReply, item) for item in page.data)
+            query: Query = {"limit": PAGE_SIZE, "cursor": cursor}
+            page = await self._page(SummaryList, f"/v1/sessions/{session_id}/summaries", query)
+            found.extend(page.data)
             if not page.next_cursor:
                 return tuple(found)
             cursor = page.next_cursor
 
-    async def restore(self, session_id: str, summary_id: str) -> SessionReply:
+    async def restore(self, session_id: str, summary_id: str) -> SessionOut:
         """Make a version the session's summary again."""
-        return read_json(
-            SessionReply, await self._post(f"/v1/sessions/{session_id}/summaries/{summary_id}/restore", {})
-        )
+        return read_json(SessionOut, await self._post(f"/v1/sessions/{session_id}/summaries/{summary_id}/restore", {}))
 
-    async def message_at(self, session_id: str, position: int) -> MessageReply | None:
+    async def message_at(self, session_id: str, position: int) -> MessageOut | None:
         """Return the message at `position`, None where there is none."""
-        page = await self._page(f"/v1/sessions/{session_id}/messages", {"limit": 1, "after": position - 1})
-        found = [read_value(MessageReply, item) for item in page.data]
+        query: Query = {"limit": 1, "after": position - 1}
+        found = (await self._page(MessagePage, f"/v1/sessions/{session_id}/messages", query)).data
         return found[0] if found and found[0].position == position else None
 
-    async def redact(self, session_id: str, message_id: str) -> MessageReply:
+    async def redact(self, session_id: str, message_id: str) -> MessageOut:
         """Put a marker in the place of a message's text; return the message as it is then."""
-        return read_json(MessageReply, await self._post(f"/v1/sessions/{session_id}/messages/{message_id}/redact", {}))
+        return read_json(MessageOut, await self._post(f"/v1/sessions/{session_id}/messages/{message_id}/redact", {}))
 
-    async def pin(self, session_id: str, message_id: str) -> tuple[MessageReply, ...]:
+    async def pin(self, session_id: str, message_id: str) -> tuple[MessageOut, ...]:
         """Pin a message; return its whole group."""
         response = await self._send("PUT", f"/v1/sessions/{session_id}/messages/{message_id}/pin")
-        return tuple(read_value(MessageReply, item) for item in read_json(PageReply, response.content).data)
+        return tuple(read_json(PinnedGroup, response.content).data)
 
     async def unpin(self, session_id: str, message_id: str) -> None:
         """Take the pin off a message and its group."""
         await self._send("DELETE", f"/v1/sessions/{session_id}/messages/{message_id}/pin")
 
-    async def memories(self, *, limit: int, cursor: str = "") -> tuple[list[MemoryReply], str]:
+    async def memories(self, *, limit: int, cursor: str = "") -> tuple[list[MemoryOut], str]:
         """Return up to `limit` memories, newest first, and the cursor behind them, empty at the end."""
-        found: list[MemoryReply] = []
+        found: list[MemoryOut] = []
         while len(found) < limit:
-            page = await self._page("/v1/memories", {"limit": min(PAGE_SIZE, limit - len(found)), "cursor": cursor})
-            found.extend(read_value(MemoryReply, item) for item in page.data)
+            query: Query = {"limit": min(PAGE_SIZE, limit - len(found)), "cursor": cursor}
+            page = await self._page(MemoryPage, "/v1/memories", query)
+            found.extend(page.data)
             cursor = page.next_cursor or ""
             if not cursor:
                 break
         return found, cursor
 
-    async def memory(self, memory_id: str) -> MemoryReply:
+    async def memory(self, memory_id: str) -> MemoryOut:
         """Return a memory."""
-        return read_json(MemoryReply, await self._get(f"/v1/memories/{memory_id}"))
+        return read_json(MemoryOut, await self._get(f"/v1/memories/{memory_id}"))
 
-    async def add_memory(self, text: str) -> MemoryReply:
+    async def add_memory(self, text: str) -> MemoryOut:
         """Keep a text."""
-        return read_json(MemoryReply, await self._post("/v1/memories", {"text": text}))
+        return read_json(MemoryOut, await self._post("/v1/memories", {"text": text}))
 
-    async def search_memories(self, words: str, *, limit: int) -> tuple[MemoryReply, ...]:
+    async def search_memories(self, words: str, *, limit: int) -> tuple[MemoryOut, ...]:
         """Return the memories that match best."""
-        page = read_json(PageReply, await self._post("/v1/memories/search", {"query": words, "limit": limit}))
-        return tuple(read_value(MemoryReply, item) for item in page.data)
+        return tuple(
+            read_json(MemoryList, await self._post("/v1/memories/search", {"query": words, "limit": limit})).data
+        )
 
     async def change_memory(self, memory_id: str, text: str) -> None:
         """Put `text` in the place of a memory's text."""
@@ -245,8 +235,8 @@ class ServiceClient:
             return ServiceUnreachable(f"{self._place} did not answer in time. Try again, or look at the service's log.")
         return ServiceUnreachable(f"The connection to {self._place} broke. Try again, or look at the service's log.")
 
-    async def _page(self, path: str, query: Query) -> PageReply:
-        return read_json(PageReply, await self._get(path, query))
+    async def _page(self, page_type: type[Reply], path: str, query: Query) -> Reply:
+        return read_json(page_type, await self._get(path, query))
 
     async def _get(self, path: str, query: Query | None = None) -> bytes:
         given = {name: value for name, value in (query or {}).items() if value}
@@ -303,7 +293,7 @@ class ServiceClient:
         status = f"{response.status_code} {response.reason_phrase}".strip()
         if not response.headers.get("content-type", "").startswith("application/problem+json"):
             return f"{self._place} answered {status} in a form that is not Throughline's. Check --url."
-        problem = read_json(ProblemReply, response.content)
+        problem = read_json(Problem, response.content)
         told = problem.detail or problem.title or f"The service answered {status}."
         if response.status_code == httpx.codes.UNAUTHORIZED:
             return f"{told} Give a key with --api-key or THROUGHLINE_API_KEY."

@@ -11,12 +11,11 @@ from app.cli.chat import chat
 from app.cli.chat_state import ChatState, in_history
 from app.cli.client import ServiceClient
 from app.cli.connection import Target, open_client, target_options
-from app.cli.lines import standard_input_lines
 from app.cli.parts import Parts
 from app.cli.printable import one_line, printable
-from app.cli.replies import AgentReply
 from app.cli.screen import Screen
 from app.domain.errors import InvalidInput
+from app.wire.service import AgentOut
 
 DEFAULT_AGENT = "assistant"
 
@@ -52,7 +51,7 @@ def agents_command(parts: Parts) -> click.Command:
 
 
 async def _chat(parts: Parts, target: Target, agent: str | None, session_id: UUID | None) -> None:
-    screen, lines = Screen(), standard_input_lines()
+    screen, lines = Screen(), parts.standard_input_lines()
     async with open_client(parts, target) as client:
         state = await _begin(client, screen, agent, session_id)
         if lines.is_terminal:
@@ -85,9 +84,9 @@ async def _list_agents(parts: Parts, target: Target) -> None:
         Screen().draw(_agents_table(await client.agents()))
 
 
-def _agents_table(agents: tuple[AgentReply, ...]) -> Table:
+def _agents_table(agents: tuple[AgentOut, ...]) -> Table:
     table = Table("Agent", "Model", "Tools", "Description", box=None, pad_edge=False)
     for agent in agents:
-        cells = (agent.name, agent.model or "default", ", ".join(agent.tools), agent.description or "")
+        cells = (agent.name, agent.model or "default", ", ".join(agent.tools), agent.description)
         table.add_row(*(Text(printable(cell)) for cell in cells))
     return table

@@ -10,8 +10,8 @@ from rich.text import Text
 from app.cli.connection import Target, open_client, target_options
 from app.cli.parts import Parts
 from app.cli.printable import joined, moment, one_line, printable
-from app.cli.replies import MemoryReply
 from app.cli.screen import Screen
+from app.wire.memories import MemoryOut
 
 MOST_LISTED = 10_000
 MOST_FOUND = 50
@@ -142,7 +142,7 @@ async def _delete(parts: Parts, target: Target, memory_id: str) -> None:
     Screen().note(f"memory {memory_id} is deleted")
 
 
-def _draw(screen: Screen, memories: list[MemoryReply], *, nothing: str) -> None:
+def _draw(screen: Screen, memories: list[MemoryOut], *, nothing: str) -> None:
     if not memories:
         screen.note(nothing)
         return

@@ -9,17 +9,17 @@ import click
 from rich.text import Text
 
 from app.cli.bars import draw_context
-from app.cli.chat_search import draw_hit
 from app.cli.chat_state import in_history
 from app.cli.client import SessionFilter
 from app.cli.commands_context import context_command, restore_command, summaries_command
 from app.cli.commands_history import import_command, redact_command
 from app.cli.connection import Target, open_client, target_options
 from app.cli.export import export_session
+from app.cli.history_views import draw_hit
 from app.cli.parts import Parts
 from app.cli.printable import joined, moment, one_line, printable
-from app.cli.replies import SessionReply
 from app.cli.screen import Screen
+from app.wire.sessions import SessionOut
 
 MOST_LISTED = 10_000
 WIDE = 100  # columns from which on a list of sessions tells the time of day
@@ -152,7 +152,7 @@ async def _delete(parts: Parts, target: Target, session_id: str) -> None:
     Screen().note(f"session {session_id} is erased")
 
 
-def draw_sessions(sessions: Sequence[SessionReply], *, width: int) -> Text:
+def draw_sessions(sessions: Sequence[SessionOut], *, width: int) -> Text:
     """Return a line for each session below a head. The title comes last and is cut to what is left of the line.
 
     A narrow screen shows days without their times, and long agent names cut, so that something of the title is left.

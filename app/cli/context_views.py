@@ -9,8 +9,9 @@ from rich.text import Text
 
 from app.cli.bars import INDENT, percent
 from app.cli.printable import joined, moment, one_line, wrapped
-from app.cli.replies import PreviewedReply, PreviewReply, SessionReply, VersionReply
 from app.domain.errors import InvalidInput
+from app.wire.context import PreviewedMessage, PreviewOut
+from app.wire.sessions import SessionOut, SummaryVersionOut
 
 MOST_ROWS = 24
 """Lines of a preview below its head, so that all of it stays on one screen; the oldest are left out."""
@@ -44,7 +45,7 @@ class Row:
     tokens: int
 
 
-def draw_preview(preview: PreviewReply, *, width: int) -> Text:
+def draw_preview(preview: PreviewOut, *, width: int) -> Text:
     """Return the plan: how big the prompt would be, what would happen first, and the messages with their forms."""
     share = percent(preview.tokens, preview.window)
     what = "Before the summary" if preview.action == "compact" else "The next call"
@@ -61,14 +62,14 @@ def draw_preview(preview: PreviewReply, *, width: int) -> Text:
     return joined(lines, width=width)
 
 
-def draw_versions(versions: Sequence[VersionReply], *, width: int) -> Text:
+def draw_versions(versions: Sequence[SummaryVersionOut], *, width: int) -> Text:
     """Return one line for each version, in the order given."""
     if not versions:
         return Text("No summary yet.")
     return joined(map(_version_line, versions), width=width)
 
 
-def chosen_version(versions: Sequence[VersionReply], argument: str) -> VersionReply:
+def chosen_version(versions: Sequence[SummaryVersionOut], argument: str) -> SummaryVersionOut:
     """Return the version that `argument` names by number or id. Raises InvalidInput."""
     wanted = argument.removeprefix("v")
     for version in versions:
@@ -79,7 +80,7 @@ def chosen_version(versions: Sequence[VersionReply], argument: str) -> VersionRe
     raise InvalidInput("Write the number or the id of a version; the list of summaries shows them.")
 
 
-def restored(version: VersionReply, session: SessionReply) -> str:
+def restored(version: SummaryVersionOut, session: SessionOut) -> str:
     """Return the line that says what a restored version stands for."""
     name = "it" if version.version is None else f"version {version.version}"
     return (
@@ -93,7 +94,7 @@ def span(first: int, last: int) -> str:
     return f"#{first}" if first == last else f"#{first}-#{last}"
 
 
-def _what_happens(preview: PreviewReply) -> str:
+def _what_happens(preview: PreviewOut) -> str:
     told = _action(preview)
     if preview.fired:
         told += f" Done to the view: {', '.join(one_line(rung, limit=30).replace('_', ' ') for rung in preview.fired)}."
@@ -102,7 +103,7 @@ def _what_happens(preview: PreviewReply) -> str:
     return told
 
 
-def _action(preview: PreviewReply) -> str:
+def _action(preview: PreviewOut) -> str:
     cause = f", because {_reason(preview.cause)}" if preview.cause else ""
     match preview.action:
         case "none":
@@ -125,7 +126,7 @@ def _reason(cause: str) -> str:
     return REASONS.get(cause, one_line(cause, limit=20))
 
 
-def _to_summarise(preview: PreviewReply) -> str:
+def _to_summarise(preview: PreviewOut) -> str:
     first = preview.summarise
     if first is None:
         return "older messages are"
@@ -133,7 +134,7 @@ def _to_summarise(preview: PreviewReply) -> str:
     return f"1 message ({place}) is" if first.message_count == 1 else f"{first.message_count:,} messages ({place}) are"
 
 
-def _rows(preview: PreviewReply) -> Iterator[Text]:
+def _rows(preview: PreviewOut) -> Iterator[Text]:
     rows = list(_rows_of(preview.messages))
     if preview.summarised_through:
         yield Text(f"{INDENT}{span(1, preview.summarised_through)} stand in the summary", style="dim")
@@ -156,7 +157,7 @@ def _row_line(row: Row, place: str) -> Text:
     return Text(line, style="dim" if row.form in HIDDEN else "")
 
 
-def _rows_of(messages: Sequence[PreviewedReply]) -> Iterator[Row]:
+def _rows_of(messages: Sequence[PreviewedMessage]) -> Iterator[Row]:
     for (form, reason, _), group in groupby(messages, key=lambda item: (item.form, item.reason, item.pinned)):
         members = list(group)
         is_plain = form == "whole" and not members[0].pinned
@@ -170,7 +171,7 @@ def _rows_of(messages: Sequence[PreviewedReply]) -> Iterator[Row]:
         )
 
 
-def _version_line(version: VersionReply) -> Text:
+def _version_line(version: SummaryVersionOut) -> Text:
     number = "–" if version.version is None else f"v{version.version}"
     stretches = f" in {version.stretches} stretches" if version.stretches > 1 else ""
     model = f"  by {one_line(version.model, limit=40)}" if version.model else ""

@@ -4,9 +4,9 @@ import json
 from dataclasses import dataclass
 
 from app.cli.client import ServiceClient
-from app.cli.replies import SessionReply
 from app.domain.errors import InvalidInput
 from app.domain.json_types import JsonValue
+from app.wire.sessions import SessionOut
 
 JSON = "application/json"
 JSON_LINES = "application/x-ndjson"
@@ -20,7 +20,7 @@ class Renamed:
     title: str = ""
 
 
-async def import_session(client: ServiceClient, content: bytes, renamed: Renamed) -> SessionReply:
+async def import_session(client: ServiceClient, content: bytes, renamed: Renamed) -> SessionOut:
     """Make a session of a file's content. Raises InvalidInput for what is neither of the two formats."""
     whole = _parsed(content)
     if _is_export(whole) or (whole is None and _begins_with_a_line(content)):

@@ -5,21 +5,14 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import TextIO
 
 import platformdirs
 from prompt_toolkit import PromptSession
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
-
-class LineReader(Protocol):
-    """Where lines come from. `is_terminal` tells whether a person types them."""
-
-    is_terminal: bool
-
-    async def read(self) -> str | None:
-        """Return the next line, None at the end. Raises KeyboardInterrupt for Ctrl-C at the prompt."""
+from app.cli.parts import LineReader
 
 
 class TerminalLines:

@@ -64,6 +64,15 @@ class KeyAdmin(Protocol):
         """Revoke a key; False where there is none in force."""
 
 
+class LineReader(Protocol):
+    """Where lines come from. `is_terminal` tells whether a person types them."""
+
+    is_terminal: bool
+
+    async def read(self) -> str | None:
+        """Return the next line, None at the end. Raises KeyboardInterrupt for Ctrl-C at the prompt."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The parts behind the commands.
@@ -71,6 +80,7 @@ class Parts:
     `open_local_service` serves the REST application of this process over a unix socket for as long as the context
     is open, and yields the socket's path. It must leave the signals to the command line. `slack_manifest` takes the
     app's name and the address it is reached at ('': Socket Mode), `slack_link_code` the name of a user.
+    `standard_input_lines` returns what a chat reads from.
     """
 
     serve: Callable[[ServeOptions], None]
@@ -79,6 +89,7 @@ class Parts:
     slack_manifest: Callable[[str, str], str]
     slack_link_code: Callable[[LocalOptions, str], Awaitable[str]]
     open_local_service: Callable[[LocalOptions], AbstractAsyncContextManager[Path]]
+    standard_input_lines: Callable[[], LineReader]
     keys: Callable[[LocalOptions], AbstractAsyncContextManager[KeyAdmin]]
     upgrade_database: Callable[[LocalOptions], Awaitable[None]]
     database_status: Callable[[LocalOptions], Awaitable[DatabaseStatus]]

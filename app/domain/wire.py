@@ -1,12 +1,10 @@
-"""How messages, runs and sessions look as JSON: one place, used by events, REST and export alike."""
+"""Messages and runs as JSON, for what is stored with them and in run events; `app.wire` has the shapes."""
 
 from datetime import datetime
 
 from app.domain.json_types import JsonValue
-from app.domain.memory import Memory
 from app.domain.message import Block, Content, ImageBlock, Message, TextBlock, ToolCall
 from app.domain.run import Run
-from app.domain.session import Session
 
 
 def message_json(message: Message) -> dict[str, JsonValue]:
@@ -67,34 +65,6 @@ def run_json(run: Run) -> dict[str, JsonValue]:
         "usage": {"input_tokens": run.usage.input_tokens, "output_tokens": run.usage.output_tokens},
         "error": None if run.error is None else {"type": run.error.type, "detail": run.error.detail},
         "message_id": None if run.message_id is None else str(run.message_id),
-    }
-
-
-def session_json(session: Session) -> dict[str, JsonValue]:
-    """Return the wire form of a session."""
-    return {
-        "id": str(session.id),
-        "agent": session.agent,
-        "title": session.title,
-        "source": session.source.value,
-        "message_count": session.message_count,
-        "summarized_count": session.summary_through_position,
-        "created_at": _time_json(session.created_at),
-        "updated_at": _time_json(session.updated_at),
-        "metadata": dict(session.metadata),
-        "archived": session.archived,
-    }
-
-
-def memory_json(memory: Memory) -> dict[str, JsonValue]:
-    """Return the wire form of a memory."""
-    return {
-        "id": str(memory.id),
-        "text": memory.text,
-        "metadata": dict(memory.metadata),
-        "created_at": _time_json(memory.created_at),
-        "updated_at": _time_json(memory.updated_at),
-        "score": memory.score,
     }
 
 

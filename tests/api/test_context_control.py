@@ -6,11 +6,11 @@ from uuid import UUID
 import httpx
 import pytest
 
-from app.api.native.schemas import SummaryList
 from app.db.database import Database
 from app.domain.ids import SessionId
 from app.domain.message import ImageBlock, TextBlock
 from app.domain.principal import Scope
+from app.wire.sessions import SummaryList
 from fakes.api_stage import KEYED, PREVIEW, ApiStage, open_session, set_stage
 from fakes.conversations import Conversation
 

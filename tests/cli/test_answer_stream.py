@@ -8,14 +8,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.cli.answer_events import AnswerEvent, ConnectionCut, RunEnded, TextPiece
-from app.cli.answer_stream import AnswerStream
+from app.cli.answer_stream import AnswerEvent, AnswerStream, ConnectionCut
 from app.cli.answering import Answering
 from app.cli.chat_state import ChatState
 from app.cli.client import ServiceClient
 from app.cli.failures import RequestRefused, ServiceUnreachable
 from app.cli.screen import Screen
-from fakes.fake_service import RUN_ID, Cut, Event, FakeService, Step, WaitForCancel, answer_of, delta, serving, started
+from app.domain.events import EventType
+from app.wire.runs import MessageDelta, RunCancelled, RunCompleted
+from fakes.fake_service import Cut, Event, FakeService, Step, WaitForCancel, answer_of, delta, serving, started
+from fakes.wire_shapes import run_out
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ async def read(
 
 
 def text_of(events: list[AnswerEvent]) -> str:
-    return "".join(event.text for event in events if isinstance(event, TextPiece))
+    return "".join(event.text for event in events if isinstance(event, MessageDelta))
 
 
 async def test_a_cut_stream_goes_on_behind_the_last_event_seen(client: ServiceClient, service: FakeService) -> None:
@@ -49,7 +51,7 @@ async def test_a_cut_stream_goes_on_behind_the_last_event_seen(client: ServiceCl
     assert text_of(events) == "abc"
     assert [item.last_event_id for item in service.received] == ["", "2", "3"]
     assert [event.attempt for event in events if isinstance(event, ConnectionCut)] == [1, 1]
-    assert isinstance(events[-1], RunEnded)
+    assert isinstance(events[-1], RunCompleted)
 
 
 async def test_a_cut_before_the_run_is_known_sends_the_same_message_with_the_same_key(
@@ -83,7 +85,7 @@ async def test_a_refused_message_is_not_sent_again(client: ServiceClient, servic
 
 
 async def test_ctrl_c_cancels_the_run_and_waits_for_its_end(client: ServiceClient, service: FakeService) -> None:
-    cancelled = Event("run.cancelled", {"run": {"id": RUN_ID}, "message": None})
+    cancelled = Event(EventType.RUN_CANCELLED, RunCancelled(run=run_out(status="cancelled"), message=None))
     service.scripts = [[started(), delta("half"), WaitForCancel(), cancelled]]
     out, err = StringIO(), StringIO()
     state = ChatState(client, Screen(out=out, err=err), "assistant")
@@ -102,7 +104,7 @@ async def test_ctrl_c_cancels_the_run_and_waits_for_its_end(client: ServiceClien
 
 
 async def test_a_second_ctrl_c_stops_waiting(client: ServiceClient, service: FakeService) -> None:
-    service.scripts = [[started(), WaitForCancel(), WaitForCancel(), Event("message.delta", {"text": ""})]]
+    service.scripts = [[started(), WaitForCancel(), WaitForCancel(), delta("")]]
     err = StringIO()
     state = ChatState(client, Screen(out=StringIO(), err=err), "assistant")
     stream = AnswerStream(client, service.add_session(1), "hello", retry_delays=(60.0,))

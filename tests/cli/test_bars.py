@@ -4,25 +4,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from app.cli.bars import Gauge, draw_bar, draw_context, percent
-from app.cli.replies import ContextReply, SummaryReply
+from app.cli.printable import moment
+from app.wire.context import ContextOut
+from fakes.wire_shapes import NOW, summary_out
+from fakes.wire_shapes import context_out as context
 
 COUNTS = st.integers(0, 10**12)
-
-
-def context(**changes: object) -> ContextReply:
-    values: dict[str, object] = {
-        "agent": "assistant",
-        "model": "offline",
-        "context_window": 8_192,
-        "response_reserve": 2_048,
-        "total_tokens": 3_000,
-        "threshold_tokens": 6_144,
-        "messages_since_summary": 12,
-        "messages_threshold": 30,
-        "tokens_since_summary": 2_500,
-        "tokens_threshold": 128_000,
-    }
-    return ContextReply(**{**values, **changes})  # type: ignore[arg-type]  # a test names only fields there are
 
 
 def test_the_picture_shows_both_bars_and_the_window() -> None:
@@ -53,13 +40,13 @@ def test_on_a_narrow_screen_the_limits_go_and_the_shares_and_the_lightning_stay(
 
 
 def test_on_a_narrow_screen_every_word_around_the_bars_is_still_told() -> None:
-    summary = SummaryReply(messages_summarized=25, token_count=812, through_position=25, model="openai:gpt-4o-mini")
+    summary = summary_out(messages_summarized=25, token_count=812, through_position=25, model="openai:gpt-4o-mini")
     drawn = context(summary=summary, summary_count=3, estimated_response_tokens=700)
 
     text = " ".join(draw_context(drawn, width=40).plain.split())
 
     assert "…" not in text
-    for words in ("on offline · window 8,192 tokens", "answer about 700", "messages 0", "by openai:gpt-4o-mini"):
+    for words in ("on offline · window 8,192 tokens", "answer about 700", "messages 3,000", "by openai:gpt-4o-mini"):
         assert words in text
 
 
@@ -79,7 +66,7 @@ def test_a_due_summary_is_told_without_the_lightning_of_one_that_is_made_now() -
 
 @pytest.mark.parametrize("action", ["none", "prepare"])
 def test_a_summary_that_is_ready_is_told_with_how_far_it_reaches(action: str) -> None:
-    ready = SummaryReply(messages_summarized=25, token_count=812, through_position=25)
+    ready = summary_out(messages_summarized=25, token_count=812, through_position=25)
 
     text = draw_context(context(will_trigger=action != "none", next_action=action, prepared=ready), width=80).plain
 
@@ -96,10 +83,10 @@ def test_more_than_the_window_is_explained() -> None:
 
 
 def test_summaries_adopted_and_prepared_are_named() -> None:
-    adopted = SummaryReply(messages_summarized=25, token_count=812, through_position=25, model="m")
+    adopted = summary_out(messages_summarized=25, token_count=812, through_position=25, model="m")
     text = draw_context(context(summary=adopted, summary_count=3, prepared=adopted), width=80).plain
 
-    assert "Summary: 25 messages (up to #25) in 812 tokens, – by m" in text
+    assert f"Summary: 25 messages (up to #25) in 812 tokens, {moment(NOW)} by m" in text
     assert "Prepared: 25 messages" in text
 
 
@@ -115,12 +102,12 @@ def test_summaries_adopted_and_prepared_are_named() -> None:
         tokens_threshold=st.none() | COUNTS,
         will_trigger=st.booleans(),
         next_action=st.sampled_from(["none", "prepare", "compact", "something else that is rather long"]),
-        prepared=st.none() | st.builds(SummaryReply, messages_summarized=COUNTS, token_count=COUNTS),
+        prepared=st.none() | st.builds(summary_out, messages_summarized=COUNTS, token_count=COUNTS),
         model=st.text(max_size=200),
     ),
     st.sampled_from([30, 40, 60, 80, 110]),
 )
-def test_no_line_is_wider_than_the_screen_whatever_the_numbers(drawn: ContextReply, width: int) -> None:
+def test_no_line_is_wider_than_the_screen_whatever_the_numbers(drawn: ContextOut, width: int) -> None:
     assert max(cell_len(line) for line in draw_context(drawn, width=width).plain.split("\n")) <= width
 
 

@@ -9,10 +9,15 @@ from click.testing import Result
 from app.cli.chat_commands import run_command
 from app.cli.chat_state import ChatState
 from app.cli.client import ServiceClient
-from app.cli.replies import SessionReply
 from app.cli.screen import Screen
+from app.domain.events import EventType
+from app.wire.messages import ToolCallOut
+from app.wire.runs import CompactionFinished, CompactionStarted, ErrorOut, Reset, RunFailed, ToolResult
+from app.wire.sessions import SummarizeOut
+from app.wire.shape import Shape
 from fakes.fake_parts import FakeWorld
-from fakes.fake_service import RUN_ID, Event, answer_of, delta, ending, started
+from fakes.fake_service import Event, answer_of, delta, ending, started
+from fakes.wire_shapes import context_out, hit_out, run_out, session_out
 
 Throughline = Callable[..., Result]
 
@@ -27,7 +32,7 @@ def test_lines_from_a_pipe_are_answered_one_by_one_in_one_new_session(
     assert result.exit_code == 0, result.output
     assert result.stdout == "Good day\nAgain\n"
     assert [item.content for item in world.service.received] == ["hi there", "once more"]
-    assert [session["title"] for session in world.service.sessions.values()] == ["hi there"]
+    assert [session.title for session in world.service.sessions.values()] == ["hi there"]
     assert len({item.key for item in world.service.received}) == 2
 
 
@@ -64,9 +69,7 @@ def test_history_pages_back_as_far_as_asked(world: FakeWorld, throughline: Throu
 def test_a_search_prints_positions_that_read_takes(world: FakeWorld, throughline: Throughline) -> None:
     session_id = world.service.add_session(7, messages=9)
     message = world.service.messages[session_id][4]
-    world.service.hits = [
-        {"message": message, "snippet": "…text\x1b 5", "highlights": [[1, 5]], "session_id": session_id}
-    ]
+    world.service.hits = [hit_out(message, snippet="…text\x1b 5", highlights=[(1, 5)])]
 
     result = throughline("chat", "--session", session_id, typed="/search text five\n/read 5\n/read 8-9\n")
 
@@ -90,9 +93,7 @@ def test_a_search_or_a_position_that_says_nothing_is_refused(
 
 def test_sessions_are_searched_from_the_command_line(world: FakeWorld, throughline: Throughline) -> None:
     session_id = world.service.add_session(7, messages=1)
-    world.service.hits = [
-        {"message": world.service.messages[session_id][0], "snippet": "text", "session_id": session_id}
-    ]
+    world.service.hits = [hit_out(world.service.messages[session_id][0], session_id=session_id)]
 
     everywhere = throughline("sessions", "search", "text")
     inside = throughline("sessions", "search", "text", "--session", session_id)
@@ -125,16 +126,9 @@ def test_new_leaves_the_session(world: FakeWorld, throughline: Throughline) -> N
 
 def test_context_draws_the_bars(world: FakeWorld, throughline: Throughline) -> None:
     session_id = world.service.add_session(1)
-    world.service.context = {
-        "messages_since_summary": 29,
-        "messages_threshold": 30,
-        "tokens_threshold": 128_000,
-        "total_tokens": 4_096,
-        "threshold_tokens": 6_144,
-        "will_trigger": True,
-        "next_action": "compact",
-        "a_field_of_later": 1,
-    }
+    world.service.context = context_out(
+        messages_since_summary=29, total_tokens=4_096, will_trigger=True, next_action="compact"
+    )
 
     result = throughline("chat", "--session", session_id, typed="/context\n")
 
@@ -154,9 +148,9 @@ def test_summarize_hands_the_focus_on(world: FakeWorld, throughline: Throughline
 
 @pytest.mark.parametrize("outcome", ["skipped", "failed"])
 async def test_a_summary_that_is_not_adopted_is_told_without_numbers(outcome: str) -> None:
-    session = SessionReply("7", "assistant", message_count=8)
-    body = {"outcome": outcome, "detail": "Not worth it.", "tokens_before": 345, "tokens_after": 345}
-    reply = httpx.Response(200, json={**body, "session": {"id": "7", "agent": "assistant"}})
+    session = session_out(message_count=8)
+    done = SummarizeOut(outcome=outcome, detail="Not worth it.", tokens_before=345, tokens_after=345, session=session)
+    reply = httpx.Response(200, content=done.model_dump_json())
     out = StringIO()
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(lambda _: reply), base_url="http://x") as http:
@@ -194,24 +188,26 @@ def test_a_message_may_begin_with_a_slash_written_twice(world: FakeWorld, throug
 
 
 def test_tools_and_compactions_are_told_beside_the_answer(world: FakeWorld, throughline: Throughline) -> None:
+    adopted = CompactionFinished(
+        cause="threshold",
+        outcome="adopted",
+        detail="",
+        fired=[],
+        tokens_before=7000,
+        tokens_after=900,
+        through_position=7,
+    )
+    less = {"outcome": "pruned", "fired": ["pruned", "pruned_aggressively"], "tokens_before": 900, "tokens_after": 700}
+    call = ToolCallOut(id="1", name="calculator", arguments='{"x": 1}')
     world.service.scripts = [
         [
             started(),
-            Event("context.compaction.started", {"cause": "threshold", "tokens": 7000}),
-            Event("context.compaction.finished", {"outcome": "adopted", "tokens_before": 7000, "tokens_after": 900}),
-            Event(
-                "context.compaction.finished",
-                {
-                    "outcome": "pruned",
-                    "fired": ["pruned", "pruned_aggressively"],
-                    "tokens_before": 900,
-                    "tokens_after": 700,
-                    "through_position": 7,
-                },
-            ),
-            Event("tool.call", {"id": "1", "name": "calculator", "arguments": '{"x": 1}'}),
-            Event("tool.result", {"id": "1", "name": "calculator", "content": "2\n3", "is_error": False}),
-            Event("something.of_later", {}),
+            Event(EventType.COMPACTION_STARTED, CompactionStarted(cause="threshold", tokens=7000)),
+            Event(EventType.COMPACTION_FINISHED, adopted),
+            Event(EventType.COMPACTION_FINISHED, adopted.model_copy(update=less)),
+            Event(EventType.TOOL_CALL, call),
+            Event(EventType.TOOL_RESULT, ToolResult(id="1", name="calculator", content="2\n3", is_error=False)),
+            Event("something.of_later", Shape()),
             delta("It is 2."),
             *ending("It is 2."),
         ]
@@ -221,7 +217,7 @@ def test_tools_and_compactions_are_told_beside_the_answer(world: FakeWorld, thro
 
     assert result.stdout == "It is 2.\n"
     assert "making room (7,000 tokens in the prompt)" in result.stderr
-    assert "summary adopted: 7,000 → 900 tokens" in result.stderr
+    assert "summary adopted: 7,000 → 900 tokens, messages up to #7 summarized" in result.stderr
     assert "less is shown (pruned, pruned aggressively): 900 → 700 tokens\n" in result.stderr
     assert 'calculator {"x": 1}' in result.stderr
     assert "calculator gave: 2 3" in result.stderr
@@ -238,14 +234,14 @@ def test_what_the_service_sends_cannot_command_the_terminal(world: FakeWorld, th
 def test_an_answer_whose_pieces_are_lost_is_shown_from_the_stored_message(
     world: FakeWorld, throughline: Throughline
 ) -> None:
-    world.service.scripts = [[Event("reset", {"attempt": 2}), *ending("whole")]]
+    world.service.scripts = [[Event(EventType.RESET, Reset(attempt=2)), *ending("whole")]]
 
     assert throughline("chat", typed="x\n").stdout == "whole\n"
 
 
 def test_a_failed_turn_is_an_error_with_the_services_own_words(world: FakeWorld, throughline: Throughline) -> None:
-    failed = Event("run.failed", {"run": {"id": RUN_ID}, "error": {"type": "model_quota", "detail": "No quota left."}})
-    world.service.scripts = [[started(), delta("Hal"), failed]]
+    failed = RunFailed(run=run_out(status="failed"), error=ErrorOut(type="model_quota", detail="No quota left."))
+    world.service.scripts = [[started(), delta("Hal"), Event(EventType.RUN_FAILED, failed)]]
 
     result = throughline("chat", typed="x\nnever sent\n")
 

@@ -1,7 +1,6 @@
 import json
 import socket
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
@@ -13,10 +12,12 @@ from app.cli.client import ServiceClient
 from app.cli.commands_sessions import draw_sessions
 from app.cli.connection import Target, open_client
 from app.cli.parts import LocalOptions, ServeOptions, WorkerOptions
-from app.cli.replies import SessionReply
+from app.cli.replies import read_json
 from app.domain.errors import ThroughlineError
+from app.wire.sessions import SessionOut
 from fakes.fake_parts import FakeWorld
 from fakes.fake_service import serving_on
+from fakes.wire_shapes import session_out
 
 Throughline = Callable[..., Result]
 
@@ -108,10 +109,8 @@ def test_sessions_are_listed_filtered_and_paged(world: FakeWorld, throughline: T
 @pytest.mark.parametrize("width", [80, 110])
 def test_a_list_of_sessions_keeps_its_numbers_and_cuts_its_titles(width: int) -> None:
     sessions = [
-        SessionReply(str(UUID(int=1)), "quick_assistant", "An exceedingly long title " * 9, message_count=1_234),
-        SessionReply(
-            str(UUID(int=2)), "assistant", "short", message_count=7, updated_at=datetime(2026, 5, 4, 3, 2, tzinfo=UTC)
-        ),
+        session_out(agent="quick_assistant", title="An exceedingly long title " * 9, message_count=1_234),
+        session_out(title="short", message_count=7),
     ]
 
     lines = draw_sessions(sessions, width=width).plain.split("\n")
@@ -137,7 +136,7 @@ def test_export_writes_the_session_and_every_message_as_json_lines(
     world: FakeWorld, throughline: Throughline, tmp_path: Path
 ) -> None:
     session_id = world.service.add_session(1, title="x", messages=205)
-    world.service.messages[session_id][0]["content"] = "日本\u2028\x9b\x1b[2J"
+    world.service.change_message(session_id, 1, content="日本\u2028\x9b\x1b[2J")
     target = tmp_path / "out.jsonl"
 
     printed = throughline("sessions", "export", session_id)
@@ -232,7 +231,9 @@ async def test_a_running_service_is_reached_by_its_address_with_the_key(world: F
     assert world.opened == []
 
 
-@pytest.mark.parametrize(("body", "told"), [(b"<html>", "Check --url"), (b'{"data": 7}', "cannot be read as page")])
+@pytest.mark.parametrize(
+    ("body", "told"), [(b"<html>", "Check --url"), (b'{"data": 7}', "cannot be read as agent list")]
+)
 async def test_something_else_that_answers_is_told_from_a_service(body: bytes, told: str) -> None:
     status = 404 if body.startswith(b"<") else 200
     transport = httpx.MockTransport(lambda _request: httpx.Response(status, content=body))
@@ -240,3 +241,10 @@ async def test_something_else_that_answers_is_told_from_a_service(body: bytes, t
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
         with pytest.raises(ThroughlineError, match=told):
             await ServiceClient(http, place="http://x").agents()
+
+
+def test_a_field_of_a_newer_service_is_passed_over() -> None:
+    session = session_out()
+    newer = json.dumps({**session.model_dump(mode="json"), "a_field_of_later": 1})
+
+    assert read_json(SessionOut, newer) == session

@@ -1,41 +1,31 @@
 from collections.abc import Callable
-from uuid import UUID
 
 import pytest
 from click.testing import Result
 
+from app.wire.context import PreviewedMessage, StretchToSummarise
 from fakes.fake_parts import FakeWorld
-from fakes.fake_service import NOW, message_id
+from fakes.wire_shapes import message_id, preview_out, version_out
 
 Throughline = Callable[..., Result]
-SUMMARIES: list[dict[str, object]] = [
-    dict[str, object]()
-    | {"id": f"00000000-0000-0000-0000-00000000000{number}", "version": version, "state": state, "created_at": NOW}
-    | {"text": "t", "stretches": 1, "token_count": 90, "through_id": None, "through_position": through, "model": "m"}
-    for number, version, state, through in (
-        (3, None, "prepared", 30),
-        (2, 2, "adopted", 20),
-        (1, 1, "superseded", 10),
-    )
-]
+SUMMARIES = (version_out(3, version=None, state="prepared"), version_out(2), version_out(1, state="superseded"))
 
 
 @pytest.fixture
 def session_id(world: FakeWorld) -> str:
-    world.service.summaries = SUMMARIES
+    world.service.summaries = list(SUMMARIES)
     return world.service.add_session(7, messages=40, summarized=20)
 
 
 def test_a_preview_is_asked_for_with_the_text_or_without(
     world: FakeWorld, throughline: Throughline, session_id: str
 ) -> None:
-    world.service.preview = {
-        "action": "compact",
-        "cause": "threshold",
-        "tokens": 6_000,
-        "summarise": {"from_position": 21, "through_position": 34, "message_count": 14},
-        "messages": [{"position": 35, "role": "user", "form": "whole", "tokens": 9, "a_field_of_later": 1}],
-    }
+    world.service.preview = preview_out(
+        PreviewedMessage(position=35, role="user", form="whole", reason="", tokens=9, pinned=False),
+        action="compact",
+        cause="threshold",
+        summarise=StretchToSummarise(from_position=21, through_position=34, message_count=14),
+    )
 
     result = throughline("chat", "--session", session_id, typed="/preview\n/preview What next?\n")
 
@@ -51,35 +41,35 @@ def test_summaries_are_listed_and_one_is_gone_back_to(
 
     assert "v2   adopted    #1-#20" in result.stdout
     assert "–    prepared   #1-#30" in result.stdout
-    assert world.service.restored == [SUMMARIES[2]["id"]]
+    assert world.service.restored == [SUMMARIES[2].id]
     assert "Back at version 1: 10 of 40 messages are summarized. It is kept as a new version." in result.stdout
 
 
 def test_a_version_on_a_later_page_is_found(world: FakeWorld, throughline: Throughline, session_id: str) -> None:
-    filler = [{**SUMMARIES[2], "id": str(UUID(int=number)), "version": number} for number in range(400, 3, -1)]
+    filler = [version_out(number, state="superseded") for number in range(400, 3, -1)]
     world.service.summaries = [*filler, *SUMMARIES]
 
     listed = throughline("sessions", "summaries", session_id)
     throughline("sessions", "restore", session_id, "1")
 
     assert len(listed.stdout.splitlines()) == len(filler) + len(SUMMARIES)
-    assert world.service.restored == [SUMMARIES[2]["id"]]
+    assert world.service.restored == [SUMMARIES[2].id]
 
 
 def test_the_same_can_be_done_outside_a_chat(world: FakeWorld, throughline: Throughline, session_id: str) -> None:
     context = throughline("sessions", "context", session_id, "--preview")
     summaries = throughline("sessions", "summaries", session_id)
-    restored = throughline("sessions", "restore", session_id, str(SUMMARIES[2]["id"]))
+    restored = throughline("sessions", "restore", session_id, SUMMARIES[2].id)
 
     assert "Context of assistant" in context.stdout
     assert "The next call:" in context.stdout
     assert summaries.stdout.startswith("–    prepared")
     assert restored.stdout.startswith("Back at version 1:")
-    assert world.service.restored == [SUMMARIES[2]["id"]]
+    assert world.service.restored == [SUMMARIES[2].id]
 
 
 def test_what_the_service_refuses_to_restore_is_told_in_its_words(throughline: Throughline, session_id: str) -> None:
-    result = throughline("sessions", "restore", session_id, str(SUMMARIES[0]["id"]))
+    result = throughline("sessions", "restore", session_id, SUMMARIES[0].id)
 
     assert (result.exit_code, result.stderr) == (1, "Error: A prepared summary was never in use.\n")
 
@@ -99,11 +89,11 @@ def test_a_pin_is_set_by_position_shown_in_the_history_and_taken_off(
         "#40 assistant text 40",
         "Pinned #40: every prompt shows it word for word.",
     ]
-    assert [item["id"] for item in world.service.messages[session_id] if item["pinned"]] == [message_id(40)]
+    assert [message.id for message in world.service.messages[session_id] if message.pinned] == [message_id(40)]
 
 
 def test_a_tools_answer_is_pinned_with_its_call(world: FakeWorld, throughline: Throughline, session_id: str) -> None:
-    world.service.messages[session_id][5]["role"] = "tool"
+    world.service.change_message(session_id, 6, role="tool")
 
     result = throughline("chat", "--session", session_id, typed="/pin 6\n")
 

@@ -1,4 +1,4 @@
-from datetime import UTC, datetime
+from datetime import UTC
 
 import pytest
 from hypothesis import given
@@ -6,24 +6,32 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from app.cli.context_views import MOST_ROWS, chosen_version, draw_preview, draw_versions
-from app.cli.replies import PreviewedReply, PreviewReply, ToSummariseReply, VersionReply
+from app.cli.printable import moment
 from app.domain.errors import InvalidInput
+from app.wire.context import PreviewedMessage, PreviewOut, StretchToSummarise
+from app.wire.sessions import SummaryVersionOut
+from fakes.wire_shapes import NOW, version_out
+from fakes.wire_shapes import preview_out as preview
 
 COUNTS = st.integers(0, 10**9)
 WIDTHS = st.sampled_from([30, 40, 60, 80, 110])
 
 
-def preview(*messages: PreviewedReply, **changes: object) -> PreviewReply:
-    values: dict[str, object] = {"action": "none", "tokens": 5_900, "window": 8_192, "threshold_tokens": 5_836}
-    return PreviewReply(**{**values, "messages": messages, **changes})  # type: ignore[arg-type]  # a test names only fields there are
+def shown(position: int, form: str, reason: str, *, tokens: int = 0, pinned: bool = False) -> PreviewedMessage:
+    role = "tool" if form == "pruned" else "user"
+    return PreviewedMessage(position=position, role=role, form=form, reason=reason, tokens=tokens, pinned=pinned)
 
 
-def whole(position: int, tokens: int = 10) -> PreviewedReply:
-    return PreviewedReply(position, "user", "whole", "shown as stored", tokens)
+def stretch(first: int, last: int) -> StretchToSummarise:
+    return StretchToSummarise(from_position=first, through_position=last, message_count=last - first + 1)
 
 
-def pruned(position: int) -> PreviewedReply:
-    return PreviewedReply(position, "tool", "pruned", "an old tool output, shown as a stub", 30)
+def whole(position: int, tokens: int = 10) -> PreviewedMessage:
+    return shown(position, "whole", "shown as stored", tokens=tokens)
+
+
+def pruned(position: int) -> PreviewedMessage:
+    return shown(position, "pruned", "an old tool output, shown as a stub", tokens=30)
 
 
 def test_messages_in_a_row_that_are_shown_alike_are_one_line() -> None:
@@ -40,7 +48,7 @@ def test_messages_in_a_row_that_are_shown_alike_are_one_line() -> None:
 
 
 def test_a_pin_among_others_has_a_line_of_its_own() -> None:
-    pinned = PreviewedReply(2, "user", "whole", "pinned: always shown", 9, pinned=True)
+    pinned = shown(2, "whole", "pinned: always shown", tokens=9, pinned=True)
 
     lines = draw_preview(preview(pinned, whole(3), whole(4), summarised_through=2), width=80).plain.split("\n")
 
@@ -49,7 +57,7 @@ def test_a_pin_among_others_has_a_line_of_its_own() -> None:
 
 
 def test_what_is_not_shown_takes_no_tokens() -> None:
-    hidden = PreviewedReply(1, "user", "trimmed", "left out to make room")
+    hidden = shown(1, "trimmed", "left out to make room")
 
     assert "tokens" not in draw_preview(preview(hidden), width=80).plain.split("\n")[-1]
 
@@ -74,11 +82,18 @@ def test_what_is_not_shown_takes_no_tokens() -> None:
             "the prepared summary takes the place of older messages, because the prompt is too full.",
         ),
         (
-            {"action": "compact", "cause": "messages", "summarise": ToSummariseReply(3, 26, 24)},
+            {
+                "action": "compact",
+                "cause": "messages",
+                "summarise": stretch(3, 26),
+            },
             "24 messages (#3-#26) are summarized, because there are enough new messages (max_messages_before_summary).",
         ),
         (
-            {"action": "compact", "summarise": ToSummariseReply(3, 3, 1)},
+            {
+                "action": "compact",
+                "summarise": stretch(3, 3),
+            },
             "⚡ Before the model is called, 1 message (#3) is summarized.",
         ),
         ({"action": "compact"}, "⚡ Before the model is called, older messages are summarized."),
@@ -129,53 +144,50 @@ def test_a_long_plan_is_cut_to_a_screen_at_its_old_end() -> None:
 
 @given(
     st.builds(
-        PreviewReply,
+        preview,
         action=st.sampled_from(["none", "prune", "adopt", "compact", "fit", "x" * 200]),
         tokens=COUNTS,
         window=COUNTS,
         cause=st.none() | st.text(max_size=60),
-        fired=st.lists(st.text(max_size=60), max_size=6).map(tuple),
+        fired=st.lists(st.text(max_size=60), max_size=6),
         threshold_tokens=COUNTS,
         budget_tokens=COUNTS,
         floor_too_high=st.booleans(),
         summarised_through=COUNTS,
         messages=st.lists(
-            st.builds(PreviewedReply, COUNTS, st.just("user"), st.text(max_size=30), st.text(max_size=99), COUNTS),
-            max_size=30,
-        ).map(tuple),
+            st.builds(shown, COUNTS, st.text(max_size=30), st.text(max_size=99), tokens=COUNTS), max_size=30
+        ),
     ),
     WIDTHS,
 )
-def test_no_line_of_a_plan_is_wider_than_the_screen(drawn: PreviewReply, width: int) -> None:
+def test_no_line_of_a_plan_is_wider_than_the_screen(drawn: PreviewOut, width: int) -> None:
     assert max(cell_len(line) for line in draw_preview(drawn, width=width).plain.split("\n")) <= width
 
 
 # --- versions -----------------------------------------------------------------------------------------------------
 
 
-PREPARED = VersionReply("00000000-0000-0000-0000-000000000009", "prepared", None, 1, 700, 40, "m")
+PREPARED = version_out(9, version=None, state="prepared", token_count=700, through_position=40)
 VERSIONS = (
     PREPARED,
-    VersionReply("00000000-0000-0000-0000-000000000002", "adopted", 2, 3, 1_500, 25, "m"),
-    VersionReply("00000000-0000-0000-0000-000000000001", "superseded", 1, 1, 400, 9, ""),
-    VersionReply("00000000-0000-0000-0000-000000000000", "superseded", 0, 0, 0, 0, ""),
+    version_out(2, stretches=3, token_count=1_500, through_position=25),
+    version_out(1, state="superseded", token_count=400, through_position=9, model=""),
+    version_out(0, state="superseded", stretches=0, token_count=0, model=""),
 )
 
 
 def test_versions_are_listed_with_number_state_reach_size_and_time() -> None:
     assert draw_versions(VERSIONS, width=80).plain.split("\n") == [
-        "–    prepared   #1-#40       700 tokens –  by m",
-        "v2   adopted    #1-#25     1,500 tokens –  by m in 3 stretches",
-        "v1   superseded #1-#9        400 tokens –",
-        "v0   superseded nothing        0 tokens –",
+        f"–    prepared   #1-#40       700 tokens {moment(NOW)}  by m",
+        f"v2   adopted    #1-#25     1,500 tokens {moment(NOW)}  by m in 3 stretches",
+        f"v1   superseded #1-#9        400 tokens {moment(NOW)}",
+        f"v0   superseded nothing        0 tokens {moment(NOW)}",
     ]
     assert draw_versions((), width=80).plain == "No summary yet."
 
 
 def test_the_model_of_a_version_is_whole_at_eighty_columns() -> None:
-    version = VersionReply(
-        "x", "superseded", 12, 13, 11_500, 1_250, "openai:gpt-4o-mini", datetime(2026, 5, 4, 3, 2, tzinfo=UTC)
-    )
+    version = version_out(12, stretches=13, token_count=11_500, through_position=1_250, model="openai:gpt-4o-mini")
 
     assert " by openai:gpt-4o-mini" in draw_versions((version,), width=80).plain
 
@@ -203,20 +215,19 @@ def test_a_version_there_is_not_is_told(named: str, hint: str) -> None:
 @given(
     st.lists(
         st.builds(
-            VersionReply,
-            st.uuids().map(str),
-            st.text(max_size=30),
-            st.none() | COUNTS,
+            version_out,
             COUNTS,
-            COUNTS,
-            COUNTS,
-            st.text(max_size=99),
-            st.none() | st.datetimes(),
+            state=st.text(max_size=30),
+            stretches=COUNTS,
+            token_count=COUNTS,
+            through_position=COUNTS,
+            model=st.text(max_size=99),
+            created_at=st.datetimes(timezones=st.just(UTC)),
         ),
         min_size=1,
         max_size=5,
     ).map(tuple),
     WIDTHS,
 )
-def test_no_line_of_the_versions_is_wider_than_the_screen(versions: tuple[VersionReply, ...], width: int) -> None:
+def test_no_line_of_the_versions_is_wider_than_the_screen(versions: tuple[SummaryVersionOut, ...], width: int) -> None:
     assert max(cell_len(line) for line in draw_versions(versions, width=width).plain.split("\n")) <= width

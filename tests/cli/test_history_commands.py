@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 
 from fakes.fake_parts import FakeWorld
-from fakes.fake_service import message_id
+from fakes.wire_shapes import message_id
 
 Throughline = Callable[..., Result]
 MESSAGES = [{"role": "user", "content": "Grüße"}]

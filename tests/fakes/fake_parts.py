@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
+from app.cli.lines import standard_input_lines
 from app.cli.parts import DatabaseStatus, LocalOptions, Parts, ServeOptions, SlackOptions, WorkerOptions
 from app.domain.ids import KeyId, UserId
 from app.domain.keys import CreatedKey, NewKey, StoredKey
@@ -66,6 +67,7 @@ class FakeWorld:
             slack_manifest=lambda name, url: f"manifest of {name} at {url or 'no address'}",
             slack_link_code=self._link_code,
             open_local_service=self._open,
+            standard_input_lines=standard_input_lines,
             keys=self._open_keys,
             upgrade_database=self._upgrade,
             database_status=self._status,

@@ -2,25 +2,38 @@
 
 import asyncio
 import contextlib
-import json
 import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from app.domain.events import EventType
+from app.wire.context import ContextOut, PreviewOut
+from app.wire.messages import HitOut, MessageOut, MessagePage, PinnedGroup, SearchOut
+from app.wire.runs import MessageCompleted, MessageDelta, RunCompleted, RunStarted
+from app.wire.service import AgentList, AgentOut
+from app.wire.sessions import SessionOut, SessionPage, SummarizeOut, SummaryList, SummaryVersionOut
+from app.wire.shape import Shape
 from fakes.fake_memories import FakeMemories
-
-NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC).isoformat()
-RUN_ID = "01900000-0000-7000-8000-0000000000aa"
+from fakes.wire_shapes import (
+    RUN_ID,
+    answered,
+    changed,
+    context_out,
+    message_out,
+    preview_out,
+    refused,
+    run_out,
+    session_out,
+)
 
 
 @dataclass(frozen=True)
@@ -28,7 +41,7 @@ class Event:
     """One event of a scripted answer."""
 
     type: str
-    data: dict[str, object]
+    data: Shape
 
 
 @dataclass(frozen=True)
@@ -50,28 +63,24 @@ def answer_of(*pieces: str) -> list[Step]:
 
 
 def started() -> Event:
-    return Event("run.started", {"run": {"id": RUN_ID, "status": "running"}})
+    return Event(EventType.RUN_STARTED, RunStarted(run=run_out()))
 
 
 def delta(text: str) -> Event:
-    return Event("message.delta", {"text": text})
+    return Event(EventType.MESSAGE_DELTA, MessageDelta(text=text))
 
 
 def ending(text: str) -> list[Step]:
-    message = {"position": 2, "role": "assistant", "content": text}
-    run = {"id": RUN_ID, "status": "succeeded"}
+    message = message_out(2, content=text)
+    completed = RunCompleted(run=run_out(status="succeeded", message_id=message.id), message=message, context=None)
     return [
-        Event("message.completed", {"message": message}),
-        Event("run.completed", {"run": run, "message": message, "context": None}),
+        Event(EventType.MESSAGE_COMPLETED, MessageCompleted(message=message)),
+        Event(EventType.RUN_COMPLETED, completed),
     ]
 
 
-def message_id(position: int) -> str:
-    return str(UUID(int=0xAA0000 + position))
-
-
 def sse_bytes(number: int, event: Event) -> bytes:
-    return f"id: {number}\nevent: {event.type}\ndata: {json.dumps(event.data)}\n\n".encode()
+    return f"id: {number}\nevent: {event.type}\ndata: {event.data.model_dump_json()}\n\n".encode()
 
 
 @dataclass
@@ -103,11 +112,11 @@ class FakeService:
     """Keeps sessions in memory and answers each message with the next script."""
 
     scripts: list[list[Step]] = field(default_factory=list)
-    sessions: dict[str, dict[str, object]] = field(default_factory=dict)
-    messages: dict[str, list[dict[str, object]]] = field(default_factory=dict)
-    context: dict[str, object] = field(default_factory=dict)
-    preview: dict[str, object] = field(default_factory=dict)
-    summaries: list[dict[str, object]] = field(default_factory=list)
+    sessions: dict[str, SessionOut] = field(default_factory=dict)
+    messages: dict[str, list[MessageOut]] = field(default_factory=dict)
+    context: ContextOut = field(default_factory=context_out)
+    preview: PreviewOut = field(default_factory=preview_out)
+    summaries: list[SummaryVersionOut] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
     previewed: list[str | None] = field(default_factory=list)
     received: list[Received] = field(default_factory=list)
@@ -115,7 +124,7 @@ class FakeService:
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     names_run: bool = True
     required_key: str = ""
-    hits: list[dict[str, object]] = field(default_factory=list)
+    hits: list[HitOut] = field(default_factory=list)
     searched: list[dict[str, str]] = field(default_factory=list)
     search_refusal: str = ""
     imported: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
@@ -125,30 +134,15 @@ class FakeService:
 
     def add_session(self, number: int, *, title: str = "", messages: int = 0, summarized: int = 0) -> str:
         session_id = str(UUID(int=number))
-        self.sessions[session_id] = {
-            "id": session_id,
-            "agent": "assistant",
-            "title": title,
-            "source": "cli",
-            "message_count": messages,
-            "summarized_count": summarized,
-            "created_at": NOW,
-            "updated_at": NOW,
-            "metadata": {},
-            "archived": False,
-        }
-        self.messages[session_id] = [
-            {
-                "id": message_id(n),
-                "position": n,
-                "pinned": False,
-                "role": "user" if n % 2 else "assistant",
-                "content": f"text {n}",
-                "created_at": NOW,
-            }
-            for n in range(1, messages + 1)
-        ]
+        self.sessions[session_id] = session_out(
+            id=session_id, title=title, message_count=messages, summarized_count=summarized
+        )
+        self.messages[session_id] = [message_out(position) for position in range(1, messages + 1)]
         return session_id
+
+    def change_message(self, session_id: str, position: int, **changes: object) -> None:
+        messages = self.messages[session_id]
+        messages[position - 1] = changed(messages[position - 1], **changes)
 
     def app(self) -> Starlette:
         return Starlette(
@@ -177,101 +171,101 @@ class FakeService:
 
     async def _agents(self, request: Request) -> Response:
         if self.required_key and request.headers.get("authorization") != f"Bearer {self.required_key}":
-            return _problem(401, "A valid key is needed.")
-        names = ("assistant", "researcher")
-        return JSONResponse({
-            "data": [{"name": n, "description": f"[b]{n}[/b]", "model": "", "tools": []} for n in names]
-        })
+            return refused(401, "A valid key is needed.")
+        return answered(AgentList(data=[_agent("assistant"), _agent("researcher")]))
 
     async def _list_sessions(self, request: Request) -> Response:
         q, limit = request.query_params.get("q", ""), int(request.query_params["limit"])
         first = int(request.query_params.get("cursor", "0"))
-        found = [session for session in self.sessions.values() if q in str(session["title"])]
+        found = [session for session in self.sessions.values() if q in session.title]
         behind = str(first + limit) if first + limit < len(found) else None
-        return JSONResponse({"data": found[first : first + limit], "next_cursor": behind})
+        return answered(SessionPage(data=found[first : first + limit], next_cursor=behind))
 
     async def _create_session(self, request: Request) -> Response:
         session_id = self.add_session(1000 + len(self.sessions), title=(await request.json())["title"])
-        return JSONResponse(self.sessions[session_id], 201)
+        return answered(self.sessions[session_id], 201)
 
     async def _session(self, request: Request) -> Response:
         session = self.sessions.get(request.path_params["id"])
         if session is None:
-            return _problem(404, "There is no such session.")
+            return refused(404, "There is no such session.")
         if request.method == "DELETE":
-            del self.sessions[request.path_params["id"]]
+            del self.sessions[session.id]
             return Response(status_code=204)
-        return JSONResponse(session)
+        return answered(session)
 
     async def _import(self, request: Request) -> Response:
         body = await request.body()
         self.imported.append((request.headers["content-type"], dict(request.query_params), body))
-        return JSONResponse(self.sessions[self.add_session(500, title="Imported", messages=3)], 201)
+        return answered(self.sessions[self.add_session(500, title="Imported", messages=3)], 201)
 
     async def _redact(self, request: Request) -> Response:
-        message = request.path_params["message"]
-        self.redacted.append(message)
+        wanted = request.path_params["message"]
+        self.redacted.append(wanted)
         found = self.messages.get(request.path_params["id"], [])
-        item = next((item for item in found if item["id"] == message), None)
-        return _problem(404, "There is no such message.") if item is None else JSONResponse(item)
+        message = next((message for message in found if message.id == wanted), None)
+        return refused(404, "There is no such message.") if message is None else answered(message)
 
     async def _history(self, request: Request) -> Response:
         query, found = request.query_params, self.messages[request.path_params["id"]]
-        limit = int(query["limit"])
+        limit, before = int(query["limit"]), int(query.get("before", 10**9))
         if query.get("order") == "desc":
-            rest = [m for m in reversed(found) if int(str(m["position"])) < int(query.get("before", 10**9))]
+            rest = [message for message in reversed(found) if message.position < before]
         else:
-            after, before = int(query.get("after", 0)), int(query.get("before", 10**9))
-            rest = [m for m in found if after < int(str(m["position"])) < before]
+            rest = [message for message in found if int(query.get("after", 0)) < message.position < before]
         page = rest[:limit]
-        return JSONResponse({"data": page, "next_cursor": str(page[-1]["position"]) if len(rest) > limit else None})
+        behind = str(page[-1].position) if len(rest) > limit else None
+        return answered(MessagePage(data=page, next_cursor=behind))
 
     async def _search(self, request: Request) -> Response:
         self.searched.append({"path": request.url.path, **request.query_params})
         if self.search_refusal:
-            return _problem(422, self.search_refusal)
-        return JSONResponse({"data": self.hits, "is_complete": True})
+            return refused(422, self.search_refusal)
+        return answered(SearchOut(data=self.hits, is_complete=True))
 
     async def _context(self, _request: Request) -> Response:
-        return JSONResponse({"agent": "assistant", "model": "offline", "context_window": 8192, **self.context})
+        return answered(self.context)
 
     async def _preview(self, request: Request) -> Response:
         self.previewed.append((await request.json()).get("content"))
-        return JSONResponse({"action": "none", "tokens": 0, "window": 8192, **self.preview})
+        return answered(self.preview)
 
     async def _summaries(self, request: Request) -> Response:
         limit, first = int(request.query_params["limit"]), int(request.query_params.get("cursor", "0"))
         behind = str(first + limit) if first + limit < len(self.summaries) else None
-        return JSONResponse({"data": self.summaries[first : first + limit], "next_cursor": behind})
+        return answered(SummaryList(data=self.summaries[first : first + limit], next_cursor=behind))
 
     async def _restore(self, request: Request) -> Response:
-        chosen = next(item for item in self.summaries if item["id"] == request.path_params["summary"])
-        if chosen["version"] is None:
-            return _problem(422, "A prepared summary was never in use.")
-        self.restored.append(str(chosen["id"]))
-        session = self.sessions[request.path_params["id"]]
-        session["summarized_count"] = chosen["through_position"]
-        return JSONResponse(session)
+        chosen = next(version for version in self.summaries if version.id == request.path_params["summary"])
+        if chosen.version is None:
+            return refused(422, "A prepared summary was never in use.")
+        self.restored.append(chosen.id)
+        return answered(self._summarized(request, chosen.through_position))
 
     async def _pin(self, request: Request) -> Response:
         """Pins a message; one of a tool is pinned with the message before it, its call."""
-        found = self.messages[request.path_params["id"]]
-        at = next(n for n, item in enumerate(found) if item["id"] == request.path_params["message"])
-        group = found[at - 1 : at + 1] if found[at]["role"] == "tool" else [found[at]]
-        for message in group:
-            message["pinned"] = request.method == "PUT"
-        return JSONResponse({"data": group}) if request.method == "PUT" else Response(status_code=204)
+        session_id, is_pinning = request.path_params["id"], request.method == "PUT"
+        found = self.messages[session_id]
+        at = next(n for n, message in enumerate(found) if message.id == request.path_params["message"])
+        first = at - 1 if found[at].role == "tool" else at
+        for message in found[first : at + 1]:
+            self.change_message(session_id, message.position, pinned=is_pinning)
+        return answered(PinnedGroup(data=found[first : at + 1])) if is_pinning else Response(status_code=204)
 
     async def _summarize(self, request: Request) -> Response:
-        session = self.sessions[request.path_params["id"]]
         self.instructions.append((await request.json()).get("instructions", ""))
-        session["summarized_count"] = 4
-        body = {"outcome": "adopted", "detail": "", "tokens_before": 900, "tokens_after": 400, "session": session}
-        return JSONResponse(body)
+        session = self._summarized(request, 4)
+        done = SummarizeOut(outcome="adopted", detail="", tokens_before=900, tokens_after=400, session=session)
+        return answered(done)
+
+    def _summarized(self, request: Request, through: int) -> SessionOut:
+        session_id = request.path_params["id"]
+        self.sessions[session_id] = changed(self.sessions[session_id], summarized_count=through)
+        return self.sessions[session_id]
 
     async def _message(self, request: Request) -> Response:
         if request.path_params["id"] not in self.sessions:
-            return _problem(404, "There is no such session.")
+            return refused(404, "There is no such session.")
         content = (await request.json())["content"]
         key = request.headers["idempotency-key"]
         if key not in {item.key for item in self.received}:
@@ -286,7 +280,7 @@ class FakeService:
 
     async def _cancel(self, _request: Request) -> Response:
         self.cancelled.set()
-        return JSONResponse({"run": {"id": RUN_ID, "status": "running"}}, 202)
+        return answered(run_out(cancel_requested=True))
 
     def _stream(self, *, after: int) -> Response:
         headers = {"content-location": f"/v1/runs/{RUN_ID}"} if self.names_run else {}
@@ -310,9 +304,8 @@ class FakeService:
                 yield sse_bytes(number, step)
 
 
-def _problem(status: int, detail: str) -> Response:
-    body = {"type": "/problems/x", "title": "T", "status": status, "detail": detail}
-    return JSONResponse(body, status, media_type="application/problem+json")
+def _agent(name: str) -> AgentOut:
+    return AgentOut(name=name, description=f"[b]{name}[/b]", model="", tools=[], max_tool_rounds=10, context={})
 
 
 class _QuietServer(uvicorn.Server):

@@ -17,7 +17,7 @@ def json_bytes(value: object) -> bytes:
 
 
 class JsonResponse(Response):
-    """A value rendered once, without validation: the wire functions of the domain made it."""
+    """A value rendered once, without validation: the functions of `app.wire` made it."""
 
     media_type = "application/json"
 

@@ -33,7 +33,7 @@ class Services:
     """The parts behind the routes.
 
     `submit` stores a message as a run; `preview_context` returns the plan for a message (None: an empty one) in its
-    wire form, see schemas.PreviewOut; `pin_message` and `unpin_message` return the whole group of the message, a tool
+    wire form, see `wire/context.py`; `pin_message` and `unpin_message` return the whole group of the message, a tool
     call and its results, as it stands afterwards; `count_message` returns a message with its tokens, as the named agent
     counts them; `check_ready` raises DatabaseUnavailable or DatabaseUnusable where
     the database does not serve; `shutting_down` is set once turns have had their grace: whoever still waits is then

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Response
 from app.agents.definition import AgentDefinition
 from app.api.http.call import Reader
 from app.api.http.responses import JsonResponse
-from app.api.native.schemas import AgentList
-from app.domain.json_types import JsonValue
+from app.wire.service import AgentList, AgentOut
+from app.wire.shape import JsonDict
 
 router = APIRouter(prefix="/v1/agents", tags=["agents"])
 
@@ -21,13 +21,12 @@ async def list_agents(call: Reader) -> Response:
     return JsonResponse({"data": [_agent_json(agent) for agent in agents]})
 
 
-def _agent_json(agent: AgentDefinition) -> dict[str, JsonValue]:
-    """An empty model means the setting `default_llm`."""
-    return {
-        "name": agent.name,
-        "description": agent.description,
-        "model": agent.model,
-        "tools": list(agent.tools),
-        "max_tool_rounds": agent.max_tool_rounds,
-        "context": asdict(agent.context),
-    }
+def _agent_json(agent: AgentDefinition) -> JsonDict:
+    return AgentOut.model_construct(
+        name=agent.name,
+        description=agent.description,
+        model=agent.model,
+        tools=list(agent.tools),
+        max_tool_rounds=agent.max_tool_rounds,
+        context=asdict(agent.context),
+    ).model_dump()

@@ -9,13 +9,13 @@ from app.api.http.call import Reader, session_id_of
 from app.api.http.responses import JsonResponse
 from app.api.native.documented import json_body
 from app.api.native.requests import PreviewContext
-from app.api.native.schemas import PreviewOut
-from app.context.explain import ContextReport, report_json
+from app.context.explain import report_json
+from app.wire.context import ContextOut, PreviewOut
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/context", tags=["context"])
 
 
-@router.get("", responses={HTTPStatus.OK: {"model": ContextReport}})
+@router.get("", responses={HTTPStatus.OK: {"model": ContextOut}})
 async def get_context(session_id: str, call: Reader) -> Response:
     """Return the context report of a session; `next_action` is for an empty message and answer."""
     report = await call.services.report_context(call.owner_id, session_id_of(session_id))

@@ -20,7 +20,7 @@ from app.api.native.requests import (
     SendMessage,
     Summarize,
 )
-from app.api.native.schemas import Problem
+from app.wire.service import Problem
 
 Json: TypeAlias = dict[str, Any]  # Any: an OpenAPI document has no type of its own
 REF = "#/components/schemas/{model}"

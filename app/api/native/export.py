@@ -9,9 +9,10 @@ from starlette.responses import StreamingResponse
 from app.api.http.call import Call, Reader, session_id_of
 from app.api.http.responses import json_bytes
 from app.db.messages import MessageQuery
-from app.domain.json_types import JsonValue
 from app.domain.session import Session
-from app.domain.wire import message_json, session_json
+from app.wire.messages import message_json
+from app.wire.sessions import session_json
+from app.wire.shape import JsonDict
 
 MEDIA_TYPE = "application/x-ndjson"
 PAGE_MESSAGES = 200
@@ -43,5 +44,5 @@ async def _lines(call: Call, session: Session) -> AsyncGenerator[bytes]:
         after = int(page.next_cursor)
 
 
-def _line(kind: str, item: dict[str, JsonValue]) -> bytes:
+def _line(kind: str, item: JsonDict) -> bytes:
     return json_bytes({"type": kind, **item}) + b"\n"

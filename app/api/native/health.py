@@ -7,9 +7,9 @@ from fastapi import APIRouter, Request, Response
 from app.api.http.call import door_of
 from app.api.http.responses import JsonResponse
 from app.api.http.services import Readiness
-from app.api.native.schemas import Health
 from app.domain.errors import ThroughlineError
-from app.domain.json_types import JsonValue
+from app.wire.service import Health
+from app.wire.shape import JsonDict
 
 router = APIRouter(tags=["health"])
 
@@ -44,9 +44,9 @@ async def metrics(request: Request) -> Response:
     return Response(body, media_type=media_type)
 
 
-def _health_json(request: Request, readiness: Readiness) -> dict[str, JsonValue]:
-    return {
-        "status": "ok" if readiness.is_ready else "unavailable",
-        "version": door_of(request).config.version,
-        "checks": dict(readiness.checks),
-    }
+def _health_json(request: Request, readiness: Readiness) -> JsonDict:
+    return Health.model_construct(
+        status="ok" if readiness.is_ready else "unavailable",
+        version=door_of(request).config.version,
+        checks=dict(readiness.checks),
+    ).model_dump()

@@ -11,7 +11,6 @@ from app.api.http.body import Body, parse_json, validate
 from app.api.http.refusals import InvalidRequest, MalformedBody
 from app.api.native.import_openai import MAX_CALLS, MAX_MESSAGES
 from app.api.native.requests import IMAGE_URL, MAX_BLOCKS, MAX_POSITION, Metadata, Moment, Title, content_kind
-from app.api.native.schemas import Source as SourceName
 from app.db.import_messages import Conversation, DatedMessage
 from app.db.redaction import MARKER
 from app.domain.errors import InvalidInput
@@ -23,6 +22,7 @@ WRITTEN = ConfigDict(extra="ignore", strict=True, frozen=True)
 """Fields that an export has and a new session does not take over are left out."""
 
 Line: TypeAlias = tuple[int, bytes]
+SourceName: TypeAlias = Literal["web", "slack", "worker", "cli", "api"]
 MarkedName: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 
 

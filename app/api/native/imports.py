@@ -16,12 +16,11 @@ from app.api.native.export import MEDIA_TYPE
 from app.api.native.import_lines import from_lines
 from app.api.native.import_openai import ImportSession, from_openai
 from app.api.native.requests import MAX_TITLE, QueryParameters
-from app.api.native.schemas import SessionOut
 from app.db.import_messages import Conversation, DatedMessage, Imported
 from app.domain.errors import InvalidInput
 from app.domain.message import Source
 from app.domain.text import clean_text
-from app.domain.wire import session_json
+from app.wire.sessions import SessionOut, session_json
 
 NOTHING_TO_IMPORT = (
     "There is nothing to import: a session needs at least one message of a user, an assistant or a tool. System and "

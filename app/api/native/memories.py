@@ -10,9 +10,9 @@ from app.api.http.call import Reader, Writer, memory_id_of
 from app.api.http.responses import JsonResponse
 from app.api.native.documented import json_body
 from app.api.native.requests import ChangeMemory, CreateMemory, ListMemories, SearchMemories
-from app.api.native.schemas import MemoryList, MemoryOut, MemoryPage
 from app.db.memories import MemoryChange
-from app.domain.wire import memory_json
+from app.wire.memories import MemoryList, MemoryOut, MemoryPage, memory_json, memory_list_json
+from app.wire.shape import page_json
 
 router = APIRouter(prefix="/v1/memories", tags=["memories"])
 
@@ -34,7 +34,7 @@ async def create_memory(request: Request, call: Writer) -> Response:
 async def list_memories(call: Reader, asked: Annotated[ListMemories, Query()]) -> Response:
     """List the caller's memories, newest first."""
     page = await call.services.database.memories.list(call.owner_id, asked.limit, asked.cursor)
-    return JsonResponse({"data": [memory_json(item) for item in page.items], "next_cursor": page.next_cursor})
+    return JsonResponse(page_json(page, memory_json))
 
 
 @router.post("/search", responses={HTTPStatus.OK: {"model": MemoryList}}, openapi_extra=json_body(SearchMemories))
@@ -42,7 +42,7 @@ async def search_memories(request: Request, call: Reader) -> Response:
     """Search the caller's memories, by meaning and words where a model for it is set; the best matches first."""
     body = await read_body(request, SearchMemories)
     found = await call.services.memories.search(call.owner_id, body.query, body.limit)
-    return JsonResponse({"data": [memory_json(item) for item in found.memories], "by": found.by})
+    return JsonResponse(memory_list_json(found))
 
 
 @router.get("/{memory_id}", responses={HTTPStatus.OK: {"model": MemoryOut}})

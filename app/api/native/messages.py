@@ -19,14 +19,15 @@ from app.api.http.sse import MEDIA_TYPE, RunStream
 from app.api.native.documented import IDEMPOTENCY_HEADER, header, json_body
 from app.api.native.events import ending_json, render_event, turn_problem
 from app.api.native.requests import ListMessages, SendMessage
-from app.api.native.schemas import Accepted, MessageOut, MessagePage, TurnOut
 from app.db.messages import MessageQuery
 from app.db.redaction import Redaction
 from app.db.run_follow import Followed, Idle
 from app.domain.errors import TemporaryError
 from app.domain.events import RunEnded
 from app.domain.run import OnBusy, RunInput, RunStatus, Submission, Submitted
-from app.domain.wire import message_json, run_json
+from app.wire.messages import MessageOut, MessagePage, message_json
+from app.wire.runs import Accepted, TurnOut, run_json
+from app.wire.shape import page_json
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/messages", tags=["messages"])
 PREFER = header("Prefer", "`respond-async`: answer 202 at once; anything else is ignored")
@@ -41,7 +42,7 @@ async def list_messages(session_id: str, call: Reader, asked: Annotated[ListMess
         session_id_of(session_id),
         MessageQuery(after=after, before=before, limit=asked.limit, order=asked.order),
     )
-    return JsonResponse({"data": [message_json(item) for item in page.items], "next_cursor": page.next_cursor})
+    return JsonResponse(page_json(page, message_json))
 
 
 @router.post(

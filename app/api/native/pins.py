@@ -6,8 +6,7 @@ from fastapi import APIRouter, Response
 
 from app.api.http.call import Writer, message_id_of, session_id_of
 from app.api.http.responses import JsonResponse
-from app.api.native.schemas import PinnedGroup
-from app.domain.wire import message_json
+from app.wire.messages import PinnedGroup, message_json
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/messages/{message_id}/pin", tags=["messages"])
 

@@ -10,10 +10,9 @@ from app.api.http.responses import JsonResponse
 from app.api.http.sse import RunStream, nothing_more
 from app.api.native.documented import header
 from app.api.native.events import render_event
-from app.api.native.schemas import RunOut
 from app.db.run_follow import reset_event
 from app.domain.errors import InvalidInput
-from app.domain.wire import run_json
+from app.wire.runs import RunOut, run_json
 
 LAST_EVENT_ID = "Last-Event-ID"
 MAX_SEQ = 2**31 - 2

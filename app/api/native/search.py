@@ -7,14 +7,12 @@ from fastapi import APIRouter, Query, Response
 
 from app.api.http.call import Call, Reader, session_id_of
 from app.api.http.responses import JsonResponse
-from app.api.native.schemas import SearchOut
 from app.api.native.search_request import SearchHistory
 from app.domain.ids import SessionId
-from app.domain.json_types import JsonValue
 from app.domain.message import Role
-from app.domain.recall import HistoryFilter, HistoryQuery, Hit
+from app.domain.recall import HistoryFilter, HistoryQuery
 from app.domain.text import clean_text
-from app.domain.wire import message_json
+from app.wire.messages import SearchOut, hit_json
 
 router = APIRouter(prefix="/v1", tags=["search"])
 
@@ -34,7 +32,7 @@ async def search_sessions(call: Reader, asked: Annotated[SearchHistory, Query()]
 async def _search(call: Call, session_id: SessionId | None, asked: SearchHistory) -> Response:
     query = HistoryQuery(clean_text(asked.q), asked.limit, _filter(asked))
     found = await call.services.database.history.search(call.owner_id, session_id, query)
-    return JsonResponse({"data": [_hit_json(hit) for hit in found.hits], "is_complete": found.is_complete})
+    return JsonResponse({"data": [hit_json(hit) for hit in found.hits], "is_complete": found.is_complete})
 
 
 def _filter(asked: SearchHistory) -> HistoryFilter:
@@ -47,15 +45,3 @@ def _filter(asked: SearchHistory) -> HistoryFilter:
         since=asked.since,
         until=asked.until,
     )
-
-
-def _hit_json(hit: Hit) -> JsonValue:
-    session_id, position = hit.message.session_id, hit.message.position
-    return {
-        "session_id": str(session_id),
-        "score": hit.score,
-        "snippet": hit.snippet,
-        "highlights": [[start, end] for start, end in hit.highlights],
-        "link": f"/v1/sessions/{session_id}/messages?after={position - 1}&limit=1",
-        "message": message_json(hit.message),
-    }

@@ -11,10 +11,10 @@ from app.api.http.idempotency import REPLAYED, read_idempotency
 from app.api.http.responses import JsonResponse
 from app.api.native.documented import IDEMPOTENCY_HEADER, json_body
 from app.api.native.requests import ChangeSession, CreateSession, ListSessions
-from app.api.native.schemas import SessionOut, SessionPage
 from app.db.sessions import NewSession, SessionChange, SessionQuery
 from app.domain.text import clean_text
-from app.domain.wire import session_json
+from app.wire.sessions import SessionOut, SessionPage, session_json
+from app.wire.shape import page_json
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
 
@@ -58,7 +58,7 @@ async def list_sessions(call: Reader, asked: Annotated[ListSessions, Query()]) -
             include_archived=asked.include_archived,
         ),
     )
-    return JsonResponse({"data": [session_json(item) for item in page.items], "next_cursor": page.next_cursor})
+    return JsonResponse(page_json(page, session_json))
 
 
 @router.get("/{session_id}", responses={HTTPStatus.OK: {"model": SessionOut}})

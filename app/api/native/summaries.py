@@ -10,10 +10,8 @@ from app.api.http.call import Reader, Writer, session_id_of, summary_id_of
 from app.api.http.responses import JsonResponse
 from app.api.native.documented import json_body
 from app.api.native.requests import ListSummaries, Summarize
-from app.api.native.schemas import SessionOut, SummarizeOut, SummaryList
-from app.domain.json_types import JsonValue
-from app.domain.summary import SummaryVersion
-from app.domain.wire import session_json
+from app.wire.sessions import SessionOut, SummarizeOut, SummaryList, session_json, summary_version_json
+from app.wire.shape import page_json
 
 MAX_DIGITS = 9  # any such number fits an integer column
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["summaries"])
@@ -49,7 +47,7 @@ async def list_summaries(session_id: str, call: Reader, asked: Annotated[ListSum
     page = await call.services.database.summaries.list(
         call.owner_id, session_id_of(session_id), limit=asked.limit, newest=asked.cursor
     )
-    return JsonResponse({"data": [_version_json(item) for item in page.items], "next_cursor": page.next_cursor})
+    return JsonResponse(page_json(page, summary_version_json))
 
 
 @router.post("/summaries/{summary_id}/restore", responses={HTTPStatus.OK: {"model": SessionOut}})
@@ -73,18 +71,3 @@ def _number(text: str) -> int | None:
     """Return the number of a version that is meant, None where the text is none."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
     return int(text) if is_number else None
-
-
-def _version_json(version: SummaryVersion) -> dict[str, JsonValue]:
-    return {
-        "id": str(version.id),
-        "version": version.version,
-        "state": version.state.value,
-        "text": version.text,
-        "stretches": len(version.stretch_ids),
-        "token_count": version.token_count,
-        "through_id": None if version.through_id is None else str(version.through_id),
-        "through_position": version.through_position,
-        "model": version.model,
-        "created_at": version.created_at.isoformat(),
-    }

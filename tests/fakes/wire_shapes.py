@@ -1,0 +1,189 @@
+"""Shapes of the wire with all their fields, of which a test names those it is about."""
+
+import json
+from datetime import UTC, datetime
+from typing import TypeVar
+from uuid import UUID
+
+from starlette.responses import Response
+
+from app.domain.json_types import JsonObject
+from app.wire.context import ContextOut, PreviewedMessage, PreviewOut, SummaryOut
+from app.wire.memories import MemoryOut
+from app.wire.messages import HitOut, MessageOut
+from app.wire.runs import RunOut, UsageOut
+from app.wire.service import Problem
+from app.wire.sessions import SessionOut, SummaryVersionOut
+from app.wire.shape import Shape
+
+NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
+RUN_ID = "01900000-0000-7000-8000-0000000000aa"
+SESSION_ID = str(UUID(int=1))
+Made = TypeVar("Made", bound=Shape)
+
+
+def session_out(**changes: object) -> SessionOut:
+    shape = SessionOut(
+        id=SESSION_ID,
+        agent="assistant",
+        title="",
+        source="cli",
+        message_count=0,
+        summarized_count=0,
+        created_at=NOW,
+        updated_at=NOW,
+        metadata={},
+        archived=False,
+    )
+    return changed(shape, **changes)
+
+
+def message_out(position: int, **changes: object) -> MessageOut:
+    shape = MessageOut(
+        id=message_id(position),
+        position=position,
+        role="user" if position % 2 else "assistant",
+        content=f"text {position}",
+        tool_calls=[],
+        tool_call_id=None,
+        name=None,
+        run_id=RUN_ID,
+        author="local",
+        token_count=3,
+        source="cli",
+        pinned=False,
+        created_at=NOW,
+        metadata={},
+    )
+    return changed(shape, **changes)
+
+
+def message_id(position: int) -> str:
+    return str(UUID(int=0xAA0000 + position))
+
+
+def hit_out(message: MessageOut, **changes: object) -> HitOut:
+    link = f"/v1/sessions/{SESSION_ID}/messages?after={message.position - 1}&limit=1"
+    shape = HitOut(session_id=SESSION_ID, score=1.5, snippet="text", highlights=[], link=link, message=message)
+    return changed(shape, **changes)
+
+
+def run_out(**changes: object) -> RunOut:
+    shape = RunOut(
+        id=RUN_ID,
+        session_id=SESSION_ID,
+        status="running",
+        source="cli",
+        author="local",
+        actor=None,
+        created_at=NOW,
+        started_at=NOW,
+        finished_at=None,
+        attempt=1,
+        cancel_requested=False,
+        usage=UsageOut(input_tokens=None, output_tokens=None),
+        error=None,
+        message_id=None,
+    )
+    return changed(shape, **changes)
+
+
+def summary_out(**changes: object) -> SummaryOut:
+    shape = SummaryOut(
+        messages_summarized=25, token_count=812, created_at=NOW, through_id=None, through_position=25, model="m"
+    )
+    return changed(shape, **changes)
+
+
+def version_out(number: int, **changes: object) -> SummaryVersionOut:
+    """Return the version `number`, which is in use and stands for ten messages a version."""
+    shape = SummaryVersionOut(
+        id=str(UUID(int=number)),
+        version=number,
+        state="adopted",
+        text="t",
+        stretches=1,
+        token_count=90,
+        through_id=message_id(10 * number),
+        through_position=10 * number,
+        model="m",
+        created_at=NOW,
+    )
+    return changed(shape, **changes)
+
+
+def context_out(**changes: object) -> ContextOut:
+    shape = ContextOut(
+        agent="assistant",
+        model="offline",
+        context_window=8_192,
+        response_reserve=2_048,
+        system_tokens=0,
+        tools_tokens=0,
+        summary_tokens=0,
+        message_tokens=3_000,
+        total_tokens=3_000,
+        threshold_tokens=6_144,
+        usage_percent=36.6,
+        messages_since_summary=12,
+        messages_threshold=30,
+        messages_percent=40.0,
+        tokens_since_summary=2_500,
+        tokens_threshold=128_000,
+        tokens_percent=2.0,
+        will_trigger=False,
+        next_action="none",
+        summary_count=0,
+        last_summary_at=None,
+        estimated_response_tokens=700,
+        summary=None,
+        prepared=None,
+    )
+    return changed(shape, **changes)
+
+
+def preview_out(*messages: PreviewedMessage, **changes: object) -> PreviewOut:
+    shape = PreviewOut(
+        action="none",
+        cause=None,
+        fired=[],
+        tokens=5_900,
+        window=8_192,
+        usage_percent=72.0,
+        threshold_tokens=5_836,
+        budget_tokens=6_144,
+        floor_too_high=False,
+        summarised_through=0,
+        summarise=None,
+        messages=list(messages),
+    )
+    return changed(shape, **changes)
+
+
+def memory_out(number: int, text: str) -> MemoryOut:
+    memory_id = str(UUID(int=0xBB0000 + number))
+    return MemoryOut(id=memory_id, text=text, metadata={}, created_at=NOW, updated_at=NOW, score=None)
+
+
+def changed(shape: Made, **changes: object) -> Made:
+    """Return the shape with other values; the fields must be there."""
+    assert changes.keys() <= type(shape).model_fields.keys()
+    return shape.model_copy(update=changes)
+
+
+def answered(shape: Shape, status: int = 200) -> Response:
+    """Return the response with this shape for its body."""
+    return Response(shape.model_dump_json(), status, media_type="application/json")
+
+
+def refused(status: int, detail: str) -> Response:
+    """Return a problem document."""
+    problem = Problem(type="/problems/x", title="T", status=status, detail=detail)
+    return Response(problem.model_dump_json(exclude_defaults=True), status, media_type="application/problem+json")
+
+
+def assert_agreement(rendered: JsonObject, shape: type[Shape]) -> None:
+    """What the shape reads and writes again is the same text."""
+    text = json.dumps(rendered)
+
+    assert json.dumps(shape.model_validate_json(text).model_dump(mode="json")) == text
