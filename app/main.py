@@ -5,13 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 from app.cli.parts import Parts
-from app.cli.root import build_cli
+from app.cli.root import throughline
 
 
 def main() -> None:
     """Run the command line."""
-    build_cli(
-        Parts(
+    throughline(
+        obj=Parts(
             serve=_loaded_late("app.assembly.programs:serve"),
             worker=_loaded_late("app.assembly.programs:work"),
             slack=_loaded_late("app.assembly.programs:take_part_in_slack"),
@@ -23,7 +23,7 @@ def main() -> None:
             upgrade_database=_loaded_late("app.assembly.database:upgrade_database"),
             database_status=_loaded_late("app.assembly.database:database_status"),
         )
-    )()
+    )
 
 
 def _loaded_late(place: str) -> Callable[..., Any]:  # Parts says what each of them takes and gives

@@ -1,12 +1,13 @@
 """Sending one message and printing its answer; Ctrl-C stops the answer, not the chat."""
 
 import asyncio
-from contextlib import aclosing
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager
 
 from app.cli.answer_stream import RETRY_DELAYS_SECONDS, AnswerStream
 from app.cli.answer_view import AnswerView
 from app.cli.chat_state import ChatState
-from app.cli.interrupts import on_interrupt
 from app.domain.errors import ThroughlineError
 from app.wire.sessions import SessionOut
 
@@ -37,7 +38,7 @@ class Answering:
         """Return when the answer is over or nobody wants to hear it."""
         self._reading = asyncio.create_task(self._read())
         try:
-            with on_interrupt(self._interrupted):
+            with _on_interrupt(self._interrupted):
                 await asyncio.wait({self._reading})
         finally:
             self._reading.cancel()
@@ -75,3 +76,23 @@ async def _session_of(state: ChatState, content: str) -> SessionOut:
         title = " ".join(content[: SHOWN_TITLE * 4].split())[:SHOWN_TITLE]
         state.session = await state.client.create_session(state.agent, title=title)
     return state.session
+
+
+@contextmanager
+def _on_interrupt(callback: Callable[[], None]) -> Iterator[None]:
+    """Call `callback` in the running loop at each Ctrl-C, and put back afterwards what stood before.
+
+    Where the loop cannot listen to signals (not in the main thread) Ctrl-C keeps its usual meaning.
+    """
+    loop = asyncio.get_running_loop()
+    previous = signal.getsignal(signal.SIGINT)
+    try:
+        loop.add_signal_handler(signal.SIGINT, callback)
+    except (NotImplementedError, RuntimeError, ValueError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, previous)

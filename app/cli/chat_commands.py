@@ -6,17 +6,14 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from app.cli.chat_context import pin, restore, show_context, show_preview, show_summaries, summarize, unpin
-from app.cli.chat_search import search, span_of
-from app.cli.chat_state import ChatState, in_history, session_of
+from app.cli.chat_history import read, search, show_history
+from app.cli.chat_state import ChatState, in_history
 from app.cli.client import SessionFilter
-from app.cli.history_views import draw_message
 from app.cli.printable import moment, one_line
 from app.domain.errors import InvalidInput
 from app.wire.sessions import SessionOut
 
 LISTED_SESSIONS = 20
-SHOWN_MESSAGES = 20
-MOST_MESSAGES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +37,6 @@ async def run_command(state: ChatState, line: str) -> None:
     if command is None:
         raise InvalidInput(_hint(name))
     await command.run(state, argument.strip())
-
-
-async def show_history(state: ChatState, argument: str) -> None:
-    """Print the newest messages, 20 if no number is given."""
-    limit = _number(argument, default=SHOWN_MESSAGES)
-    for message in await state.client.newest_messages(session_of(state).id, limit=limit):
-        state.screen.draw(draw_message(message))
-
-
-async def read(state: ChatState, argument: str) -> None:
-    """Print the messages at a position and around it, or between two."""
-    first, last = span_of(argument)
-    messages = await state.client.messages_between(session_of(state).id, first, last)
-    if not messages:
-        raise InvalidInput(f"There is no message #{first}. /history shows the numbers.")
-    for message in messages:
-        state.screen.draw(draw_message(message))
 
 
 async def list_sessions(state: ChatState, _argument: str) -> None:
@@ -130,14 +110,6 @@ async def _chosen_id(state: ChatState, argument: str) -> str:
         return str(UUID(argument))
     except ValueError:
         raise InvalidInput("Write /resume with a session's id, or its number in /sessions.") from None
-
-
-def _number(argument: str, *, default: int) -> int:
-    if not argument:
-        return default
-    if not argument.isdecimal() or not 1 <= int(argument[:9]) <= MOST_MESSAGES:
-        raise InvalidInput(f"{one_line(argument, limit=20)!r} is not a number from 1 to {MOST_MESSAGES}.")
-    return int(argument)
 
 
 def _session_line(number: int, session: SessionOut) -> str:

@@ -1,6 +1,5 @@
 """`throughline chat` and `throughline agents`."""
 
-import asyncio
 from uuid import UUID
 
 import click
@@ -10,8 +9,7 @@ from rich.text import Text
 from app.cli.chat import chat
 from app.cli.chat_state import ChatState, in_history
 from app.cli.client import ServiceClient
-from app.cli.connection import Target, open_client, target_options
-from app.cli.parts import Parts
+from app.cli.connection import Target, asynchronous, open_client, target_options
 from app.cli.printable import one_line, printable
 from app.cli.screen import Screen
 from app.domain.errors import InvalidInput
@@ -20,45 +18,34 @@ from app.wire.service import AgentOut
 DEFAULT_AGENT = "assistant"
 
 
-def chat_command(parts: Parts) -> click.Command:
-    """Return the command `chat`."""
+@click.command("chat")
+@click.argument("agent", required=False)
+@click.option("--session", "session_id", type=click.UUID, help="Go on with this session.")
+@target_options
+@asynchronous
+async def chat_command(agent: str | None, session_id: UUID | None, target: Target) -> None:
+    """Chat with AGENT (default: assistant), or go on with a session.
 
-    @click.command("chat")
-    @click.argument("agent", required=False)
-    @click.option("--session", "session_id", type=click.UUID, help="Go on with this session.")
-    @target_options
-    def command(agent: str | None, session_id: UUID | None, target: Target) -> None:
-        """Chat with AGENT (default: assistant), or go on with a session.
-
-        At a terminal with line editing and history; lines from a pipe are sent one by one, up to the first
-        error: what follows it is not sent, and the exit code is 1. /help lists the commands.
-        """
-        asyncio.run(_chat(parts, target, agent, session_id))
-
-    return command
-
-
-def agents_command(parts: Parts) -> click.Command:
-    """Return the command `agents`."""
-
-    @click.command("agents")
-    @target_options
-    def command(target: Target) -> None:
-        """List the agents one can chat with."""
-        asyncio.run(_list_agents(parts, target))
-
-    return command
-
-
-async def _chat(parts: Parts, target: Target, agent: str | None, session_id: UUID | None) -> None:
-    screen, lines = Screen(), parts.standard_input_lines()
-    async with open_client(parts, target) as client:
+    At a terminal with line editing and history; lines from a pipe are sent one by one, up to the first
+    error: what follows it is not sent, and the exit code is 1. /help lists the commands.
+    """
+    screen, lines = Screen(), target.parts.standard_input_lines()
+    async with open_client(target) as client:
         state = await _begin(client, screen, agent, session_id)
         if lines.is_terminal:
             screen.note(f"chatting with {state.agent}; /help lists the commands, /quit or Ctrl-D leaves")
         await chat(state, lines)
         if lines.is_terminal and state.session is not None:
             screen.note("come back with:", command=f"throughline chat --session {state.session.id}{target.options}")
+
+
+@click.command("agents")
+@target_options
+@asynchronous
+async def agents_command(target: Target) -> None:
+    """List the agents one can chat with."""
+    async with open_client(target) as client:
+        Screen().draw(_agents_table(await client.agents()))
 
 
 async def _begin(client: ServiceClient, screen: Screen, agent: str | None, session_id: UUID | None) -> ChatState:
@@ -77,11 +64,6 @@ async def _known_agent(client: ServiceClient, name: str) -> str:
     if name not in known:
         raise InvalidInput(f"There is no agent {one_line(name, limit=60)!r}. The service has: {', '.join(known)}.")
     return name
-
-
-async def _list_agents(parts: Parts, target: Target) -> None:
-    async with open_client(parts, target) as client:
-        Screen().draw(_agents_table(await client.agents()))
 
 
 def _agents_table(agents: tuple[AgentOut, ...]) -> Table:

@@ -1,13 +1,12 @@
 """`throughline keys create | list | revoke`: straight in the database, so that the first key can be made."""
 
-import asyncio
 from pathlib import Path
 
 import click
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.connection import data_dir_option
+from app.cli.connection import asynchronous, data_dir_option
 from app.cli.parts import LocalOptions, Parts
 from app.cli.printable import moment, one_line, printable
 from app.cli.screen import Screen
@@ -19,63 +18,29 @@ MOST_OF_NAME = 36  # an id
 DEFAULT_SCOPES = (Scope.READ.value, Scope.WRITE.value)
 
 
-def keys_group(parts: Parts) -> click.Group:
-    """Return the group `keys`."""
-    group = click.Group("keys", help="Create, list and revoke API keys, in the database this machine is set up for.")
-    for build in (_create_command, _list_command, _revoke_command):
-        group.add_command(build(parts))
-    return group
+keys = click.Group("keys", help="Create, list and revoke API keys, in the database this machine is set up for.")
 
 
-def _create_command(parts: Parts) -> click.Command:
-    @click.command("create")
-    @click.option("--user", default="local", show_default=True, help="Whose data the key reaches; created if new.")
-    @click.option("--name", default="", help="What the key is for.")
-    @click.option(
-        "--scope",
-        "scopes",
-        multiple=True,
-        type=click.Choice([scope.value for scope in Scope]),
-        default=DEFAULT_SCOPES,
-        show_default=True,
-        help="May be given several times; act_as lets a back end name its end users.",
-    )
-    @data_dir_option
-    def command(user: str, name: str, scopes: tuple[str, ...], data_dir: Path | None) -> None:
-        """Create a key and print it, this once."""
-        asyncio.run(_create(parts, LocalOptions(data_dir), user=user, name=name, scopes=scopes))
-
-    return command
-
-
-def _list_command(parts: Parts) -> click.Command:
-    @click.command("list")
-    @data_dir_option
-    def command(data_dir: Path | None) -> None:
-        """List all keys, without their secrets."""
-        asyncio.run(_list(parts, LocalOptions(data_dir)))
-
-    return command
-
-
-def _revoke_command(parts: Parts) -> click.Command:
-    @click.command("revoke")
-    @click.argument("key", metavar="PREFIX|ID")
-    @data_dir_option
-    def command(key: str, data_dir: Path | None) -> None:
-        """Revoke a key; running services refuse it within 5 seconds.
-
-        PREFIX is the eight characters after `tl_`, as `keys list` shows them.
-        """
-        asyncio.run(_revoke(parts, LocalOptions(data_dir), key))
-
-    return command
-
-
-async def _create(parts: Parts, options: LocalOptions, *, user: str, name: str, scopes: tuple[str, ...]) -> None:
-    async with parts.keys(options) as keys:
-        created = await keys.create(NewKey(user, name, frozenset(Scope(scope) for scope in scopes)))
-        is_first = len(await keys.list()) == 1
+@keys.command("create")
+@click.option("--user", default="local", show_default=True, help="Whose data the key reaches; created if new.")
+@click.option("--name", default="", help="What the key is for.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice([scope.value for scope in Scope]),
+    default=DEFAULT_SCOPES,
+    show_default=True,
+    help="May be given several times; act_as lets a back end name its end users.",
+)
+@data_dir_option
+@click.pass_obj
+@asynchronous
+async def create(parts: Parts, user: str, name: str, scopes: tuple[str, ...], data_dir: Path | None) -> None:
+    """Create a key and print it, this once."""
+    async with parts.keys(LocalOptions(data_dir)) as admin:
+        created = await admin.create(NewKey(user, name, frozenset(Scope(scope) for scope in scopes)))
+        is_first = len(await admin.list()) == 1
     click.echo(created.secret)
     screen = Screen()
     screen.note(f"keep it: it is shown only now. `throughline keys revoke {created.prefix}` takes it back.")
@@ -83,9 +48,14 @@ async def _create(parts: Parts, options: LocalOptions, *, user: str, name: str, 
         screen.note("this is the first key: the service asks for a key from its next start on. Restart one that runs.")
 
 
-async def _list(parts: Parts, options: LocalOptions) -> None:
-    async with parts.keys(options) as keys:
-        stored = await keys.list()
+@keys.command("list")
+@data_dir_option
+@click.pass_obj
+@asynchronous
+async def list_keys(parts: Parts, data_dir: Path | None) -> None:
+    """List all keys, without their secrets."""
+    async with parts.keys(LocalOptions(data_dir)) as admin:
+        stored = await admin.list()
     screen = Screen()
     if stored:
         screen.draw(_keys_table(list(stored)))
@@ -93,10 +63,19 @@ async def _list(parts: Parts, options: LocalOptions) -> None:
         screen.note("no keys yet: `throughline keys create` makes one")
 
 
-async def _revoke(parts: Parts, options: LocalOptions, key: str) -> None:
+@keys.command("revoke")
+@click.argument("key", metavar="PREFIX|ID")
+@data_dir_option
+@click.pass_obj
+@asynchronous
+async def revoke(parts: Parts, key: str, data_dir: Path | None) -> None:
+    """Revoke a key; running services refuse it within 5 seconds.
+
+    PREFIX is the eight characters after `tl_`, as `keys list` shows them.
+    """
     name = _prefix_of(key)
-    async with parts.keys(options) as keys:
-        was_revoked = await keys.revoke(name)
+    async with parts.keys(LocalOptions(data_dir)) as admin:
+        was_revoked = await admin.revoke(name)
     if not was_revoked:
         raise NotFound(_unknown(name))
     Screen().note(f"key {name} is revoked; running services refuse it within 5 seconds")

@@ -1,79 +1,89 @@
-"""`throughline serve`, `throughline worker` and `throughline db upgrade | status`."""
+"""`throughline serve`, `worker` and `slack`, which run until they are stopped, and `throughline db`."""
 
-import asyncio
 from pathlib import Path
 
 import click
 
-from app.cli.connection import data_dir_option
-from app.cli.parts import DatabaseStatus, LocalOptions, Parts, ServeOptions, WorkerOptions
+from app.cli.connection import asynchronous, data_dir_option
+from app.cli.parts import DatabaseStatus, LocalOptions, Parts, ServeOptions, SlackOptions, WorkerOptions
 from app.cli.screen import Screen
 from app.domain.errors import DatabaseUnusable
 
-
-def serve_command(parts: Parts) -> click.Command:
-    """Return the command `serve`."""
-
-    @click.command("serve")
-    @click.option("--host", help="Address to listen on.  [default: setting HOST, 127.0.0.1]")
-    @click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: PORT, 8000]")
-    @data_dir_option
-    @click.option("--no-worker", is_flag=True, help="Only take messages; `throughline worker` answers them.")
-    def command(host: str | None, port: int | None, data_dir: Path | None, no_worker: bool) -> None:
-        """Serve the REST interface until stopped."""
-        parts.serve(ServeOptions(host=host, port=port, data_dir=data_dir, no_worker=no_worker))
-
-    return command
+db = click.Group("db", help="Look after the database's schema.")
 
 
-def worker_command(parts: Parts) -> click.Command:
-    """Return the command `worker`."""
-
-    @click.command("worker")
-    @click.option("--concurrency", type=click.IntRange(1, 5_000), help="Open turns.  [default: WORKER_CONCURRENCY]")
-    @data_dir_option
-    def command(concurrency: int | None, data_dir: Path | None) -> None:
-        """Run a worker alone until stopped."""
-        parts.worker(WorkerOptions(concurrency=concurrency, data_dir=data_dir))
-
-    return command
+@click.command("serve")
+@click.option("--host", help="Address to listen on.  [default: setting HOST, 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: PORT, 8000]")
+@data_dir_option
+@click.option("--no-worker", is_flag=True, help="Only take messages; `throughline worker` answers them.")
+@click.pass_obj
+def serve(parts: Parts, host: str | None, port: int | None, data_dir: Path | None, no_worker: bool) -> None:
+    """Serve the REST interface until stopped."""
+    parts.serve(ServeOptions(host=host, port=port, data_dir=data_dir, no_worker=no_worker))
 
 
-def db_group(parts: Parts) -> click.Group:
-    """Return the group `db`."""
-    group = click.Group("db", help="Look after the database's schema.")
-    group.add_command(_upgrade_command(parts))
-    group.add_command(_status_command(parts))
-    return group
+@click.command("worker")
+@click.option("--concurrency", type=click.IntRange(1, 5_000), help="Open turns.  [default: WORKER_CONCURRENCY]")
+@data_dir_option
+@click.pass_obj
+def worker(parts: Parts, concurrency: int | None, data_dir: Path | None) -> None:
+    """Run a worker alone until stopped."""
+    parts.worker(WorkerOptions(concurrency=concurrency, data_dir=data_dir))
 
 
-def _upgrade_command(parts: Parts) -> click.Command:
-    @click.command("upgrade")
-    @data_dir_option
-    def command(data_dir: Path | None) -> None:
-        """Bring the schema to what this version needs."""
-        asyncio.run(_upgrade(parts, LocalOptions(data_dir)))
-
-    return command
-
-
-def _status_command(parts: Parts) -> click.Command:
-    @click.command("status")
-    @data_dir_option
-    def command(data_dir: Path | None) -> None:
-        """Show the schema's revision; fails where an upgrade is due."""
-        asyncio.run(_status(parts, LocalOptions(data_dir)))
-
-    return command
+@click.group("slack", invoke_without_command=True)
+@data_dir_option
+@click.option("--no-worker", is_flag=True, help="Only take and deliver; `throughline worker` answers.")
+@click.pass_context
+@click.pass_obj
+def slack(parts: Parts, context: click.Context, data_dir: Path | None, no_worker: bool) -> None:
+    """Take part in Slack over Socket Mode until stopped. Over HTTP, `throughline serve` does."""
+    if context.invoked_subcommand is None:
+        parts.slack(SlackOptions(data_dir=data_dir, no_worker=no_worker))
 
 
-async def _upgrade(parts: Parts, options: LocalOptions) -> None:
+@slack.command("manifest")
+@click.option("--name", default="Throughline", show_default=True, help="What the app and its bot are called.")
+@click.option("--url", default="", help="Where the service is reached, such as https://bot.example.com; for HTTP.")
+@click.pass_obj
+def print_manifest(parts: Parts, name: str, url: str) -> None:
+    """Print the app's manifest: for Socket Mode, or with --url for events over HTTP."""
+    if url and not url.startswith("https://"):
+        raise click.BadParameter("Slack reaches only addresses that begin with https://.", param_hint="--url")
+    click.echo(parts.slack_manifest(name, url))
+
+
+@slack.command("link")
+@click.option("--user", required=True, help="The user somebody in Slack is to be.")
+@data_dir_option
+@click.pass_obj
+@asynchronous
+async def link(parts: Parts, user: str, data_dir: Path | None) -> None:
+    """Print a code; whoever types `/agent link CODE` in Slack is this user from then on."""
+    code = await parts.slack_link_code(LocalOptions(data_dir), user)
+    click.echo(f"/agent link {code}")
+    Screen().note("it works once, for 30 minutes: give it to nobody else")
+
+
+@db.command("upgrade")
+@data_dir_option
+@click.pass_obj
+@asynchronous
+async def upgrade(parts: Parts, data_dir: Path | None) -> None:
+    """Bring the schema to what this version needs."""
+    options = LocalOptions(data_dir)
     await parts.upgrade_database(options)
     _show(await parts.database_status(options))
 
 
-async def _status(parts: Parts, options: LocalOptions) -> None:
-    status = await parts.database_status(options)
+@db.command("status")
+@data_dir_option
+@click.pass_obj
+@asynchronous
+async def show_status(parts: Parts, data_dir: Path | None) -> None:
+    """Show the schema's revision; fails where an upgrade is due."""
+    status = await parts.database_status(LocalOptions(data_dir))
     _show(status)
     if not status.is_current:
         raise DatabaseUnusable("The schema is not what this version needs. Run `throughline db upgrade`.")

@@ -1,12 +1,16 @@
-"""Reaching a service: one that runs already, or one opened in this process for as long as the command takes."""
+"""Reaching a service: one that runs already, or one opened in this process for as long as the command takes.
 
+The commands that do so get where it is as a `Target`, and run in an event loop of their own.
+"""
+
+import asyncio
 import ipaddress
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import click
 import httpx
@@ -16,12 +20,14 @@ from app.cli.parts import LocalOptions, Parts
 
 TIMEOUT = httpx.Timeout(60, connect=10)
 Command = TypeVar("Command", bound=Callable[..., object])
+Given = ParamSpec("Given")
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which service to talk to; without an address the one of this process."""
+    """Which service to talk to; without an address the one of this process, made of `parts`."""
 
+    parts: Parts
     url: str | None
     api_key: str | None
     data_dir: Path | None
@@ -35,7 +41,7 @@ class Target:
 
 
 @asynccontextmanager
-async def open_client(parts: Parts, target: Target) -> AsyncIterator[ServiceClient]:
+async def open_client(target: Target) -> AsyncIterator[ServiceClient]:
     """Yield a client of the service that `target` names."""
     headers = {"User-Agent": "throughline-cli", "X-Client": "cli"}
     if target.url is not None:
@@ -49,7 +55,7 @@ async def open_client(parts: Parts, target: Target) -> AsyncIterator[ServiceClie
             yield ServiceClient(http, place=target.url)
         return
     async with (
-        parts.open_local_service(LocalOptions(target.data_dir)) as socket_path,
+        target.parts.open_local_service(LocalOptions(target.data_dir)) as socket_path,
         httpx.AsyncClient(
             transport=httpx.AsyncHTTPTransport(uds=str(socket_path)),
             base_url="http://localhost",
@@ -75,7 +81,9 @@ def target_options(command: Callable[..., object]) -> Callable[..., object]:
 
     @wraps(command)
     def with_target(url: str | None, api_key: str | None, data_dir: Path | None, **rest: object) -> object:
-        return command(target=Target(url, api_key, data_dir), **rest)
+        parts = click.get_current_context().find_object(Parts)
+        assert parts is not None, "the command line is called with its parts"
+        return command(target=Target(parts, url, api_key, data_dir), **rest)
 
     decorated: Callable[..., object] = with_target
     for option in (
@@ -93,6 +101,16 @@ def target_options(command: Callable[..., object]) -> Callable[..., object]:
     ):
         decorated = option(decorated)
     return decorated
+
+
+def asynchronous(command: Callable[Given, Coroutine[Any, Any, None]]) -> Callable[Given, None]:
+    """Make a command of a coroutine function: each call runs in an event loop of its own."""
+
+    @wraps(command)
+    def run(*args: Given.args, **kwargs: Given.kwargs) -> None:
+        asyncio.run(command(*args, **kwargs))
+
+    return run
 
 
 def _check_url(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:

@@ -1,17 +1,14 @@
 """The root of the command line: puts the commands together and turns errors into one line and an exit code."""
 
-from importlib.metadata import version
 from typing import IO
 
 import click
 
 from app.cli.commands_chat import agents_command, chat_command
-from app.cli.commands_keys import keys_group
-from app.cli.commands_memories import memories_group
-from app.cli.commands_service import db_group, serve_command, worker_command
-from app.cli.commands_sessions import sessions_group
-from app.cli.commands_slack import slack_group
-from app.cli.parts import Parts
+from app.cli.commands_keys import keys
+from app.cli.commands_memories import memories
+from app.cli.commands_service import db, serve, slack, worker
+from app.cli.commands_sessions import sessions
 from app.cli.screen import Screen, tolerate_any_character
 from app.domain.errors import ThroughlineError
 
@@ -36,24 +33,12 @@ class _Told(click.ClickException):
         Screen().error(self.message)
 
 
-def build_cli(parts: Parts) -> click.Group:
-    """Return the command line over `parts`."""
-    root = ThroughlineCli(
+throughline = click.version_option(package_name="throughline", prog_name="throughline")(
+    ThroughlineCli(
         "throughline",
+        commands=[serve, worker, slack, chat_command, sessions, memories, agents_command, keys, db],
         help="An agent service whose conversations can run for ever.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
-    commands = (
-        serve_command(parts),
-        worker_command(parts),
-        slack_group(parts),
-        chat_command(parts),
-        sessions_group(parts),
-        memories_group(parts),
-        agents_command(parts),
-        keys_group(parts),
-        db_group(parts),
-    )
-    for command in commands:
-        root.add_command(command)
-    return click.version_option(version("throughline"), prog_name="throughline")(root)
+)
+"""The command line; called with the parts behind its commands as `obj`."""

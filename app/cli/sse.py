@@ -1,4 +1,9 @@
-"""Parser of server-sent events as the HTML standard describes them (section 9.2.6), fed with bytes as they come."""
+"""Parser of server-sent events as the HTML standard describes them (section 9.2.6), fed with bytes as they come.
+
+The package httpx-sse (0.4.3) is not used: it makes an event without data of each heartbeat once an id was sent, loses
+the first event of a stream that begins with a byte order mark, and holds back an event whose last byte is a carriage
+return until the next chunk.
+"""
 
 import codecs
 import re

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 from click.testing import CliRunner, Result
 
-from app.cli.root import build_cli
+from app.cli import root
 from fakes.fake_parts import FakeWorld
 from fakes.fake_service import FakeService
 
@@ -20,6 +20,6 @@ def throughline(world: FakeWorld) -> Throughline:
     """Run the command line with these arguments and this standard input."""
 
     def run(*arguments: str, typed: str = "") -> Result:
-        return CliRunner().invoke(build_cli(world.parts()), arguments, input=typed, prog_name="throughline")
+        return CliRunner().invoke(root.throughline, arguments, input=typed, prog_name="throughline", obj=world.parts())
 
     return run

@@ -222,9 +222,9 @@ def test_the_database_status_fails_until_it_is_upgraded(throughline: Throughline
 async def test_a_running_service_is_reached_by_its_address_with_the_key(world: FakeWorld) -> None:
     world.service.required_key = "tl_x"
     listener = socket.create_server(("127.0.0.1", 0))
-    target = Target(f"http://127.0.0.1:{listener.getsockname()[1]}", "tl_x", None)
+    target = Target(world.parts(), f"http://127.0.0.1:{listener.getsockname()[1]}", "tl_x", None)
 
-    async with serving_on(world.service, listener), open_client(world.parts(), target) as client:
+    async with serving_on(world.service, listener), open_client(target) as client:
         agents = await client.agents()
 
     assert [agent.name for agent in agents] == ["assistant", "researcher"]

@@ -72,7 +72,8 @@ def delta(text: str) -> Event:
 
 def ending(text: str) -> list[Step]:
     message = message_out(2, content=text)
-    completed = RunCompleted(run=run_out(status="succeeded", message_id=message.id), message=message, context=None)
+    run = run_out(status="succeeded", message_id=message.id)
+    completed = RunCompleted(run=run, message=message, context=context_out())
     return [
         Event(EventType.MESSAGE_COMPLETED, MessageCompleted(message=message)),
         Event(EventType.RUN_COMPLETED, completed),
@@ -164,8 +165,8 @@ class FakeService:
                 Route("/v1/sessions/{id}/summaries", self._summaries),
                 Route("/v1/sessions/{id}/summaries/{summary}/restore", self._restore, methods=["POST"]),
                 Route("/v1/sessions/{id}/summarize", self._summarize, methods=["POST"]),
-                Route("/v1/runs/{id}/events", self._events),
-                Route("/v1/runs/{id}/cancel", self._cancel, methods=["POST"]),
+                Route("/v1/runs/{run}/events", self._events),
+                Route("/v1/runs/{run}/cancel", self._cancel, methods=["POST"]),
             ]
         )
 
@@ -283,7 +284,7 @@ class FakeService:
         return answered(run_out(cancel_requested=True))
 
     def _stream(self, *, after: int) -> Response:
-        headers = {"content-location": f"/v1/runs/{RUN_ID}"} if self.names_run else {}
+        headers = {"content-location": f"/v1/runs/{RUN_ID}/events"} if self.names_run else {}
         events = [step for step in self._script if not isinstance(step, Cut)]
         cut_at = next((n for n, step in enumerate(self._script) if isinstance(step, Cut)), None)
         if cut_at is None:
@@ -305,7 +306,9 @@ class FakeService:
 
 
 def _agent(name: str) -> AgentOut:
-    return AgentOut(name=name, description=f"[b]{name}[/b]", model="", tools=[], max_tool_rounds=10, context={})
+    return AgentOut(
+        name=name, description=f"[b]{name}[/b]", model="", tools=["calculator"], max_tool_rounds=10, context={}
+    )
 
 
 class _QuietServer(uvicorn.Server):

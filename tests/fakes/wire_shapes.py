@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import TypeVar
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from app.wire.context import ContextOut, PreviewedMessage, PreviewOut, SummaryOu
 from app.wire.memories import MemoryOut
 from app.wire.messages import HitOut, MessageOut
 from app.wire.runs import RunOut, UsageOut
-from app.wire.service import Problem
+from app.wire.service import FieldProblem, Problem
 from app.wire.sessions import SessionOut, SummaryVersionOut
 from app.wire.shape import Shape
 
@@ -177,8 +178,9 @@ def answered(shape: Shape, status: int = 200) -> Response:
 
 
 def refused(status: int, detail: str) -> Response:
-    """Return a problem document."""
-    problem = Problem(type="/problems/x", title="T", status=status, detail=detail)
+    """Return a problem document; of values that are not acceptable it names one."""
+    errors = [FieldProblem(field="", detail=detail)] if status == HTTPStatus.UNPROCESSABLE_ENTITY else []
+    problem = Problem(type="/problems/x", title="T", status=status, detail=detail, errors=errors)
     return Response(problem.model_dump_json(exclude_defaults=True), status, media_type="application/problem+json")
 
 

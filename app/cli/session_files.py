@@ -1,7 +1,13 @@
-"""Reading a file to import: a conversation in OpenAI's message format, or an export as `sessions export` writes it."""
+"""A whole session as a file: written as JSON Lines, and read back from them or from OpenAI's message format."""
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import click
 
 from app.cli.client import ServiceClient
 from app.domain.errors import InvalidInput
@@ -11,6 +17,9 @@ from app.wire.sessions import SessionOut
 JSON = "application/json"
 JSON_LINES = "application/x-ndjson"
 
+# Escaped although JSON allows them: readers take some for line ends, terminals others for commands.
+ESCAPED = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
@@ -18,6 +27,26 @@ class Renamed:
 
     agent: str = ""
     title: str = ""
+
+
+async def export_session(client: ServiceClient, session_id: str, output: Path | None) -> int:
+    """Write the session to `output`, to standard output if None; return the number of messages.
+
+    The first line is the session, each further one a message; `type` says which. A file appears under its name only
+    when it is whole. Raises InvalidInput where it cannot be written.
+    """
+    if output is None:
+        return await _write(client, session_id, None)
+    unfinished = output.with_name(f"{output.name}.part")
+    try:
+        with unfinished.open("w", encoding="utf-8", newline="\n") as file:
+            count = await _write(client, session_id, file)
+        unfinished.replace(output)
+    except OSError as error:
+        raise InvalidInput(f"Cannot write {output}: {error.strerror or error}. Choose another --output.") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return count
 
 
 async def import_session(client: ServiceClient, content: bytes, renamed: Renamed) -> SessionOut:
@@ -32,6 +61,20 @@ async def import_session(client: ServiceClient, content: bytes, renamed: Renamed
         )
     body = _conversation(whole, renamed)
     return await client.import_session(json.dumps(body).encode(), kind=JSON)
+
+
+async def _write(client: ServiceClient, session_id: str, file: TextIO | None) -> int:
+    count = 0
+    click.echo(_line("session", await client.session_json(session_id)), file=file)
+    async for message in client.history(session_id):
+        click.echo(_line("message", message), file=file)
+        count += 1
+    return count
+
+
+def _line(kind: str, item: Mapping[str, object]) -> str:
+    text = json.dumps({"type": kind, **item}, ensure_ascii=False)
+    return ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _parsed(content: bytes) -> JsonValue:
