@@ -13,7 +13,7 @@ from app.cli.client import ServiceClient
 from app.cli.failures import RequestRefused, ServiceUnreachable
 from app.cli.replies import read_json
 from app.cli.sse import ServerSentEvent, SseParser
-from app.wire.runs import EVENTS, EventData, RunEnded, RunStarted
+from app.wire.events import EVENTS, EventData, RunEnded, RunStarted
 
 RETRY_DELAYS_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
 

@@ -7,8 +7,7 @@ from app.cli.history_views import text_of
 from app.cli.printable import one_line
 from app.cli.screen import Screen
 from app.wire.context import ContextOut
-from app.wire.messages import ToolCallOut
-from app.wire.runs import (
+from app.wire.events import (
     CompactionFinished,
     CompactionStarted,
     MessageCompleted,
@@ -21,6 +20,7 @@ from app.wire.runs import (
     RunStarted,
     ToolResult,
 )
+from app.wire.messages import ToolCallOut
 
 LESS_SHOWN = frozenset({"pruned", "fitted"})
 SHOWN_ARGUMENTS, SHOWN_RESULT = 120, 160

@@ -1,15 +1,13 @@
-"""Runs, what a finished turn answers, and the events of a run while it goes on."""
+"""Runs, and what a finished turn answers."""
 
-from collections.abc import Mapping
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 from pydantic import Field
 
-from app.domain.events import EventType
 from app.domain.message import Source
 from app.domain.run import Run, RunStatus
 from app.wire.context import ContextOut
-from app.wire.messages import MessageOut, ToolCallOut
+from app.wire.messages import MessageOut
 from app.wire.shape import JsonDict, Shape, Time, one_of, time_json
 
 
@@ -58,104 +56,6 @@ class TurnOut(Shape):
     run: RunOut
     message: MessageOut | None
     context: ContextOut | None
-
-
-class RunStarted(Shape):
-    """A worker has begun the turn."""
-
-    run: RunOut
-
-
-class CompactionStarted(Shape):
-    """Room is being made before the model is asked."""
-
-    cause: str
-    tokens: int = Field(description="of the prompt as it is")
-
-
-class CompactionFinished(Shape):
-    """How making room ended: with a summary, or with less shown."""
-
-    cause: str
-    outcome: Annotated[str, one_of("adopted", "skipped", "failed", "cancelled", "pruned", "fitted")]
-    detail: str
-    fired: list[str] = Field(description="what was done to the view")
-    tokens_before: int
-    tokens_after: int
-    through_position: int = Field(description="the position the summary in use reaches, 0 where there is none")
-
-
-class MessageDelta(Shape):
-    """The next piece of the answer."""
-
-    text: str
-
-
-class ToolResult(Shape):
-    """What a tool gave, as it is stored."""
-
-    id: str = Field(description="of the call")
-    name: str
-    content: str
-    is_error: bool
-
-
-class MessageCompleted(Shape):
-    """An assistant message is stored."""
-
-    message: MessageOut
-
-
-class RunCompleted(TurnOut):
-    """The turn is over, with an answer."""
-
-
-class RunFailed(Shape):
-    """The turn is over, without an answer."""
-
-    run: RunOut
-    error: ErrorOut
-
-
-class RunCancelled(Shape):
-    """The turn was stopped; `message` is the part of the answer that readers were shown."""
-
-    run: RunOut
-    message: MessageOut | None
-
-
-class Reset(Shape):
-    """What was shown of this answer does not count: it starts again."""
-
-    attempt: int
-
-
-RunEnded: TypeAlias = RunCompleted | RunFailed | RunCancelled
-EventData: TypeAlias = (
-    RunStarted
-    | CompactionStarted
-    | CompactionFinished
-    | MessageDelta
-    | ToolCallOut
-    | ToolResult
-    | MessageCompleted
-    | RunEnded
-    | Reset
-)
-EVENTS: Mapping[str, type[EventData]] = {
-    EventType.RUN_STARTED: RunStarted,
-    EventType.COMPACTION_STARTED: CompactionStarted,
-    EventType.COMPACTION_FINISHED: CompactionFinished,
-    EventType.MESSAGE_DELTA: MessageDelta,
-    EventType.TOOL_CALL: ToolCallOut,
-    EventType.TOOL_RESULT: ToolResult,
-    EventType.MESSAGE_COMPLETED: MessageCompleted,
-    EventType.RUN_COMPLETED: RunCompleted,
-    EventType.RUN_FAILED: RunFailed,
-    EventType.RUN_CANCELLED: RunCancelled,
-    EventType.RESET: Reset,
-}
-"""The data of each event, by the event's name."""
 
 
 def run_json(run: Run) -> JsonDict:

@@ -15,7 +15,7 @@ from app.cli.client import ServiceClient
 from app.cli.failures import RequestRefused, ServiceUnreachable
 from app.cli.screen import Screen
 from app.domain.events import EventType
-from app.wire.runs import MessageDelta, RunCancelled, RunCompleted
+from app.wire.events import MessageDelta, RunCancelled, RunCompleted
 from fakes.fake_service import Cut, Event, FakeService, Step, WaitForCancel, answer_of, delta, serving, started
 from fakes.wire_shapes import run_out
 

@@ -11,8 +11,9 @@ from app.cli.chat_state import ChatState
 from app.cli.client import ServiceClient
 from app.cli.screen import Screen
 from app.domain.events import EventType
+from app.wire.events import CompactionFinished, CompactionStarted, Reset, RunFailed, ToolResult
 from app.wire.messages import ToolCallOut
-from app.wire.runs import CompactionFinished, CompactionStarted, ErrorOut, Reset, RunFailed, ToolResult
+from app.wire.runs import ErrorOut
 from app.wire.sessions import SummarizeOut
 from app.wire.shape import Shape
 from fakes.fake_parts import FakeWorld

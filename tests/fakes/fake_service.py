@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from app.domain.events import EventType
 from app.wire.context import ContextOut, PreviewOut
+from app.wire.events import MessageCompleted, MessageDelta, RunCompleted, RunStarted
 from app.wire.messages import HitOut, MessageOut, MessagePage, PinnedGroup, SearchOut
-from app.wire.runs import MessageCompleted, MessageDelta, RunCompleted, RunStarted
 from app.wire.service import AgentList, AgentOut
 from app.wire.sessions import SessionOut, SessionPage, SummarizeOut, SummaryList, SummaryVersionOut
 from app.wire.shape import Shape

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import pytest
 
 from app.agents.definition import RecallReach
-from app.api.native.events import event_json
 from app.db.database import Database
 from app.db.quotations import LOOK_AGAIN
 from app.domain.events import EventType
@@ -18,6 +17,7 @@ from app.domain.prompt import ModelRequest
 from app.domain.recall import Found, HistoryQuery
 from app.domain.run import RunStatus
 from app.tools.recall import make_recall_tools
+from app.wire.events import event_json
 from benchmarks.planted_conversation import Fact, FactKind, Planted, plant
 from benchmarks.planted_rules import read_labelled
 from fakes.conversations import open_conversation

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from app.api.native.events import event_json
 from app.context.calibration import Calibration
 from app.db.database import Database
 from app.domain.errors import AnswerIncomplete, ModelQuotaExhausted, ModelRateLimited, PromptCannotFit
@@ -15,6 +14,7 @@ from app.domain.prompt import Usage
 from app.domain.run import Claimer, RunStatus
 from app.turn.check_agents import check_agent
 from app.turn.take_turn import take_turn
+from app.wire.events import event_json
 from fakes.scripted_model import Break, Call, Fail, Hang, Say, ScriptedModel
 from fakes.stage import Stage, open_stage, with_context
 

@@ -1,6 +1,5 @@
 """What whole turns tell and leave behind has the shapes that are documented."""
 
-from app.api.native.events import event_json
 from app.context.explain import report_json
 from app.db.database import Database
 from app.domain.errors import AnswerIncomplete, ModelQuotaExhausted
@@ -9,7 +8,7 @@ from app.domain.message import ToolCall
 from app.domain.run import Run
 from app.prompting.context_report import preview_context, report_context
 from app.wire.context import ContextOut, PreviewOut
-from app.wire.runs import EVENTS
+from app.wire.events import EVENTS, event_json
 from fakes.scripted_model import Call, Fail, Say, ScriptedModel
 from fakes.stage import Stage, open_stage, with_context
 from fakes.wire_shapes import assert_agreement

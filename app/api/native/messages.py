@@ -17,7 +17,7 @@ from app.api.http.refusals import StreamAborted
 from app.api.http.responses import JsonResponse
 from app.api.http.sse import MEDIA_TYPE, RunStream
 from app.api.native.documented import IDEMPOTENCY_HEADER, header, json_body
-from app.api.native.events import ending_json, render_event, turn_problem
+from app.api.native.events import render_event, turn_problem
 from app.api.native.requests import ListMessages, SendMessage
 from app.db.messages import MessageQuery
 from app.db.redaction import Redaction
@@ -25,6 +25,7 @@ from app.db.run_follow import Followed, Idle
 from app.domain.errors import TemporaryError
 from app.domain.events import RunEnded
 from app.domain.run import OnBusy, RunInput, RunStatus, Submission, Submitted
+from app.wire.events import ending_json
 from app.wire.messages import MessageOut, MessagePage, message_json
 from app.wire.runs import Accepted, TurnOut, run_json
 from app.wire.shape import page_json
