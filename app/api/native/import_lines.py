@@ -3,6 +3,7 @@
 Ids, positions, runs and pins belong to the session that was exported; the new one has its own.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, NoReturn, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
@@ -103,14 +104,10 @@ def from_lines(body: bytes, source: Source) -> Conversation:
     session = _read(first, SessionLine)
     if len(rest) > MAX_MESSAGES:
         _refuse(rest[MAX_MESSAGES][0], "", f"At most {MAX_MESSAGES:,} messages are taken in one import.")
-    messages: list[DatedMessage] = []
-    last = 0
-    for line in rest:
-        read = _read(line, MessageLine)
-        if 0 < read.position <= last:
-            _refuse(line[0], "position", f"{read.position} does not come after {last}: the lines are not in order.")
-        last = read.position or last
-        messages.append(DatedMessage(_message(line[0], read, source), read.created_at, counts=not _is_redacted(read)))
+    messages = [
+        DatedMessage(_message(number, read, source), read.created_at, counts=not _is_redacted(read))
+        for number, read in _in_order(rest)
+    ]
     if len(messages) < session.message_count:
         _refuse(
             first[0],
@@ -128,6 +125,17 @@ def _read(line: Line, model: type[Body]) -> Body:
         _refuse(number, "", error.detail.replace("The body", "It"))
     except InvalidRequest as error:
         _refuse(number, error.errors[0].field, error.errors[0].detail.replace("body", "line"))
+
+
+def _in_order(lines: Sequence[Line]) -> Iterator[tuple[int, MessageLine]]:
+    """Yield each line's number and message; positions, where lines have them, must grow."""
+    last = 0
+    for number, line in lines:
+        read = _read((number, line), MessageLine)
+        if 0 < read.position <= last:
+            _refuse(number, "position", f"{read.position} does not come after {last}: the lines are not in order.")
+        last = read.position or last
+        yield number, read
 
 
 def _message(number: int, line: MessageLine, source: Source) -> NewMessage:

@@ -114,21 +114,31 @@ def from_openai(body: ImportSession, source: Source) -> Conversation:
 
 
 def _message(place: int, item: ImportedMessage, called: Mapping[str, str], source: Source) -> NewMessage:
+    match Role(item.role):
+        case Role.TOOL:
+            return _result(place, item, called, source)
+        case Role.ASSISTANT:
+            calls = tuple(
+                ToolCall(made.id, made.function.name, made.function.arguments) for made in item.tool_calls or ()
+            )
+            said = _content(item.content) or item.refusal or ""
+            return NewMessage(role=Role.ASSISTANT, content=said, source=source, tool_calls=calls)
+        case Role.USER:
+            return NewMessage(role=Role.USER, content=_content(item.content), source=source, author=item.name)
+
+
+def _result(place: int, item: ImportedMessage, called: Mapping[str, str], source: Source) -> NewMessage:
     """A result bears the name of the tool whose call it answers, unless it says another itself."""
-    if item.role == "tool" and not item.tool_call_id:
+    if not item.tool_call_id:
         raise InvalidInput(
             "A tool message needs the `tool_call_id` it answers.", field=f"messages.{place}.tool_call_id"
         )
-    calls = item.tool_calls or () if item.role == "assistant" else ()
-    call_id = (item.tool_call_id or "") if item.role == "tool" else ""
     return NewMessage(
-        role=Role(item.role),
-        content=_content(item.content) or ((item.refusal or "") if item.role == "assistant" else ""),
+        role=Role.TOOL,
+        content=_content(item.content),
         source=source,
-        tool_calls=tuple(ToolCall(made.id, made.function.name, made.function.arguments) for made in calls),
-        tool_call_id=call_id or None,
-        name=(item.name or called.get(call_id)) if call_id else None,
-        author=item.name if item.role == "user" else None,
+        tool_call_id=item.tool_call_id,
+        name=item.name or called.get(item.tool_call_id),
     )
 
 
