@@ -1,4 +1,4 @@
-"""Runs migrations over the connection that app/db/migrations.py hands in; `-x url=…` serves the alembic command.
+"""Runs migrations over the connection that db/connection/migrations.py hands in; `-x url=…` serves the alembic command.
 
 Logging is the service's own: nothing is configured here.
 """
@@ -8,20 +8,13 @@ import asyncio
 from sqlalchemy import Connection
 
 from alembic import context
-from app.db import models, models_runs, models_search, models_slack
-from app.db.migrations import locked_connection
-
-TABLES = (
-    models.MessageRow.metadata,
-    models_runs.RunRow.metadata,
-    models_search.SearchTermRow.metadata,
-    models_slack.SlackEventRow.metadata,
-)  # one object: the imports declare its tables
+from app.db.connection.migrations import locked_connection
+from app.db.tables import METADATA
 
 
 def run_migrations(connection: Connection) -> None:
     """Bring the schema to the wanted revision, one transaction for each migration."""
-    context.configure(connection=connection, target_metadata=TABLES[0], transaction_per_migration=True)
+    context.configure(connection=connection, target_metadata=METADATA, transaction_per_migration=True)
     with context.begin_transaction():
         context.run_migrations()
 

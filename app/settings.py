@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from app.agents.addresses import check_address
-from app.agents.field_as_in import field_as_in
+from app.agents.policy_fields import policy_field
 from app.context.policy import ContextPolicy
 from app.domain.errors import SettingInvalid
 from app.domain.run import Caps
@@ -50,7 +50,7 @@ class Settings(BaseSettings):
 
     default_llm: str = Field("offline", description="model of agents that name none")
     default_llm_base_url: str = Field("", description="OpenAI-compatible server for `default_llm`")
-    context_usage_threshold: float = field_as_in(
+    context_usage_threshold: float = policy_field(
         ContextPolicy, "usage_threshold", description="fraction of the window that compacts"
     )
     context_summary_model: str = Field("", description="model that writes summaries; empty: `default_llm`")

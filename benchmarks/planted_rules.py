@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from app.context.ledger import extract_ledger, render_ledger
 from app.context.policy import SummaryKind
-from app.context.tiers import summary_room
+from app.context.summaries.ledger import extract_ledger, render_ledger
+from app.context.summaries.tiers import summary_room
 from app.domain.ledger import LedgerKind
 from app.domain.message import Message, Role
 from benchmarks.planted_conversation import DATA, FactKind, Planted, stored_message

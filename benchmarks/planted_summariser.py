@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from app.context.ledger import extract_ledger, merge_ledgers
 from app.context.measure import Count
 from app.context.policy import SummaryKind, SummaryPolicy, SummaryShape
-from app.context.summary_check import Verdict, check_summary
-from app.context.tiers import merge_due, render_summary, stretch_tokens, summary_room
-from app.context.transcript import merge_request, stretch_request, summary_request
+from app.context.summaries.ledger import extract_ledger, merge_ledgers
+from app.context.summaries.summary_check import Verdict, check_summary
+from app.context.summaries.tiers import merge_due, render_summary, stretch_tokens, summary_room
+from app.context.summaries.transcript import merge_request, stretch_request, summary_request
 from app.domain.ids import StretchId
 from app.domain.ledger import LedgerEntry
 from app.domain.message import Message, text_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from app.context.policy import SummaryKind, SummaryShape
-from app.context.tiers import summary_room
+from app.context.summaries.tiers import summary_room
 from benchmarks.planted_conversation import FactKind
 
 HEADINGS = (

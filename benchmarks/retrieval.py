@@ -16,8 +16,8 @@ from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
+from app.db.connection.migrations import upgrade
 from app.db.database import Database, DatabaseConfig
-from app.db.migrations import upgrade
 from app.db.search.find import Ranking
 from app.db.search.repository import RANKING
 from app.domain.ids import SessionId, UserId

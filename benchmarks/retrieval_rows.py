@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
 from app.db.database import Database
-from app.db.sessions import NewSession
+from app.db.sessions.repository import NewSession
 from app.domain.ids import SessionId, UserId
 from app.domain.message import Source
 from benchmarks.retrieval_data import Line

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.db.connection.migrations import upgrade
 from app.db.database import Database, DatabaseConfig
-from app.db.migrations import upgrade
 from app.domain.json_types import JsonObject
 from app.domain.message import Source, text_of
 from app.domain.run import RunInput, RunStatus, Submission

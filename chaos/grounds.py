@@ -13,8 +13,8 @@ from pathlib import Path
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 from sqlalchemy import make_url
 
-from app.db.address import parse_address
-from app.db.migrations import upgrade
+from app.db.connection.address import parse_address
+from app.db.connection.migrations import upgrade
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from chaos.programs import Start
 from fakes.programs import ForkServer, environment_for_programs

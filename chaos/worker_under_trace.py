@@ -16,7 +16,7 @@ import asyncpg.protocol  # type: ignore[import-untyped]  # ships no types
 
 import app.assembly.runtime
 import app.main
-from app.context.transcript import SUMMARISER_SYSTEM_PROMPT
+from app.context.summaries.transcript import SUMMARISER_SYSTEM_PROMPT
 from app.domain.message import ToolCall
 from app.domain.prompt import AnswerComplete, ModelEvent, ModelRequest
 from app.domain.tool import ToolContext, ToolOutcome

@@ -16,9 +16,9 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 from sqlalchemy import make_url
 
-from app.db.address import parse_address
+from app.db.connection.address import parse_address
+from app.db.connection.migrations import upgrade
 from app.db.database import Database, DatabaseConfig
-from app.db.migrations import upgrade
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from fakes.memory_folder import memory_folder
 

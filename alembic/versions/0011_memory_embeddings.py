@@ -1,7 +1,7 @@
 """Memories count their texts, so that a vector made from an earlier one is told from the present one's.
 
-The vectors' own table needs pgvector, which not every server has: app/db/vectors.py makes it where a model for them is
-set. Here it only goes on the way down.
+The vectors' own table needs pgvector, which not every server has: app/db/memories/vector_table.py makes it where a
+model for them is set. Here it only goes on the way down.
 
 Revision ID: 0011
 Revises: 0010

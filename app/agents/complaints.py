@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
-from app.agents.yaml_file import field_names, section_at
+from app.agents.yaml_schema import field_names, section_at
 from app.domain.text import clean_text
 
 MAX_SHOWN_CHARACTERS = 80

@@ -7,7 +7,7 @@ import yaml
 from pydantic import ValidationError
 
 from app.agents.complaints import complaints, show, show_name
-from app.agents.yaml_file import AgentFile
+from app.agents.yaml_schema import AgentFile
 from app.domain.errors import AgentInvalid
 
 MAX_FILE_BYTES = 256 * 1024

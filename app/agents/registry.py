@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from app.agents.definition import AgentDefinition
 from app.agents.read_file import read_agent_file
-from app.agents.yaml_file import AgentFile, ContextSection, Section
+from app.agents.yaml_schema import AgentFile, ContextSection, Section
 from app.context.policy import ContextPolicy, PrunePolicy, SummaryPolicy
 from app.domain.errors import AgentInvalid, NotFound, SettingInvalid
 

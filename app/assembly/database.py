@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from app.cli.parts import DatabaseStatus, KeyAdmin, LocalOptions
+from app.db.connection.migrations import status, upgrade
 from app.db.database import Database, DatabaseConfig
-from app.db.migrations import status, upgrade
+from app.db.memories.vector_table import prepare_vectors
 from app.db.opening import DatabaseLocation, open_address, open_database
-from app.db.vectors import prepare_vectors
 from app.settings import Settings, read_settings
 from app.telemetry import set_up_logging
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from app.db.database import Database
-from app.db.jobs import Schedule
+from app.db.jobs.queue import Schedule
 from app.domain.clock import Clock
 from app.domain.errors import SettingInvalid
 from app.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder

@@ -3,7 +3,7 @@
 from functools import partial
 
 from app.agents.registry import AgentDefaults
-from app.context.transcript import SUMMARISER_SYSTEM_PROMPT
+from app.context.summaries.transcript import SUMMARISER_SYSTEM_PROMPT
 from app.llm.registry import OFFLINE, ModelsConfig, address_beside
 from app.settings import Settings
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from app.client.answer import Ended
-from app.db.messages import MessageQuery
 from app.db.run_follow import Followed, Following, Idle, follow_while_worked_on, reset_event
-from app.db.sessions import NewSession
+from app.db.sessions.messages import MessageQuery
+from app.db.sessions.repository import NewSession
 from app.domain.errors import InvalidInput
 from app.domain.events import RunEnded, RunEvent
 from app.domain.ids import RunId, SessionId, UserId

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from app.context.calibration import scale, unscale
 from app.context.context_input import ContextInput
 from app.context.forms import ShownMessage, shown_messages
+from app.context.ladder.rungs import HARD_RUNGS, SOFT_RUNGS, Rung
+from app.context.ladder.trimming import Goal
 from app.context.measure import tokens_of
-from app.context.rungs import HARD_RUNGS, SOFT_RUNGS, Rung
-from app.context.trimming import Goal
 from app.context.view import View, hidden_through, show
 from app.context.view_state import ViewState
 from app.domain.errors import PromptCannotFit

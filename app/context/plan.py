@@ -11,8 +11,8 @@ from app.context.calibration import scale
 from app.context.compaction import Compaction, floor_tokens, plan_compaction
 from app.context.context_input import ContextInput
 from app.context.groups import cut_points
-from app.context.prune import prune
-from app.context.strategy import STRATEGIES
+from app.context.ladder.prune import prune
+from app.context.ladder.strategy import STRATEGIES
 from app.context.triggers import GROWTH_SHARE, Cause, compaction_cause, is_summarising, prepare_cause
 from app.context.view import View, show
 from app.context.view_state import NEW_VIEW, ViewState, after_compaction

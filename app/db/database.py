@@ -5,32 +5,32 @@ from dataclasses import dataclass, field, replace
 import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.db.address import Address, parse_address
-from app.db.calibrations import CalibrationRepository
-from app.db.engine import PoolConfig, make_engine
-from app.db.hub import EventHub
-from app.db.job_consumer import JobConsumer
-from app.db.jobs import JobQueue
-from app.db.keys import KeyRepository
-from app.db.memories import MemoryRepository
-from app.db.memory_vectors import MemoryVectorRepository
-from app.db.messages import MessageRepository
-from app.db.participants import ParticipantRepository
-from app.db.pins import PinRepository
+from app.db.connection.address import Address, parse_address
+from app.db.connection.engine import PoolConfig, make_engine
+from app.db.connection.transactions import Transactions
+from app.db.connection.wakeup import EventHub
+from app.db.jobs.consumer import JobConsumer
+from app.db.jobs.queue import JobQueue
+from app.db.jobs.retention import RetentionRepository
+from app.db.memories.repository import MemoryRepository
+from app.db.memories.vector_table import prepare_vectors
+from app.db.memories.vectors import MemoryVectorRepository
 from app.db.readiness import ReadinessCheck
-from app.db.retention import RetentionRepository
-from app.db.run_events import EventRepository
-from app.db.run_replay import RunReplay
-from app.db.run_watch import RunWatch
-from app.db.runs import RunRepository
+from app.db.runs.events import EventRepository
+from app.db.runs.poll import RunPoll
+from app.db.runs.replay import RunReplay
+from app.db.runs.repository import RunRepository
 from app.db.search.repository import SearchRepository
-from app.db.sessions import SessionRepository
-from app.db.slack import SlackDatabase, slack_database
-from app.db.slack_inbox import InboxConfig
-from app.db.summaries import SummaryRepository
-from app.db.transactions import Transactions
-from app.db.users import UserRepository
-from app.db.vectors import prepare_vectors
+from app.db.sessions.messages import MessageRepository
+from app.db.sessions.pins import PinRepository
+from app.db.sessions.repository import SessionRepository
+from app.db.slack.database import SlackDatabase, slack_database
+from app.db.slack.inbox import InboxConfig
+from app.db.slack.participants import ParticipantRepository
+from app.db.summaries.calibrations import CalibrationRepository
+from app.db.summaries.repository import SummaryRepository
+from app.db.users.keys import KeyRepository
+from app.db.users.users import UserRepository
 from app.domain.run import Caps
 
 LEASE_ANSWER_SECONDS = 2.0
@@ -69,7 +69,7 @@ class Database:
         self._engine, self._lease_engine = _make_engines(address, config)
         self._transactions = Transactions(self._engine)
         self.hub = EventHub(address)
-        self.watch = RunWatch(self._transactions, self.hub)
+        self.watch = RunPoll(self._transactions, self.hub)
         self.users = UserRepository(self._transactions)
         self.keys = KeyRepository(self._transactions, self.users)
         self.sessions = SessionRepository(self._transactions, self.hub)
@@ -112,7 +112,7 @@ class Database:
         return JobConsumer(self._address)
 
     async def prepare_vectors(self, *, may_create: bool) -> None:
-        """See app/db/vectors.py; before this, `memory_vectors` may not be used."""
+        """See app/db/memories/vector_table.py; before this, `memory_vectors` may not be used."""
         await prepare_vectors(self._config.url, may_create=may_create)
 
     async def close(self) -> None:

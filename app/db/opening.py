@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.db.address import parse_address
+from app.db.connection.address import parse_address
+from app.db.connection.migrations import upgrade
 from app.db.database import Database, DatabaseConfig
-from app.db.migrations import upgrade
 from app.domain.errors import DatabaseUnavailable
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
 

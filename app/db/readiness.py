@@ -5,8 +5,8 @@ import time
 import structlog
 from sqlalchemy import text
 
-from app.db.migrations import OLDEST_SERVER, check_known, head_revision
-from app.db.transactions import Transactions
+from app.db.connection.migrations import OLDEST_SERVER, check_known, head_revision
+from app.db.connection.transactions import Transactions
 from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
 
 _SERVER = text("""

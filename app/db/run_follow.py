@@ -8,9 +8,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from app.db.connection.wakeup import RunWakeup, Seen
 from app.db.database import Database
-from app.db.run_replay import STAND_IN_END
-from app.db.wakeup import RunWakeup, Seen
+from app.db.runs.replay import STAND_IN_END
 from app.domain.errors import NoWorkerAvailable
 from app.domain.events import AnswerReset, RunEvent
 from app.domain.run import Run, RunStatus

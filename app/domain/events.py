@@ -1,7 +1,7 @@
 """Run events: what a reader of a run sees, numbered by sequence within the run.
 
-Events are values with the messages and the run they tell of; storage keeps those by id (`db/event_rows.py`), and each
-door renders them its own way.
+Events are values with the messages and the run they tell of; storage keeps those by id (`db/runs/event_rows.py`), and
+each door renders them its own way.
 """
 
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from app.execution.off_loop import present_owner
 from app.execution.operator_loops import FunctionOutcome, run_on_operator_loop
 from app.execution.outcome import Raised, Returned, outcome_of, outcome_of_awaiting
-from app.execution.owner_places import OwnerPlaces, Taken
+from app.execution.owner_limits import OwnerLimits, Taken
 
 MAX_THREADS = 1_000
 """Plain functions under way in a process: two for each turn that may be open (WORKER_CONCURRENCY), and few enough for
@@ -32,7 +32,7 @@ class ThreadsTakenError(Exception):
     """As many plain functions as may be under way have not returned; the call was not begun."""
 
 
-_places = OwnerPlaces(MAX_THREADS, MAX_THREADS_OF_OWNER)
+_places = OwnerLimits(MAX_THREADS, MAX_THREADS_OF_OWNER)
 
 
 async def call_function(

@@ -7,7 +7,7 @@ from functools import partial
 
 from app.context.frame import unframed
 from app.context.measure import count_call, count_prompt, count_tool_specs
-from app.context.transcript import CONVERSATION_TAG, EXISTING_TAG
+from app.context.summaries.transcript import CONVERSATION_TAG, EXISTING_TAG
 from app.domain.message import ToolCall, text_of
 from app.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, Prompt, TextDelta, Usage
 from app.domain.text import clean_text

@@ -1,6 +1,6 @@
 """Keeping memories and finding them again, for the doors."""
 
-from app.db.memories import MemoryChange, MemoryRepository
+from app.db.memories.repository import MemoryChange, MemoryRepository
 from app.domain.ids import MemoryId, UserId
 from app.domain.json_types import JsonObject
 from app.domain.memory import FoundMemories, Memory

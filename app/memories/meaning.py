@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from app.db.jobs import Job, JobQueue
-from app.db.memory_vectors import Kind, MemoryVectorRepository
+from app.db.jobs.queue import Job, JobQueue
+from app.db.memories.vectors import Kind, MemoryVectorRepository
 from app.domain.clock import Clock
 from app.domain.embedding import Embedder, Vector
 from app.domain.errors import (

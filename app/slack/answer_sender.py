@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import structlog
 
+from app.db.connection.wakeup import RunWakeup
 from app.db.database import Database
-from app.db.slack_outbox import Delivery
-from app.db.wakeup import RunWakeup
+from app.db.slack.outbox import Delivery
 from app.domain.errors import LeaseLost, TemporaryError
 from app.domain.events import RunEvent
 from app.domain.ids import RunId

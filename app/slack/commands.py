@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 import structlog
 from pydantic import BaseModel, ValidationError
 
-from app.db.slack_conversations import Conversation
-from app.db.slack_people import SlackId
+from app.db.slack.conversations import Conversation
+from app.db.slack.people import SlackId
 from app.domain.errors import ThroughlineError
 from app.execution.error_boundary import ErrorBoundary
 from app.slack.blocks import HELP, plain, show_context

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from app.db.slack_outbox import Delivery, SlackOutbox
+from app.db.slack.outbox import Delivery, SlackOutbox
 from app.domain.errors import LeaseLost, ThroughlineError
 from app.execution.error_boundary import ErrorBoundary
 from app.execution.outcome import Outcome, Raised, Returned, outcome_of_awaiting

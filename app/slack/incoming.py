@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
-from app.db.slack_inbox import Place, SlackMessage
-from app.db.slack_people import SlackId
+from app.db.slack.inbox import Place, SlackMessage
+from app.db.slack.people import SlackId
 from app.slack.config import Identity
 from app.slack.text_in import calls, readable, with_files
 

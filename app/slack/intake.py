@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from app.db.slack import SlackDatabase
-from app.db.slack_inbox import SlackMessage, Taken
+from app.db.slack.database import SlackDatabase
+from app.db.slack.inbox import SlackMessage, Taken
 from app.slack.config import Identity
 from app.slack.incoming import Deleted, Edited, StopSign, read_incoming
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from app.context.explain import ContextReport
 from app.db.database import Database
-from app.db.slack import SlackDatabase
+from app.db.slack.database import SlackDatabase
 from app.domain.clock import Clock
 from app.domain.ids import SessionId, UserId
 from app.summary.summarize_now import CompactionResult

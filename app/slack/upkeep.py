@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from app.db.slack import SlackDatabase
-from app.db.slack_people import SlackId
+from app.db.slack.database import SlackDatabase
+from app.db.slack.people import SlackId
 from app.domain.clock import Clock
 from app.domain.errors import ThroughlineError
 from app.domain.json_types import JsonValue

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import structlog
 
-from app.db.slack_outbox import Delivery, Part, PartStatus, SlackOutbox
+from app.db.slack.outbox import Delivery, Part, PartStatus, SlackOutbox
 from app.domain.clock import Clock
 from app.domain.json_types import JsonObject
 from app.slack.calls import MAX_WAIT_SECONDS, SlackCalls, Thread

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from app.context.ledger import merge_ledgers
 from app.context.plan import ContextPlan
+from app.context.summaries.ledger import merge_ledgers
 from app.context.triggers import Cause
 from app.domain.conversation import Conversation
 from app.domain.errors import SettingInvalid, SummaryConflict, ThroughlineError

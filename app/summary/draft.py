@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.context.ledger import merge_ledgers
 from app.context.measure import Count
 from app.context.policy import SummaryKind
-from app.context.summary_check import SMALL_SUMMARY_TOKENS
-from app.context.tiers import RenderedSummary, render_summary
-from app.context.transcript import PROMPT_VERSION, read_hash
+from app.context.summaries.ledger import merge_ledgers
+from app.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
+from app.context.summaries.tiers import RenderedSummary, render_summary
+from app.context.summaries.transcript import PROMPT_VERSION, read_hash
 from app.domain.errors import SummaryConflict
 from app.domain.ids import MessageId
 from app.domain.ledger import LedgerEntry, LedgerKind

@@ -10,12 +10,12 @@ from functools import partial
 
 import structlog
 
-from app.context.ledger import extract_ledger
 from app.context.policy import SummaryKind, SummaryPolicy, SummaryShape
-from app.context.stretch_ends import first_stretch
-from app.context.summary_check import Verdict, check_summary
-from app.context.tiers import LEAST_NODE_TOKENS, MERGED, MergeTask, merge_due, stretch_tokens, summary_room
-from app.context.transcript import (
+from app.context.summaries.ledger import extract_ledger
+from app.context.summaries.stretch_ends import first_stretch
+from app.context.summaries.summary_check import Verdict, check_summary
+from app.context.summaries.tiers import LEAST_NODE_TOKENS, MERGED, MergeTask, merge_due, stretch_tokens, summary_room
+from app.context.summaries.transcript import (
     PROMPT_VERSION,
     SMALLEST_BUDGET,
     chunk_for_summariser,

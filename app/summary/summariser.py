@@ -9,7 +9,7 @@ import structlog
 from app.context.budget import summary_limit
 from app.context.calibration import factor, trusted_window, unscale
 from app.context.policy import SummaryPolicy
-from app.context.transcript import summary_request
+from app.context.summaries.transcript import summary_request
 from app.domain.errors import AnswerIncomplete, PermanentError, SettingInvalid
 from app.domain.message import Message
 from app.domain.prompt import AnswerComplete, ModelRequest, Prompt, Usage

@@ -10,8 +10,8 @@ from typing import TypeVar
 import structlog
 
 from app.context.frame import unframed
-from app.context.summary_check import Verdict, check_summary
-from app.context.transcript import CONVERSATION_TAG
+from app.context.summaries.summary_check import Verdict, check_summary
+from app.context.summaries.transcript import CONVERSATION_TAG
 from app.domain.clock import Clock
 from app.domain.errors import ContextOverflow, ModelRejected, ModelUnavailable, ThroughlineError
 from app.domain.message import text_of

@@ -5,7 +5,7 @@ What it has not got to yet, a search indexes itself: lateness costs that search 
 
 import structlog
 
-from app.db.jobs import Schedule
+from app.db.jobs.queue import Schedule
 from app.db.search.repository import SearchRepository
 
 TIMES = "*/5 * * * *"

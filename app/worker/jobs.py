@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import structlog
 
-from app.db.job_consumer import JobConsumer
-from app.db.jobs import Job, JobBook, JobQueue, Schedule, TakenJob
+from app.db.jobs.consumer import JobConsumer
+from app.db.jobs.queue import Job, JobBook, JobQueue, Schedule, TakenJob
 from app.domain.errors import ThroughlineError
 from app.execution.error_boundary import ErrorBoundary
 from app.execution.outcome import Raised, outcome_of_awaiting

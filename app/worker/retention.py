@@ -6,8 +6,8 @@ from uuid import UUID
 
 import structlog
 
-from app.db.jobs import Schedule
-from app.db.retention import ROWS_AT_ONCE, RUNS_AT_ONCE, RetentionRepository
+from app.db.jobs.queue import Schedule
+from app.db.jobs.retention import ROWS_AT_ONCE, RUNS_AT_ONCE, RetentionRepository
 from app.domain.clock import Clock
 from app.domain.ids import StretchId
 

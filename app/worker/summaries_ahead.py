@@ -7,7 +7,7 @@ from uuid import UUID
 
 import structlog
 
-from app.db.jobs import Job
+from app.db.jobs.queue import Job
 from app.domain.errors import NotFound
 from app.domain.ids import SessionId
 from app.summary.prepare import prepare_next

@@ -14,7 +14,7 @@ from app.domain.ids import RunId, UserId
 from app.domain.run import ClaimedRun, Claimer
 from app.domain.session import Session
 from app.execution.error_boundary import ErrorBoundary
-from app.execution.owner_places import OwnerPlaces, Taken
+from app.execution.owner_limits import OwnerLimits, Taken
 from app.turn.graph import build_graph
 from app.turn.lease import Heartbeat, Heartbeats
 from app.turn.state import TurnParts
@@ -281,6 +281,6 @@ class Worker:
             self._jobs.enqueue_soon(summary_job(session.id))
 
 
-def _places_for_others(concurrency: int) -> OwnerPlaces:
+def _places_for_others(concurrency: int) -> OwnerLimits:
     most = max(1, concurrency // PLACES_PER_OTHER)
-    return OwnerPlaces(most, max(1, min(MOST_OTHERS_OF_OWNER, most // 2)))
+    return OwnerLimits(most, max(1, min(MOST_OTHERS_OF_OWNER, most // 2)))

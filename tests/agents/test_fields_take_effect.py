@@ -5,7 +5,7 @@ from dataclasses import asdict, fields, is_dataclass, replace
 
 import pytest
 
-from app.agents.yaml_file import ContextSection, PruneSection, Section, SummarySection
+from app.agents.yaml_schema import ContextSection, PruneSection, Section, SummarySection
 from app.context.fit import fit_view
 from app.context.plan import plan_context
 from app.context.policy import (

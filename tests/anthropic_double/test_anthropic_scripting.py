@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.context.transcript import SUMMARISER_SYSTEM_PROMPT
+from app.context.summaries.transcript import SUMMARISER_SYSTEM_PROMPT
 from fakes.anthropic_double import AnthropicDouble, serve_anthropic
 from fakes.anthropic_double.cache import CacheUse, PromptCache
 from fakes.anthropic_double.units import Unit

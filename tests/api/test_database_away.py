@@ -8,8 +8,8 @@ import httpx
 import pytest
 from sqlalchemy import text
 
+from app.db.connection.transactions import Statements
 from app.db.database import Database, DatabaseConfig
-from app.db.transactions import Statements
 from app.domain.errors import DatabaseFull, DatabaseUnavailable
 from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
 from fakes.raw_sql import run_sql

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from app.db.database import Database
-from app.db.slack_people import SlackId
+from app.db.slack.people import SlackId
 from app.domain.ids import UserId
 from fakes.api_stage import KEYED, ApiStage, set_stage
 from fakes.slack_double import TEAM

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 from app.context.forms import Form, ShownMessage
-from app.context.rungs import HARD_RUNGS, SOFT_RUNGS
+from app.context.ladder.rungs import HARD_RUNGS, SOFT_RUNGS
 from app.domain.errors import PromptCannotFit
 from app.domain.message import Role
 from context.play import Play, Step

@@ -32,7 +32,7 @@ class Mutant:
 
 
 def without_rung(name: str, function: str, first: int = 0) -> Mutant:
-    return Mutant(f"no {name}", "rungs.py", f'    ("{name}", {function}),\n', "", first)
+    return Mutant(f"no {name}", "ladder/rungs.py", f'    ("{name}", {function}),\n', "", first)
 
 
 RUNGS = (
@@ -49,22 +49,25 @@ RUNGS = (
     without_rung("notes_dropped", "drop_notes"),
     without_rung("user_text_truncated_hard", "truncate_user_text_hard"),
     without_rung("pins_truncated_hard", "truncate_pins_hard", first=135),
-    Mutant("no prune", "prune.py", '        ("pruned", policy.start, policy.keep_last),\n', "", first=591),
+    Mutant("no prune", "ladder/prune.py", '        ("pruned", policy.start, policy.keep_last),\n', "", first=591),
     Mutant(
         "no aggressive prune",
-        "prune.py",
+        "ladder/prune.py",
         '        ("pruned_aggressively", policy.aggressive, policy.keep_last_aggressive),\n',
         "",
     ),
     Mutant("no compaction", "plan.py", "    return plan_compaction(view, cause)\n", "    return None\n"),
     Mutant(
         "no truncation",
-        "strategy.py",
+        "ladder/strategy.py",
         "Strategy.TRUNCATION: truncate_history",
         "Strategy.TRUNCATION: summarise_instead",
     ),
     Mutant(
-        "no importance", "strategy.py", "Strategy.IMPORTANCE: keep_important", "Strategy.IMPORTANCE: summarise_instead"
+        "no importance",
+        "ladder/strategy.py",
+        "Strategy.IMPORTANCE: keep_important",
+        "Strategy.IMPORTANCE: summarise_instead",
     ),
 )
 
@@ -164,13 +167,13 @@ GUARDS = (
     ),
     Mutant(
         "late results go before their call",
-        "trimming.py",
+        "ladder/trimming.py",
         "default=0)\n    return replace",
         "default=0) - 1\n    return replace",
     ),
     Mutant(
         "ranges are not kept",
-        "importance.py",
+        "ladder/importance.py",
         "for first, last in view.state.left_out for",
         "for first, last in () for",
     ),
@@ -182,7 +185,7 @@ GUARDS = (
     ),
     Mutant(
         "folds come undone",
-        "rungs.py",
+        "ladder/rungs.py",
         "        return (*ranges[:-1], (ranges[-1][0], max(new[1], ranges[-1][1])))\n",
         "        return (*ranges[:-1], new)\n",
     ),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.facts import FACT_CHARACTERS, find_facts
+from app.context.summaries.facts import FACT_CHARACTERS, find_facts
 from app.domain.ledger import LedgerKind
 from fakes.growth import FACTOR, grows_linearly
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.context.ledger import (
+from app.context.summaries.ledger import (
     FACTS_HEADING,
     INSTRUCTION_CHARACTERS,
     INSTRUCTIONS_HEADING,

@@ -15,6 +15,6 @@ def test_a_mutant_breaks_a_promise(mutant: Mutant, tmp_path: Path) -> None:
 
 
 def test_the_engine_itself_breaks_none(tmp_path: Path) -> None:
-    unchanged = Mutant("unchanged", "rungs.py", "SQUEEZES = 3\n", "SQUEEZES = 3\n")
+    unchanged = Mutant("unchanged", "ladder/rungs.py", "SQUEEZES = 3\n", "SQUEEZES = 3\n")
 
     assert broken_by(unchanged, tmp_path, sessions=100) == ""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.context.standing_instructions import is_standing_instruction
+from app.context.summaries.standing_instructions import is_standing_instruction
 from fakes.growth import FACTOR, grows_linearly
 
 LASTING = (

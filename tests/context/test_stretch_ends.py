@@ -6,7 +6,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.stretch_ends import LONG_PAUSE, first_stretch
+from app.context.summaries.stretch_ends import LONG_PAUSE, first_stretch
 from app.domain.ids import MessageId, SessionId
 from app.domain.message import Message, Role, Source, ToolCall
 

@@ -3,8 +3,8 @@
 import pytest
 
 from app.context.policy import SummaryPolicy
-from app.context.summary_check import Verdict, check_summary
-from app.context.transcript import render_transcript, stretch_request, summary_request
+from app.context.summaries.summary_check import Verdict, check_summary
+from app.context.summaries.transcript import render_transcript, stretch_request, summary_request
 from app.domain.message import Role, text_of
 from context.strategies import Said, by_length, stored
 

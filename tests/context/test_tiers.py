@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.context.policy import SummaryKind
-from app.context.summary_text import CUT_MARK, narrative_text
-from app.context.tiers import MergeTask, merge_due, render_summary, stretch_tokens, summary_room
+from app.context.summaries.summary_text import CUT_MARK, narrative_text
+from app.context.summaries.tiers import MergeTask, merge_due, render_summary, stretch_tokens, summary_room
 from app.domain.ids import MessageId, StretchId
 from app.domain.ledger import LedgerEntry, LedgerKind
 from app.domain.summary import Stretch

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from app.context.groups import cut_points
 from app.context.policy import SummaryPolicy
-from app.context.summary_check import Verdict, check_summary
-from app.context.transcript import (
+from app.context.summaries.summary_check import Verdict, check_summary
+from app.context.summaries.transcript import (
     SUMMARISER_SYSTEM_PROMPT,
     chunk_for_summariser,
     merge_hash,

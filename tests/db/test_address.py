@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from app.db.address import parse_address
+from app.db.connection.address import parse_address
 from app.domain.errors import DatabaseUnusable
 
 

@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator
 import pytest
 from sqlalchemy import text
 
-from app.db.address import parse_address
+from app.db.connection.address import parse_address
+from app.db.connection.engine import PoolConfig, make_engine
+from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database, DatabaseConfig
-from app.db.engine import PoolConfig, make_engine
-from app.db.sessions import NewSession, SessionChange
-from app.db.transactions import Statements, Transactions
+from app.db.sessions.repository import NewSession, SessionChange
 from app.domain.errors import DatabaseUnavailable, DatabaseUnusable, InvalidInput, ThroughlineError
 from app.domain.message import Source
 from app.domain.run import Outcome, RunError, RunStatus

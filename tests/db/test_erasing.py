@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from sqlalchemy import text
 
-from app.db.address import parse_address
+from app.db.connection.address import parse_address
+from app.db.connection.engine import PoolConfig, make_engine
+from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database
-from app.db.engine import PoolConfig, make_engine
-from app.db.sessions import SessionChange
-from app.db.transactions import Statements, Transactions
+from app.db.sessions.repository import SessionChange
 from app.domain.errors import IdempotencyKeyReused, InvalidInput, NotFound
 from app.domain.run import OnBusy
 from fakes.conversations import Conversation, open_conversation

@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
+from app.db.connection.notification import Notification, read_payload, write_payloads
+from app.db.connection.wakeup import MOST_KEPT, RunWakeup
 from app.db.database import Database, DatabaseConfig
-from app.db.notification import Notification, read_payload, write_payloads
-from app.db.wakeup import MOST_KEPT, RunWakeup
 from app.domain.events import AnswerReset, MessageDelta, NewEvent, RunEvent
 from app.domain.ids import RunId
 from fakes.conversations import Conversation, open_conversation

@@ -3,13 +3,13 @@
 import pytest
 from sqlalchemy import text
 
-from app.db.address import parse_address
+from app.db.connection.address import parse_address
+from app.db.connection.engine import PoolConfig, make_engine
+from app.db.connection.failures import explain
+from app.db.connection.migrations import status
+from app.db.connection.transactions import Statements, Transactions
 from app.db.database import DatabaseConfig
-from app.db.engine import PoolConfig, make_engine
-from app.db.failures import explain
-from app.db.migrations import status
 from app.db.opening import DatabaseLocation, open_address, open_database
-from app.db.transactions import Statements, Transactions
 from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
 
 

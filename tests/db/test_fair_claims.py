@@ -5,7 +5,7 @@ import json
 import pytest
 
 from app.db.database import Database
-from app.db.run_claim import CLAIM
+from app.db.runs.claim import CLAIM
 from app.domain.run import Claimer
 from fakes.conversations import CLAIMER, Conversation, open_conversation
 from fakes.raw_sql import run_sql

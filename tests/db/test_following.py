@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.db.database import Database, DatabaseConfig
-from app.db.run_events import STRIDE
 from app.db.run_follow import Followed, Following, Idle
+from app.db.runs.events import STRIDE
 from app.domain.events import AnswerReset, MessageDelta, NewEvent, RunEvent
 from app.domain.run import ClaimedRun, Outcome, RunStatus
 from fakes.conversations import CLAIMER, Conversation, open_conversation

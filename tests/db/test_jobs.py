@@ -13,13 +13,13 @@ from pgqueuer.adapters.persistence.qb import QueryBuilderEnvironment, QueryQueue
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.db.address import parse_address
+from app.db.connection.address import parse_address
+from app.db.connection.engine import PoolConfig, make_engine
+from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database
-from app.db.engine import PoolConfig, make_engine
-from app.db.job_consumer import JobConsumer
-from app.db.job_names import CHANNEL, queue_names
-from app.db.jobs import Job, JobBook, Schedule, TakenJob, enqueue_job
-from app.db.transactions import Statements, Transactions
+from app.db.jobs.consumer import JobConsumer
+from app.db.jobs.names import CHANNEL, queue_names
+from app.db.jobs.queue import Job, JobBook, Schedule, TakenJob, enqueue_job
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from app.db.database import Database
-from app.db.load_context import LOAD_CONTEXT
+from app.db.sessions.load_context import LOAD_CONTEXT
 from app.domain.errors import NotFound
 from app.domain.ids import SessionId
 from app.domain.message import NewMessage, Role, Source, ToolCall

@@ -6,7 +6,7 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from app.db.database import Database
-from app.db.messages import MessageQuery
+from app.db.sessions.messages import MessageQuery
 from app.domain.errors import LeaseLost, NotFound
 from app.domain.message import ImageBlock, NewMessage, Role, Source, TextBlock, ToolCall
 from fakes.conversations import CLAIMER, Conversation, answer_message, open_conversation, user_message

@@ -7,9 +7,9 @@ import sys
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from app.db.address import parse_address
+from app.db.connection.address import parse_address
+from app.db.connection.migrations import downgrade, status, upgrade
 from app.db.database import Database
-from app.db.migrations import downgrade, status, upgrade
 from fakes.conversations import open_conversation
 from fakes.programs import ROOT
 from fakes.raw_sql import run_sql
@@ -18,7 +18,7 @@ from fakes.waiting import HANG_SECONDS, until_found
 STORED = "select id, session_id, position, role, content, run_id, step from messages order by session_id, position"
 FIRST = "0001"
 BEFORE_CHANGES_OF_SESSIONS = "0011"
-UPGRADE = "import asyncio, sys; from app.db.migrations import upgrade; asyncio.run(upgrade(sys.argv[1]))"
+UPGRADE = "import asyncio, sys; from app.db.connection.migrations import upgrade; asyncio.run(upgrade(sys.argv[1]))"
 WAITING = "select 1 from pg_stat_activity where application_name = 'throughline migration' and wait_event_type = 'Lock'"
 
 pytestmark = pytest.mark.slow

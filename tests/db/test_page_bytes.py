@@ -3,7 +3,7 @@
 import pytest
 
 from app.db.database import Database
-from app.db.messages import MessageQuery
+from app.db.sessions.messages import MessageQuery
 from app.domain.events import MessageDelta, NewEvent
 from app.domain.ids import MessageId
 from app.domain.message import Content, ImageBlock, NewMessage, Role, Source

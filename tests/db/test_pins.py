@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.db.database import Database
-from app.db.pins import REACH
+from app.db.sessions.pins import REACH
 from app.domain.errors import InvalidInput, NotFound
 from app.domain.ids import MessageId
 from app.domain.message import Message, NewMessage, Role, Source, ToolCall

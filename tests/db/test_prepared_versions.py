@@ -2,8 +2,8 @@
 
 import pytest
 
+from app.db.connection.migrations import downgrade, upgrade
 from app.db.database import Database
-from app.db.migrations import downgrade, upgrade
 from app.domain.errors import NotFound, SummaryConflict
 from app.domain.ids import SessionId
 from app.domain.message import Message

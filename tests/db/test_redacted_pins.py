@@ -3,7 +3,7 @@
 import json
 
 from app.db.database import Database
-from app.db.redaction import Redaction
+from app.db.sessions.redaction import Redaction
 from app.domain.message import NewMessage, Role, Source, ToolCall
 from fakes.conversations import answer_message, open_conversation
 

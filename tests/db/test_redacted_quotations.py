@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from app.db.database import Database
-from app.db.quotations import LOOK_AGAIN
-from app.db.redaction import MARKER, Redaction
+from app.db.sessions.quotations import LOOK_AGAIN
+from app.db.sessions.redaction import MARKER, Redaction
 from app.domain.errors import SessionBusy
 from app.domain.ids import RunId
 from app.domain.message import NewMessage, Role, Source, ToolCall

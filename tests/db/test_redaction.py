@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 
 from app.db.database import Database
-from app.db.messages import MessageQuery
-from app.db.redaction import MARKER, Redaction
+from app.db.sessions.messages import MessageQuery
+from app.db.sessions.redaction import MARKER, Redaction
 from app.domain.errors import NotFound, SessionBusy, SummaryConflict
 from app.domain.events import MessageDelta, NewEvent
 from app.domain.ledger import LedgerEntry, LedgerKind

@@ -5,11 +5,11 @@ from typing import TypeVar
 
 import pytest
 
-from app.db.address import parse_address
+from app.db.connection.address import parse_address
+from app.db.connection.engine import PoolConfig, make_engine
+from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database
-from app.db.engine import PoolConfig, make_engine
-from app.db.summaries import SummaryRepository
-from app.db.transactions import Statements, Transactions
+from app.db.summaries.repository import SummaryRepository
 from app.domain.errors import LeaseLost, SummaryConflict
 from app.domain.message import Message
 from app.domain.session import Session

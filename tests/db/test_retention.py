@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from app.db.database import Database
-from app.db.retention import RUNS_AT_ONCE
+from app.db.jobs.retention import RUNS_AT_ONCE
 from app.domain.ids import RunId
 from app.domain.run import RunStatus
 from app.summary.prepare import prepare_next

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from app.db.database import Database, DatabaseConfig
-from app.db.sessions import SessionChange
+from app.db.sessions.repository import SessionChange
 from app.domain.errors import (
     DatabaseUnavailable,
     IdempotencyKeyReused,

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from app.db.database import Database
-from app.db.redaction import Redaction
-from app.db.sessions import NewSession, SessionChange, SessionQuery
+from app.db.sessions.redaction import Redaction
+from app.db.sessions.repository import NewSession, SessionChange, SessionQuery
 from app.domain.errors import IdempotencyKeyReused, InvalidInput, LeaseLost, NotFound
 from app.domain.events import AnswerReset, NewEvent
 from app.domain.ids import RunId, UserId

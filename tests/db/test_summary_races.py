@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable
 import pytest
 
 from app.db.database import Database, DatabaseConfig
-from app.db.summaries import SummaryRepository
+from app.db.summaries.repository import SummaryRepository
 from app.domain.errors import SummaryConflict
 from app.domain.message import Message
 from app.domain.session import Session

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import pytest
 from sqlalchemy import RowMapping, TextClause
 
-from app.db.address import parse_address
+from app.db.connection.address import parse_address
+from app.db.connection.engine import PoolConfig, make_engine
+from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database, DatabaseConfig
-from app.db.engine import PoolConfig, make_engine
-from app.db.run_finish import finish, withdraw
-from app.db.transactions import Statements, Transactions
-from app.db.unread_messages import PORTION, PORTION_BYTES
+from app.db.runs.finish import finish, withdraw
+from app.db.runs.unread_messages import PORTION, PORTION_BYTES
 from app.domain.errors import QueueFull
 from app.domain.message import Message, NewMessage, text_of
 from app.domain.run import Caps, Outcome, RunError, RunStatus

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 from sqlalchemy import make_url
 
+from app.db.connection.migrations import downgrade, status, upgrade
 from app.db.database import Database
-from app.db.migrations import downgrade, status, upgrade
-from app.db.vectors import prepare_vectors
+from app.db.memories.vector_table import prepare_vectors
 from app.domain.errors import DatabaseUnusable
 from fakes.raw_sql import run_sql
 

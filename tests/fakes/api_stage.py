@@ -18,7 +18,7 @@ from app.api.http.config import ApiConfig
 from app.api.http.services import Readiness, Services
 from app.context.explain import ContextReport, NextAction, report_json
 from app.db.database import Database
-from app.db.messages import MessageQuery
+from app.db.sessions.messages import MessageQuery
 from app.domain.errors import InvalidInput, NotFound
 from app.domain.events import MessageDelta, NewEvent, RunStarted
 from app.domain.ids import MessageId, SessionId, UserId

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.db.database import Database
-from app.db.sessions import NewSession
+from app.db.sessions.repository import NewSession
 from app.domain.conversation import Conversation as LoadedConversation
 from app.domain.errors import SummaryConflict
 from app.domain.ids import UserId

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from app.db.messages import MessageRepository
-from app.db.run_events import EventRepository
-from app.db.runs import RunRepository
-from app.db.summaries import SummaryRepository
+from app.db.runs.events import EventRepository
+from app.db.runs.repository import RunRepository
+from app.db.sessions.messages import MessageRepository
+from app.db.summaries.repository import SummaryRepository
 
 
 class FlakyStore:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
-from app.db.address import parse_address
+from app.db.connection.address import parse_address
 
 
 async def run_sql(url: str, statement: str, *arguments: object) -> list[tuple[object, ...]]:

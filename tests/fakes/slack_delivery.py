@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from app.db.database import Database
-from app.db.slack import SlackDatabase
-from app.db.slack_inbox import Place, SlackMessage
-from app.db.slack_outbox import Delivery
-from app.db.slack_people import SlackId
+from app.db.slack.database import SlackDatabase
+from app.db.slack.inbox import Place, SlackMessage
+from app.db.slack.outbox import Delivery
+from app.db.slack.people import SlackId
 from app.domain.events import Event, MessageDelta, NewEvent
 from app.domain.message import NewMessage, Role, Source
 from app.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus

@@ -1,8 +1,8 @@
 """Messages from Slack, taken straight into the database."""
 
 from app.db.database import Database
-from app.db.slack_inbox import Place, SlackMessage, Taken
-from app.db.slack_people import SlackId
+from app.db.slack.inbox import Place, SlackMessage, Taken
+from app.db.slack.people import SlackId
 from app.domain.ids import SessionId, UserId
 from fakes.slack_double import TEAM
 from fakes.slack_double.payloads import fresh_ts

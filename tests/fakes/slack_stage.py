@@ -11,8 +11,8 @@ import uvicorn
 
 from app.api.app import add_door
 from app.db.database import Database
-from app.db.messages import MessageQuery
-from app.db.slack import SlackDatabase
+from app.db.sessions.messages import MessageQuery
+from app.db.slack.database import SlackDatabase
 from app.domain.ids import SessionId, UserId
 from app.domain.message import Message
 from app.slack.bolt import Listeners, Shown, make_bolt

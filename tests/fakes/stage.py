@@ -7,7 +7,7 @@ from app.agents.definition import AgentDefinition
 from app.agents.registry import AgentRegistry
 from app.context.policy import ContextPolicy
 from app.db.database import Database
-from app.db.sessions import NewSession
+from app.db.sessions.repository import NewSession
 from app.domain.events import RunEvent
 from app.domain.ids import UserId
 from app.domain.message import Message, Source

@@ -11,7 +11,7 @@ from house.growth import Steep, steep
 from house.hostile_texts import SHAPES, own_shapes
 from house.tree import name_of, python_files, syntax_tree
 
-JUDGED_BY_SENTENCE = "app.context.standing_instructions."
+JUDGED_BY_SENTENCE = "app.context.summaries.standing_instructions."
 """These are only ever given 600 characters; test_linear_functions.py judges the function that cuts them off."""
 
 BY_TEXT = {"search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn"}
@@ -53,8 +53,8 @@ def test_the_check_sees_the_expressions_of_the_project() -> None:
 
     assert len(found) > 150
     assert "app.context.frame._tag_pattern()" in found
-    assert any(name.startswith("app.context.facts._FINDERS[") for name in found)
-    assert any(name.startswith("app.context.standing_instructions._EN.") for name in found)
+    assert any(name.startswith("app.context.summaries.facts._FINDERS[") for name in found)
+    assert any(name.startswith("app.context.summaries.standing_instructions._EN.") for name in found)
     assert any(name.startswith("app.llm.overflow._WINDOW[") for name in found)
 
 

@@ -10,10 +10,10 @@ from app.agents.complaints import show
 from app.api.http.body import parse_json
 from app.cli.printable import one_line, printable
 from app.context.frame import escaped, unframed
-from app.context.importance import distinct_words
-from app.context.ledger import extract_ledger
-from app.context.summary_check import check_summary
-from app.context.transcript import render_transcript
+from app.context.ladder.importance import distinct_words
+from app.context.summaries.ledger import extract_ledger
+from app.context.summaries.summary_check import check_summary
+from app.context.summaries.transcript import render_transcript
 from app.context.truncate import cut_to_bytes, truncate_middle
 from app.db.search.analyzer import Analyzer, shortened
 from app.db.search.snippet import snippet_of

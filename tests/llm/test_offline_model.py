@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from app.context.assemble import frame_summary
 from app.context.frame import framed
 from app.context.measure import count_prompt, count_tool_specs
-from app.context.transcript import CONVERSATION_TAG, EXISTING_TAG
+from app.context.summaries.transcript import CONVERSATION_TAG, EXISTING_TAG
 from app.domain.message import Role, ToolCall
 from app.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
 from app.llm.counters import TiktokenCounter

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.db.database import Database
-from app.db.memories import MemoryChange
+from app.db.memories.repository import MemoryChange
 from app.domain.errors import ModelAuthenticationFailed, ModelUnavailable
 from app.domain.ids import UserId
 from app.domain.memory import MAX_MEMORY_CHARACTERS

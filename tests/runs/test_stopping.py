@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.db.migrations import locked_connection as migration_lock
+from app.db.connection.migrations import locked_connection as migration_lock
 from fakes.event_reader import following, sending, text_of, until, until_cut
 from fakes.provider_double import Failure, ProviderDouble, ScriptStep
 from fakes.raw_sql import run_sql

@@ -1,6 +1,6 @@
 """What a guest of Slack has comes along when they become a user: memories too, and keys both used are no hindrance."""
 
-from app.db.slack_people import SlackId, guest_name
+from app.db.slack.people import SlackId, guest_name
 from fakes.conversations import open_conversation
 from fakes.slack_stage import SlackStage
 

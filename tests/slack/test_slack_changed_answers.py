@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from app.db.redaction import Redaction
+from app.db.sessions.redaction import Redaction
 from app.domain.errors import LeaseLost
 from fakes.slack_delivery import DeliveryStage, PlayedTurn
 

@@ -8,8 +8,8 @@ import pytest
 
 from app.context.explain import ContextReport, NextAction
 from app.db.database import Database
-from app.db.slack_inbox import Place
-from app.db.slack_people import SlackId
+from app.db.slack.inbox import Place
+from app.db.slack.people import SlackId
 from app.domain.errors import NotFound
 from app.domain.ids import SessionId, UserId
 from app.domain.run import RunStatus

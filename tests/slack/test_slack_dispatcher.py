@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.db.slack_people import SlackId
+from app.db.slack.people import SlackId
 from app.slack.answer_sender import AnswerSender
 from app.slack.dispatcher import Dispatcher, DispatcherConfig
 from app.slack.upkeep import Upkeep

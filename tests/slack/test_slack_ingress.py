@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.db.database import Database
-from app.db.slack_people import SlackId
+from app.db.slack.people import SlackId
 from fakes.raw_sql import run_sql
 from fakes.slack_double import BOT_USER, TEAM, Said, say, sign
 from fakes.slack_double.payloads import (

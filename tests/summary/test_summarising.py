@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.context.policy import SummaryKind, SummaryPolicy, SummaryShape
-from app.context.transcript import MERGE_TASK
+from app.context.summaries.transcript import MERGE_TASK
 from app.db.database import Database
 from app.domain.errors import ModelUnavailable
 from app.domain.message import Role

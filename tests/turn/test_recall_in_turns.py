@@ -9,7 +9,7 @@ import pytest
 
 from app.agents.definition import RecallReach
 from app.db.database import Database
-from app.db.quotations import LOOK_AGAIN
+from app.db.sessions.quotations import LOOK_AGAIN
 from app.domain.events import EventType
 from app.domain.ids import SessionId, UserId
 from app.domain.message import Message, ToolCall, text_of

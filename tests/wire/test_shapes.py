@@ -11,7 +11,7 @@ from app.context.explain import ContextReport, NextAction, SummaryReport, report
 from app.context.forms import Form
 from app.context.preview import Action
 from app.context.triggers import Cause
-from app.db.rows import content_data, content_from
+from app.db.statements.rows import content_data, content_from
 from app.domain.memory import FoundBy, Memory
 from app.domain.message import Content, ImageBlock, Message, Role, Source, TextBlock, ToolCall
 from app.domain.page import Page

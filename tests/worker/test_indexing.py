@@ -3,13 +3,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from app.db.address import parse_address
+from app.db.connection.address import parse_address
+from app.db.connection.engine import PoolConfig, make_engine
+from app.db.connection.transactions import Transactions
 from app.db.database import Database
-from app.db.engine import PoolConfig, make_engine
 from app.db.search.analyzer import Analyzer, Term
 from app.db.search.entries import IndexedMessage
 from app.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
-from app.db.transactions import Transactions
 from app.domain.ids import SessionId
 from app.worker.indexing import Indexing
 from fakes.conversations import open_conversation

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.db.database import Database, DatabaseConfig
-from app.db.jobs import Job
+from app.db.jobs.queue import Job
 from app.domain.summary import SummaryState
 from app.worker.jobs import MOST_TRIES, SideJobs
 from app.worker.summaries_ahead import prepare_summary, summary_job

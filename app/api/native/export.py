@@ -8,7 +8,7 @@ from starlette.responses import StreamingResponse
 
 from app.api.http.call import Call, Reader, session_id_of
 from app.api.http.responses import json_bytes
-from app.db.messages import MessageQuery
+from app.db.sessions.messages import MessageQuery
 from app.domain.session import Session
 from app.wire.messages import message_json
 from app.wire.sessions import session_json

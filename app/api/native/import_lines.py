@@ -12,8 +12,8 @@ from app.api.http.body import Body, parse_json, validate
 from app.api.http.refusals import InvalidRequest, MalformedBody
 from app.api.native.import_openai import MAX_CALLS, MAX_MESSAGES
 from app.api.native.requests import IMAGE_URL, MAX_BLOCKS, MAX_POSITION, Metadata, Moment, Title, content_kind
-from app.db.import_messages import Conversation, DatedMessage
-from app.db.redaction import MARKER
+from app.db.sessions.import_messages import Conversation, DatedMessage
+from app.db.sessions.redaction import MARKER
 from app.domain.errors import InvalidInput
 from app.domain.json_types import JsonValue
 from app.domain.message import Content, ImageBlock, NewMessage, Role, Source, TextBlock, ToolCall

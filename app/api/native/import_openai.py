@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from app.api.native.requests import IMAGE_URL, MAX_BLOCKS, STRICT, Metadata, Title, optional_content_kind
-from app.db.import_messages import Conversation, DatedMessage
+from app.db.sessions.import_messages import Conversation, DatedMessage
 from app.domain.errors import InvalidInput
 from app.domain.message import Block, Content, ImageBlock, NewMessage, Role, Source, TextBlock, ToolCall, text_of
 

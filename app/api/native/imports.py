@@ -16,7 +16,7 @@ from app.api.native.export import MEDIA_TYPE
 from app.api.native.import_lines import from_lines
 from app.api.native.import_openai import ImportSession, from_openai
 from app.api.native.requests import MAX_TITLE, QueryParameters
-from app.db.import_messages import Conversation, DatedMessage, Imported
+from app.db.sessions.import_messages import Conversation, DatedMessage, Imported
 from app.domain.errors import InvalidInput
 from app.domain.message import Source
 from app.domain.text import clean_text

@@ -10,7 +10,7 @@ from app.api.http.call import Reader, Writer, memory_id_of
 from app.api.http.responses import JsonResponse
 from app.api.native.documented import json_body
 from app.api.native.requests import ChangeMemory, CreateMemory, ListMemories, SearchMemories
-from app.db.memories import MemoryChange
+from app.db.memories.repository import MemoryChange
 from app.wire.memories import MemoryList, MemoryOut, MemoryPage, memory_json, memory_list_json
 from app.wire.shape import page_json
 

@@ -19,9 +19,9 @@ from app.api.http.sse import MEDIA_TYPE, RunStream
 from app.api.native.documented import IDEMPOTENCY_HEADER, header, json_body
 from app.api.native.events import render_event, turn_problem
 from app.api.native.requests import ListMessages, SendMessage
-from app.db.messages import MessageQuery
-from app.db.redaction import Redaction
 from app.db.run_follow import Followed, Idle
+from app.db.sessions.messages import MessageQuery
+from app.db.sessions.redaction import Redaction
 from app.domain.errors import TemporaryError
 from app.domain.events import RunEnded
 from app.domain.run import OnBusy, RunInput, RunStatus, Submission, Submitted

@@ -11,7 +11,7 @@ from app.api.http.idempotency import REPLAYED, read_idempotency
 from app.api.http.responses import JsonResponse
 from app.api.native.documented import IDEMPOTENCY_HEADER, json_body
 from app.api.native.requests import ChangeSession, CreateSession, ListSessions
-from app.db.sessions import NewSession, SessionChange, SessionQuery
+from app.db.sessions.repository import NewSession, SessionChange, SessionQuery
 from app.domain.text import clean_text
 from app.wire.sessions import SessionOut, SessionPage, session_json
 from app.wire.shape import page_json

@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 from sqlalchemy import RowMapping, TextClause
 
-from app.db.rows import MESSAGE_COLUMNS
+from app.db.connection.transactions import Statements
 from app.db.search.entries import LENGTH_STEP, Entries
-from app.db.sql import sql
-from app.db.transactions import Statements
+from app.db.statements.rows import MESSAGE_COLUMNS
+from app.db.statements.sql import sql
 from app.domain.ids import SessionId, UserId
 from app.domain.recall import HistoryFilter
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from sqlalchemy import RowMapping, text
 
 from app.context.recall_hints import RECALL_TOOLS
-from app.db.rows import content_from
+from app.db.connection.transactions import Statements, Transactions
 from app.db.search.analyzer import Analyzer
 from app.db.search.entries import Entries, IndexedMessage, entries_of
-from app.db.sql import sql
-from app.db.transactions import Statements, Transactions
+from app.db.statements.rows import content_from
+from app.db.statements.sql import sql
 from app.domain.ids import SessionId, UserId
 from app.domain.message import Content, text_of
 from app.execution.off_loop import run_off_loop_if_large

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from sqlalchemy import RowMapping, text
 
 from app.context.recall_hints import RECALL_TOOLS
-from app.db.messages import MessageQuery, MessageRepository
-from app.db.rows import message_from, session_not_found
+from app.db.connection.transactions import Transactions
 from app.db.search.analyzer import Analyzer
 from app.db.search.entries import Entries
 from app.db.search.find import Asked, Ranking, find, find_newest
 from app.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
 from app.db.search.query import ReadQuery, read_query
 from app.db.search.snippet import snippet_of
-from app.db.transactions import Transactions
+from app.db.sessions.messages import MessageQuery, MessageRepository
+from app.db.statements.rows import message_from, session_not_found
 from app.domain.ids import SessionId, UserId
 from app.domain.message import Message, searched_text
 from app.domain.recall import Found, HistoryQuery, Hit

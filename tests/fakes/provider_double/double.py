@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from app.context.transcript import SUMMARISER_SYSTEM_PROMPT
+from app.context.summaries.transcript import SUMMARISER_SYSTEM_PROMPT
 from fakes.provider_double.answers import default_step
 from fakes.provider_double.chat_request import ChatRequest, check_request, check_window, parse_body
 from fakes.provider_double.embeddings import EmbeddingDouble

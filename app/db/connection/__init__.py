@@ -1,0 +1,1 @@
+"""Reaching PostgreSQL: addresses, pools, transactions, failures, migrations, and notifications between processes."""

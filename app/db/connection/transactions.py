@@ -1,0 +1,97 @@
+"""Where every statement and every commit goes through: one intent, one transaction, tried again where that is safe."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
+
+import structlog
+from sqlalchemy import RowMapping, TextClause
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from app.db.connection.failures import DRIVER_ERRORS, explain
+from app.domain.errors import DatabaseFull
+
+TRIES = 3
+FIRST_PAUSE_SECONDS = 0.02
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+
+class Statements(Protocol):
+    """Runs statements; each intent is written against this."""
+
+    async def fetch(self, statement: TextClause, /, **parameters: object) -> Sequence[RowMapping]:
+        """Run one statement and return its rows, none where it returns none."""
+        ...
+
+
+class Transactions:
+    """Runs intents over the pool.
+
+    An intent must come to the same result when it is run twice: its first commit may have succeeded although the
+    answer was lost. Every intent of this package does, through an id made beforehand, a unique key or a fence.
+    """
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        """Use the engine's pool; single statements commit by themselves, without further round trips."""
+        self._engine = engine
+        self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._full_at = float("-inf")
+
+    def was_full(self, seconds: float) -> bool:
+        """Whether the database had no room left for something in the last `seconds`."""
+        return time.monotonic() - self._full_at < seconds
+
+    async def fetch(self, statement: TextClause, /, **parameters: object) -> Sequence[RowMapping]:
+        """Run one statement as a transaction of its own.
+
+        Raises DatabaseUnavailable, DatabaseUnusable, InvalidInput (a value that cannot be stored).
+        """
+
+        async def once() -> Sequence[RowMapping]:
+            async with self._single.connect() as connection:
+                return await _OnConnection(connection).fetch(statement, **parameters)
+
+        return await self._noting(once)
+
+    async def run(self, intent: Callable[[Statements], Awaitable[T]]) -> T:
+        """Run the intent's statements in one transaction: all of it is stored, or nothing. Raises as `fetch`."""
+
+        async def once() -> T:
+            async with self._engine.begin() as connection:
+                return await intent(_OnConnection(connection))
+
+        return await self._noting(once)
+
+    async def _noting(self, once: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await _with_retries(once)
+        except DatabaseFull:
+            self._full_at = time.monotonic()
+            raise
+
+
+class _OnConnection:
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def fetch(self, statement: TextClause, /, **parameters: object) -> Sequence[RowMapping]:
+        result = await self._connection.execute(statement, parameters)
+        return result.mappings().all() if result.returns_rows else ()
+
+
+async def _with_retries(once: Callable[[], Awaitable[T]]) -> T:
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return await once()
+        except DRIVER_ERRORS as error:
+            failure = explain(error)
+        if tries >= TRIES or not failure.is_repeatable:
+            raise failure.error
+        log.debug("transaction is tried again", tries=tries)
+        pause = FIRST_PAUSE_SECONDS * 4 ** (tries - 1)
+        await asyncio.sleep(pause * (0.5 + random.random()))  # noqa: S311  # spreads retries, guards no secret

@@ -1,0 +1,1 @@
+"""Side jobs: their queue, who takes them, and retention."""

@@ -1,0 +1,99 @@
+"""Side jobs: work beside the turns that may be late, may come twice, and may be lost without harm.
+
+A job says what to do (`kind`) and for what (`subject`, an id, never a text). Its tables are PgQueuer's.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeAlias
+
+from pgqueuer.adapters.persistence.qb import QueryQueueBuilder
+from sqlalchemy import TextClause, text
+
+from app.db.connection.transactions import Statements, Transactions
+from app.db.jobs.names import queue_names
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Something to do; of one kind and subject there is at most one at a time, waiting or being done."""
+
+    kind: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakenJob:
+    """A job in hand. `earlier_tries` is how often it was begun before and did not end well."""
+
+    job: Job
+    earlier_tries: int
+
+
+Perform: TypeAlias = Callable[[TakenJob], Awaitable[timedelta | None]]
+"""Does a job. Returns None when it is done with, or after how long it is to be tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Something done at fixed times, by one process of all. `times` is a cron expression, in UTC."""
+
+    name: str
+    times: str
+    run: Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class JobBook:
+    """What a process can do: each kind of job, and what is done by the clock."""
+
+    kinds: Mapping[str, Perform]
+    schedules: Sequence[Schedule] = ()
+
+
+_NUMBERED = re.compile(r"\$(\d)")
+
+
+def _enqueue_statement() -> TextClause:
+    """PgQueuer's own statement, with its parameters named.
+
+    It goes the way of all our statements, so it is part of the transaction it is run in: PgQueuer's driver on the raw
+    connection would run ahead of a transaction that SQLAlchemy has not begun yet, and its job would outlive a rollback.
+    """
+    theirs = QueryQueueBuilder(settings=queue_names()).build_enqueue_query("skip")
+    return text(_NUMBERED.sub(r"(:p\1)", theirs))
+
+
+_ENQUEUE = _enqueue_statement()
+
+
+async def enqueue_job(tx: Statements, job: Job) -> bool:
+    """Put the job in line as part of the transaction; False where it is there already, waiting or being done.
+
+    The one way into the queue. Whoever does a job looks again before leaving it, so that what was skipped here because
+    the job was being done is not missed. The key is `kind:subject`, and a conflict over it aborts nothing.
+    """
+    rows = await tx.fetch(
+        _ENQUEUE,
+        p1=[0],
+        p2=[job.kind],
+        p3=[job.subject.encode()],
+        p4=[timedelta(0)],
+        p5=[f"{job.kind}:{job.subject}"],
+        p6=["{}"],
+    )
+    return bool(rows)
+
+
+class JobQueue:
+    """The way into the queue for those who have no transaction of their own."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        """Work through `transactions`."""
+        self._transactions = transactions
+
+    async def enqueue(self, job: Job) -> bool:
+        """Put the job in line: one statement, one round trip; False where it is there already."""
+        return await enqueue_job(self._transactions, job)

@@ -1,0 +1,1 @@
+"""Users' memories and their vectors."""

@@ -1,0 +1,165 @@
+"""Ending runs: with an answer, with an error, or cancelled before they began."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import RowMapping, text
+
+from app.db.connection.transactions import Statements
+from app.db.runs.events import next_event, store_events
+from app.db.runs.unread_messages import append_due, keep_unread
+from app.db.sessions.append import INSERT_COLUMNS, INSERT_VALUES
+from app.db.sessions.titles import retitle
+from app.db.statements.new_ids import new_id
+from app.db.statements.rows import (
+    MESSAGE_COLUMNS,
+    RUN_COLUMNS,
+    input_json,
+    lease_lost,
+    message_from,
+    message_parameters,
+    prefixed,
+    run_from,
+    to_json,
+)
+from app.db.statements.sql import sql
+from app.domain.events import Event, NewEvent, ending
+from app.domain.ids import RunId, UserId
+from app.domain.message import Message, NewMessage, Role, Source
+from app.domain.run import Lease, Outcome, Run, RunError, RunInput
+
+ANSWER_STEP = "answer"
+_NO_ANSWER = NewMessage(role=Role.ASSISTANT, content="", source=Source.API)
+
+_FINISH = sql(
+    """
+    with ended as (
+        update runs r set status = :status, lease_until = null, finished_at = clock_timestamp(),
+            input_tokens = :input_tokens, output_tokens = :output_tokens, error_type = :error_type,
+            error_detail = :error_detail, context = cast(:context as json)
+        where r.id = :run_id and r.fence = :fence and r.status = 'running'
+        returning {run_columns}
+    ), seat as (
+        update sessions s set updated_at = now(), message_count = s.message_count + :answers,
+            message_tokens = s.message_tokens + :token_count,
+            input_tokens = s.input_tokens + coalesce(ended.input_tokens, 0),
+            output_tokens = s.output_tokens + coalesce(ended.output_tokens, 0)
+        from ended where s.id = ended.session_id
+        returning s.id, s.message_count, s.unread_run_count
+    ), answer as (
+        insert into messages as m ({insert_columns}) select {insert_values} from seat where :answers = 1
+        returning {message_columns}
+    )
+    select ended.*, seat.unread_run_count, answer.id as message_id, {prefixed}
+    from ended left join seat on true left join answer on true
+""",
+    run_columns=RUN_COLUMNS,
+    insert_columns=INSERT_COLUMNS,
+    insert_values=INSERT_VALUES,
+    message_columns=MESSAGE_COLUMNS,
+    prefixed=prefixed(MESSAGE_COLUMNS, "answer", "answer_"),
+)
+_FAIL = text("""
+    update runs r set status = 'failed', lease_until = null, finished_at = clock_timestamp(),
+        error_type = :error_type, error_detail = :error_detail
+    where r.id = :run_id and r.fence = :fence and r.status = 'running'
+    returning r.id
+""")
+_CANCEL = sql(
+    """
+    update runs r set cancel_requested = true, status = case r.status when 'queued' then 'cancelled' else r.status end,
+        finished_at = case r.status when 'queued' then clock_timestamp() end
+    where r.id = :run_id and r.owner_id = :owner_id and r.status in ('queued', 'running')
+    returning {run_columns}, cast(null as uuid) as message_id
+""",
+    run_columns=RUN_COLUMNS,
+)
+_TAKE_BACK = text("""
+    update runs r set input = cast(:nothing as json)
+    where r.id = :run_id and not exists (select 1 from messages m where m.run_id = r.id)
+    returning r.id
+""")
+
+
+async def finish(
+    tx: Statements, lease: Lease, outcome: Outcome, unstored: Sequence[NewEvent], next_seq: int
+) -> tuple[Run, Sequence[NewEvent]]:
+    """Write answer, usage, status, the session's totals, and behind the `unstored` events the last ones.
+
+    Returns the run and the events that are stored with it. Raises LeaseLost.
+    """
+    rows = await tx.fetch(_FINISH, run_id=lease.run_id, fence=lease.fence, **_parameters(outcome))
+    if not rows:
+        raise lease_lost(lease)
+    run, answer = run_from(rows[0]), _answer(rows[0])
+    if rows[0]["unread_run_count"]:
+        await append_due(tx, run.session_id)
+    events = (*unstored, *_numbered(next_seq, ending(run, answer)))
+    await store_events(tx, run.id, events)
+    return run, events
+
+
+async def fail(tx: Statements, lease: Lease, error: RunError) -> None:
+    """End the run as failed: what keeps `finish` from storing an end can be in any other row. Raises LeaseLost."""
+    rows = await tx.fetch(
+        _FAIL, run_id=lease.run_id, fence=lease.fence, error_type=error.type, error_detail=error.detail
+    )
+    if not rows:
+        raise lease_lost(lease)
+
+
+async def request_cancel(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:
+    """Cancel a queued run with its last event, ask a running one to stop; None where there is nothing to stop.
+
+    The message of a queued one is kept: it comes to stand in the history where its turn would have been.
+    """
+    run = await _cancel(tx, owner_id, run_id)
+    if run is not None and run.status.is_final:
+        await keep_unread(tx, run)
+    return run
+
+
+async def withdraw(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:
+    """Cancel a queued run and take its message back, as somebody does who deletes it before it was read.
+
+    Nothing of its text is left. None where there is nothing to stop; a running one is asked to stop and keeps it.
+    """
+    run = await _cancel(tx, owner_id, run_id)
+    if run is None or not run.status.is_final:
+        return run
+    if await tx.fetch(_TAKE_BACK, run_id=run.id, nothing=input_json(RunInput(""))):
+        await retitle(tx, run.session_id, run.input.content)
+    await append_due(tx, run.session_id)
+    return run
+
+
+async def _cancel(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:
+    rows = await tx.fetch(_CANCEL, run_id=run_id, owner_id=owner_id)
+    if not rows:
+        return None
+    run = run_from(rows[0])
+    if run.status.is_final:
+        await store_events(tx, run.id, _numbered(await next_event(tx, run.id), ending(run, None)))
+    return run
+
+
+def _numbered(first_seq: int, events: Sequence[Event]) -> tuple[NewEvent, ...]:
+    return tuple(NewEvent(first_seq + index, event) for index, event in enumerate(events))
+
+
+def _parameters(outcome: Outcome) -> dict[str, object]:
+    return {
+        "status": outcome.status.value,
+        "input_tokens": outcome.usage.input_tokens,
+        "output_tokens": outcome.usage.output_tokens,
+        "error_type": None if outcome.error is None else outcome.error.type,
+        "error_detail": None if outcome.error is None else outcome.error.detail,
+        "context": None if outcome.context is None else to_json(outcome.context),
+        "answers": 0 if outcome.answer is None else 1,
+        "message_id": new_id(),
+        "step": ANSWER_STEP,
+        **message_parameters(outcome.answer or _NO_ANSWER),
+    }
+
+
+def _answer(row: RowMapping) -> Message | None:
+    return None if row["answer_id"] is None else message_from(row, "answer_")

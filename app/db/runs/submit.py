@@ -1,0 +1,187 @@
+"""Accepting a message: the run row, its place in the session's line, and its idempotency key, in one transaction."""
+
+from sqlalchemy import RowMapping, text
+
+from app.db.connection.transactions import Statements
+from app.db.runs.unread_messages import append_due
+from app.db.sessions.repository import check_key, key_reused
+from app.db.sessions.titles import title_of
+from app.db.statements.new_ids import new_id
+from app.db.statements.rows import ANSWER_ID, RUN_COLUMNS, input_json, run_from, session_not_found
+from app.db.statements.sql import sql
+from app.domain.errors import InvalidInput, OwnerQueueFull, QueueFull, SessionBusy
+from app.domain.ids import RunId
+from app.domain.run import Caps, ClaimedRun, Claimer, Lease, OnBusy, RunStatus, Submission, Submitted
+
+_INTERRUPT = text("""
+    update runs r set cancel_requested = true from sessions s
+    where r.session_id = :session_id and r.status = 'running' and s.id = r.session_id and s.owner_id = :owner_id
+        and not exists (select 1 from runs k
+            where k.id = :run_id or (k.owner_id = :owner_id and k.idempotency_key = :idempotency_key))
+    returning r.id
+""")
+_LOCK_SESSION = text("""
+    select s.agent, s.title, s.archived, s.unread_run_count from sessions s
+    where s.id = :session_id and s.owner_id = :owner_id for no key update
+""")
+_SUBMIT = sql(
+    """
+    with earlier as (
+        select {run_columns}, {answer_id}, r.fingerprint, r.worker from runs r
+        where r.id = :run_id or (r.owner_id = :owner_id and r.idempotency_key = :idempotency_key)
+    ), line as (
+        select count(*) filter (where w.status = 'queued') as queued, (array_agg(w.id order by w.seq))[1] as first_id
+        from runs w where w.session_id = :session_id and w.status in ('queued', 'running')
+    ), owner as (
+        select (select count(*) from runs w where w.owner_id = :owner_id and w.status = 'running') as owner_running,
+            (select count(*) from runs w where w.owner_id = :owner_id and w.status = 'queued') as owner_queued
+    ), way as (
+        select line.*, owner.owner_queued, line.first_id is null and cast(:worker as text) is not null
+            and owner.owner_running < :max_running_of_owner
+            and not exists (select 1 from runs w where w.owner_id = :owner_id and w.status = 'queued'
+                and not exists (select 1 from runs e where e.session_id = w.session_id and e.status = 'running'))
+            as is_claimed
+        from line cross join owner
+    ), written as (
+        insert into runs as r (id, session_id, owner_id, agent, input, source, author, actor, idempotency_key,
+            fingerprint, status, worker, lease_until, fence, attempt, started_at)
+        select :run_id, :session_id, :owner_id, :agent, cast(:input as json), :source, :author, :actor,
+            :idempotency_key, :fingerprint,
+            case when is_claimed then 'running' else 'queued' end, case when is_claimed then :worker end,
+            case when is_claimed then now() + make_interval(secs => :lease_seconds) end,
+            cast(is_claimed as integer), cast(is_claimed as integer), case when is_claimed then now() end
+        from way
+        where not exists (select 1 from earlier)
+            and not cast(:is_archived as boolean)
+            and case when :rejects then way.first_id is null else way.queued < :max_queued end
+            and (way.is_claimed or way.owner_queued < :max_queued_of_owner)
+        returning {run_columns}, cast(null as uuid) as message_id, r.fingerprint, r.worker
+    ), result as (
+        select true as is_new, written.* from written union all select false, earlier.* from earlier
+    )
+    select way.queued, way.first_id, way.owner_queued, result.* from way left join result on true
+""",
+    run_columns=RUN_COLUMNS,
+    answer_id=ANSWER_ID,
+)
+_SET_TITLE = text("update sessions set title = :title, updated_at = now() where id = :session_id")
+
+
+async def submit(
+    tx: Statements, submission: Submission, run_id: RunId, claimer: Claimer | None, *, caps: Caps
+) -> tuple[Submitted, RunId | None]:
+    """Store the submission under the id `run_id`; return it and the run that was asked to make way for it.
+
+    It is claimed at once where nothing of its owner's waits that could be taken: of an owner's runs the oldest comes
+    first, here as in `claim_next`. The session row's lock makes places in line and the queue's length exact. A running
+    run is asked to stop before that lock is taken: runs are locked before their sessions, everywhere. A repetition
+    after a lost answer finds the run by its id. Raises NotFound, InvalidInput (archived), IdempotencyKeyReused,
+    SessionBusy, QueueFull (also as OwnerQueueFull).
+    """
+    identity = _identity(submission, run_id)
+    stopped = await tx.fetch(_INTERRUPT, **identity) if submission.on_busy is OnBusy.INTERRUPT else ()
+    session = await _lock_session(tx, submission)
+    if session["unread_run_count"]:  # due where the turn before them could only be failed: nothing else appends them
+        await append_due(tx, submission.session_id)
+        session = await _lock_session(tx, submission)
+    row = (
+        await tx.fetch(_SUBMIT, **identity, **_parameters(submission, claimer), **_limits(session, submission, caps))
+    )[0]
+    if row["is_new"] is None:
+        raise _refusal(row, session, submission, caps)
+    submitted = _read(row, submission, claimer, run_id)
+    if not submitted.replayed and not session["title"]:
+        await tx.fetch(_SET_TITLE, session_id=submission.session_id, title=title_of(submission.input.content))
+    return submitted, RunId(stopped[0]["id"]) if stopped else None
+
+
+def _identity(submission: Submission, run_id: RunId) -> dict[str, object]:
+    """By what a repetition of the submission is found."""
+    return {
+        "run_id": run_id,
+        "session_id": submission.session_id,
+        "owner_id": submission.owner_id,
+        "idempotency_key": check_key(submission.idempotency_key),
+    }
+
+
+def _parameters(submission: Submission, claimer: Claimer | None) -> dict[str, object]:
+    return {
+        "input": input_json(submission.input),
+        "source": submission.source.value,
+        "author": submission.author,
+        "actor": submission.actor,
+        "fingerprint": submission.fingerprint,
+        "worker": None if claimer is None else claimer.worker,
+        "lease_seconds": 0 if claimer is None else claimer.lease_seconds,
+    }
+
+
+def _limits(session: RowMapping, submission: Submission, caps: Caps) -> dict[str, object]:
+    """What the session and its line let in."""
+    return {
+        "agent": session["agent"],
+        "is_archived": session["archived"],
+        "rejects": submission.on_busy is OnBusy.REJECT,
+        "max_queued": max(0, caps.queued_per_session - session["unread_run_count"]),
+        "max_queued_of_owner": caps.queued_per_owner,
+        "max_running_of_owner": caps.running_per_owner,
+    }
+
+
+async def _lock_session(tx: Statements, submission: Submission) -> RowMapping:
+    rows = await tx.fetch(_LOCK_SESSION, session_id=submission.session_id, owner_id=submission.owner_id)
+    if not rows:
+        raise session_not_found(submission.session_id)
+    return rows[0]
+
+
+def _read(row: RowMapping, submission: Submission, claimer: Claimer | None, run_id: RunId) -> Submitted:
+    run = run_from(row)
+    if not row["is_new"] and run.id != run_id:
+        if run.session_id != submission.session_id or row["fingerprint"] != submission.fingerprint:
+            raise key_reused(submission.idempotency_key)
+        return Submitted(run, replayed=True)
+    if claimer is None or not _is_ours(row, claimer):
+        return Submitted(run)
+    lease = Lease(run_id=run.id, session_id=run.session_id, worker=claimer.worker, fence=row["fence"])
+    return Submitted(run, claimed=ClaimedRun(run=run, lease=lease))
+
+
+def _is_ours(row: RowMapping, claimer: Claimer) -> bool:
+    """Whether the submission itself claimed the run: always its first claim."""
+    return (row["status"], row["fence"], row["worker"]) == (RunStatus.RUNNING.value, 1, claimer.worker)
+
+
+def _refusal(
+    row: RowMapping, session: RowMapping, submission: Submission, caps: Caps
+) -> InvalidInput | SessionBusy | QueueFull:
+    if session["archived"]:  # what was accepted before is still answered
+        return InvalidInput(
+            f"Session {submission.session_id} is archived. Set `archived` to false before sending messages to it."
+        )
+    if submission.on_busy is OnBusy.REJECT and row["first_id"] is not None:
+        return SessionBusy(
+            f"The session's turn {row['first_id']} is not finished. Wait for it, cancel it, or send with `on_busy` "
+            "`enqueue` or `interrupt`.",
+            run_id=str(row["first_id"]),
+        )
+    waiting = row["queued"] + session["unread_run_count"]
+    if waiting >= caps.queued_per_session:
+        return QueueFull(
+            f"Session {submission.session_id} has {waiting} messages waiting, and that is the most there may be "
+            "(MAX_QUEUED_PER_SESSION). Send this one again when some are answered, or cancel some.",
+            cap="max_queued_per_session",
+            limit=caps.queued_per_session,
+        )
+    return OwnerQueueFull(
+        f"You have {row['owner_queued']} messages waiting in all your sessions, and {caps.queued_per_owner} is the "
+        "most there may be (MAX_QUEUED_PER_OWNER). Send this one again when some are answered, or cancel some.",
+        cap="max_queued_per_owner",
+        limit=caps.queued_per_owner,
+    )
+
+
+def new_run_id() -> RunId:
+    """Return the id for a run about to be submitted."""
+    return RunId(new_id())

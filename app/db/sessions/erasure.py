@@ -1,0 +1,57 @@
+"""Erasing a session: the only way a message ever leaves the database."""
+
+from sqlalchemy import text
+
+from app.db.connection.transactions import Statements
+from app.db.sessions.quotations import hold_history
+from app.db.sessions.redaction import redact_quotations
+from app.db.statements.rows import session_not_found
+from app.domain.ids import RunId, SessionId, UserId
+
+POSITIONS_AT_ONCE = 20_000
+"""Messages deleted by one statement, so that none runs into the statement timeout."""
+
+_LOCK_RUNS = text("""
+    select id from runs where session_id = :id and owner_id = :owner_id and status in ('queued', 'running') for update
+""")
+_LOCK_SESSION = text("select message_count from sessions where id = :id and owner_id = :owner_id for update")
+_ALLOW = text("select set_config('throughline.erasure', 'on', true)")
+_FORBID = text("select set_config('throughline.erasure', '', true)")
+_DELETE_MESSAGES = text("delete from messages where session_id = :id and position > :after and position <= :through")
+_BEFORE_MESSAGES = (
+    text("update sessions set summary_through_id = null, summary_through_position = 0 where id = :id"),
+    text("delete from message_pins where session_id = :id"),
+    text("delete from message_redactions where session_id = :id"),
+    text("delete from summary_versions where session_id = :id"),
+    text("delete from summaries where session_id = :id"),
+    text("delete from search_terms where session_id = :id"),
+    text("delete from search_blocks where session_id = :id"),
+)
+_AFTER_MESSAGES = (
+    text("delete from run_events e using runs r where r.session_id = :id and e.run_id = r.id"),
+    text("delete from runs where session_id = :id"),
+    text("delete from sessions where id = :id"),
+)
+
+
+async def erase_session(tx: Statements, owner_id: UserId, session_id: SessionId) -> tuple[RunId, ...]:
+    """Delete every row of the session; return the runs that were waiting or running. Raises NotFound, SessionBusy.
+
+    Runs are locked before their session, as everywhere; a worker that still writes then finds its lease lost. What
+    recall tools quoted of it in the user's other sessions is redacted; a turn under way in one of those is SessionBusy.
+    """
+    await hold_history(tx, owner_id)
+    runs = await tx.fetch(_LOCK_RUNS, id=session_id, owner_id=owner_id)
+    found = await tx.fetch(_LOCK_SESSION, id=session_id, owner_id=owner_id)
+    if not found:
+        raise session_not_found(session_id)
+    await redact_quotations(tx, owner_id, session_id)
+    for statement in _BEFORE_MESSAGES:
+        await tx.fetch(statement, id=session_id)
+    await tx.fetch(_ALLOW)
+    for after in range(0, found[0]["message_count"], POSITIONS_AT_ONCE):
+        await tx.fetch(_DELETE_MESSAGES, id=session_id, after=after, through=after + POSITIONS_AT_ONCE)
+    await tx.fetch(_FORBID)
+    for statement in _AFTER_MESSAGES:
+        await tx.fetch(statement, id=session_id)
+    return tuple(RunId(row["id"]) for row in runs)

@@ -1,0 +1,1 @@
+"""Slack's inbox and outbox, people and conversations."""

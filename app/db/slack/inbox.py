@@ -1,0 +1,304 @@
+"""Taking messages from Slack: the event, its run and its place in the outbox are stored in one transaction."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from sqlalchemy import text
+
+from app.db.connection.transactions import Statements, Transactions
+from app.db.connection.wakeup import Wakeup
+from app.db.runs import finish as run_finish
+from app.db.runs import submit as run_submit
+from app.db.sessions.titles import retitle
+from app.db.slack.people import Person, SlackId, ensure_person, ensure_user, guest_name
+from app.db.statements.new_ids import new_id
+from app.db.statements.rows import content_from, to_json
+from app.domain.errors import QueueFull
+from app.domain.ids import RunId, SessionId, UserId
+from app.domain.json_types import JsonValue
+from app.domain.message import Source
+from app.domain.run import Caps, RunInput, RunStatus, Submission
+
+_LOOK = text("""
+    select
+        exists (select 1 from slack_events e where e.team_id = :team_id and (e.event_id = :event_id
+            or (e.channel_id = :channel_id and e.message_ts = :message_ts))) as is_taken,
+        exists (select 1 from slack_conversations c where c.team_id = :team_id and c.channel_id = :channel_id
+            and c.thread_ts = :thread_ts) as is_engaged
+""")
+_TAKE_EVENT = text("""
+    insert into slack_events (team_id, event_id, channel_id, message_ts)
+    values (:team_id, :event_id, :channel_id, :message_ts) on conflict do nothing returning 1 as taken
+""")
+_ENGAGE = text("""
+    insert into slack_conversations as c (team_id, channel_id, thread_ts) values (:team_id, :channel_id, :thread_ts)
+    on conflict (team_id, channel_id, thread_ts) do update set updated_at = now()
+    returning c.session_id, (select s.owner_id from sessions s where s.id = c.session_id and not s.archived) as owner_id
+""")
+_OPEN_SESSION = text("""
+    with opened as (
+        insert into sessions (id, owner_id, agent, source, metadata)
+        values (:session_id, :owner_id, :agent, 'slack', cast(:metadata as jsonb))
+    )
+    update slack_conversations set session_id = :session_id
+    where team_id = :team_id and channel_id = :channel_id and thread_ts = :thread_ts
+""")
+_TAKE_PART = text("""
+    insert into session_participants (session_id, user_id) values (:session_id, :user_id)
+    on conflict (session_id, user_id) do nothing
+""")
+_PUT_OUT = text("""
+    with noted as (
+        update slack_events set run_id = :run_id where team_id = :team_id and event_id = :event_id
+    )
+    insert into slack_deliveries
+        (id, run_id, team_id, channel_id, thread_ts, message_ts, reader_id, reader_team_id, notice)
+    values (:id, :run_id, :team_id, :channel_id, :thread_ts, :message_ts, :reader_id, :reader_team_id, :notice)
+""")
+_WAITING = text("""
+    select r.id, r.session_id, r.input from slack_events e join runs r on r.id = e.run_id
+    where e.team_id = :team_id and e.channel_id = :channel_id and e.message_ts = :message_ts and r.status = 'queued'
+        and r.input #>> '{metadata,slack,user}' = :user and r.input #>> '{metadata,slack,team}' = :team
+    for update of r
+""")
+_EDIT = text("""
+    update runs r
+    set input = cast(jsonb_set(cast(r.input as jsonb), '{content}', to_jsonb(cast(:content as text))) as json)
+    where r.id = :run_id
+""")
+_RUN_OF = text("""
+    select r.id, r.owner_id, r.status, r.session_id from slack_events e join runs r on r.id = e.run_id
+    where e.team_id = :team_id and e.channel_id = :channel_id and e.message_ts = :message_ts
+""")
+
+
+class Taken(StrEnum):
+    """What became of a message."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    NOT_FOR_US = "not_for_us"
+    QUEUE_FULL = "queue_full"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A message's place in Slack. `team_id` is the enterprise's id where the app is installed for all of it."""
+
+    team_id: str
+    channel_id: str
+    message_ts: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlackMessage:
+    """A message from Slack, its text as a person reads it.
+
+    `thread_ts` is the message's own where it stands outside a thread; `is_direct` is a conversation of one person
+    with the bot; `is_addressed` says that the bot is meant, whether or not it takes part in the thread already.
+    """
+
+    event_id: str
+    place: Place
+    thread_ts: str
+    who: SlackId
+    text: str
+    is_direct: bool
+    is_addressed: bool
+
+
+class Announcements(Protocol):
+    """Tells workers and readers, here and elsewhere, to look at once."""
+
+    def announce_work(self) -> None:
+        """Announce that a run waits."""
+        ...
+
+    def announce_events(self, run_id: RunId) -> None:
+        """Announce that the run has changed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class InboxConfig:
+    """Which agent answers in Slack, how many messages may wait, and what is said to one too many."""
+
+    agent: str = "assistant"
+    caps: Caps = field(default_factory=Caps)
+    too_many: str = "I still have too many messages to answer. Send it again in a while."
+
+
+class SlackInbox:
+    """Takes, changes and withdraws messages."""
+
+    def __init__(
+        self, transactions: Transactions, announcements: Announcements, outgoing: Wakeup, config: InboxConfig
+    ) -> None:
+        """Work through `transactions`; wake `outgoing` for whoever delivers."""
+        self._transactions = transactions
+        self._announcements = announcements
+        self._outgoing = outgoing
+        self._config = config
+
+    async def accept(self, message: SlackMessage) -> Taken:
+        """Store the message with its run, once, however often and as whichever event it arrives."""
+        seen = (await self._transactions.fetch(_LOOK, event_id=message.event_id, **_parameters(message)))[0]
+        if seen["is_taken"]:
+            return Taken.DUPLICATE
+        if not (message.is_addressed or seen["is_engaged"]):
+            return Taken.NOT_FOR_US
+        run_id = run_submit.new_run_id()
+        try:
+            taken = await self._transactions.run(lambda tx: _accept(tx, message, run_id, self._config))
+        except QueueFull:
+            taken = await self._transactions.run(lambda tx: _refuse(tx, message, self._config.too_many))
+        if taken is Taken.ACCEPTED:
+            self._announcements.announce_work()
+        if taken in {Taken.ACCEPTED, Taken.QUEUE_FULL}:
+            self._outgoing.wake()
+        return taken
+
+    async def edit(self, place: Place, who: SlackId, new_text: str, *, is_direct: bool) -> bool:
+        """Change a message that still waits; False where it is being answered, is answered, or is not known.
+
+        Its writer is known by the Slack user: the user they are here may have become another, by linking.
+        """
+        person = await ensure_person(self._transactions, who)
+        content = _content(new_text, who, person, is_direct=is_direct)
+        return await self._transactions.run(lambda tx: _edit(tx, place, who, content))
+
+    async def withdraw(self, place: Place) -> bool:
+        """Cancel a message that still waits; False where there is none."""
+        run_id = await self._transactions.run(lambda tx: _withdraw(tx, place))
+        if run_id is None:
+            return False
+        self._announcements.announce_events(run_id)
+        self._announcements.announce_work()
+        self._outgoing.wake()
+        return True
+
+
+async def _accept(tx: Statements, message: SlackMessage, run_id: RunId, config: InboxConfig) -> Taken:
+    if not await _take_event(tx, message):
+        return Taken.DUPLICATE
+    person = await ensure_person(tx, message.who)
+    session_id, owner_id = await _session(tx, message, person, config)
+    submission = _submission(message, person, (session_id, owner_id))
+    await run_submit.submit(tx, submission, run_id, None, caps=config.caps)
+    await _put_out(tx, message, run_id=run_id)
+    return Taken.ACCEPTED
+
+
+async def _refuse(tx: Statements, message: SlackMessage, notice: str) -> Taken:
+    """Tell the writer, once, that the message was not taken."""
+    if not await _take_event(tx, message):
+        return Taken.DUPLICATE
+    await _put_out(tx, message, notice=notice)
+    return Taken.QUEUE_FULL
+
+
+async def _take_event(tx: Statements, message: SlackMessage) -> bool:
+    """Whether it is new. A transaction that took the same message first is waited for."""
+    return bool(await tx.fetch(_TAKE_EVENT, event_id=message.event_id, **_place_parameters(message.place)))
+
+
+async def _session(
+    tx: Statements, message: SlackMessage, person: Person, config: InboxConfig
+) -> tuple[SessionId, UserId]:
+    """Return the thread's session and its owner; opened where there is none, or only one that was archived."""
+    thread = _thread_parameters(message)
+    known = (await tx.fetch(_ENGAGE, **thread))[0]
+    if known["owner_id"] is not None:
+        session_id, owner_id = SessionId(known["session_id"]), UserId(known["owner_id"])
+    else:
+        session_id, owner_id = SessionId(new_id()), await _owner(tx, message, person)
+        metadata: dict[str, JsonValue] = {"slack": dict(thread)}
+        await tx.fetch(
+            _OPEN_SESSION,
+            session_id=session_id,
+            owner_id=owner_id,
+            agent=config.agent,
+            metadata=to_json(metadata),
+            **thread,
+        )
+    if not message.is_direct:
+        await tx.fetch(_TAKE_PART, session_id=session_id, user_id=person.user_id)
+    return session_id, owner_id
+
+
+async def _owner(tx: Statements, message: SlackMessage, person: Person) -> UserId:
+    """A direct conversation is the person's; a channel's belongs to the channel, so that it reaches nobody's own."""
+    if message.is_direct:
+        return person.user_id
+    return await ensure_user(tx, guest_name(SlackId(message.place.team_id, message.place.channel_id)))
+
+
+def _submission(message: SlackMessage, person: Person, session: tuple[SessionId, UserId]) -> Submission:
+    place = message.place
+    said_by: dict[str, JsonValue] = {"user": message.who.user_id, "team": message.who.team_id}
+    where: dict[str, JsonValue] = {"channel": place.channel_id, "ts": place.message_ts}
+    return Submission(
+        owner_id=session[1],
+        session_id=session[0],
+        input=RunInput(
+            content=_content(message.text, message.who, person, is_direct=message.is_direct),
+            metadata={"slack": {**said_by, **where}},
+        ),
+        source=Source.SLACK,
+        author=person.user_name,
+        idempotency_key=f"slack:{place.team_id}:{place.channel_id}:{place.message_ts}",
+    )
+
+
+def _content(said: str, who: SlackId, person: Person, *, is_direct: bool) -> str:
+    """Return what the model reads: in a channel with the speaker's name, for several may speak in one session."""
+    return said if is_direct else f"{person.display_name or who.user_id}: {said}"
+
+
+async def _put_out(tx: Statements, message: SlackMessage, *, run_id: RunId | None = None, notice: str = "") -> None:
+    await tx.fetch(
+        _PUT_OUT,
+        id=new_id(),
+        run_id=run_id,
+        event_id=message.event_id,
+        reader_id=message.who.user_id,
+        reader_team_id=message.who.team_id,
+        notice=notice,
+        **_parameters(message),
+    )
+
+
+async def _edit(tx: Statements, place: Place, who: SlackId, content: str) -> bool:
+    """Nothing of the text before the edit is kept: the title was made of it, if it was the session's first."""
+    waiting = await tx.fetch(_WAITING, user=who.user_id, team=who.team_id, **_place_parameters(place))
+    if not waiting:
+        return False
+    was = content_from(waiting[0]["input"]["content"])
+    await tx.fetch(_EDIT, run_id=waiting[0]["id"], content=content)
+    await retitle(tx, SessionId(waiting[0]["session_id"]), was)
+    return True
+
+
+async def _withdraw(tx: Statements, place: Place) -> RunId | None:
+    found = await tx.fetch(_RUN_OF, **_place_parameters(place))
+    if not found or found[0]["status"] != RunStatus.QUEUED.value:
+        return None
+    run = await run_finish.withdraw(tx, UserId(found[0]["owner_id"]), RunId(found[0]["id"]))
+    return None if run is None else run.id
+
+
+def _thread_parameters(message: SlackMessage) -> dict[str, str]:
+    return {
+        "team_id": message.place.team_id,
+        "channel_id": message.place.channel_id,
+        "thread_ts": message.thread_ts,
+    }
+
+
+def _parameters(message: SlackMessage) -> dict[str, str]:
+    return {**_thread_parameters(message), "message_ts": message.place.message_ts}
+
+
+def _place_parameters(place: Place) -> dict[str, object]:
+    return {"team_id": place.team_id, "channel_id": place.channel_id, "message_ts": place.message_ts}

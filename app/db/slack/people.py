@@ -1,0 +1,192 @@
+"""Who the people of a Slack workspace are here: guests with a history of their own until they are linked to a user."""
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+
+from sqlalchemy import text
+
+from app.db.connection.transactions import Statements, Transactions
+from app.db.statements.new_ids import new_id
+from app.domain.errors import NotFound
+from app.domain.ids import UserId
+
+CODE_BYTES = 12
+CODE_MINUTES = 30
+LOOK_UP_AGAIN_HOURS = 24
+
+_FIND = text("""
+    select p.user_id, p.display_name, u.name as user_name from slack_users p join users u on u.id = p.user_id
+    where p.team_id = :team_id and p.slack_user_id = :slack_user_id
+""")
+_ENSURE_USER = text("""
+    insert into users (id, name) values (:id, :name) on conflict (name) do update set name = excluded.name returning id
+""")
+_ENSURE_PERSON = text("""
+    insert into slack_users (team_id, slack_user_id, user_id) values (:team_id, :slack_user_id, :user_id)
+    on conflict (team_id, slack_user_id) do nothing
+""")
+_CLAIM_LOOK_UPS = text("""
+    with due as (
+        select team_id, slack_user_id from slack_users
+        where looked_up_at is null or looked_up_at < now() - make_interval(hours => :hours)
+        order by looked_up_at nulls first limit :limit for update skip locked
+    )
+    update slack_users p set looked_up_at = now() from due
+    where p.team_id = due.team_id and p.slack_user_id = due.slack_user_id
+    returning p.team_id, p.slack_user_id
+""")
+_SET_NAME = text("""
+    update slack_users set display_name = :display_name
+    where team_id = :team_id and slack_user_id = :slack_user_id
+""")
+_LOCK_PERSON = text("""
+    select p.user_id, p.linked_by from slack_users p
+    where p.team_id = :team_id and p.slack_user_id = :slack_user_id for update
+""")
+_LINK = text("""
+    update slack_users set user_id = :user_id, linked_by = :linked_by
+    where team_id = :team_id and slack_user_id = :slack_user_id
+""")
+_HAND_OVER = (
+    text("""
+        update runs r set idempotency_key = null where r.owner_id = :guest_id and r.idempotency_key in (
+            select k.idempotency_key from runs k where k.owner_id = :user_id and k.idempotency_key is not null)
+    """),
+    text("update runs set owner_id = :user_id where owner_id = :guest_id"),
+    text("""
+        update sessions s set idempotency_key = null where s.owner_id = :guest_id and s.idempotency_key in (
+            select k.idempotency_key from sessions k where k.owner_id = :user_id and k.idempotency_key is not null)
+    """),
+    text("update sessions set owner_id = :user_id where owner_id = :guest_id"),
+    text("update memories set user_id = :user_id where user_id = :guest_id"),
+    text("""
+        insert into session_participants (session_id, user_id)
+        select session_id, :user_id from session_participants where user_id = :guest_id
+        on conflict (session_id, user_id) do nothing
+    """),
+    text("delete from session_participants where user_id = :guest_id"),
+)
+"""A key is one owner's word for one message or session: where both used it, it goes on naming the user's."""
+
+_ADD_CODE = text("""
+    insert into slack_link_codes (code_hash, user_id, expires_at)
+    values (:code_hash, :user_id, now() + make_interval(mins => :minutes))
+""")
+_TAKE_CODE = text(
+    "delete from slack_link_codes where code_hash = :code_hash returning user_id, expires_at > now() as ok"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SlackId:
+    """A person as Slack knows them: ids are unique in their own workspace only."""
+
+    team_id: str
+    user_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """The user a Slack user is here. `display_name` is '' until it was looked up."""
+
+    user_id: UserId
+    user_name: str
+    display_name: str
+
+
+def guest_name(who: SlackId) -> str:
+    """Return the name of the user a Slack user is until linked. Channels are named alike; their ids differ."""
+    return f"slack:{who.team_id}:{who.user_id}"
+
+
+async def ensure_user(tx: Statements, name: str) -> UserId:
+    """Return the id of the user with this name, made if new."""
+    return UserId((await tx.fetch(_ENSURE_USER, id=new_id(), name=name))[0]["id"])
+
+
+async def find_person(tx: Statements, who: SlackId) -> Person | None:
+    """Return who the Slack user is, None where they never wrote to us."""
+    rows = await tx.fetch(_FIND, team_id=who.team_id, slack_user_id=who.user_id)
+    if not rows:
+        return None
+    return Person(UserId(rows[0]["user_id"]), rows[0]["user_name"], rows[0]["display_name"])
+
+
+async def ensure_person(tx: Statements, who: SlackId) -> Person:
+    """Return who the Slack user is, a new guest where they never wrote to us."""
+    found = await find_person(tx, who)
+    while found is None:
+        user_id = await ensure_user(tx, guest_name(who))
+        await tx.fetch(_ENSURE_PERSON, team_id=who.team_id, slack_user_id=who.user_id, user_id=user_id)
+        found = await find_person(tx, who)
+    return found
+
+
+class SlackPeople:
+    """Looking people up, and linking them to users."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        """Work through `transactions`."""
+        self._transactions = transactions
+
+    async def find(self, who: SlackId) -> Person | None:
+        """Return who the Slack user is, None where they never wrote to us."""
+        return await find_person(self._transactions, who)
+
+    async def claim_look_ups(self, limit: int) -> tuple[SlackId, ...]:
+        """Return people whose profile is to be asked for; nobody else is given them for a day."""
+        rows = await self._transactions.fetch(_CLAIM_LOOK_UPS, hours=LOOK_UP_AGAIN_HOURS, limit=limit)
+        return tuple(SlackId(row["team_id"], row["slack_user_id"]) for row in rows)
+
+    async def set_display_name(self, who: SlackId, display_name: str) -> None:
+        """Keep what the person is called."""
+        await self._transactions.fetch(
+            _SET_NAME, team_id=who.team_id, slack_user_id=who.user_id, display_name=display_name
+        )
+
+    async def link_by_email(self, who: SlackId, email: str) -> bool:
+        """Make a guest the user named by this e-mail address; False where they are linked already."""
+        return await self._transactions.run(lambda tx: _link_by_email(tx, who, email))
+
+    async def new_code(self, user_id: UserId) -> str:
+        """Return a code with which a Slack user becomes this user; it works once, for CODE_MINUTES."""
+        code = secrets.token_urlsafe(CODE_BYTES)
+        await self._transactions.fetch(_ADD_CODE, code_hash=_hash(code), user_id=user_id, minutes=CODE_MINUTES)
+        return code
+
+    async def link_by_code(self, who: SlackId, code: str) -> None:
+        """Make the Slack user the one the code was made for. Raises NotFound for an unknown or old code."""
+        await self._transactions.run(lambda tx: _link_by_code(tx, who, code))
+
+
+async def _link_by_email(tx: Statements, who: SlackId, email: str) -> bool:
+    rows = await tx.fetch(_LOCK_PERSON, team_id=who.team_id, slack_user_id=who.user_id)
+    if not rows or rows[0]["linked_by"] != "guest":
+        return False
+    await _link(tx, who, UserId(rows[0]["user_id"]), (await ensure_user(tx, email), "email"))
+    return True
+
+
+async def _link_by_code(tx: Statements, who: SlackId, code: str) -> None:
+    taken = await tx.fetch(_TAKE_CODE, code_hash=_hash(code))
+    if not taken or not taken[0]["ok"]:
+        raise NotFound("This code is unknown, used or too old. Make a new one: `throughline slack link --user NAME`.")
+    await ensure_person(tx, who)
+    rows = await tx.fetch(_LOCK_PERSON, team_id=who.team_id, slack_user_id=who.user_id)
+    was = UserId(rows[0]["user_id"]) if rows[0]["linked_by"] == "guest" else None
+    await _link(tx, who, was, (UserId(taken[0]["user_id"]), "code"))
+
+
+async def _link(tx: Statements, who: SlackId, guest_id: UserId | None, to: tuple[UserId, str]) -> None:
+    """Point the person at the user; what they wrote as a guest was theirs alone and goes with them."""
+    user_id, linked_by = to
+    await tx.fetch(_LINK, team_id=who.team_id, slack_user_id=who.user_id, user_id=user_id, linked_by=linked_by)
+    if guest_id is None or guest_id == user_id:
+        return
+    for statement in _HAND_OVER:
+        await tx.fetch(statement, user_id=user_id, guest_id=guest_id)
+
+
+def _hash(code: str) -> bytes:
+    return hashlib.sha256(code.strip().encode("utf-8", "replace")).digest()

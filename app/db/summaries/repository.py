@@ -1,0 +1,128 @@
+"""Summaries by intent: what turns write of them (the turn's SummaryStore), and what doors read and restore."""
+
+from app.db.connection.transactions import Statements, Transactions
+from app.db.statements.locks import lock_session
+from app.db.statements.new_ids import new_id
+from app.db.statements.rows import session_not_found
+from app.db.summaries.adopt import adopt_summary, is_adopted
+from app.db.summaries.prepared import adopt_prepared, prepare_summary
+from app.db.summaries.restore import restore
+from app.db.summaries.stretches import find_stretch, save_stretch
+from app.db.summaries.summary_lease import release_lease, renew_lease, take_lease
+from app.db.summaries.versions import latest_version, list_versions, load_parts
+from app.db.summaries.view import save_view
+from app.domain.errors import NotFound
+from app.domain.ids import SessionId, SummaryId, UserId
+from app.domain.json_types import JsonObject
+from app.domain.page import Page
+from app.domain.run import Lease
+from app.domain.session import Session
+from app.domain.summary import (
+    Adoption,
+    NewStretch,
+    Stretch,
+    SummaryLease,
+    SummaryState,
+    SummaryVersion,
+    SummaryWithStretches,
+)
+
+
+class SummaryRepository:
+    """Stretches and versions; every change of a cursor is a compare-and-set on the session's `summary_version`."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        """Work through `transactions`."""
+        self._transactions = transactions
+
+    async def find_stretch(self, session_id: SessionId, read_hash: str) -> Stretch | None:
+        """Return the stretch that was made from exactly this, None where it was never made."""
+        return await find_stretch(self._transactions, session_id, read_hash)
+
+    async def save_stretch(self, session_id: SessionId, stretch: NewStretch, lease: Lease | None = None) -> Stretch:
+        """Store a stretch once for its `read_hash`. Raises LeaseLost, NotFound."""
+        return await self._transactions.run(lambda tx: save_stretch(tx, session_id, stretch, lease))
+
+    async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithStretches | None:
+        """Return the adopted, or the prepared version that builds on it, with its stretches."""
+        return await load_parts(self._transactions, session_id, state)
+
+    async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
+        """Store a version and move the session's cursor forward to it. Raises SummaryConflict, NotFound, LeaseLost."""
+        version_id = SummaryId(new_id())
+        return await self._transactions.run(lambda tx: adopt_summary(tx, adoption, version_id, lease))
+
+    async def prepare_summary(self, adoption: Adoption) -> SummaryVersion:
+        """Store a version for later, in place of an earlier prepared one. Raises SummaryConflict, NotFound."""
+        version_id = SummaryId(new_id())
+        return await self._transactions.run(lambda tx: prepare_summary(tx, adoption, version_id))
+
+    async def adopt_prepared(
+        self, session_id: SessionId, summary_id: SummaryId, expected_version: int, lease: Lease | None = None
+    ) -> Session:
+        """Make the prepared version the session's summary. Raises SummaryConflict, NotFound, LeaseLost.
+
+        Once the transaction is run again, an adopted version may be our own work whose answer was lost: that is then
+        no conflict.
+        """
+        is_repeated = False
+
+        async def adopt(tx: Statements) -> Session:
+            nonlocal is_repeated
+            was_tried, is_repeated = is_repeated, True
+            if was_tried and await is_adopted(tx, summary_id):
+                return await lock_session(tx, session_id)
+            return await adopt_prepared(tx, session_id, summary_id, expected_version, lease)
+
+        return await self._transactions.run(adopt)
+
+    async def save_view(
+        self, session_id: SessionId, view_state: JsonObject, expected_version: int, lease: Lease | None = None
+    ) -> bool:
+        """Keep the view state; False where the summary changed meanwhile. Raises LeaseLost."""
+        return await save_view(self._transactions, session_id, view_state, expected_version, lease)
+
+    async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
+        """Keep others from summarizing the session on demand for so long. Raises SummaryInProgress, NotFound."""
+        lease_id = new_id()
+        return await self._transactions.run(lambda tx: take_lease(tx, session_id, lease_id, seconds))
+
+    async def renew_lease(self, lease: SummaryLease, seconds: float) -> None:
+        """Let the lease last for so long from now."""
+        await renew_lease(self._transactions, lease, seconds)
+
+    async def release_lease(self, lease: SummaryLease) -> None:
+        """End the lease."""
+        await release_lease(self._transactions, lease)
+
+    async def latest(self, session_id: SessionId) -> SummaryVersion | None:
+        """Return the adopted version, None where nothing is summarised."""
+        return await latest_version(self._transactions, session_id)
+
+    async def list(
+        self, owner_id: UserId, session_id: SessionId, *, limit: int = 50, newest: int | None = None
+    ) -> Page[SummaryVersion]:
+        """Return a page of the versions: a prepared one first, then the newest. Raises NotFound.
+
+        `newest` is the `next_cursor` of the page before: the number of the first version wanted.
+        """
+        page = await list_versions(self._transactions, owner_id, session_id, limit=limit, newest=newest)
+        if page is None:
+            raise session_not_found(session_id)
+        return page
+
+    async def id_of(self, owner_id: UserId, session_id: SessionId, version: int) -> SummaryId:
+        """Return the id of the version with this number. Raises NotFound."""
+        page = await self.list(owner_id, session_id, limit=1, newest=version)
+        found = [item.id for item in page.items if item.version == version]
+        if not found:
+            raise NotFound(f"There is no version {version} of the summary of session {session_id}.")
+        return found[0]
+
+    async def restore(self, owner_id: UserId, session_id: SessionId, summary_id: SummaryId) -> Session:
+        """Adopt an earlier version again, as a new version; the cursor may go back. Raises NotFound, InvalidInput.
+
+        A turn that summarises meanwhile finds another `summary_version` than it expected and stores nothing.
+        """
+        version_id = SummaryId(new_id())
+        return await self._transactions.run(lambda tx: restore(tx, owner_id, session_id, summary_id, version_id))

@@ -1,0 +1,40 @@
+"""The view state of a session: kept with it, as long as its summary is the one the state was made on."""
+
+from sqlalchemy import text
+
+from app.db.connection.transactions import Statements
+from app.db.statements.rows import lease_lost, to_json
+from app.domain.ids import SessionId
+from app.domain.json_types import JsonObject
+from app.domain.run import Lease
+
+_SAVE = text("""
+    with held as (
+        select r.id from runs r
+        where r.id = :run_id and r.session_id = :session_id and r.fence = :fence and r.status = 'running' for share
+    ), saved as (
+        update sessions s set view_state = cast(:view_state as jsonb)
+        where s.id = :session_id and s.summary_version = :expected_version
+            and (not :is_leased or exists (select 1 from held))
+        returning s.id
+    )
+    select (select count(*) from held) as held, (select count(*) from saved) as saved
+""")
+
+
+async def save_view(
+    tx: Statements, session_id: SessionId, view_state: JsonObject, expected_version: int, lease: Lease | None
+) -> bool:
+    """Store the view state; False (nothing written) where the summary changed meanwhile. Raises LeaseLost."""
+    rows = await tx.fetch(
+        _SAVE,
+        run_id=None if lease is None else lease.run_id,
+        fence=None if lease is None else lease.fence,
+        is_leased=lease is not None,
+        session_id=session_id,
+        view_state=to_json(view_state),
+        expected_version=expected_version,
+    )
+    if lease is not None and rows[0]["held"] == 0:
+        raise lease_lost(lease)
+    return bool(rows[0]["saved"])
