@@ -1,1 +1,1 @@
-"""PostgreSQL: models, the embedded server, and repositories by intent. Database sessions never leave this package."""
+"""PostgreSQL: tables, connections, and repositories by intent. Database sessions never leave this package."""
