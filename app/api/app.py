@@ -14,9 +14,8 @@ from app.api.http.auth import Authenticator
 from app.api.http.body_cap import BodyCap, Cap
 from app.api.http.call import Door
 from app.api.http.config import ApiConfig
-from app.api.http.errors import add_error_handlers
+from app.api.http.errors import UnexpectedErrors, add_error_handlers
 from app.api.http.services import Services
-from app.api.http.unexpected_errors import UnexpectedErrors
 from app.api.native import (
     agents,
     context,

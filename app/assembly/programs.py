@@ -13,11 +13,9 @@ from pathlib import Path
 import uvloop
 
 from app.api.app import add_door, create_app
-from app.api.http.access import check_access
-from app.api.http.config import ApiConfig
-from app.api.http.descriptors import allow_connections
+from app.api.http.config import ApiConfig, check_access
 from app.api.http.protocol import ConnectionLimits
-from app.api.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bind_unix, bound_url
+from app.api.http.server import HttpServer, Shutdown, TcpAddress, allow_connections, bind_tcp, bind_unix, bound_url
 from app.assembly.database import read_quiet_settings
 from app.assembly.runtime import Runtime, open_runtime
 from app.assembly.services import make_services

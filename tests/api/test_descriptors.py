@@ -6,7 +6,7 @@ import pytest
 
 PROGRAM = """
 import resource, sys
-from app.api.http.descriptors import allow_connections
+from app.api.http.server import allow_connections
 soft, hard, wanted = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 allowed = allow_connections(wanted)

@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
-from app.api.http.access import is_loopback
-from app.api.http.config import ApiConfig
+from app.api.http.config import ApiConfig, is_loopback
 from app.api.http.refusals import OriginRefused
 from app.api.http.services import Services
 from app.domain.errors import InvalidInput, NotAllowed, NotAuthenticated

@@ -1,6 +1,12 @@
-"""What the HTTP door is told at start; `assembly/` decides it once, from the settings and from whether a key exists."""
+"""What the HTTP door is told at start, and whom it may serve: `assembly/` decides both once.
 
+The settings say how; the address to serve and whether a key exists say who may call.
+"""
+
+import ipaddress
 from dataclasses import dataclass
+
+from app.domain.errors import SettingInvalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +30,23 @@ class ApiConfig:
     body_timeout_seconds: float = 30.0
     send_timeout_seconds: float = 60.0
     key_cache_seconds: float = 5.0
+
+
+def check_access(host: str, *, has_keys: bool) -> None:
+    """Without any key only a loopback address is served. Raises SettingInvalid for every other one."""
+    if has_keys or is_loopback(host):
+        return
+    raise SettingInvalid(
+        f"Binding {host} would serve everybody who can reach it. Create a key first (`throughline keys create`) or "
+        "set BOOTSTRAP_API_KEY; without a key only a loopback address such as 127.0.0.1 is served."
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address; a name other than `localhost` is not trusted to be."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

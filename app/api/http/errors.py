@@ -8,14 +8,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
+import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.http.refusals import FieldError, InvalidRequest
 from app.api.http.responses import json_bytes
-from app.domain.errors import InvalidInput, QueueFull, SessionBusy, SummaryInProgress, TemporaryError, ThroughlineError
+from app.domain.errors import (
+    InvalidInput,
+    QueueFull,
+    SessionBusy,
+    SummaryInProgress,
+    TemporaryError,
+    ThroughlineError,
+    places_of,
+)
 from app.domain.json_types import JsonValue
 from app.domain.text import clean_text
 
@@ -24,6 +35,8 @@ RETRY_SECONDS = 2
 MAX_FIELDS = 20
 MAX_FIELD_LENGTH = 80
 RUN_CANCELLED = "run_cancelled"
+
+log = structlog.get_logger(__name__)
 
 TIME_WORDS = "Must be a time with its offset: 2026-03-14T00:00:00Z."
 WORDS: Mapping[str, str] = {
@@ -214,3 +227,33 @@ def _message(error: Mapping[str, object]) -> str:
     return (
         str(error.get("msg", "")).removeprefix("Value error, ").replace("Input should be", "Must be").rstrip(".") + "."
     )
+
+
+class UnexpectedErrors:
+    """Catches what no handler expected. A response that has begun is cut instead of ended."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Stand around `app`."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        has_begun = False
+
+        async def note_start(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note_start)
+        except ClientDisconnect:
+            log.info("client left before its body was complete")
+        except Exception as error:  # noqa: BLE001  # the one outer loop of the door: nothing of the error may leak
+            log.error("request broke", method=scope["method"], error=type(error).__name__, where=places_of(error))
+            if not has_begun:
+                detail = "Something unexpected went wrong here. Nothing stored is lost; try again."
+                await problem(ThroughlineError.code, detail)(scope, receive, send)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import resource
 import socket
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import structlog
 import uvicorn
 from fastapi import FastAPI
 
@@ -17,6 +19,10 @@ from app.domain.errors import SettingInvalid
 
 BACKLOG = 2048
 CUT = "ASGI callable returned without completing response."
+OTHER_DESCRIPTORS = 256
+"""For everything but connections: the database, models, logs."""
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +135,20 @@ class HttpServer(uvicorn.Server):
         closing = asyncio.ensure_future(self._shutdown.before_closing())
         await super().shutdown(sockets)
         await closing
+
+
+def allow_connections(wanted: int) -> int:
+    """Return how many connections can be held, `wanted` at most. Each is a file descriptor, and those have a limit.
+
+    It is raised as far as it may be.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + OTHER_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted
+    allowed = max(soft - OTHER_DESCRIPTORS, soft // 2)
+    log.warning("fewer connections than set: too few file descriptors", connections=allowed, descriptors=soft)
+    return allowed

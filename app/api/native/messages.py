@@ -7,12 +7,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from app.api.http.accept import prefers_stream
 from app.api.http.body import read_body
 from app.api.http.call import Call, Reader, Writer, message_id_of, session_id_of, source_of
 from app.api.http.errors import error_problem
 from app.api.http.follow import follow_run, stopping, stream_or_refuse
-from app.api.http.idempotency import REPLAYED, read_idempotency
+from app.api.http.headers import REPLAYED, prefers_stream, read_idempotency
 from app.api.http.refusals import StreamAborted
 from app.api.http.responses import JsonResponse
 from app.api.http.sse import MEDIA_TYPE, RunStream

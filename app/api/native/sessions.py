@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from app.api.http.body import read_body
 from app.api.http.call import Reader, Writer, session_id_of, source_of
-from app.api.http.idempotency import REPLAYED, read_idempotency
+from app.api.http.headers import REPLAYED, read_idempotency
 from app.api.http.responses import JsonResponse
 from app.api.native.documented import IDEMPOTENCY_HEADER, json_body
 from app.api.native.requests import ChangeSession, CreateSession, ListSessions

@@ -1,8 +1,24 @@
-"""Reads `Accept`: whether a client would rather have a stream than JSON."""
+"""The request headers that decide how a request is answered: `Idempotency-Key` and `Accept`.
 
+The same request sent again with its key is answered again, never done again; `Accept` says whether a client would
+rather have a stream than JSON.
+"""
+
+import hashlib
+import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
+
+from fastapi import Request
+from pydantic import BaseModel
+
+from app.domain.errors import InvalidInput
+
+KEY_HEADER = "Idempotency-Key"
+REPLAYED = "Idempotency-Replayed"
+MAX_KEY_LENGTH = 255
 
 STREAM = ("text/event-stream", "text/*", "*/*")
 JSON = ("application/json", "application/*", "*/*")
@@ -10,6 +26,33 @@ JSON = ("application/json", "application/*", "*/*")
 
 Qualities: TypeAlias = dict[str, float]
 NOT_WANTED = (0.0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Idempotency:
+    """The key of a request, None where it has none, and the fingerprint of what it asks for."""
+
+    key: str | None
+    fingerprint: str
+
+
+def read_idempotency(request: Request, body: BaseModel) -> Idempotency:
+    """Return the request's key. Raises InvalidInput for a key that is empty, too long or not printable ASCII."""
+    given = request.headers.getlist(KEY_HEADER)
+    if not given:
+        return Idempotency(None, "")
+    key = given[0]
+    if len(given) > 1 or not 1 <= len(key) <= MAX_KEY_LENGTH or not (key.isascii() and key.isprintable()):
+        raise InvalidInput(
+            f"Send one {KEY_HEADER} of 1 to {MAX_KEY_LENGTH} printable ASCII characters.", field=KEY_HEADER
+        )
+    return Idempotency(key, _fingerprint(request, body))
+
+
+def _fingerprint(request: Request, body: BaseModel) -> str:
+    """Hash method, path and the validated body in one canonical spelling: order and white space do not count."""
+    asked = [request.method, request.url.path, body.model_dump(mode="json")]
+    return hashlib.sha256(json.dumps(asked, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def prefers_stream(accept: Sequence[str]) -> bool:
