@@ -3,10 +3,9 @@
 from dataclasses import dataclass, field, replace
 
 import structlog
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.db.connection.address import Address, parse_address
-from app.db.connection.engine import PoolConfig, make_engine
+from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.transactions import Transactions
 from app.db.connection.wakeup import EventHub
 from app.db.jobs.consumer import JobConsumer
@@ -36,7 +35,7 @@ from app.domain.run import Caps
 LEASE_ANSWER_SECONDS = 2.0
 """A beat without an answer is tried again, on a new connection, well before the lease (10 s by default) runs out."""
 
-LEASE_RECYCLE_SECONDS = 60
+LEASE_IDLE_SECONDS = 60.0
 """Nobody uses the connection while no turn is open, and what stands between us and the database may forget it."""
 
 log = structlog.get_logger(__name__)
@@ -66,8 +65,8 @@ class Database:
         """Put the repositories together; `open` also connects and checks."""
         self._config = config
         self._address = address = parse_address(config.url)
-        self._engine, self._lease_engine = _make_engines(address, config)
-        self._transactions = Transactions(self._engine)
+        self._pool, self._lease_pool = _make_pools(address, config)
+        self._transactions = Transactions(self._pool)
         self.hub = EventHub(address)
         self.watch = RunPoll(self._transactions, self.hub)
         self.users = UserRepository(self._transactions)
@@ -86,7 +85,7 @@ class Database:
         self.jobs = JobQueue(self._transactions)
         self.retention = RetentionRepository(self._transactions)
         self._readiness = ReadinessCheck(self._transactions)
-        self.runs = RunRepository(self._transactions, Transactions(self._lease_engine), self.hub, config.caps)
+        self.runs = RunRepository(self._transactions, Transactions(self._lease_pool), self.hub, config.caps)
 
     @classmethod
     async def open(cls, config: DatabaseConfig) -> "Database":
@@ -119,17 +118,16 @@ class Database:
         """Close all connections."""
         await self.watch.close()
         await self.hub.close()
-        await self._lease_engine.dispose()
-        await self._engine.dispose()
+        await self._lease_pool.close()
+        await self._pool.close()
 
     async def check_ready(self) -> None:
         """Return if turns can be stored now. Raises DatabaseUnavailable, DatabaseUnusable."""
         await self._readiness.check()
 
 
-def _make_engines(address: Address, config: DatabaseConfig) -> tuple[AsyncEngine, AsyncEngine]:
-    """Return the engine that requests and turns share, and the one of leases."""
-    pool = PoolConfig(size=config.pool_size, timeout_seconds=config.pool_timeout_seconds)
-    return make_engine(address, pool), make_engine(
-        address, replace(pool, size=1, answer_seconds=LEASE_ANSWER_SECONDS, recycle_seconds=LEASE_RECYCLE_SECONDS)
-    )
+def _make_pools(address: Address, config: DatabaseConfig) -> tuple[ConnectionPool, ConnectionPool]:
+    """Return the pool that requests and turns share, and the one of leases."""
+    shared = PoolConfig(size=config.pool_size, timeout_seconds=config.pool_timeout_seconds)
+    of_leases = replace(shared, size=1, answer_seconds=LEASE_ANSWER_SECONDS, idle_seconds=LEASE_IDLE_SECONDS)
+    return ConnectionPool(address, shared), ConnectionPool(address, of_leases)

@@ -3,24 +3,24 @@
 import time
 
 import structlog
-from sqlalchemy import text
 
 from app.db.connection.migrations import OLDEST_SERVER, check_known, head_revision
 from app.db.connection.transactions import Transactions
+from app.db.statements.sql import sql
 from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
 
-_SERVER = text("""
+_SERVER = sql("""
     select current_setting('server_version_num')::integer as version, current_setting('server_encoding') as encoding,
         current_setting('fsync') as fsync, current_setting('synchronous_commit') as synchronous_commit,
         to_regclass('alembic_version') is not null as has_schema
 """)
-_WRITE = text("""
+_WRITE = sql("""
     insert into write_checks (is_only, checked_at) values (true, now())
     on conflict (is_only) do update set checked_at = excluded.checked_at
 """)
 WRITE_CHECK_SECONDS = 1.0
 FULL_SECONDS = 5.0
-_REVISION = text("select version_num from alembic_version")
+_REVISION = sql("select version_num from alembic_version")
 log = structlog.get_logger(__name__)
 
 

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from sqlalchemy import text
 
 from app.db.connection.transactions import Statements
 from app.db.database import Database, DatabaseConfig
+from app.db.statements.sql import sql
 from app.domain.errors import DatabaseFull, DatabaseUnavailable
 from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
 from fakes.raw_sql import run_sql
@@ -36,7 +36,7 @@ async def test_with_all_connections_in_use_a_message_is_refused_for_now_and_take
     is_held, may_go = asyncio.Event(), asyncio.Event()
 
     async def hold(tx: Statements) -> None:
-        await tx.fetch(text("select 1"))
+        await tx.fetch(sql("select 1"))
         is_held.set()
         await may_go.wait()
 
@@ -74,7 +74,7 @@ async def test_dropped_connections_are_not_noticed_by_whoever_sends(stage: ApiSt
 
 @pytest.mark.slow
 async def test_a_server_without_room_is_not_ready_until_nobody_met_with_that_for_a_while(narrow: Database) -> None:
-    full = text("do $$ begin raise exception 'no room' using errcode = 'disk_full'; end $$")
+    full = sql("do $$ begin raise exception 'no room' using errcode = 'disk_full'; end $$")
 
     with pytest.raises(DatabaseFull):
         await narrow._transactions.fetch(full)  # noqa: SLF001  # no intent can be made to meet with it

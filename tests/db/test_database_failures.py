@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
-from sqlalchemy import text
 
 from app.db.connection.address import parse_address
-from app.db.connection.engine import PoolConfig, make_engine
+from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database, DatabaseConfig
 from app.db.sessions.repository import NewSession, SessionChange
+from app.db.statements.sql import sql
 from app.domain.errors import DatabaseUnavailable, DatabaseUnusable, InvalidInput, ThroughlineError
 from app.domain.message import Source
 from app.domain.run import Outcome, RunError, RunStatus
@@ -29,16 +29,16 @@ async def conversation(database: Database) -> Conversation:
 
 @pytest.fixture
 async def transactions(database_url: str) -> AsyncGenerator[Transactions]:
-    engine = make_engine(parse_address(database_url), PoolConfig(size=2, timeout_seconds=5))
-    yield Transactions(engine)
-    await engine.dispose()
+    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=2, timeout_seconds=5))
+    yield Transactions(pool)
+    await pool.close()
 
 
 @pytest.fixture
 async def transactions_on_one(database_url: str) -> AsyncGenerator[Transactions]:
-    engine = make_engine(parse_address(database_url), PoolConfig(size=1, timeout_seconds=0.1))
-    yield Transactions(engine)
-    await engine.dispose()
+    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=0.1))
+    yield Transactions(pool)
+    await pool.close()
 
 
 async def test_killed_connections_are_replaced_without_anybody_noticing(
@@ -61,10 +61,10 @@ async def test_a_transaction_cut_before_its_commit_is_run_again_as_a_whole(
     async def intent(tx: Statements) -> int:
         nonlocal tries
         tries += 1
-        await tx.fetch(text("update sessions set title = title || 'x'"))
+        await tx.fetch(sql("update sessions set title = title || 'x'"))
         if tries == 1:
             await run_sql(database_url, KILL_POOL)
-        rows = await tx.fetch(text("select length(title) as length from sessions"))
+        rows = await tx.fetch(sql("select length(title) as length from sessions"))
         return int(rows[0]["length"])
 
     length = await transactions.run(intent)
@@ -75,7 +75,7 @@ async def test_a_transaction_cut_before_its_commit_is_run_again_as_a_whole(
 
 async def test_a_deadlock_is_resolved_by_trying_again(database: Database, transactions: Transactions) -> None:
     first, second = await open_conversation(database), await open_conversation(database)
-    lock = text("update sessions set title = title || 'x' where id = :id")
+    lock = sql("update sessions set title = title || 'x' where id = :id")
     both_hold_one = asyncio.Barrier(2)
     tries = 0
 
@@ -108,7 +108,7 @@ async def test_a_full_pool_is_told_in_time_and_usable_afterwards(transactions_on
     is_held, may_go = asyncio.Event(), asyncio.Event()
 
     async def hold(tx: Statements) -> None:
-        await tx.fetch(text("select 1"))
+        await tx.fetch(sql("select 1"))
         is_held.set()
         await may_go.wait()
 
@@ -116,12 +116,12 @@ async def test_a_full_pool_is_told_in_time_and_usable_afterwards(transactions_on
     await is_held.wait()
 
     with pytest.raises(DatabaseUnavailable, match="in use") as unavailable:
-        await transactions_on_one.fetch(text("select 1"))
+        await transactions_on_one.fetch(sql("select 1"))
 
     assert unavailable.value.delay_seconds == 1.0
     may_go.set()
     await holding
-    assert await transactions_on_one.fetch(text("select 1 as one"))
+    assert await transactions_on_one.fetch(sql("select 1 as one"))
 
 
 @pytest.mark.slow
@@ -208,7 +208,7 @@ async def test_a_value_that_cannot_be_stored_is_invalid_input(conversation: Conv
 async def test_no_statement_runs_for_ever(transactions: Transactions) -> None:
 
     rows = await transactions.fetch(
-        text(
+        sql(
             "select name, setting from pg_settings where name in ('statement_timeout', 'lock_timeout', 'jit',"
             " 'idle_in_transaction_session_timeout', 'TimeZone', 'transaction_timeout') order by lower(name)"
         )

@@ -3,13 +3,13 @@
 import asyncio
 
 import pytest
-from sqlalchemy import text
 
 from app.db.connection.address import parse_address
-from app.db.connection.engine import PoolConfig, make_engine
+from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database
 from app.db.sessions.repository import SessionChange
+from app.db.statements.sql import sql
 from app.domain.errors import IdempotencyKeyReused, InvalidInput, NotFound
 from app.domain.run import OnBusy
 from fakes.conversations import Conversation, open_conversation
@@ -25,16 +25,16 @@ async def test_erasing_somebody_elses_session_waits_for_none_of_its_runs(
 ) -> None:
     await conversation.start()
     stranger = await conversation.database.users.get_or_create("mallory")
-    engine = make_engine(parse_address(database_url), PoolConfig(size=1, timeout_seconds=5))
+    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=5))
 
     async def hold(tx: Statements) -> None:
-        await tx.fetch(text("select id from runs for update"))
+        await tx.fetch(sql("select id from runs for update"))
         async with asyncio.timeout(1):
             with pytest.raises(NotFound):
                 await conversation.database.sessions.delete(stranger, conversation.session.id)
 
-    await Transactions(engine).run(hold)
-    await engine.dispose()
+    await Transactions(pool).run(hold)
+    await pool.close()
 
 
 async def test_a_repeated_message_is_answered_again_after_archiving(conversation: Conversation) -> None:

@@ -1,15 +1,15 @@
 """Failures that pass are temporary, and one at the start names the place that was asked."""
 
 import pytest
-from sqlalchemy import text
 
 from app.db.connection.address import parse_address
-from app.db.connection.engine import PoolConfig, make_engine
 from app.db.connection.failures import explain
 from app.db.connection.migrations import status
+from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.transactions import Statements, Transactions
 from app.db.database import DatabaseConfig
 from app.db.opening import DatabaseLocation, open_address, open_database
+from app.db.statements.sql import sql
 from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
 
 
@@ -34,19 +34,19 @@ def test_what_an_operator_must_mend_is_not(code: str) -> None:
 
 
 async def test_after_a_failover_the_pool_asks_a_new_connection(database_url: str) -> None:
-    engine = make_engine(parse_address(database_url), PoolConfig(size=1, timeout_seconds=5))
+    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=5))
     tries: list[int] = []
 
     async def intent(tx: Statements) -> None:
-        tries.append((await tx.fetch(text("select pg_backend_pid() as pid")))[0]["pid"])
+        tries.append((await tx.fetch(sql("select pg_backend_pid() as pid")))[0]["pid"])
         if len(tries) == 1:
-            await tx.fetch(text("set transaction read only"))
-        await tx.fetch(text("update users set name = name"))
+            await tx.fetch(sql("set transaction read only"))
+        await tx.fetch(sql("update users set name = name"))
 
-    await Transactions(engine).run(intent)
+    await Transactions(pool).run(intent)
 
     assert len(set(tries)) == 2
-    await engine.dispose()
+    await pool.close()
 
 
 @pytest.mark.parametrize(

@@ -106,9 +106,8 @@ async def test_a_run_whose_worker_died_comes_before_all_that_waits(database: Dat
 
 async def pages_read(url: str) -> int:
     """Return how many pages a claim reads, which then does not happen."""
-    statement = CLAIM.text.replace(":held", "'{}'").replace(":worker", "'w'").replace(":lease_seconds", "10")
-    statement = statement.replace(":max_running_of_owner", "250")
-    plan = await run_sql(url, f"explain (analyze, buffers, format json) {statement}")
+    asked = {"held": [], "worker": "w", "lease_seconds": 10, "max_running_of_owner": 250}
+    plan = await run_sql(url, f"explain (analyze, buffers, format json) {CLAIM.text}", *CLAIM.arguments(asked))
     top = json.loads(str(plan[0][0]))[0]["Plan"]
     return int(top["Shared Hit Blocks"]) + int(top["Shared Read Blocks"])
 

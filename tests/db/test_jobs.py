@@ -10,16 +10,15 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 from pgqueuer import AsyncpgDriver, Queries
 from pgqueuer.adapters.persistence.qb import QueryBuilderEnvironment, QueryQueueBuilder, QuerySchedulerBuilder
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.db.connection.address import parse_address
-from app.db.connection.engine import PoolConfig, make_engine
+from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database
 from app.db.jobs.consumer import JobConsumer
 from app.db.jobs.names import CHANNEL, queue_names
 from app.db.jobs.queue import Job, JobBook, Schedule, TakenJob, enqueue_job
+from app.db.statements.sql import sql
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
 
@@ -28,10 +27,10 @@ QUEUED = "select entrypoint, convert_from(payload, 'UTF8'), status::text from th
 
 
 @pytest.fixture
-async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
-    engine = make_engine(parse_address(database_url), PoolConfig(size=2, timeout_seconds=5))
-    yield engine
-    await engine.dispose()
+async def pool(database_url: str) -> AsyncIterator[ConnectionPool]:
+    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=2, timeout_seconds=5))
+    yield pool
+    await pool.close()
 
 
 @asynccontextmanager
@@ -51,26 +50,26 @@ async def until_empty(url: str) -> None:
 
 
 async def test_a_job_put_in_line_before_anything_else_goes_with_the_rollback(
-    engine: AsyncEngine, database_url: str
+    pool: ConnectionPool, database_url: str
 ) -> None:
     async def fail(tx: Statements) -> None:
         await enqueue_job(tx, JOB)
-        await tx.fetch(text("select 1"))
+        await tx.fetch(sql("select 1"))
         raise RuntimeError("on purpose")
 
     with pytest.raises(RuntimeError):
-        await Transactions(engine).run(fail)
+        await Transactions(pool).run(fail)
 
     assert await run_sql(database_url, QUEUED) == []
 
 
 async def test_a_job_is_there_once_its_transaction_is_and_holds_an_id_only(
-    engine: AsyncEngine, database_url: str
+    pool: ConnectionPool, database_url: str
 ) -> None:
     async def put(tx: Statements) -> bool:
         return await enqueue_job(tx, JOB)
 
-    assert await Transactions(engine).run(put)
+    assert await Transactions(pool).run(put)
 
     assert await run_sql(database_url, QUEUED) == [(JOB.kind, JOB.subject, "queued")]
 
@@ -85,16 +84,16 @@ async def test_the_same_job_from_many_at_once_is_there_once_and_aborts_nobody(
 
 
 async def test_a_job_that_is_there_already_leaves_its_transaction_as_it_was(
-    engine: AsyncEngine, database: Database, database_url: str
+    pool: ConnectionPool, database: Database, database_url: str
 ) -> None:
     await database.jobs.enqueue(JOB)
 
     async def put(tx: Statements) -> bool:
         was_put = await enqueue_job(tx, JOB)
-        await tx.fetch(text("insert into users (id, name) values (gen_random_uuid(), 'anna')"))
+        await tx.fetch(sql("insert into users (id, name) values (gen_random_uuid(), 'anna')"))
         return was_put
 
-    assert not await Transactions(engine).run(put)
+    assert not await Transactions(pool).run(put)
 
     assert await run_sql(database_url, "select name from users") == [("anna",)]
 

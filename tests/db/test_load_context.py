@@ -265,11 +265,9 @@ async def _fill(url: str, conversation: Conversation, *, before: int, after: int
 
 async def _rows_read(url: str, conversation: Conversation) -> int:
     """Return how many rows all scans of `messages` read for one load, by the database's own count."""
-    statement = str(LOAD_CONTEXT)
-    for name, number in (("session_id", 1), ("max_tokens", 2), ("most_each", 3)):
-        statement = statement.replace(f":{name}", f"${number}")
-    statement = statement.replace(":run_id", "null")
-    plan = await run_sql(url, f"explain (analyze, format json) {statement}", conversation.session.id, 100_000, 12_500)
+    asked = {"session_id": conversation.session.id, "run_id": None, "max_tokens": 100_000, "most_each": 12_500}
+    statement = f"explain (analyze, format json) {LOAD_CONTEXT.text}"
+    plan = await run_sql(url, statement, *LOAD_CONTEXT.arguments(asked))
     return sum(_scanned(json.loads(str(plan[0][0]))[0]["Plan"]))
 
 

@@ -8,18 +8,18 @@ from app.db.database import Database, DatabaseConfig
 from app.domain.errors import DatabaseUnavailable
 from app.domain.run import OnBusy, RunStatus
 from fakes.conversations import CLAIMER, Conversation, open_conversation, pulse_of, user_message
-from fakes.cut_answers import CutAnswers, cut_answers
+from fakes.database_wire import DatabaseWire, database_wire
 from fakes.raw_sql import run_sql
 
 
 @pytest.fixture
-async def between(database_url: str) -> AsyncIterator[CutAnswers]:
-    async with cut_answers(database_url) as proxy:
-        yield proxy
+async def between(database_url: str) -> AsyncIterator[DatabaseWire]:
+    async with database_wire(database_url) as wire:
+        yield wire
 
 
 @pytest.fixture
-async def conversation(between: CutAnswers) -> AsyncIterator[Conversation]:
+async def conversation(between: DatabaseWire) -> AsyncIterator[Conversation]:
     database = await Database.open(DatabaseConfig(url=between.url, pool_size=2))
     yield await open_conversation(database)
     await database.close()
@@ -31,7 +31,7 @@ async def number_of(url: str, table: str) -> object:
 
 @pytest.mark.parametrize("key", [None, "k1"])
 async def test_a_message_whose_acceptance_was_not_heard_is_there_once_and_claimed(
-    conversation: Conversation, between: CutAnswers, database_url: str, key: str | None
+    conversation: Conversation, between: DatabaseWire, database_url: str, key: str | None
 ) -> None:
     between.cut_next()
 
@@ -44,7 +44,7 @@ async def test_a_message_whose_acceptance_was_not_heard_is_there_once_and_claime
 
 
 async def test_a_message_that_interrupts_asks_the_turn_to_stop_though_nobody_heard_the_answer(
-    conversation: Conversation, between: CutAnswers, database_url: str
+    conversation: Conversation, between: DatabaseWire, database_url: str
 ) -> None:
     first = await conversation.start()
     between.cut_next()
@@ -56,25 +56,22 @@ async def test_a_message_that_interrupts_asks_the_turn_to_stop_though_nobody_hea
 
 
 async def test_an_end_that_was_not_heard_is_the_end(
-    conversation: Conversation, between: CutAnswers, database_url: str
+    conversation: Conversation, between: DatabaseWire, database_url: str
 ) -> None:
     claimed = await conversation.start()
     await conversation.database.messages.append_message(claimed.lease, "user", user_message("Hello"))
     between.cut_next()
 
-    try:
-        await conversation.end(claimed.lease, "the answer")
-    except DatabaseUnavailable:
-        pytest.fail("the end is told from the run itself")
+    run = await conversation.end(claimed.lease, "the answer")
 
-    run = await conversation.database.runs.get_run(conversation.owner_id, claimed.run.id)
     assert between.cuts == 1
     assert run.status is RunStatus.SUCCEEDED
+    assert run.message_id == (await conversation.messages())[-1].id
     assert await number_of(database_url, "messages") == 2
 
 
 async def test_a_summary_whose_adoption_was_not_heard_is_adopted_once(
-    conversation: Conversation, between: CutAnswers
+    conversation: Conversation, between: DatabaseWire
 ) -> None:
     messages = await conversation.say("one", "two", "three", "four")
     adoption = await conversation.adoption(messages[1])
@@ -87,7 +84,7 @@ async def test_a_summary_whose_adoption_was_not_heard_is_adopted_once(
 
 
 async def test_a_database_that_never_answers_is_told_so_in_the_end(
-    conversation: Conversation, between: CutAnswers, database_url: str
+    conversation: Conversation, between: DatabaseWire, database_url: str
 ) -> None:
     between.cut_next(100)
 

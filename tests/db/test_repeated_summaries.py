@@ -6,7 +6,7 @@ from typing import TypeVar
 import pytest
 
 from app.db.connection.address import parse_address
-from app.db.connection.engine import PoolConfig, make_engine
+from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database
 from app.db.summaries.repository import SummaryRepository
@@ -28,9 +28,9 @@ class ForgetfulTransactions(Transactions):
 
 @pytest.fixture
 async def summaries(database_url: str) -> AsyncGenerator[SummaryRepository]:
-    engine = make_engine(parse_address(database_url), PoolConfig(size=2, timeout_seconds=5))
-    yield SummaryRepository(ForgetfulTransactions(engine))
-    await engine.dispose()
+    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=2, timeout_seconds=5))
+    yield SummaryRepository(ForgetfulTransactions(pool))
+    await pool.close()
 
 
 @pytest.fixture

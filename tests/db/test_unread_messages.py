@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from sqlalchemy import RowMapping, TextClause
 
 from app.db.connection.address import parse_address
-from app.db.connection.engine import PoolConfig, make_engine
+from app.db.connection.pool import ConnectionPool, PoolConfig
+from app.db.connection.statement import Row, Statement
 from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database, DatabaseConfig
 from app.db.runs.finish import finish, withdraw
@@ -132,7 +132,7 @@ class CountedStatements:
         self.number = 0
         self.largest = 0
 
-    async def fetch(self, statement: TextClause, /, **parameters: object) -> Sequence[RowMapping]:
+    async def fetch(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
         self.number += 1
         self.largest = max(self.largest, *(len(str(value)) for value in parameters.values()))
         return await self._statements.fetch(statement, **parameters)
@@ -145,7 +145,7 @@ async def test_however_many_messages_are_due_a_few_statements_append_them(databa
     claimed = await conversation.start("first")
     await cancel_waiting(conversation, *(f"message {number}" for number in range(many)))
     transactions = Transactions(
-        make_engine(parse_address(database_url), PoolConfig(size=1, timeout_seconds=HANG_SECONDS))
+        ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=HANG_SECONDS))
     )
 
     async def end(tx: Statements) -> int:
@@ -171,7 +171,7 @@ async def test_a_message_deleted_before_it_was_read_lets_those_behind_it_take_th
     first = (await conversation.submit("first")).run
     await cancel_waiting(conversation, "second")
     transactions = Transactions(
-        make_engine(parse_address(database_url), PoolConfig(size=1, timeout_seconds=HANG_SECONDS))
+        ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=HANG_SECONDS))
     )
 
     await transactions.run(lambda tx: withdraw(tx, conversation.owner_id, first.id))
@@ -243,7 +243,7 @@ async def test_long_messages_that_are_due_are_appended_a_few_megabytes_at_a_time
     said = [letter * (PORTION_BYTES * 2 // 3) for letter in "abcd"]
     await cancel_waiting(conversation, *said)
     transactions = Transactions(
-        make_engine(parse_address(database_url), PoolConfig(size=1, timeout_seconds=HANG_SECONDS))
+        ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=HANG_SECONDS))
     )
     largest = 0
 

@@ -2,18 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 
 import pytest
-from sqlalchemy import Engine, event
 
-from app.db.database import Database
+from app.db.database import Database, DatabaseConfig
 from app.db.run_follow import Followed, Following, Idle
 from app.domain.errors import NotFound
 from app.domain.events import RunEvent
 from app.domain.run import ClaimedRun
 from fakes.conversations import Conversation, open_conversation
+from fakes.database_wire import database_wire
 from fakes.raw_sql import run_sql
 
 pytestmark = pytest.mark.slow  # between two looks there are seconds
@@ -45,21 +44,6 @@ class Reader:
                 await asyncio.sleep(0.01)
 
 
-@contextmanager
-def statements() -> Generator[list[str]]:
-    """Collect what is executed by anybody in this process."""
-    seen: list[str] = []
-
-    def note(*arguments: object) -> None:
-        seen.append(str(arguments[2]))
-
-    event.listen(Engine, "before_cursor_execute", note)
-    try:
-        yield seen
-    finally:
-        event.remove(Engine, "before_cursor_execute", note)
-
-
 @pytest.fixture
 async def conversation(database: Database) -> Conversation:
     return await open_conversation(database)
@@ -75,18 +59,21 @@ def follow(database: Database, claimed: ClaimedRun, *, heartbeat_seconds: float 
 
 
 async def test_the_number_of_waiting_readers_does_not_show_in_what_is_executed(
-    database: Database, claimed: ClaimedRun
+    claimed: ClaimedRun, database_url: str
 ) -> None:
-    readers = [follow(database, claimed) for _ in range(READERS)]
-    await asyncio.gather(*(reader.until_idle(1) for reader in readers))
+    async with database_wire(database_url) as wire:
+        database = await Database.open(DatabaseConfig(url=wire.url))
+        readers = [follow(database, claimed) for _ in range(READERS)]
+        await asyncio.gather(*(reader.until_idle(1) for reader in readers))
 
-    with statements() as seen:
-        while not seen:
+        wire.clear()
+        while not wire.statements:
             await asyncio.gather(*(reader.until_idle(5) for reader in readers))
 
-    for reader in readers:
-        reader.reading.cancel()
-    assert all("from unnest" in statement for statement in seen), set(seen)
+        for reader in readers:
+            reader.reading.cancel()
+        assert all("from unnest" in statement for statement in wire.statements), set(wire.statements)
+        await database.close()
 
 
 async def test_events_that_nobody_told_of_are_found_while_the_process_listens(

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from app.db.connection.address import parse_address
-from app.db.connection.engine import PoolConfig, make_engine
+from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.transactions import Transactions
 from app.db.database import Database
 from app.db.search.analyzer import Analyzer, Term
@@ -55,7 +55,7 @@ async def test_long_texts_are_indexed_in_a_thread(
     database_url: str,
 ) -> None:
     analyzer = WatchedAnalyzer()
-    index = HistoryIndex(Transactions(make_engine(parse_address(database_url), PoolConfig(1, 1.0))), analyzer)
+    index = HistoryIndex(Transactions(ConnectionPool(parse_address(database_url), PoolConfig(1, 1.0))), analyzer)
 
     await index.entries([indexed(LARGE_CHARACTERS)])
     await index.entries([indexed(LARGE_CHARACTERS + 1)])

@@ -13,17 +13,23 @@ _DRIVER_NAMES = {"postgres", "postgresql", "postgresql+asyncpg"}
 _SSL_MODES = {"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
 _IGNORED = {"channel_binding", "gssencmode", "application_name", "connect_timeout", "fallback_application_name"}
 """libpq's parameters that asyncpg does not know and the service can do without or sets itself."""
-_TAKEN = {"host", "port", "sslmode", "ssl", "sslrootcert", "target_session_attrs", "prepared_statement_cache_size"}
+_CACHE_SIZE = "prepared_statement_cache_size"
+_TAKEN = {"host", "port", "sslmode", "ssl", "sslrootcert", "target_session_attrs", _CACHE_SIZE}
 
 ConnectArguments = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """`url` names server, role and database for SQLAlchemy; `extra` holds further arguments of `asyncpg.connect`."""
+    """`url` names server, role and database for SQLAlchemy; `extra` holds further arguments of `asyncpg.connect`.
+
+    `keeps_statements`: what was prepared on a connection is still there for the next statement; not so behind a pooler
+    that hands each transaction to another server connection (`prepared_statement_cache_size=0`).
+    """
 
     url: URL
     extra: ConnectArguments
+    keeps_statements: bool = True
 
     @property
     def place(self) -> str:
@@ -55,10 +61,9 @@ def parse_address(text: str) -> Address:
         )
     options = {name: value if isinstance(value, str) else value[-1] for name, value in url.query.items()}
     _check_options(options)
-    kept: dict[str, str] = {
-        name: options[name] for name in ("host", "port", "prepared_statement_cache_size") if name in options
-    }
-    return Address(url.set(drivername="postgresql+asyncpg", query=kept), _extra(options))
+    kept: dict[str, str] = {name: options[name] for name in ("host", "port", _CACHE_SIZE) if name in options}
+    keeps_statements = int(options.get(_CACHE_SIZE, "1")) > 0
+    return Address(url.set(drivername="postgresql+asyncpg", query=kept), _extra(options), keeps_statements)
 
 
 def _check_options(options: Mapping[str, str]) -> None:
@@ -67,8 +72,9 @@ def _check_options(options: Mapping[str, str]) -> None:
         raise DatabaseUnusable(
             f"DATABASE_URL has the parameter `{unknown[0]}`, which is not known. Allowed: {', '.join(sorted(_TAKEN))}."
         )
-    if not options.get("port", "0").isdigit():
-        raise DatabaseUnusable(f"DATABASE_URL has port={options['port']}, which is not a number.")
+    for name in ("port", _CACHE_SIZE):
+        if not options.get(name, "0").isdecimal():
+            raise DatabaseUnusable(f"DATABASE_URL has {name}={options[name]}, which is not a number.")
 
 
 def _extra(options: Mapping[str, str]) -> ConnectArguments:

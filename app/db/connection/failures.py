@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.domain.errors import (
     DatabaseBusy,
@@ -15,8 +14,16 @@ from app.domain.errors import (
     ThroughlineError,
 )
 
-DRIVER_ERRORS = (DBAPIError, PoolTimeout, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
-"""Everything a statement or a connection attempt can raise; PoolTimeout: all connections are in use."""
+
+class PoolTimeout(Exception):
+    """All connections of the pool stayed in use for as long as one waits for a free one."""
+
+
+_CLIENT_ERRORS = (asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""Of asyncpg itself; an internal one meets whoever asks a connection that is just being closed by the server."""
+
+DRIVER_ERRORS = (DBAPIError, PoolTimeout, asyncpg.PostgresError, *_CLIENT_ERRORS, OSError, TimeoutError)
+"""Everything a statement or a connection attempt can raise; DBAPIError comes from migrations only."""
 
 RETRY_AFTER_SECONDS = 1.0
 AGAIN = "Try again in a moment."
@@ -71,28 +78,35 @@ def sqlstate(error: BaseException) -> str:
     return str(getattr(origin, "sqlstate", None) or "")
 
 
+def is_connection_lost(error: BaseException) -> bool:
+    """Whether the connection leads nowhere, or to a server that takes no writes: neither will it tomorrow."""
+    if isinstance(error, asyncpg.PostgresError):
+        code = sqlstate(error)
+        return code == READ_ONLY or code.startswith(_LOST_CLASSES)
+    if isinstance(error, _CLIENT_ERRORS):
+        return not _is_bad_value(error)
+    return isinstance(error, OSError) and not isinstance(error, TimeoutError)
+
+
 def _unavailable(detail: str) -> DatabaseUnavailable:
     return DatabaseUnavailable(f"{detail} {AGAIN}", delay_seconds=RETRY_AFTER_SECONDS)
 
 
 def _lost(code: str) -> DatabaseUnavailable:
-    """The next try is on a new connection, see `make_engine`."""
+    """The next try is on a new connection, see ConnectionPool."""
     if code == READ_ONLY:
         return _unavailable("The database takes no writes for now: its server may be a standby.")
     return _unavailable("The database cannot be reached or closed the connection.")
 
 
 def _is_stale_plan(error: BaseException) -> bool:
-    """Whether a migration made a prepared statement invalid; SQLAlchemy drops its whole cache at the first."""
-    origin = error.orig if isinstance(error, DBAPIError) else error
-    names = {type(origin).__name__, type(getattr(origin, "__cause__", None)).__name__}
-    return "InvalidCachedStatementError" in names
+    """Whether a migration made a prepared statement or a known type invalid; asyncpg drops what it has cached."""
+    return isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.OutdatedSchemaCacheError)
 
 
 def _is_bad_value(error: BaseException) -> bool:
     """Whether asyncpg itself refused an argument, for example a number too large for its column."""
-    origin = error.orig if isinstance(error, DBAPIError) else error
-    return isinstance(getattr(origin, "__cause__", None), ValueError)
+    return isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
 
 
 def _by_code(code: str) -> ThroughlineError:

@@ -8,8 +8,8 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 import structlog
 
 from app.db.connection.address import Address
-from app.db.connection.engine import CONNECT_TIMEOUT_SECONDS
 from app.db.connection.notification import CHANNEL
+from app.db.connection.pool import CONNECT_TIMEOUT_SECONDS
 
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0

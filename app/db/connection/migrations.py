@@ -11,14 +11,14 @@ from typing import TypeVar
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, text
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection, NullPool, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 import app
 from alembic import command
-from app.db.connection.address import parse_address
-from app.db.connection.engine import make_maintenance_engine
+from app.db.connection.address import Address, parse_address
 from app.db.connection.failures import DRIVER_ERRORS, explain
+from app.db.connection.pool import CONNECT_TIMEOUT_SECONDS
 from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
 
 OLDEST_SERVER = 150_000
@@ -100,7 +100,7 @@ def check_known(current: str | None) -> None:
 
 @asynccontextmanager
 async def _connection(url: str) -> AsyncGenerator[AsyncConnection]:
-    engine = make_maintenance_engine(parse_address(url))
+    engine = _make_engine(parse_address(url))
     try:
         async with engine.connect() as connection:
             yield connection
@@ -108,6 +108,13 @@ async def _connection(url: str) -> AsyncGenerator[AsyncConnection]:
         raise explain(error).error from None
     finally:
         await engine.dispose()
+
+
+def _make_engine(address: Address) -> AsyncEngine:
+    """Return an engine without a pool and without statement timeouts."""
+    settings = {"application_name": "throughline migration", "timezone": "UTC", "jit": "off"}
+    arguments = {**address.extra, "server_settings": settings, "timeout": CONNECT_TIMEOUT_SECONDS}
+    return create_async_engine(address.url, connect_args=arguments, hide_parameters=True, poolclass=NullPool)
 
 
 async def _check_server(connection: AsyncConnection) -> None:

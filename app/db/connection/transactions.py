@@ -4,13 +4,15 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
+import asyncpg  # type: ignore[import-untyped]  # ships no types
 import structlog
-from sqlalchemy import RowMapping, TextClause
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.db.connection.failures import DRIVER_ERRORS, explain
+from app.db.connection.pool import ConnectionPool
+from app.db.connection.statement import Row, Statement
 from app.domain.errors import DatabaseFull
 
 TRIES = 3
@@ -22,8 +24,8 @@ T = TypeVar("T")
 class Statements(Protocol):
     """Runs statements; each intent is written against this."""
 
-    async def fetch(self, statement: TextClause, /, **parameters: object) -> Sequence[RowMapping]:
-        """Run one statement and return its rows, none where it returns none."""
+    async def fetch(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
+        """Run one statement and return its rows, none where it returns none; further parameters are left aside."""
         ...
 
 
@@ -34,25 +36,27 @@ class Transactions:
     answer was lost. Every intent of this package does, through an id made beforehand, a unique key or a fence.
     """
 
-    def __init__(self, engine: AsyncEngine) -> None:
-        """Use the engine's pool; single statements commit by themselves, without further round trips."""
-        self._engine = engine
-        self._single = engine.execution_options(isolation_level="AUTOCOMMIT")
+    def __init__(self, pool: ConnectionPool) -> None:
+        """Use the pool; single statements commit by themselves, without further round trips."""
+        self._pool = pool
         self._full_at = float("-inf")
 
     def was_full(self, seconds: float) -> bool:
         """Whether the database had no room left for something in the last `seconds`."""
         return time.monotonic() - self._full_at < seconds
 
-    async def fetch(self, statement: TextClause, /, **parameters: object) -> Sequence[RowMapping]:
+    async def fetch(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
         """Run one statement as a transaction of its own.
 
         Raises DatabaseUnavailable, DatabaseUnusable, InvalidInput (a value that cannot be stored).
         """
+        if not self._pool.keeps_statements:  # to prepare and to run it are two messages, and meet one server only so
+            return await self.run(lambda tx: tx.fetch(statement, **parameters))
 
-        async def once() -> Sequence[RowMapping]:
-            async with self._single.connect() as connection:
-                return await _OnConnection(connection).fetch(statement, **parameters)
+        async def once() -> Sequence[Row]:
+            async with self._pool.connection() as connection:
+                rows: Sequence[Row] = await connection.fetch(statement.text, *statement.arguments(parameters))
+                return rows
 
         return await self._noting(once)
 
@@ -60,8 +64,8 @@ class Transactions:
         """Run the intent's statements in one transaction: all of it is stored, or nothing. Raises as `fetch`."""
 
         async def once() -> T:
-            async with self._engine.begin() as connection:
-                return await intent(_OnConnection(connection))
+            async with self._pool.connection() as connection:
+                return await _in_transaction(connection, intent)
 
         return await self._noting(once)
 
@@ -74,12 +78,26 @@ class Transactions:
 
 
 class _OnConnection:
-    def __init__(self, connection: AsyncConnection) -> None:
+    def __init__(self, connection: asyncpg.Connection) -> None:
         self._connection = connection
 
-    async def fetch(self, statement: TextClause, /, **parameters: object) -> Sequence[RowMapping]:
-        result = await self._connection.execute(statement, parameters)
-        return result.mappings().all() if result.returns_rows else ()
+    async def fetch(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
+        rows: Sequence[Row] = await self._connection.fetch(statement.text, *statement.arguments(parameters))
+        return rows
+
+
+async def _in_transaction(connection: asyncpg.Connection, intent: Callable[[Statements], Awaitable[T]]) -> T:
+    await connection.execute("begin")
+    try:
+        result = await intent(_OnConnection(connection))
+    except TimeoutError:
+        raise  # no answer came: another statement would get none either, and the connection is given up
+    except Exception:
+        with suppress(*DRIVER_ERRORS):  # what the intent met is told, not what came of it
+            await connection.execute("rollback")
+        raise
+    await connection.execute("commit")
+    return result
 
 
 async def _with_retries(once: Callable[[], Awaitable[T]]) -> T:

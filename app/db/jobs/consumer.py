@@ -12,7 +12,7 @@ from pgqueuer.models import Job as QueuedJob
 from pgqueuer.models import Schedule as DueSchedule
 
 from app.db.connection.address import Address
-from app.db.connection.engine import ANSWER_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS, SESSION_SETTINGS
+from app.db.connection.pool import ANSWER_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS, SESSION_SETTINGS
 from app.db.jobs.names import CHANNEL, queue_names
 from app.db.jobs.queue import Job, JobBook, Perform, Schedule, TakenJob
 from app.execution.error_boundary import ErrorBoundary

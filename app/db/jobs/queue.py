@@ -3,15 +3,14 @@
 A job says what to do (`kind`) and for what (`subject`, an id, never a text). Its tables are PgQueuer's.
 """
 
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
 
 from pgqueuer.adapters.persistence.qb import QueryQueueBuilder
-from sqlalchemy import TextClause, text
 
+from app.db.connection.statement import Statement
 from app.db.connection.transactions import Statements, Transactions
 from app.db.jobs.names import queue_names
 
@@ -53,20 +52,11 @@ class JobBook:
     schedules: Sequence[Schedule] = ()
 
 
-_NUMBERED = re.compile(r"\$(\d)")
-
-
-def _enqueue_statement() -> TextClause:
-    """PgQueuer's own statement, with its parameters named.
-
-    It goes the way of all our statements, so it is part of the transaction it is run in: PgQueuer's driver on the raw
-    connection would run ahead of a transaction that SQLAlchemy has not begun yet, and its job would outlive a rollback.
-    """
-    theirs = QueryQueueBuilder(settings=queue_names()).build_enqueue_query("skip")
-    return text(_NUMBERED.sub(r"(:p\1)", theirs))
-
-
-_ENQUEUE = _enqueue_statement()
+_ENQUEUE = Statement(
+    QueryQueueBuilder(settings=queue_names()).build_enqueue_query("skip"),
+    ("priorities", "entrypoints", "payloads", "delays", "dedupe_keys", "headers"),
+)
+"""PgQueuer's own statement; run as all of ours are, it is part of the transaction it is run in."""
 
 
 async def enqueue_job(tx: Statements, job: Job) -> bool:
@@ -77,12 +67,12 @@ async def enqueue_job(tx: Statements, job: Job) -> bool:
     """
     rows = await tx.fetch(
         _ENQUEUE,
-        p1=[0],
-        p2=[job.kind],
-        p3=[job.subject.encode()],
-        p4=[timedelta(0)],
-        p5=[f"{job.kind}:{job.subject}"],
-        p6=["{}"],
+        priorities=[0],
+        entrypoints=[job.kind],
+        payloads=[job.subject.encode()],
+        delays=[timedelta(0)],
+        dedupe_keys=[f"{job.kind}:{job.subject}"],
+        headers=["{}"],
     )
     return bool(rows)
 

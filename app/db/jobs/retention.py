@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Transactions
 from app.db.statements.sql import sql
 from app.domain.ids import StretchId
@@ -56,7 +54,7 @@ _DELETE_STRETCHES = sql(
 """,
     made_before=_MADE_BEFORE,
 )
-_DELETE_PREPARED = text("""
+_DELETE_PREPARED = sql("""
     with free as (
         select v.id from summary_versions v join sessions s on s.id = v.session_id
         where v.state = 'prepared' and v.base_version <> s.summary_version limit :rows for update of v skip locked
@@ -65,7 +63,7 @@ _DELETE_PREPARED = text("""
     )
     select count(*) as units from gone
 """)
-_DELETE_JOB_LOG = text("""
+_DELETE_JOB_LOG = sql("""
     with free as (
         select l.id from throughline_jobs.pgqueuer_log l
         where l.created < now() - make_interval(hours => :hours) order by l.created limit :rows for update skip locked
@@ -74,7 +72,7 @@ _DELETE_JOB_LOG = text("""
     )
     select count(*) as units from gone
 """)
-_DELETE_JOBS = text("""
+_DELETE_JOBS = sql("""
     with free as (
         select j.id from throughline_jobs.pgqueuer j
         where j.status in ('queued', 'failed') and j.created < now() - make_interval(hours => :hours)

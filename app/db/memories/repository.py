@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import RowMapping, text
-
+from app.db.connection.statement import Row
 from app.db.connection.transactions import Statements, Transactions
 from app.db.search.analyzer import Analyzer
 from app.db.statements.new_ids import new_id
@@ -49,11 +48,11 @@ _UPDATE = sql(
 """,
     columns=MEMORY_COLUMNS,
 )
-_DELETE = text("delete from memories where id = :id and user_id = :user_id returning id")
-_STALE = text("""
+_DELETE = sql("delete from memories where id = :id and user_id = :user_id returning id")
+_STALE = sql("""
     select id, text from memories where user_id = :user_id and analyzer <> :analyzer order by id limit :limit
 """)
-_ANALYZE = text("update memories set terms = :terms, analyzer = :analyzer where id = :id and text = :text")
+_ANALYZE = sql("update memories set terms = :terms, analyzer = :analyzer where id = :id and text = :text")
 _SEARCH = sql(
     """
     with mine as materialized (
@@ -153,7 +152,7 @@ class MemoryRepository:
         return sorted({term.text for term in self._analyzer.terms(words)})
 
 
-def _one(rows: Sequence[RowMapping], memory_id: MemoryId) -> Memory:
+def _one(rows: Sequence[Row], memory_id: MemoryId) -> Memory:
     if not rows:
         raise _not_found(memory_id)
     return read_memory(rows[0])
@@ -163,7 +162,7 @@ def _not_found(memory_id: MemoryId) -> NotFound:
     return NotFound(f"There is no memory {memory_id}.")
 
 
-def read_memory(row: RowMapping) -> Memory:
+def read_memory(row: Row) -> Memory:
     """Return the memory of a row that has MEMORY_COLUMNS, and `score` where it was searched for."""
     return Memory(
         id=MemoryId(row["id"]),

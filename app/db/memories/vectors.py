@@ -6,8 +6,6 @@ A vector counts as long as model, dimension and text are the ones asked for; all
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Transactions
 from app.db.memories.repository import MEMORY_COLUMNS, read_memory
 from app.db.statements.sql import sql
@@ -15,7 +13,7 @@ from app.domain.embedding import Vector
 from app.domain.ids import MemoryId, UserId
 from app.domain.memory import Memory
 
-_PUT = text("""
+_PUT = sql("""
     insert into memory_embeddings (memory_id, model, dimensions, text_version, embedding)
     select m.id, :model, :dimensions, m.text_version, cast(n.embedding as vector)
     from unnest(cast(:ids as uuid[]), cast(:versions as integer[]), cast(:embeddings as text[]))
@@ -50,7 +48,7 @@ _NEAREST = sql(
 """,
     columns=MEMORY_COLUMNS,
 )
-_DELETE_OTHERS = text("""
+_DELETE_OTHERS = sql("""
     delete from memory_embeddings where model <> :model and created_at < now() - make_interval(days => :days)
     returning memory_id
 """)

@@ -2,8 +2,6 @@
 
 from collections.abc import Collection, Mapping
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Statements
 from app.db.runs.events import next_event, store_events
 from app.db.statements.rows import ANSWER_ID, RUN_COLUMNS, run_from
@@ -53,7 +51,7 @@ CLAIM = sql(
     run_columns=RUN_COLUMNS,
     answer_id=ANSWER_ID,
 )
-_RENEW = text("""
+_RENEW = sql("""
     with held as (
         select h.run_id, h.fence from unnest(cast(:run_ids as uuid[]), cast(:fences as integer[])) as h(run_id, fence)
     ), free as (
@@ -68,7 +66,7 @@ _RENEW = text("""
     from held h join runs r on r.id = h.run_id and r.fence = h.fence and r.status = 'running'
     left join renewed n on n.id = r.id
 """)
-_GIVE_BACK = text("""
+_GIVE_BACK = sql("""
     update runs set status = 'queued', lease_until = null, worker = null, attempt = attempt - :not_counted
     where id = :run_id and fence = :fence and status = 'running'
     returning attempt

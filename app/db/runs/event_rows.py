@@ -5,8 +5,7 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import RowMapping
-
+from app.db.connection.statement import Row
 from app.db.statements.rows import MESSAGE_COLUMNS, RUN_COLUMNS, message_from, prefixed, run_from, to_json
 from app.domain.events import (
     AnswerReset,
@@ -63,7 +62,7 @@ def event_parameters(events: Sequence[NewEvent]) -> dict[str, object]:
     }
 
 
-def event_from(row: RowMapping) -> Event | None:
+def event_from(row: Row) -> Event | None:
     """Return the event of a row with `type`, `data` and SHOWN_COLUMNS; None where what it shows is gone."""
     kind, data = EventType(row["type"]), row["data"]
     if kind in STORED_FIELD_BY_FIELD:
@@ -94,14 +93,14 @@ def _stored(event: Event) -> JsonObject:
             return asdict(event)
 
 
-def _about_message(kind: EventType, row: RowMapping) -> Event | None:
+def _about_message(kind: EventType, row: Row) -> Event | None:
     if row["shown_id"] is None:
         return None
     message = message_from(row, "shown_")
     return ToolAnswered(message) if kind is EventType.TOOL_RESULT else MessageCompleted(message)
 
 
-def _about_run(kind: EventType, data: Stored, row: RowMapping) -> Event:
+def _about_run(kind: EventType, data: Stored, row: Row) -> Event:
     answer = None if row["shown_id"] is None else message_from(row, "shown_")
     run = run_from(row, "run_")
     return RunStarted(_as_started(run, data)) if kind is EventType.RUN_STARTED else RunEnded(run, answer)

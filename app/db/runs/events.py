@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Statements, Transactions
 from app.db.connection.wakeup import EventHub
 from app.db.runs.event_rows import RUN_EVENT_TYPES, SHOWN_COLUMNS, SHOWN_MESSAGE_ID, event_from, event_parameters
@@ -63,7 +61,7 @@ _READ = sql(
     shown_columns=SHOWN_COLUMNS,
     run_event_types=RUN_EVENT_TYPES,
 )
-_NEXT = text("""
+_NEXT = sql("""
     select coalesce(
         (select max(e.seq) + 1 from run_events e where e.run_id = r.id),
         case when (select w.stats_reset from pg_stat_wal w) > r.started_at then r.fence * :stride + 1 else 1 end

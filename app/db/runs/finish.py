@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import RowMapping, text
-
+from app.db.connection.statement import Row
 from app.db.connection.transactions import Statements
 from app.db.runs.events import next_event, store_events
 from app.db.runs.unread_messages import append_due, keep_unread
@@ -11,6 +10,7 @@ from app.db.sessions.append import INSERT_COLUMNS, INSERT_VALUES
 from app.db.sessions.titles import retitle
 from app.db.statements.new_ids import new_id
 from app.db.statements.rows import (
+    ANSWER_ID,
     MESSAGE_COLUMNS,
     RUN_COLUMNS,
     input_json,
@@ -58,7 +58,15 @@ _FINISH = sql(
     message_columns=MESSAGE_COLUMNS,
     prefixed=prefixed(MESSAGE_COLUMNS, "answer", "answer_"),
 )
-_FAIL = text("""
+_ENDED = sql(
+    """
+    select {run_columns}, {answer_id} from runs r
+    where r.id = :run_id and r.fence = :fence and r.status in ('succeeded', 'failed', 'cancelled')
+""",
+    run_columns=RUN_COLUMNS,
+    answer_id=ANSWER_ID,
+)
+_FAIL = sql("""
     update runs r set status = 'failed', lease_until = null, finished_at = clock_timestamp(),
         error_type = :error_type, error_detail = :error_detail
     where r.id = :run_id and r.fence = :fence and r.status = 'running'
@@ -73,7 +81,7 @@ _CANCEL = sql(
 """,
     run_columns=RUN_COLUMNS,
 )
-_TAKE_BACK = text("""
+_TAKE_BACK = sql("""
     update runs r set input = cast(:nothing as json)
     where r.id = :run_id and not exists (select 1 from messages m where m.run_id = r.id)
     returning r.id
@@ -85,17 +93,26 @@ async def finish(
 ) -> tuple[Run, Sequence[NewEvent]]:
     """Write answer, usage, status, the session's totals, and behind the `unstored` events the last ones.
 
-    Returns the run and the events that are stored with it. Raises LeaseLost.
+    Returns the run and the events that are stored with it: none where an earlier try has ended it, whose answer was
+    lost. Raises LeaseLost.
     """
     rows = await tx.fetch(_FINISH, run_id=lease.run_id, fence=lease.fence, **_parameters(outcome))
     if not rows:
-        raise lease_lost(lease)
+        return await _ended_before(tx, lease), ()
     run, answer = run_from(rows[0]), _answer(rows[0])
     if rows[0]["unread_run_count"]:
         await append_due(tx, run.session_id)
     events = (*unstored, *_numbered(next_seq, ending(run, answer)))
     await store_events(tx, run.id, events)
     return run, events
+
+
+async def _ended_before(tx: Statements, lease: Lease) -> Run:
+    """Return the run as this very holder has ended it: nobody else has its fence. Raises LeaseLost."""
+    rows = await tx.fetch(_ENDED, run_id=lease.run_id, fence=lease.fence)
+    if not rows:
+        raise lease_lost(lease)
+    return run_from(rows[0])
 
 
 async def fail(tx: Statements, lease: Lease, error: RunError) -> None:
@@ -161,5 +178,5 @@ def _parameters(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def _answer(row: RowMapping) -> Message | None:
+def _answer(row: Row) -> Message | None:
     return None if row["answer_id"] is None else message_from(row, "answer_")

@@ -9,10 +9,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import structlog
-from sqlalchemy import text
 
 from app.db.connection.transactions import Transactions
 from app.db.connection.wakeup import EventHub, RunWakeup
+from app.db.statements.sql import sql
 from app.domain.ids import RunId
 from app.execution.error_boundary import ErrorBoundary
 
@@ -25,7 +25,7 @@ LISTENING_SECONDS = 3.0
 MOST_READING = 4
 """Readers that look at the same time: when all are woken at once, other requests still get connections."""
 
-_NEWER = text("""
+_NEWER = sql("""
     select w.run_id
     from unnest(cast(:run_ids as uuid[]), cast(:seqs as integer[]), cast(:statuses as text[]))
         as w (run_id, seq, status)

@@ -2,8 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Transactions
 from app.db.connection.wakeup import EventHub
 from app.db.runs import claim as run_claim
@@ -21,7 +19,7 @@ _GET = sql(
     answer_id=ANSWER_ID,
 )
 
-_WORKED_ON = text("""
+_WORKED_ON = sql("""
     select exists (select 1 from runs r where r.status = 'running' and r.lease_until > now()) as is_worked_on
 """)
 

@@ -1,7 +1,6 @@
 """Accepting a message: the run row, its place in the session's line, and its idempotency key, in one transaction."""
 
-from sqlalchemy import RowMapping, text
-
+from app.db.connection.statement import Row
 from app.db.connection.transactions import Statements
 from app.db.runs.unread_messages import append_due
 from app.db.sessions.repository import check_key, key_reused
@@ -13,14 +12,14 @@ from app.domain.errors import InvalidInput, OwnerQueueFull, QueueFull, SessionBu
 from app.domain.ids import RunId
 from app.domain.run import Caps, ClaimedRun, Claimer, Lease, OnBusy, RunStatus, Submission, Submitted
 
-_INTERRUPT = text("""
+_INTERRUPT = sql("""
     update runs r set cancel_requested = true from sessions s
     where r.session_id = :session_id and r.status = 'running' and s.id = r.session_id and s.owner_id = :owner_id
         and not exists (select 1 from runs k
             where k.id = :run_id or (k.owner_id = :owner_id and k.idempotency_key = :idempotency_key))
     returning r.id
 """)
-_LOCK_SESSION = text("""
+_LOCK_SESSION = sql("""
     select s.agent, s.title, s.archived, s.unread_run_count from sessions s
     where s.id = :session_id and s.owner_id = :owner_id for no key update
 """)
@@ -64,7 +63,7 @@ _SUBMIT = sql(
     run_columns=RUN_COLUMNS,
     answer_id=ANSWER_ID,
 )
-_SET_TITLE = text("update sessions set title = :title, updated_at = now() where id = :session_id")
+_SET_TITLE = sql("update sessions set title = :title, updated_at = now() where id = :session_id")
 
 
 async def submit(
@@ -117,7 +116,7 @@ def _parameters(submission: Submission, claimer: Claimer | None) -> dict[str, ob
     }
 
 
-def _limits(session: RowMapping, submission: Submission, caps: Caps) -> dict[str, object]:
+def _limits(session: Row, submission: Submission, caps: Caps) -> dict[str, object]:
     """What the session and its line let in."""
     return {
         "agent": session["agent"],
@@ -129,14 +128,14 @@ def _limits(session: RowMapping, submission: Submission, caps: Caps) -> dict[str
     }
 
 
-async def _lock_session(tx: Statements, submission: Submission) -> RowMapping:
+async def _lock_session(tx: Statements, submission: Submission) -> Row:
     rows = await tx.fetch(_LOCK_SESSION, session_id=submission.session_id, owner_id=submission.owner_id)
     if not rows:
         raise session_not_found(submission.session_id)
     return rows[0]
 
 
-def _read(row: RowMapping, submission: Submission, claimer: Claimer | None, run_id: RunId) -> Submitted:
+def _read(row: Row, submission: Submission, claimer: Claimer | None, run_id: RunId) -> Submitted:
     run = run_from(row)
     if not row["is_new"] and run.id != run_id:
         if run.session_id != submission.session_id or row["fingerprint"] != submission.fingerprint:
@@ -148,14 +147,12 @@ def _read(row: RowMapping, submission: Submission, claimer: Claimer | None, run_
     return Submitted(run, claimed=ClaimedRun(run=run, lease=lease))
 
 
-def _is_ours(row: RowMapping, claimer: Claimer) -> bool:
+def _is_ours(row: Row, claimer: Claimer) -> bool:
     """Whether the submission itself claimed the run: always its first claim."""
     return (row["status"], row["fence"], row["worker"]) == (RunStatus.RUNNING.value, 1, claimer.worker)
 
 
-def _refusal(
-    row: RowMapping, session: RowMapping, submission: Submission, caps: Caps
-) -> InvalidInput | SessionBusy | QueueFull:
+def _refusal(row: Row, session: Row, submission: Submission, caps: Caps) -> InvalidInput | SessionBusy | QueueFull:
     if session["archived"]:  # what was accepted before is still answered
         return InvalidInput(
             f"Session {submission.session_id} is archived. Set `archived` to false before sending messages to it."

@@ -6,8 +6,6 @@ then it stands in its run, and the session counts it, so that the end of a turn 
 
 import json
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Statements
 from app.db.sessions.append import INSERT_COLUMNS
 from app.db.statements.new_ids import new_id
@@ -23,12 +21,12 @@ PORTION_BYTES = 4_000_000
 A statement with 200 MB takes longer than any may; one with 4 MB takes a third of a second.
 """
 
-_MARK = text("""
+_MARK = sql("""
     update runs r set is_unread = true
     where r.id = :run_id and not exists (select 1 from messages m where m.run_id = r.id)
     returning r.id
 """)
-_COUNT = text("update sessions set unread_run_count = unread_run_count + :more where id = :session_id")
+_COUNT = sql("update sessions set unread_run_count = unread_run_count + :more where id = :session_id")
 _DUE = sql(
     """
     select {run_columns}, cast(null as uuid) as message_id from (

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sqlalchemy import RowMapping, TextClause
-
+from app.db.connection.statement import Row, Statement
 from app.db.connection.transactions import Statements
 from app.db.search.entries import LENGTH_STEP, Entries
 from app.db.statements.rows import MESSAGE_COLUMNS
@@ -173,7 +172,7 @@ _NEWEST = """
 _PINNED = "exists (select 1 from message_pins p where p.message_id = m.id) as pinned"
 
 
-def _statement(*, is_open: bool) -> TextClause:
+def _statement(*, is_open: bool) -> Statement:
     return sql(
         _FIND,
         filtered="" if is_open else _FILTERED,
@@ -190,7 +189,7 @@ _LAST_POSITION = 2**31 - 1
 
 async def find(
     tx: Statements, asked: Asked, live: Sequence[Entries], ranking: Ranking, hidden_tools: Sequence[str]
-) -> Sequence[RowMapping]:
+) -> Sequence[Row]:
     """Return the best messages as rows with MESSAGE_COLUMNS and `score`; `live` is what the index does not have yet."""
     parameters = _asked(asked) | _terms(asked) | _live(live) | _ranking(ranking)
     if _is_positional(asked.only):
@@ -198,7 +197,7 @@ async def find(
     return await tx.fetch(_FIND_SOME, **parameters, **_conditions(asked.only), recall_tools=list(hidden_tools))
 
 
-async def find_newest(tx: Statements, asked: Asked, hidden_tools: Sequence[str]) -> Sequence[RowMapping]:
+async def find_newest(tx: Statements, asked: Asked, hidden_tools: Sequence[str]) -> Sequence[Row]:
     """Return the newest messages that pass the filter, where there are no terms to rank by."""
     parameters = _asked(asked) | _conditions(asked.only)
     return await tx.fetch(_FIND_NEWEST, **parameters, recall_tools=list(hidden_tools))

@@ -8,9 +8,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import RowMapping, text
-
 from app.context.recall_hints import RECALL_TOOLS
+from app.db.connection.statement import Row
 from app.db.connection.transactions import Statements, Transactions
 from app.db.search.analyzer import Analyzer
 from app.db.search.entries import Entries, IndexedMessage, entries_of
@@ -68,13 +67,13 @@ _READ_ALL = sql(
     columns=_COLUMNS,
 )
 _FORGET = (
-    text("""
+    sql("""
         delete from search_terms t using search_blocks b where b.session_id = :session_id and b.analyzer <> :analyzer
             and t.session_id = b.session_id and t.from_position = b.from_position
     """),
-    text("delete from search_blocks where session_id = :session_id and analyzer <> :analyzer"),
+    sql("delete from search_blocks where session_id = :session_id and analyzer <> :analyzer"),
 )
-_WRITE = text("""
+_WRITE = sql("""
     with kept as (
         select s.id from sessions s where s.id = :session_id for key share
     ), block as (
@@ -90,7 +89,7 @@ _WRITE = text("""
 """)
 
 
-_REDACTIONS = text("select redaction_count from sessions where id = :session_id for share")
+_REDACTIONS = sql("select redaction_count from sessions where id = :session_id for share")
 
 
 class _RedactedMeanwhile(Exception):
@@ -155,7 +154,7 @@ class HistoryIndex:
             characters, lambda: entries_of(self._analyzer, messages), large=LARGE_CHARACTERS
         )
 
-    async def _read(self, session_id: SessionId) -> Sequence[RowMapping]:
+    async def _read(self, session_id: SessionId) -> Sequence[Row]:
         return await self._transactions.fetch(
             _READ,
             session_id=session_id,
@@ -195,7 +194,7 @@ class HistoryIndex:
             raise _RedactedMeanwhile
 
 
-def _message(row: RowMapping) -> IndexedMessage:
+def _message(row: Row) -> IndexedMessage:
     """What a recall tool returned is indexed where it stands; found again, it would only hide it."""
     return IndexedMessage(
         session_id=SessionId(row["session_id"]),
@@ -206,7 +205,7 @@ def _message(row: RowMapping) -> IndexedMessage:
     )
 
 
-def _text(row: RowMapping) -> str:
+def _text(row: Row) -> str:
     content: Content = row["content"] if row["content_blocks"] is None else content_from(row["content_blocks"])
     calls = [f"{call['name']} {call['arguments']}" for call in row["tool_calls"]]
     return "\n".join([row["name"] or "", text_of(content), *calls])

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import RowMapping, text
-
 from app.context.recall_hints import RECALL_TOOLS
+from app.db.connection.statement import Row
 from app.db.connection.transactions import Transactions
 from app.db.search.analyzer import Analyzer
 from app.db.search.entries import Entries
@@ -14,6 +13,7 @@ from app.db.search.query import ReadQuery, read_query
 from app.db.search.snippet import snippet_of
 from app.db.sessions.messages import MessageQuery, MessageRepository
 from app.db.statements.rows import message_from, session_not_found
+from app.db.statements.sql import sql
 from app.domain.ids import SessionId, UserId
 from app.domain.message import Message, searched_text
 from app.domain.recall import Found, HistoryQuery, Hit
@@ -26,9 +26,9 @@ CATCH_UP_BLOCKS = 40
 """Blocks that one search indexes at most before it goes on without what is left: some seconds of work."""
 
 RANKING = Ranking()
-_EXISTS = text("select 1 as found from sessions where id = :session_id and owner_id = :owner_id")
+_EXISTS = sql("select 1 as found from sessions where id = :session_id and owner_id = :owner_id")
 # Ids of runs are UUIDv7: the first 48 bits are the milliseconds of their making.
-_IDLE = text("""
+_IDLE = sql("""
     with recent as (
         select distinct r.session_id from runs r
         where r.id > cast(lpad(to_hex(
@@ -112,14 +112,14 @@ class SearchRepository:
         live = await self._index.live(owner_id, session_id, LIVE_MESSAGES) if left > 0 else []
         return live, left <= LIVE_MESSAGES
 
-    async def _hits(self, rows: Sequence[RowMapping], read: ReadQuery) -> tuple[Hit, ...]:
+    async def _hits(self, rows: Sequence[Row], read: ReadQuery) -> tuple[Hit, ...]:
         messages = [message_from(row) for row in rows]
         characters = sum(len(searched_text(message)) for message in messages)
         return await run_off_loop_if_large(
             characters, lambda: self._render(rows, messages, read), large=LARGE_CHARACTERS
         )
 
-    def _render(self, rows: Sequence[RowMapping], messages: Sequence[Message], read: ReadQuery) -> tuple[Hit, ...]:
+    def _render(self, rows: Sequence[Row], messages: Sequence[Message], read: ReadQuery) -> tuple[Hit, ...]:
         hits = []
         for row, message in zip(rows, messages, strict=True):
             shown = snippet_of(self._analyzer, searched_text(message), read.words)

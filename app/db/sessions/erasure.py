@@ -1,36 +1,35 @@
 """Erasing a session: the only way a message ever leaves the database."""
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Statements
 from app.db.sessions.quotations import hold_history
 from app.db.sessions.redaction import redact_quotations
 from app.db.statements.rows import session_not_found
+from app.db.statements.sql import sql
 from app.domain.ids import RunId, SessionId, UserId
 
 POSITIONS_AT_ONCE = 20_000
 """Messages deleted by one statement, so that none runs into the statement timeout."""
 
-_LOCK_RUNS = text("""
+_LOCK_RUNS = sql("""
     select id from runs where session_id = :id and owner_id = :owner_id and status in ('queued', 'running') for update
 """)
-_LOCK_SESSION = text("select message_count from sessions where id = :id and owner_id = :owner_id for update")
-_ALLOW = text("select set_config('throughline.erasure', 'on', true)")
-_FORBID = text("select set_config('throughline.erasure', '', true)")
-_DELETE_MESSAGES = text("delete from messages where session_id = :id and position > :after and position <= :through")
+_LOCK_SESSION = sql("select message_count from sessions where id = :id and owner_id = :owner_id for update")
+_ALLOW = sql("select set_config('throughline.erasure', 'on', true)")
+_FORBID = sql("select set_config('throughline.erasure', '', true)")
+_DELETE_MESSAGES = sql("delete from messages where session_id = :id and position > :after and position <= :through")
 _BEFORE_MESSAGES = (
-    text("update sessions set summary_through_id = null, summary_through_position = 0 where id = :id"),
-    text("delete from message_pins where session_id = :id"),
-    text("delete from message_redactions where session_id = :id"),
-    text("delete from summary_versions where session_id = :id"),
-    text("delete from summaries where session_id = :id"),
-    text("delete from search_terms where session_id = :id"),
-    text("delete from search_blocks where session_id = :id"),
+    sql("update sessions set summary_through_id = null, summary_through_position = 0 where id = :id"),
+    sql("delete from message_pins where session_id = :id"),
+    sql("delete from message_redactions where session_id = :id"),
+    sql("delete from summary_versions where session_id = :id"),
+    sql("delete from summaries where session_id = :id"),
+    sql("delete from search_terms where session_id = :id"),
+    sql("delete from search_blocks where session_id = :id"),
 )
 _AFTER_MESSAGES = (
-    text("delete from run_events e using runs r where r.session_id = :id and e.run_id = r.id"),
-    text("delete from runs where session_id = :id"),
-    text("delete from sessions where id = :id"),
+    sql("delete from run_events e using runs r where r.session_id = :id and e.run_id = r.id"),
+    sql("delete from runs where session_id = :id"),
+    sql("delete from sessions where id = :id"),
 )
 
 

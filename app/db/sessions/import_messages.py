@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Statements
 from app.db.sessions.append import INSERT_COLUMNS, INSERT_VALUES
 from app.db.statements.new_ids import new_id
@@ -16,8 +14,8 @@ from app.domain.json_types import JsonObject
 from app.domain.message import NewMessage, Source
 from app.domain.session import Session
 
-_EXISTS = text("select 1 as found from sessions where id = :id")
-_OPEN = text("""
+_EXISTS = sql("select 1 as found from sessions where id = :id")
+_OPEN = sql("""
     insert into sessions (id, owner_id, agent, title, source, metadata)
     values (:id, :owner_id, :agent, :title, :source, cast(:metadata as jsonb))
 """)

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import RowMapping
-
+from app.db.connection.statement import Row
 from app.db.connection.transactions import Statements
 from app.db.sessions.pins import REACH
 from app.db.statements.rows import (
@@ -132,7 +131,7 @@ async def load_context(tx: Statements, session_id: SessionId, run_id: RunId | No
     return _read(rows)
 
 
-def _read(rows: Sequence[RowMapping]) -> Conversation:
+def _read(rows: Sequence[Row]) -> Conversation:
     first = next(row for row in rows if row["of_session_id"] is not None)
     session = session_from(first, "of_session_")
     placed = [(row["place"], message_from(row)) for row in rows if row["id"] is not None]
@@ -142,7 +141,7 @@ def _read(rows: Sequence[RowMapping]) -> Conversation:
     return Conversation(session, history, own, pinned=pinned, prepared=_prepared_from(first))
 
 
-def _prepared_from(row: RowMapping) -> Prepared | None:
+def _prepared_from(row: Row) -> Prepared | None:
     if row["of_prepared_id"] is None:
         return None
     return Prepared(

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Statements, Transactions
 from app.db.sessions.append import append_message
 from app.db.sessions.load_context import load_context
@@ -37,7 +35,7 @@ _GET = sql(
     message_columns=MESSAGE_COLUMNS,
     pinned=PINNED,
 )
-_EXISTS = text("select 1 as found from sessions where id = :session_id and owner_id = :owner_id")
+_EXISTS = sql("select 1 as found from sessions where id = :session_id and owner_id = :owner_id")
 _PAGE = """
     with asked as (
         select {message_columns} from messages m join sessions s on s.id = m.session_id

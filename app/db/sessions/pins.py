@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import RowMapping, TextClause, text
-
 from app.context.groups import Group, group_messages
+from app.db.connection.statement import Row, Statement
 from app.db.connection.transactions import Statements, Transactions
 from app.db.statements.locks import lock_session
 from app.db.statements.rows import MESSAGE_COLUMNS, PINNED, message_from, session_not_found
@@ -19,7 +18,7 @@ REACH = 256
 """Positions looked at on each side of a message for the rest of its group: some five times as many as the largest
 answers call tools at once. What lies further away does not belong to it."""
 
-_KEEP = text("select s.id from sessions s where s.id = :session_id and s.owner_id = :owner_id for key share")
+_KEEP = sql("select s.id from sessions s where s.id = :session_id and s.owner_id = :owner_id for key share")
 _GET = sql(
     """
     select {message_columns}, {pinned} from messages m join sessions s on s.id = m.session_id
@@ -28,7 +27,7 @@ _GET = sql(
     message_columns=MESSAGE_COLUMNS,
     pinned=PINNED,
 )
-_OUTLINE = text("""
+_OUTLINE = sql("""
     select m.id, m.session_id, m.position, m.role, '' as content, m.source, m.created_at, m.tool_call_id, m.name,
         m.run_id, m.author, m.token_count, m.counter, cast('{}' as jsonb) as metadata,
         (select coalesce(jsonb_agg(jsonb_build_object('id', call.of ->> 'id', 'name', '', 'arguments', '')
@@ -40,20 +39,20 @@ _OUTLINE = text("""
 """)
 """Messages without what is large in them: enough to tell which belong together."""
 
-_ELSEWHERE = text("""
+_ELSEWHERE = sql("""
     select coalesce(sum(m.token_count), 0) as tokens
     from message_pins p join sessions s on s.id = p.session_id cross join lateral (
         select m.token_count from messages m where m.id = p.message_id limit 1
     ) m
     where s.id = :session_id and s.owner_id = :owner_id and p.message_id <> all(:ids)
 """)
-_PIN = text("""
+_PIN = sql("""
     insert into message_pins (message_id, session_id)
     select m.id, m.session_id from messages m join sessions s on s.id = m.session_id
     where m.id = any(:ids) and s.id = :session_id and s.owner_id = :owner_id
     order by m.id on conflict (message_id) do nothing
 """)
-_UNPIN = text("""
+_UNPIN = sql("""
     delete from message_pins p using sessions s
     where p.message_id = any(:ids) and p.session_id = s.id and s.id = :session_id and s.owner_id = :owner_id
 """)
@@ -96,7 +95,7 @@ class _Whose:
     owner_id: UserId
     session_id: SessionId
 
-    async def fetch(self, tx: Statements, statement: TextClause, **parameters: object) -> Sequence[RowMapping]:
+    async def fetch(self, tx: Statements, statement: Statement, **parameters: object) -> Sequence[Row]:
         """Run a statement that has the parameters `owner_id` and `session_id`."""
         return await tx.fetch(statement, owner_id=self.owner_id, session_id=self.session_id, **parameters)
 

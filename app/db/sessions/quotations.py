@@ -9,10 +9,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy import RowMapping, text
-
 from app.context.recall_hints import OUTPUT, RECALL_TOOLS, TAG
+from app.db.connection.statement import Row
 from app.db.connection.transactions import Statements
+from app.db.statements.sql import sql
 from app.domain.ids import SessionId, UserId
 from app.domain.message import NewMessage, Role, text_of
 from app.domain.run import Lease
@@ -20,8 +20,8 @@ from app.domain.run import Lease
 MARKER = "[This message was redacted.]"
 LOOK_AGAIN = "The history changed while it was read: part of this was redacted or erased. Look again."
 
-_HOLD = text("select id from users where id = :owner_id for no key update")
-_QUOTING = text("""
+_HOLD = sql("select id from users where id = :owner_id for no key update")
+_QUOTING = sql("""
     select m.id, m.session_id, m.position, m.run_id, m.role, m.token_count
     from sessions s join messages m on m.session_id = s.id
     where s.owner_id = :owner_id and m.role = 'tool' and m.name = any(:recall_tools) and m.id <> all(:known)
@@ -30,16 +30,16 @@ _QUOTING = text("""
             where m.content like '%[#' || q.position || ' in session ' || q.session_id || ', %'
                 or (s.id = q.session_id and m.content like '%[#' || q.position || ', %'))
 """)
-_QUOTING_SESSION = text("""
+_QUOTING_SESSION = sql("""
     select m.id, m.session_id, m.position, m.run_id, m.role, m.token_count
     from sessions s join messages m on m.session_id = s.id
     where s.owner_id = :owner_id and s.id <> :session_id and m.role = 'tool' and m.name = any(:recall_tools)
         and m.content like '%[#% in session ' || cast(:session_id as text) || ', %'
 """)
-_KEEP_HISTORY = text("""
+_KEEP_HISTORY = sql("""
     select u.id from runs r join users u on u.id = r.owner_id where r.id = :run_id for share of u
 """)
-_IS_STALE = text("""
+_IS_STALE = sql("""
     select 1 as found where exists (
         select 1 from unnest(cast(:sessions as uuid[]), cast(:positions as integer[])) as q (session_id, position)
         join message_redactions d on d.session_id = q.session_id and d.position = q.position
@@ -75,7 +75,7 @@ async def hold_history(tx: Statements, owner_id: UserId) -> None:
     await tx.fetch(_HOLD, owner_id=owner_id)
 
 
-async def find_quoting(tx: Statements, owner_id: UserId, quoted: Sequence[RowMapping]) -> Sequence[RowMapping]:
+async def find_quoting(tx: Statements, owner_id: UserId, quoted: Sequence[Row]) -> Sequence[Row]:
     """Return the results of recall tools, in any session of the user, that quote one of the messages."""
     return await tx.fetch(
         _QUOTING,
@@ -87,7 +87,7 @@ async def find_quoting(tx: Statements, owner_id: UserId, quoted: Sequence[RowMap
     )
 
 
-async def find_quoting_session(tx: Statements, owner_id: UserId, session_id: SessionId) -> Sequence[RowMapping]:
+async def find_quoting_session(tx: Statements, owner_id: UserId, session_id: SessionId) -> Sequence[Row]:
     """Return the results of recall tools, in other sessions of the user, that quote any message of the session."""
     return await tx.fetch(_QUOTING_SESSION, owner_id=owner_id, session_id=session_id, recall_tools=list(RECALL_TOOLS))
 

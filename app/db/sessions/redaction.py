@@ -10,8 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import RowMapping, text
-
+from app.db.connection.statement import Row
 from app.db.connection.transactions import Statements
 from app.db.sessions.quotations import MARKER as MARKER  # noqa: PLC0414  # part of what this module offers
 from app.db.sessions.quotations import find_quoting, find_quoting_session, hold_history
@@ -30,18 +29,18 @@ _GET = sql(
     columns=MESSAGE_COLUMNS,
     pinned=PINNED,
 )
-_IS_DONE = text("select 1 as found from message_redactions where message_id = :id")
-_BUSY = text("""
+_IS_DONE = sql("select 1 as found from message_redactions where message_id = :id")
+_BUSY = sql("""
     select r.id from runs r where r.session_id = :session_id and r.owner_id = :owner_id
         and r.status in ('queued', 'running')
     order by r.seq limit 1 for update
 """)
-_ROW = text("""
+_ROW = sql("""
     select m.id, m.session_id, m.position, m.run_id, m.role, m.token_count from messages m where m.id = :id
 """)
-_ALLOW = text("select set_config('throughline.redaction', 'on', true)")
-_FORBID = text("select set_config('throughline.redaction', '', true)")
-_OVERWRITE = text("""
+_ALLOW = sql("select set_config('throughline.redaction', 'on', true)")
+_FORBID = sql("select set_config('throughline.redaction', '', true)")
+_OVERWRITE = sql("""
     update messages m set content = :marker, content_blocks = null, metadata = '{"redacted": true}', token_count = 0,
         counter = '', tool_calls = (
             select coalesce(jsonb_agg(jsonb_build_object(
@@ -49,24 +48,24 @@ _OVERWRITE = text("""
             from jsonb_array_elements(m.tool_calls) with ordinality as c (call, place))
     where m.id = any(:ids)
 """)
-_RECORD = text("""
+_RECORD = sql("""
     insert into message_redactions (message_id, session_id, position, actor)
     select m.id, m.session_id, m.position, :actor from messages m where m.id = any(:ids)
     on conflict (message_id) do nothing
 """)
 _CLEAN = (
-    text("delete from run_events where run_id = any(:runs)"),
-    text("""
+    sql("delete from run_events where run_id = any(:runs)"),
+    sql("""
         update runs set input = cast(:input as json) where id in (
             select m.run_id from messages m where m.id = any(:ids) and m.role = 'user')
     """),
-    text("""
+    sql("""
         delete from search_terms t using search_blocks b where b.session_id = :session_id
             and b.through_position >= :first and t.session_id = b.session_id and t.from_position = b.from_position
     """),
-    text("delete from search_blocks where session_id = :session_id and through_position >= :first"),
-    text("delete from summary_versions where session_id = :session_id and through_position >= :first"),
-    text("""
+    sql("delete from search_blocks where session_id = :session_id and through_position >= :first"),
+    sql("delete from summary_versions where session_id = :session_id and through_position >= :first"),
+    sql("""
         delete from summaries t where t.session_id = :session_id and exists (
             select 1 from unnest(cast(:positions as integer[])) as p (position)
             where p.position between t.from_position and t.through_position)
@@ -74,18 +73,18 @@ _CLEAN = (
 )
 """Versions that reach the message may hold its words in any of their parts; stretches only where they cover it."""
 
-_KEPT = text("""
+_KEPT = sql("""
     select v.id from summary_versions v where v.session_id = :session_id and v.version is not null
     order by v.state = 'adopted' desc, v.through_position desc, v.version desc limit 1
 """)
-_COPY = text("""
+_COPY = sql("""
     insert into summary_versions (id, session_id, version, base_version, state, stretch_ids, text, ledger, token_count,
         through_id, through_position, model, run_id)
     select :version_id, v.session_id, cast(:base_version as integer) + 1, :base_version, 'adopted', v.stretch_ids,
         v.text, v.ledger, v.token_count, v.through_id, v.through_position, v.model, v.run_id
     from summary_versions v where v.id = :kept_id
 """)
-_MOVE = text("""
+_MOVE = sql("""
     update sessions s set conversation_summary = coalesce(v.text, ''), summary_through_id = v.through_id,
         summary_through_position = coalesce(v.through_position, 0), summary_tokens = coalesce(v.token_count, 0),
         summary_version = s.summary_version + 1, view_state = '{}', redaction_count = s.redaction_count + 1,
@@ -145,13 +144,13 @@ class _Taking:
     owner_id: UserId
     sessions: dict[SessionId, Session]
 
-    async def take(self, rows: Sequence[RowMapping], words: _Words, *, without: SessionId | None = None) -> None:
+    async def take(self, rows: Sequence[Row], words: _Words, *, without: SessionId | None = None) -> None:
         """Redact the messages, and what quotes them, and what quotes that, but nothing in the session `without`.
 
         A session is locked before it is asked what quotes its messages: nothing can be added to it meanwhile.
         """
-        of_session: dict[SessionId, list[RowMapping]] = defaultdict(list)
-        known: list[RowMapping] = []
+        of_session: dict[SessionId, list[Row]] = defaultdict(list)
+        known: list[Row] = []
         while rows:
             known.extend(rows)
             for row in rows:
@@ -184,7 +183,7 @@ async def _get(tx: Statements, wanted: Redaction) -> Message:
     return message_from(rows[0])
 
 
-async def _redact(tx: Statements, session: Session, rows: Sequence[RowMapping], words: _Words) -> None:
+async def _redact(tx: Statements, session: Session, rows: Sequence[Row], words: _Words) -> None:
     positions, ids = [row["position"] for row in rows], [row["id"] for row in rows]
     await tx.fetch(_ALLOW)
     await tx.fetch(_OVERWRITE, ids=ids, marker=MARKER)
@@ -199,8 +198,7 @@ async def _redact(tx: Statements, session: Session, rows: Sequence[RowMapping], 
         "positions": positions,
     }
     for statement in _CLEAN:
-        named = {name: value for name, value in parameters.items() if f":{name}" in statement.text}
-        await tx.fetch(statement, **named)
+        await tx.fetch(statement, **parameters)
     await _step_back(tx, session, sum(row["token_count"] for row in rows), words.said)
 
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sqlalchemy import RowMapping
-
+from app.db.connection.statement import Row
 from app.db.connection.transactions import Transactions
 from app.db.sessions.erasure import erase_session
 from app.db.sessions.import_messages import DatedMessage, Imported, import_session
@@ -202,7 +201,7 @@ def key_reused(key: str | None) -> IdempotencyKeyReused:
     )
 
 
-def _one(rows: Sequence[RowMapping], session_id: SessionId) -> Session:
+def _one(rows: Sequence[Row], session_id: SessionId) -> Session:
     if not rows:
         raise session_not_found(session_id)
     return session_from(rows[0])

@@ -1,21 +1,20 @@
 """The title a session is given by its first message, and what becomes of it when that message is taken back."""
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Statements
 from app.db.sessions.quotations import MARKER
 from app.db.statements.rows import content_from
+from app.db.statements.sql import sql
 from app.domain.ids import SessionId
 from app.domain.message import Content, text_of
 
 TITLE_LENGTH = 60
 
-_LOOK = text("select s.title from sessions s where s.id = :session_id for no key update")
-_FIRST = text("""
+_LOOK = sql("select s.title from sessions s where s.id = :session_id for no key update")
+_FIRST = sql("""
     select r.input from runs r where r.session_id = :session_id and r.input ->> 'content' not in ('', :marker)
     order by r.seq limit 1
 """)
-_SET = text("update sessions set title = :title where id = :session_id")
+_SET = sql("update sessions set title = :title where id = :session_id")
 
 
 def title_of(content: Content) -> str:

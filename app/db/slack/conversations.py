@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Transactions
 from app.db.slack.inbox import Place
 from app.db.statements.sql import sql
@@ -19,11 +17,11 @@ _LATEST = sql(
 """,
     may=_MAY,
 )
-_LEAVE = text("""
+_LEAVE = sql("""
     update slack_conversations set session_id = null
     where team_id = :team_id and channel_id = :channel_id and thread_ts = :thread_ts
 """)
-_OPEN_RUNS = text("""
+_OPEN_RUNS = sql("""
     select id from runs where session_id = :session_id and status in ('queued', 'running') order by seq
 """)
 _RUN_AT = sql(

@@ -4,8 +4,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Statements, Transactions
 from app.db.connection.wakeup import Wakeup
 from app.db.runs import finish as run_finish
@@ -14,29 +12,30 @@ from app.db.sessions.titles import retitle
 from app.db.slack.people import Person, SlackId, ensure_person, ensure_user, guest_name
 from app.db.statements.new_ids import new_id
 from app.db.statements.rows import content_from, to_json
+from app.db.statements.sql import sql
 from app.domain.errors import QueueFull
 from app.domain.ids import RunId, SessionId, UserId
 from app.domain.json_types import JsonValue
 from app.domain.message import Source
 from app.domain.run import Caps, RunInput, RunStatus, Submission
 
-_LOOK = text("""
+_LOOK = sql("""
     select
         exists (select 1 from slack_events e where e.team_id = :team_id and (e.event_id = :event_id
             or (e.channel_id = :channel_id and e.message_ts = :message_ts))) as is_taken,
         exists (select 1 from slack_conversations c where c.team_id = :team_id and c.channel_id = :channel_id
             and c.thread_ts = :thread_ts) as is_engaged
 """)
-_TAKE_EVENT = text("""
+_TAKE_EVENT = sql("""
     insert into slack_events (team_id, event_id, channel_id, message_ts)
     values (:team_id, :event_id, :channel_id, :message_ts) on conflict do nothing returning 1 as taken
 """)
-_ENGAGE = text("""
+_ENGAGE = sql("""
     insert into slack_conversations as c (team_id, channel_id, thread_ts) values (:team_id, :channel_id, :thread_ts)
     on conflict (team_id, channel_id, thread_ts) do update set updated_at = now()
     returning c.session_id, (select s.owner_id from sessions s where s.id = c.session_id and not s.archived) as owner_id
 """)
-_OPEN_SESSION = text("""
+_OPEN_SESSION = sql("""
     with opened as (
         insert into sessions (id, owner_id, agent, source, metadata)
         values (:session_id, :owner_id, :agent, 'slack', cast(:metadata as jsonb))
@@ -44,11 +43,11 @@ _OPEN_SESSION = text("""
     update slack_conversations set session_id = :session_id
     where team_id = :team_id and channel_id = :channel_id and thread_ts = :thread_ts
 """)
-_TAKE_PART = text("""
+_TAKE_PART = sql("""
     insert into session_participants (session_id, user_id) values (:session_id, :user_id)
     on conflict (session_id, user_id) do nothing
 """)
-_PUT_OUT = text("""
+_PUT_OUT = sql("""
     with noted as (
         update slack_events set run_id = :run_id where team_id = :team_id and event_id = :event_id
     )
@@ -56,18 +55,18 @@ _PUT_OUT = text("""
         (id, run_id, team_id, channel_id, thread_ts, message_ts, reader_id, reader_team_id, notice)
     values (:id, :run_id, :team_id, :channel_id, :thread_ts, :message_ts, :reader_id, :reader_team_id, :notice)
 """)
-_WAITING = text("""
+_WAITING = sql("""
     select r.id, r.session_id, r.input from slack_events e join runs r on r.id = e.run_id
     where e.team_id = :team_id and e.channel_id = :channel_id and e.message_ts = :message_ts and r.status = 'queued'
         and r.input #>> '{metadata,slack,user}' = :user and r.input #>> '{metadata,slack,team}' = :team
     for update of r
 """)
-_EDIT = text("""
+_EDIT = sql("""
     update runs r
     set input = cast(jsonb_set(cast(r.input as jsonb), '{content}', to_jsonb(cast(:content as text))) as json)
     where r.id = :run_id
 """)
-_RUN_OF = text("""
+_RUN_OF = sql("""
     select r.id, r.owner_id, r.status, r.session_id from slack_events e join runs r on r.id = e.run_id
     where e.team_id = :team_id and e.channel_id = :channel_id and e.message_ts = :message_ts
 """)

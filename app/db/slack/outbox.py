@@ -5,8 +5,7 @@ from enum import StrEnum
 from typing import NewType
 from uuid import UUID
 
-from sqlalchemy import RowMapping, text
-
+from app.db.connection.statement import Row
 from app.db.connection.transactions import Transactions
 from app.db.connection.wakeup import Wakeup
 from app.db.statements.rows import ANSWER_ID, RUN_COLUMNS, content_from, run_from
@@ -18,7 +17,7 @@ from app.domain.run import Run
 
 DeliveryId = NewType("DeliveryId", UUID)
 
-_CLAIM = text("""
+_CLAIM = sql("""
     with next as (
         select d.id from slack_deliveries d
         where ((d.status = 'waiting' and d.next_try_at <= now())
@@ -35,15 +34,15 @@ _CLAIM = text("""
     returning d.id, d.seq, d.run_id, d.team_id, d.channel_id, d.thread_ts, d.message_ts, d.reader_id,
         d.reader_team_id, d.notice, d.fence, d.attempt
 """)
-_BEAT = text("""
+_BEAT = sql("""
     update slack_deliveries set lease_until = now() + make_interval(secs => :lease_seconds)
     where id = :id and fence = :fence and status = 'delivering' returning 1 as ours
 """)
-_FINISH = text("""
+_FINISH = sql("""
     update slack_deliveries set status = :status, lease_until = null, error = :error, finished_at = now()
     where id = :id and fence = :fence and status = 'delivering' returning 1 as ours
 """)
-_PUT_BACK = text("""
+_PUT_BACK = sql("""
     update slack_deliveries set status = 'waiting', lease_until = null, worker = null, error = :error,
         next_try_at = now() + make_interval(secs => :delay_seconds)
     where id = :id and fence = :fence and status = 'delivering' returning 1 as ours
@@ -75,28 +74,28 @@ _DROP_PARTS = sql(
 """,
     held=_HELD,
 )
-_PARTS = text("""
+_PARTS = sql("""
     select number, ts, status, starts, extract(epoch from created_at) as begun from slack_parts
     where delivery_id = :id order by number
 """)
-_KNOWN = text("""
+_KNOWN = sql("""
     select p.ts from slack_parts p join slack_deliveries d on d.id = p.delivery_id
     where d.team_id = :team_id and d.channel_id = :channel_id and d.thread_ts = :thread_ts and p.ts is not null
 """)
 _RUN = sql("select {columns}, {answer_id} from runs r where r.id = :run_id", columns=RUN_COLUMNS, answer_id=ANSWER_ID)
-_TEXTS = text("""
+_TEXTS = sql("""
     select content, content_blocks from messages where run_id = :run_id and role = 'assistant' order by position
 """)
 _PRUNE = (
-    text("""
+    sql("""
         delete from slack_events where ctid in (
             select ctid from slack_events where created_at < now() - make_interval(hours => :hours) limit 500)
     """),
-    text("""
+    sql("""
         delete from slack_deliveries where id in (
             select id from slack_deliveries where finished_at < now() - make_interval(hours => :hours) limit 500)
     """),
-    text("delete from slack_link_codes where expires_at < now()"),
+    sql("delete from slack_link_codes where expires_at < now()"),
 )
 
 
@@ -228,16 +227,16 @@ def _check(rows: object) -> None:
         raise LeaseLost("Another process delivers this answer by now.")
 
 
-def _text_from(row: RowMapping) -> str:
+def _text_from(row: Row) -> str:
     content = row["content"]
     return str(content) if content is not None else text_of(content_from(row["content_blocks"]))
 
 
-def _part_from(row: RowMapping) -> Part:
+def _part_from(row: Row) -> Part:
     return Part(row["number"], row["ts"] or "", PartStatus(row["status"]), row["starts"], float(row["begun"]))
 
 
-def _delivery_from(row: RowMapping) -> Delivery:
+def _delivery_from(row: Row) -> Delivery:
     return Delivery(
         lease=DeliveryLease(DeliveryId(row["id"]), row["fence"]),
         run_id=None if row["run_id"] is None else RunId(row["run_id"]),

@@ -1,11 +1,10 @@
 """Who may read a session, and write to it, beside its owner: those who took part in it in a Slack channel."""
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Transactions
+from app.db.statements.sql import sql
 from app.domain.ids import RunId, SessionId, UserId
 
-_OWNER_FOR = text("""
+_OWNER_FOR = sql("""
     select s.owner_id from sessions s join session_participants p on p.session_id = s.id and p.user_id = :user_id
     where s.id = cast(:session_id as uuid)
         or s.id = (select r.session_id from runs r where r.id = cast(:run_id as uuid))

@@ -4,10 +4,9 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Statements, Transactions
 from app.db.statements.new_ids import new_id
+from app.db.statements.sql import sql
 from app.domain.errors import NotFound
 from app.domain.ids import UserId
 
@@ -15,18 +14,18 @@ CODE_BYTES = 12
 CODE_MINUTES = 30
 LOOK_UP_AGAIN_HOURS = 24
 
-_FIND = text("""
+_FIND = sql("""
     select p.user_id, p.display_name, u.name as user_name from slack_users p join users u on u.id = p.user_id
     where p.team_id = :team_id and p.slack_user_id = :slack_user_id
 """)
-_ENSURE_USER = text("""
+_ENSURE_USER = sql("""
     insert into users (id, name) values (:id, :name) on conflict (name) do update set name = excluded.name returning id
 """)
-_ENSURE_PERSON = text("""
+_ENSURE_PERSON = sql("""
     insert into slack_users (team_id, slack_user_id, user_id) values (:team_id, :slack_user_id, :user_id)
     on conflict (team_id, slack_user_id) do nothing
 """)
-_CLAIM_LOOK_UPS = text("""
+_CLAIM_LOOK_UPS = sql("""
     with due as (
         select team_id, slack_user_id from slack_users
         where looked_up_at is null or looked_up_at < now() - make_interval(hours => :hours)
@@ -36,44 +35,44 @@ _CLAIM_LOOK_UPS = text("""
     where p.team_id = due.team_id and p.slack_user_id = due.slack_user_id
     returning p.team_id, p.slack_user_id
 """)
-_SET_NAME = text("""
+_SET_NAME = sql("""
     update slack_users set display_name = :display_name
     where team_id = :team_id and slack_user_id = :slack_user_id
 """)
-_LOCK_PERSON = text("""
+_LOCK_PERSON = sql("""
     select p.user_id, p.linked_by from slack_users p
     where p.team_id = :team_id and p.slack_user_id = :slack_user_id for update
 """)
-_LINK = text("""
+_LINK = sql("""
     update slack_users set user_id = :user_id, linked_by = :linked_by
     where team_id = :team_id and slack_user_id = :slack_user_id
 """)
 _HAND_OVER = (
-    text("""
+    sql("""
         update runs r set idempotency_key = null where r.owner_id = :guest_id and r.idempotency_key in (
             select k.idempotency_key from runs k where k.owner_id = :user_id and k.idempotency_key is not null)
     """),
-    text("update runs set owner_id = :user_id where owner_id = :guest_id"),
-    text("""
+    sql("update runs set owner_id = :user_id where owner_id = :guest_id"),
+    sql("""
         update sessions s set idempotency_key = null where s.owner_id = :guest_id and s.idempotency_key in (
             select k.idempotency_key from sessions k where k.owner_id = :user_id and k.idempotency_key is not null)
     """),
-    text("update sessions set owner_id = :user_id where owner_id = :guest_id"),
-    text("update memories set user_id = :user_id where user_id = :guest_id"),
-    text("""
+    sql("update sessions set owner_id = :user_id where owner_id = :guest_id"),
+    sql("update memories set user_id = :user_id where user_id = :guest_id"),
+    sql("""
         insert into session_participants (session_id, user_id)
         select session_id, :user_id from session_participants where user_id = :guest_id
         on conflict (session_id, user_id) do nothing
     """),
-    text("delete from session_participants where user_id = :guest_id"),
+    sql("delete from session_participants where user_id = :guest_id"),
 )
 """A key is one owner's word for one message or session: where both used it, it goes on naming the user's."""
 
-_ADD_CODE = text("""
+_ADD_CODE = sql("""
     insert into slack_link_codes (code_hash, user_id, expires_at)
     values (:code_hash, :user_id, now() + make_interval(mins => :minutes))
 """)
-_TAKE_CODE = text(
+_TAKE_CODE = sql(
     "delete from slack_link_codes where code_hash = :code_hash returning user_id, expires_at > now() as ok"
 )
 

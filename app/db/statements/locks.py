@@ -4,8 +4,6 @@ The statements after them see all that was committed before the lock was ours, w
 snapshot would not.
 """
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Statements
 from app.db.statements.rows import SESSION_COLUMNS, lease_lost, session_from, session_not_found
 from app.db.statements.sql import sql
@@ -14,7 +12,7 @@ from app.domain.ids import SessionId, UserId
 from app.domain.run import Lease
 from app.domain.session import Session
 
-_HOLD = text("""
+_HOLD = sql("""
     select r.id from runs r
     where r.id = :run_id and r.session_id = :session_id and r.fence = :fence and r.status = 'running' for share
 """)

@@ -3,8 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from sqlalchemy import RowMapping
-
+from app.db.connection.statement import Row
 from app.domain.errors import LeaseLost, NotFound
 from app.domain.ids import MessageId, RunId, SessionId, StretchId, SummaryId, UserId
 from app.domain.json_types import JsonObject, JsonValue
@@ -71,7 +70,7 @@ def content_from(stored: JsonValue) -> Content:
             raise ValueError("content must be a string or a list of blocks")
 
 
-def session_from(row: RowMapping, prefix: str = "") -> Session:
+def session_from(row: Row, prefix: str = "") -> Session:
     """Return the session of a row with SESSION_COLUMNS, each name behind `prefix`."""
     through = row[f"{prefix}summary_through_id"]
     return Session(
@@ -95,7 +94,7 @@ def session_from(row: RowMapping, prefix: str = "") -> Session:
     )
 
 
-def message_from(row: RowMapping, prefix: str = "") -> Message:
+def message_from(row: Row, prefix: str = "") -> Message:
     """Return the message of a row with MESSAGE_COLUMNS and, where asked for, PINNED."""
     content, run_id = row[f"{prefix}content"], row[f"{prefix}run_id"]
     return Message(
@@ -136,7 +135,7 @@ def message_parameters(message: NewMessage) -> dict[str, object]:
     }
 
 
-def run_from(row: RowMapping, prefix: str = "") -> Run:
+def run_from(row: Row, prefix: str = "") -> Run:
     """Return the run of a row with RUN_COLUMNS and `message_id`, each name behind `prefix`."""
     stored = row[f"{prefix}input"]
     context, message_id = row[f"{prefix}context"], row[f"{prefix}message_id"]
@@ -169,7 +168,7 @@ def input_json(run_input: RunInput) -> str:
     return to_json({"content": content_data(run_input.content), "metadata": dict(run_input.metadata)})
 
 
-def version_from(row: RowMapping) -> SummaryVersion:
+def version_from(row: Row) -> SummaryVersion:
     """Return the summary version of a row with VERSION_COLUMNS."""
     return SummaryVersion(
         id=SummaryId(row["id"]),
@@ -187,7 +186,7 @@ def version_from(row: RowMapping) -> SummaryVersion:
     )
 
 
-def stretch_from(row: RowMapping) -> Stretch:
+def stretch_from(row: Row) -> Stretch:
     """Return the stretch of a row with STRETCH_COLUMNS."""
     return Stretch(
         id=StretchId(row["id"]),

@@ -1,7 +1,5 @@
 """Adopting a summary: version, text and cursor change together, or not at all."""
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Statements
 from app.db.statements.locks import hold_lease, lock_session, summary_moved
 from app.db.statements.rows import SESSION_COLUMNS, ledger_json, session_from
@@ -13,16 +11,16 @@ from app.domain.run import Lease
 from app.domain.session import Session
 from app.domain.summary import Adoption
 
-INSERT_VERSION = text("""
+INSERT_VERSION = sql("""
     insert into summary_versions (id, session_id, version, base_version, state, stretch_ids, text, ledger, token_count,
         through_id, through_position, model, run_id)
     values (:version_id, :session_id, :version, :base_version, :state, :stretch_ids, :text, cast(:ledger as jsonb),
         :token_count, :through_id, :through_position, :model, :run_id)
 """)
-_SUPERSEDE = text("""
+_SUPERSEDE = sql("""
     update summary_versions set state = 'superseded' where session_id = :session_id and state = 'adopted'
 """)
-_DISCARD = text("delete from summary_versions where session_id = :session_id and state = 'prepared'")
+_DISCARD = sql("delete from summary_versions where session_id = :session_id and state = 'prepared'")
 _MOVE = sql(
     """
     update sessions s set conversation_summary = v.text, summary_through_id = v.through_id,
@@ -32,7 +30,7 @@ _MOVE = sql(
 """,
     session_columns=SESSION_COLUMNS,
 )
-_IS_ADOPTED = text("select 1 as found from summary_versions where id = :version_id and state = 'adopted'")
+_IS_ADOPTED = sql("select 1 as found from summary_versions where id = :version_id and state = 'adopted'")
 
 
 async def adopt_summary(tx: Statements, adoption: Adoption, version_id: SummaryId, lease: Lease | None) -> Session:

@@ -1,12 +1,11 @@
 """What was learned of how each model's provider counts tokens."""
 
-from sqlalchemy import text
-
 from app.context.calibration import Calibration
 from app.db.connection.transactions import Transactions
+from app.db.statements.sql import sql
 
-_LOAD = text("select ratio, samples, learned_window from token_calibration where model = :model")
-_SAVE = text("""
+_LOAD = sql("select ratio, samples, learned_window from token_calibration where model = :model")
+_SAVE = sql("""
     insert into token_calibration (model, ratio, samples, learned_window)
     values (:model, :ratio, :samples, :learned_window)
     on conflict (model) do update set ratio = excluded.ratio, samples = excluded.samples,

@@ -1,7 +1,5 @@
 """Prepared summaries: written ahead on the adopted one, used once it is time, gone once another one is adopted."""
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Statements
 from app.db.statements.locks import hold_lease, lock_session, summary_moved
 from app.db.statements.rows import VERSION_COLUMNS, version_from
@@ -26,7 +24,7 @@ _PREPARED = sql(
     version_columns=VERSION_COLUMNS,
 )
 _GET = sql("select {version_columns} from summary_versions v where v.id = :version_id", version_columns=VERSION_COLUMNS)
-_ADOPT = text("""
+_ADOPT = sql("""
     update summary_versions set state = 'adopted', version = :version
     where id = :version_id and session_id = :session_id and state = 'prepared' and base_version = :base_version
     returning through_position

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Statements
 from app.db.statements.locks import hold_lease
 from app.db.statements.new_ids import new_id
@@ -21,7 +19,7 @@ _FIND = sql(
 """,
     stretch_columns=STRETCH_COLUMNS,
 )
-_KEEP_SESSION = text("select s.redaction_count from sessions s where s.id = :session_id for share")
+_KEEP_SESSION = sql("select s.redaction_count from sessions s where s.id = :session_id for share")
 _SAVE = sql(
     """
     insert into summaries as t (id, session_id, from_position, through_position, through_id, level, text, token_count,
@@ -42,7 +40,7 @@ _IN_ORDER = sql(
 """,
     stretch_columns=STRETCH_COLUMNS,
 )
-_RANGES = text("""
+_RANGES = sql("""
     select t.from_position, t.through_position, t.through_id
     from unnest(cast(:ids as uuid[])) with ordinality as asked (id, place)
         left join summaries t on t.id = asked.id and t.session_id = :session_id

@@ -6,28 +6,27 @@ a while by the database's clock and is renewed: that of a process that died runs
 
 from uuid import UUID
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Statements
 from app.db.statements.locks import lock_session
+from app.db.statements.sql import sql
 from app.domain.errors import SummaryInProgress
 from app.domain.ids import SessionId
 from app.domain.summary import SummaryLease
 
-_HOLDER = text("""
+_HOLDER = sql("""
     select s.summarizing_id, s.summarizing_since from sessions s
     where s.id = :session_id and s.summarizing_id <> :lease_id and s.summarizing_until > now()
 """)
-_TAKE = text("""
+_TAKE = sql("""
     update sessions set summarizing_id = :lease_id, summarizing_since = now(),
         summarizing_until = now() + make_interval(secs => :seconds)
     where id = :session_id
 """)
-_RENEW = text("""
+_RENEW = sql("""
     update sessions set summarizing_until = now() + make_interval(secs => :seconds)
     where id = :session_id and summarizing_id = :lease_id
 """)
-_RELEASE = text("""
+_RELEASE = sql("""
     update sessions set summarizing_id = null, summarizing_since = null, summarizing_until = null
     where id = :session_id and summarizing_id = :lease_id
 """)

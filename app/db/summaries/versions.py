@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from sqlalchemy import TextClause
-
+from app.db.connection.statement import Statement
 from app.db.connection.transactions import Statements
 from app.db.statements.rows import VERSION_COLUMNS, version_from
 from app.db.statements.sql import sql
@@ -32,7 +31,7 @@ _PREPARED = sql(
 """,
     version_columns=VERSION_COLUMNS,
 )
-_OF_STATE: Mapping[SummaryState, TextClause] = {SummaryState.ADOPTED: _LATEST, SummaryState.PREPARED: _PREPARED}
+_OF_STATE: Mapping[SummaryState, Statement] = {SummaryState.ADOPTED: _LATEST, SummaryState.PREPARED: _PREPARED}
 
 
 async def list_versions(

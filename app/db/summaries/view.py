@@ -1,14 +1,13 @@
 """The view state of a session: kept with it, as long as its summary is the one the state was made on."""
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Statements
 from app.db.statements.rows import lease_lost, to_json
+from app.db.statements.sql import sql
 from app.domain.ids import SessionId
 from app.domain.json_types import JsonObject
 from app.domain.run import Lease
 
-_SAVE = text("""
+_SAVE = sql("""
     with held as (
         select r.id from runs r
         where r.id = :run_id and r.session_id = :session_id and r.fence = :fence and r.status = 'running' for share

@@ -4,8 +4,7 @@ import hashlib
 import secrets
 import string
 
-from sqlalchemy import RowMapping, text
-
+from app.db.connection.statement import Row
 from app.db.connection.transactions import Transactions
 from app.db.statements.new_ids import new_id
 from app.db.statements.sql import sql
@@ -20,7 +19,7 @@ _ALPHABET = string.ascii_lowercase + string.digits
 _COLUMNS = (
     "k.id, k.user_id, u.name as user_name, k.name, k.prefix, k.scopes, k.created_at, k.last_used_at, k.revoked_at"
 )
-_CREATE = text("""
+_CREATE = sql("""
     insert into api_keys (id, user_id, name, prefix, secret_hash, scopes)
     values (:id, :user_id, :name, :prefix, :secret_hash, cast(:scopes as text[]))
     on conflict (secret_hash) do nothing
@@ -28,8 +27,8 @@ _CREATE = text("""
 _LIST = sql(
     "select {columns} from api_keys k join users u on u.id = k.user_id order by k.created_at, k.id", columns=_COLUMNS
 )
-_ANY = text("select exists(select 1 from api_keys) as found")
-_REVOKE = text("""
+_ANY = sql("select exists(select 1 from api_keys) as found")
+_REVOKE = sql("""
     update api_keys set revoked_at = now()
     where (prefix = :key or cast(id as text) = :key) and revoked_at is null
     returning id
@@ -105,7 +104,7 @@ def _hash(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "replace")).digest()
 
 
-def _key_from(row: RowMapping) -> StoredKey:
+def _key_from(row: Row) -> StoredKey:
     return StoredKey(
         id=KeyId(row["id"]),
         user_id=UserId(row["user_id"]),

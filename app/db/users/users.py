@@ -1,15 +1,14 @@
 """Users: the owners of sessions, known by a name."""
 
-from sqlalchemy import text
-
 from app.db.connection.transactions import Transactions
 from app.db.statements.new_ids import new_id
+from app.db.statements.sql import sql
 from app.domain.errors import InvalidInput
 from app.domain.ids import UserId
 
 MAX_NAME_LENGTH = 200
-_FIND = text("select id from users where name = :name")
-_CREATE = text("insert into users (id, name) values (:id, :name) on conflict (name) do nothing returning id")
+_FIND = sql("select id from users where name = :name")
+_CREATE = sql("insert into users (id, name) values (:id, :name) on conflict (name) do nothing returning id")
 
 
 class UserRepository:
