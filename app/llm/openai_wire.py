@@ -1,4 +1,4 @@
-"""The OpenAI chat-completions wire, mended where LangChain's reading of a stream loses something.
+"""The OpenAI chat-completions wire, mended where LangChain's reading of a stream loses something, and read as JSON.
 
 Imported only when such a model is used: the provider package is optional.
 """
@@ -9,9 +9,38 @@ import openai
 from langchain_core.language_models import LanguageModelInput
 from langchain_core.outputs import ChatGenerationChunk
 from langchain_openai import ChatOpenAI
+from openai.resources.chat.completions import AsyncCompletionsWithRawResponse
 from pydantic import SecretStr
 
 from app.llm.providers import PLACEHOLDER_KEY
+
+
+class JsonCompletions:
+    """The SDK's chat completions without its typed models: JSON is sent as it is and comes back as it is.
+
+    LangChain makes plain JSON of a prompt and of an answer's events. Between the two the SDK goes through every message
+    in search of something to encode, and builds a model of every event, which together is most of what a call costs.
+    """
+
+    def __init__(self, client: openai.AsyncOpenAI) -> None:
+        """Use the client's connections, key and errors."""
+        self._client = client
+
+    @property
+    def with_raw_response(self) -> AsyncCompletionsWithRawResponse:
+        """The SDK's own, for what LangChain does not stream, and for what it reads the headers of."""
+        return self._client.chat.completions.with_raw_response
+
+    async def create(self, **payload: object) -> openai.AsyncStream[object]:
+        """Ask for a stream, with the key for models alone: without `security` the SDK may send an admin's."""
+        return await self._client.post(
+            "/chat/completions",
+            body=payload,
+            cast_to=object,
+            options={"security": {"bearer_auth": True}},
+            stream=True,
+            stream_cls=openai.AsyncStream[object],
+        )
 
 
 class StreamMendingChatOpenAI(ChatOpenAI):
@@ -27,6 +56,7 @@ class StreamMendingChatOpenAI(ChatOpenAI):
         for delta in deltas:
             for call in delta.get("tool_calls") or ():
                 call.setdefault("index", None)
+                call.setdefault("function", None)  # LangChain would pass over all calls of an event: it must not
         converted = super()._convert_chunk_to_generation_chunk(chunk, default_chunk_class, base_generation_info)
         if converted is not None and any(delta.get("refusal") for delta in deltas):
             converted.message.additional_kwargs["refusal"] = "refused"
@@ -34,7 +64,9 @@ class StreamMendingChatOpenAI(ChatOpenAI):
 
 
 def _deltas(chunk: dict[str, Any]) -> list[dict[str, Any]]:  # Any: parsed JSON
-    return [choice["delta"] for choice in chunk.get("choices") or () if choice.get("delta")]
+    """The deltas of one event; a choice without one gets the null that LangChain asks for."""
+    choices = chunk.get("choices") or ()
+    return [delta for choice in choices if (delta := choice.setdefault("delta", None))]
 
 
 class CompatibleChatOpenAI(StreamMendingChatOpenAI):
@@ -67,6 +99,12 @@ def make_openai(model: str, base_url: str | None, *, idle_seconds: float, connec
         "stream_chunk_timeout": 0,  # ours bounds every chunk, the first one too
         "http_async_client": openai.DefaultAsyncHttpxClient(timeout=timeout),
     }
+    made = _construct(settings, base_url)
+    made.async_client = JsonCompletions(made.root_async_client)
+    return made
+
+
+def _construct(settings: dict[str, Any], base_url: str | None) -> ChatOpenAI:  # Any: keyword arguments of ChatOpenAI
     if base_url is None:
         return StreamMendingChatOpenAI(**settings)
     compatible = {**settings, "base_url": base_url, "use_responses_api": False}
