@@ -199,7 +199,8 @@ def _is_refusal(chunk: AIMessageChunk) -> bool:
     feedback = chunk.response_metadata.get("prompt_feedback")
     if isinstance(feedback, Mapping) and feedback.get("block_reason"):
         return True
-    if any(isinstance(block, Mapping) and block.get("type") == "refusal" for block in chunk.content):
+    blocks = [] if isinstance(chunk.content, str) else chunk.content
+    if any(isinstance(block, Mapping) and block.get("type") == "refusal" for block in blocks):
         return True
     return bool(chunk.additional_kwargs.get("refusal"))
 
