@@ -87,13 +87,48 @@ class ContextReport:
 
 def explain_context(inp: ContextInput, facts: SummaryFacts) -> ContextReport:
     """Return the report on a session at rest; `inp.user` is normally None."""
-    inp = in_force(inp)
+    return _report(in_force(inp), facts, _next_plan(inp))
+
+
+def explain_end(inp: ContextInput, facts: SummaryFacts) -> tuple[ContextReport, bool]:
+    """Return the report of a turn's end and whether a summary is due (`is_summary_due`), both from one plan."""
+    plan = _next_plan(inp)
+    return _report(in_force(inp), facts, plan), _is_due(plan)
+
+
+def is_summary_due(inp: ContextInput) -> bool:
+    """Whether a summary written now, in the background, would save the next turn from waiting for it."""
+    return _is_due(_next_plan(inp))
+
+
+def is_making_room(plan: ContextPlan) -> bool:
+    """Whether anything is done to the prompt before the call."""
+    return bool(plan.cause or plan.fired or fit_view(plan.view).notes)
+
+
+def report_json(report: ContextReport) -> dict[str, JsonValue]:
+    """Return the wire form of the report."""
+    fields: dict[str, JsonValue] = {name: getattr(report, name) for name in ContextReport.__slots__}
+    return fields | {
+        "next_action": report.next_action.value,
+        "summary": _summary_json(report.summary),
+        "prepared": _summary_json(report.prepared),
+    }
+
+
+def _next_plan(inp: ContextInput) -> ContextPlan:
+    """Return the plan of the next turn, for an empty message."""
+    empty = NewMessage(role=Role.USER, content="", source=Source.API)
+    return plan_context(inp if inp.user is not None else replace(inp, user=empty))
+
+
+def _report(inp: ContextInput, facts: SummaryFacts, plan: ContextPlan) -> ContextReport:
     view = show(inp, inp.view_state)
     total = scale(view.tokens, inp.factor)
     system, tools, summary = _fixed_tokens(view)
     since = messages_since_summary(inp)
     since_tokens = scale(tokens_since_summary(inp), inp.factor)
-    action = next_action(inp)
+    action = _next_action(plan)
     is_counting = is_summarising(inp)
     most_messages = inp.policy.max_messages_before_summary if is_counting else None
     most_tokens = inp.policy.max_tokens_before_summary if is_counting else None
@@ -133,37 +168,16 @@ def _fixed_tokens(view: View) -> tuple[int, int, int]:
     return scale(system, inp.factor), scale(inp.tools_tokens, inp.factor), scale(summary, inp.factor)
 
 
-def next_action(inp: ContextInput) -> NextAction:
-    """Return what an empty message would set off."""
-    empty = NewMessage(role=Role.USER, content="", source=Source.API)
-    plan = plan_context(inp if inp.user is not None else replace(inp, user=empty))
+def _next_action(plan: ContextPlan) -> NextAction:
     if is_making_room(plan):
         return NextAction.COMPACT
     return NextAction.NONE if plan.prepare_cause is None else NextAction.PREPARE
 
 
-def is_summary_due(inp: ContextInput) -> bool:
-    """Whether a summary written now, in the background, would save the next turn from waiting for it."""
-    empty = NewMessage(role=Role.USER, content="", source=Source.API)
-    plan = plan_context(inp if inp.user is not None else replace(inp, user=empty))
+def _is_due(plan: ContextPlan) -> bool:
     if plan.cause is not None:
         return not plan.adopts_prepared
     return plan.prepare_cause is not None
-
-
-def is_making_room(plan: ContextPlan) -> bool:
-    """Whether anything is done to the prompt before the call."""
-    return bool(plan.cause or plan.fired or fit_view(plan.view).notes)
-
-
-def report_json(report: ContextReport) -> dict[str, JsonValue]:
-    """Return the wire form of the report."""
-    fields: dict[str, JsonValue] = {name: getattr(report, name) for name in ContextReport.__slots__}
-    return fields | {
-        "next_action": report.next_action.value,
-        "summary": _summary_json(report.summary),
-        "prepared": _summary_json(report.prepared),
-    }
 
 
 def _summary_json(summary: SummaryReport | None) -> JsonValue:

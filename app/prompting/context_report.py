@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from app.context.explain import ContextReport, SummaryFacts, explain_context, is_summary_due, report_json
+from app.context.explain import ContextReport, SummaryFacts, explain_context, explain_end, report_json
 from app.context.preview import preview_json
 from app.domain.conversation import Conversation
 from app.domain.errors import TemporaryError
@@ -52,9 +52,8 @@ async def close_context(
     """Return the report as it will stand once `answer` is stored; computed before, written with it."""
     inp = context_input(agent, conversation.with_own(_as_stored(conversation, answer)), None)
     facts = await _facts_if_there(parts, agent, conversation.session)
-    return await run_off_loop_if_large(
-        characters_planned(inp), lambda: Closing(report_json(explain_context(inp, facts)), is_summary_due(inp))
-    )
+    report, is_due = await run_off_loop_if_large(characters_planned(inp), lambda: explain_end(inp, facts))
+    return Closing(report_json(report), is_due)
 
 
 async def _facts_if_there(parts: PromptParts, agent: ReadyAgent, session: Session) -> SummaryFacts:

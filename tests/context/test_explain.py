@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.context.assemble import build_prompt_messages
 from app.context.budget import check_fits, make_budget, summary_limit
-from app.context.explain import NextAction, SummaryFacts, explain_context, report_json
+from app.context.explain import NextAction, SummaryFacts, explain_context, explain_end, is_summary_due, report_json
 from app.context.groups import cut_points, group_messages, split_at_cuts
 from app.context.measure import count_message, count_system, count_tool_specs
 from app.context.policy import Adopt, ContextPolicy, SummaryPolicy
@@ -122,6 +122,17 @@ def test_the_next_action_is_what_an_empty_message_would_set_off(
 
     assert report.next_action is action
     assert report.will_trigger is (action is not NextAction.NONE)
+
+
+@pytest.mark.parametrize("adopting", list(Adopt))
+@pytest.mark.parametrize(("stored_turns", "is_due"), [(3, False), (15, True), (300, True)])
+def test_the_end_of_a_turn_is_reported_like_a_session_at_rest_with_what_is_due(
+    stored_turns: int, adopting: Adopt, *, is_due: bool
+) -> None:
+    inp = conversation_input(turns(stored_turns), user=None, policy=ContextPolicy(adopt=adopting))
+
+    assert explain_end(inp, FACTS) == (explain_context(inp, FACTS), is_due)
+    assert is_summary_due(inp) is is_due
 
 
 def test_the_next_answer_is_expected_to_be_as_long_as_the_last_ones() -> None:
