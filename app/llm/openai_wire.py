@@ -3,6 +3,7 @@
 Imported only when such a model is used: the provider package is optional.
 """
 
+from copy import copy
 from typing import Any
 
 import openai
@@ -13,6 +14,12 @@ from openai.resources.chat.completions import AsyncCompletionsWithRawResponse
 from pydantic import SecretStr
 
 from app.llm.providers import PLACEHOLDER_KEY
+
+IDLE_CONNECTION_SECONDS = 30.0
+"""So long a connection waits for the next call; httpx keeps it 5, which a tool call or a user's reading outlasts.
+
+Servers and what stands before them mostly hang up after 60 and more; one that has is not used again.
+"""
 
 
 class JsonCompletions:
@@ -91,13 +98,15 @@ def make_openai(model: str, base_url: str | None, *, idle_seconds: float, connec
     Raises openai.OpenAIError where OpenAI itself is meant and no key is set.
     """
     timeout = openai.Timeout(idle_seconds, connect=connect_seconds)
+    limits = copy(openai.DEFAULT_CONNECTION_LIMITS)
+    limits.keepalive_expiry = IDLE_CONNECTION_SECONDS
     settings: dict[str, Any] = {  # keyword arguments of ChatOpenAI
         "model": model,
         "max_retries": 0,
         "timeout": timeout,
         "stream_usage": True,
         "stream_chunk_timeout": 0,  # ours bounds every chunk, the first one too
-        "http_async_client": openai.DefaultAsyncHttpxClient(timeout=timeout),
+        "http_async_client": openai.DefaultAsyncHttpxClient(timeout=timeout, limits=limits),
     }
     made = _construct(settings, base_url)
     made.async_client = JsonCompletions(made.root_async_client)
