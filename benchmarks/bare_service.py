@@ -1,7 +1,8 @@
 """The measure for `benchmarks.throughput`: a chat turn of FastAPI, LangGraph and asyncpg with none of our features.
 
-`python -m benchmarks.bare_service --port N --dsn DSN --model NAME --model-url URL`. No summaries, no windows, no queue,
-no events, no leases: the user's row, the whole history, one streamed model call, the answer's row.
+`python -m benchmarks.bare_service --port N --dsn DSN --model NAME --model-url URL`, or `--instant` for the model of
+`benchmarks.instant_model`. No summaries, no windows, no queue, no events, no leases: the user's row, the whole history,
+one streamed model call, the answer's row.
 """
 
 import argparse
@@ -13,10 +14,13 @@ from typing import TypedDict
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import uvicorn
 from fastapi import FastAPI
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.graph import END, START, StateGraph
 from pydantic import BaseModel, SecretStr
+
+from benchmarks.instant_model import InstantModel
 
 POOL_SIZE = 10
 SCHEMA = """
@@ -50,7 +54,7 @@ class State(TypedDict):
 class Bare:
     """The two nodes and what they need."""
 
-    def __init__(self, pool: asyncpg.Pool, model: ChatOpenAI) -> None:
+    def __init__(self, pool: asyncpg.Pool, model: BaseChatModel) -> None:
         """Build the graph."""
         self._pool, self._model = pool, model
         graph = StateGraph(State)
@@ -92,12 +96,9 @@ def make_app(options: argparse.Namespace) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        model = ChatOpenAI(
-            model=options.model, base_url=options.model_url, api_key=SecretStr("benchmark"), max_retries=0
-        )
         async with asyncpg.create_pool(options.dsn, min_size=POOL_SIZE, max_size=POOL_SIZE) as pool:
             await pool.execute(SCHEMA)
-            app.state.bare = Bare(pool, model)
+            app.state.bare = Bare(pool, _model(options))
             yield
 
     app = FastAPI(lifespan=lifespan)
@@ -117,13 +118,21 @@ def make_app(options: argparse.Namespace) -> FastAPI:
     return app
 
 
+def _model(options: argparse.Namespace) -> BaseChatModel:
+    if options.instant:
+        return InstantModel()
+    key = SecretStr("benchmark")
+    return ChatOpenAI(model=options.model, base_url=options.model_url, api_key=key, max_retries=0)
+
+
 def main() -> None:
     """Serve until stopped."""
     parser = argparse.ArgumentParser(description="A bare chat service to compare with.")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--dsn", required=True)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--model-url", required=True)
+    parser.add_argument("--model")
+    parser.add_argument("--model-url")
+    parser.add_argument("--instant", action="store_true", help="answer at once, without a model server")
     options = parser.parse_args()
     uvicorn.run(make_app(options), host="127.0.0.1", port=options.port, log_level="warning", access_log=False)
 

@@ -29,7 +29,7 @@ class ServiceOptions:
     """How the service is started. `folder` holds its data, its log and is its working directory.
 
     `model` is the default model, at the double's address; empty where all agents name their own. `arguments` follow
-    those of `serve` that are given here.
+    those of `serve` that are given here. `module` is a benchmark's own way to start the command line; empty: the real.
     """
 
     folder: Path
@@ -38,6 +38,7 @@ class ServiceOptions:
     agents_dir: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     arguments: Sequence[str] = ()
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ def run_double(folder: Path, provider: str = "openai", arguments: Sequence[str] 
 def run_service(options: ServiceOptions) -> Iterator[Running]:
     """Run `throughline serve` on a free port, with the embedded server unless DATABASE_URL is set."""
     port = free_port()
-    command = [sys.executable, "-c", "from app.main import main; main()", "serve", "--port", str(port)]
+    program = ["-m", options.module] if options.module else ["-c", "from app.main import main; main()"]
+    command = [sys.executable, *program, "serve", "--port", str(port)]
     command += ["--data-dir", str(options.folder / "data"), *options.arguments]
     environment = {
         "DEFAULT_LLM": f"openai:{options.model}" if options.model else "offline",

@@ -2,36 +2,36 @@
 
 `python -m benchmarks.throughput`. Each client talks in sessions of a few turns, one after the other; the two services
 are measured in turns, so that whatever slows the machine slows both. First the model answers at once and the clients
-never pause; then it takes a second, and users think between an answer and their next message: what the turn adds to
-that second is the service's. Exits with 1 if an aim is missed.
+never pause: a model behind HTTP, then one inside the service's process, where nothing but the service takes time. Each
+row says what a turn takes, how fair it is (the mean turn of the slowest session over that of the median session), how
+often a client was refused with 503 and came again, and what a turn costs: SQL statements with BEGIN and COMMIT,
+transactions, WAL, CPU of the service's process. Then the model takes a second, and users think between an answer and
+their next message: what the turn adds to that second is the service's. Exits with 1 if an aim is missed, and names it.
 """
 
 import argparse
 import asyncio
-import itertools
-import random
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-import httpx
+import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
-from benchmarks.processes import Running, ServiceOptions, free_port, run_double, run_server, run_service
-from benchmarks.servers import dsn_of, run_postgres
+from benchmarks.servers import dsn_of
+from benchmarks.statement_log import StatementLog, run_logged_postgres
+from benchmarks.throughput_cost import Meter, Used, cost_of
+from benchmarks.throughput_load import Measured, Users, added, press
+from benchmarks.throughput_services import KINDS, ModelKind, Services, run_both
+from benchmarks.throughput_table import Cell, Side, missed, missed_added, render, render_added
 
-MODEL = "double-128k-cl100k"
-AIM = 0.8
-AIM_P50_MS, AIM_P99_MS = 30.0, 200.0
-AGENT = "name: plain\nsystem_prompt: You are a helpful assistant.\n"
-"""No tools: the bare turn offers none either."""
-TURNS_PER_SESSION = 10
-TURN_SECONDS = 120.0
-QUESTION = "How do I keep a conversation going for ever without losing what was said at its beginning? Answer {number}."
+SHORT_SECONDS = 2.0
+"""How long a warm-up lasts, and a pass that counts statements, at the most."""
+
+IDLE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,185 +42,102 @@ class Load:
     seconds: float
     rounds: int
 
-
-@dataclass(frozen=True, slots=True)
-class Users:
-    """People at once, the seconds the model takes, and the mean of their pauses, which are evenly spread around it."""
-
-    number: int
-    model_seconds: float
-    pause_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Turns in so many seconds, and what each took."""
-
-    seconds: float
-    turns: tuple[float, ...]
-
     @property
-    def rate(self) -> float:
-        """Turns per second."""
-        return len(self.turns) / self.seconds
-
-    def milliseconds(self, percent: int) -> float:
-        """Return what this percentage of the turns was answered in."""
-        ordered = sorted(self.turns)
-        return 1000 * ordered[min(len(ordered) * percent // 100, len(ordered) - 1)]
+    def short_seconds(self) -> float:
+        """The length of what is not timed."""
+        return min(self.seconds, SHORT_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
-    """Measures of both services at one number of clients, one for each round."""
+class Target:
+    """A service with its meter, and what it uses when nobody asks it anything."""
 
-    clients: int
-    ours: tuple[Measured, ...]
-    bare: tuple[Measured, ...]
-
-    @property
-    def ratio(self) -> float:
-        """The median of the rounds' ratios of turns per second."""
-        return statistics.median(ours.rate / bare.rate for ours, bare in zip(self.ours, self.bare, strict=True))
+    url: str
+    meter: Meter
+    idle: Used
 
 
 async def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; return 1 if an aim is missed."""
     options = _parse(arguments)
     load = Load(tuple(int(item) for item in options.clients.split(",")), options.seconds, options.rounds)
-    users = Users(options.users, options.model_seconds, options.pause)
+    kinds = KINDS if options.model_kind == "both" else (options.model_kind,)
     with tempfile.TemporaryDirectory(prefix="throughput-") as name:
         folder = Path(name)
-        async with run_postgres(folder) as url:
-            with run_double(folder) as double, _both(folder, url, double) as services:
-                rates = [await _measure(services, load, clients) for clients in load.clients]
-            print(render(rates))
-            slow = ("--answer-seconds", str(users.model_seconds))
-            with run_double(folder, "openai", slow) as double, _both(folder, url, double) as services:
-                added = [await _added(url, users, options.users_seconds) for url in services]
-    print(render_added(users, added))
-    is_quick = added[0].milliseconds(50) <= AIM_P50_MS and added[0].milliseconds(99) <= AIM_P99_MS
-    return 0 if is_quick and all(rate.ratio >= AIM for rate in rates) else 1
-
-
-def render(rates: Sequence[Rates]) -> str:
-    """Return the figures as a Markdown table: medians over the rounds, p50 and p99 of a turn in milliseconds."""
-    lines = [
-        "| clients | service, turns/s | p50 ms | p99 ms | bare, turns/s | p50 ms | p99 ms | ratio |",
-        "|--------:|-----------------:|-------:|-------:|--------------:|-------:|-------:|------:|",
-    ]
-    for rate in rates:
-        cells = " | ".join(_figures(measured) for measured in (rate.ours, rate.bare))
-        lines.append(f"| {rate.clients} | {cells} | {rate.ratio:.2f} |")
-    return "\n".join(lines)
-
-
-def render_added(users: Users, added: Sequence[Measured]) -> str:
-    """Return what both services add to the model's time, as a Markdown table."""
-    asked = f"{users.number} users who think for {users.pause_seconds:g} s"
-    lines = [
-        f"\n{asked}: what a turn takes beyond the model's {users.model_seconds:g} s",
-        "",
-        "| service | turns/s | p50 ms | p99 ms |",
-        "|:--------|--------:|-------:|-------:|",
-    ]
-    lines += [
-        f"| {name} | {one.rate:.1f} | {one.milliseconds(50):.0f} | {one.milliseconds(99):.0f} |"
-        for name, one in zip(("ours", "bare"), added, strict=True)
-    ]
-    return "\n".join(lines)
-
-
-def _figures(rounds: Sequence[Measured]) -> str:
-    rate = statistics.median(one.rate for one in rounds)
-    half, nearly_all = (statistics.median(one.milliseconds(percent) for one in rounds) for percent in (50, 99))
-    return f"{rate:.1f} | {half:.0f} | {nearly_all:.0f}"
+        async with run_logged_postgres(folder) as (url, log):
+            cells = [cell for kind in kinds for cell in await _cells(folder, (url, log), kind, load)]
+            print(render(cells))
+            problems = missed(cells)
+            if options.users:
+                users = Users(options.users, options.model_seconds, options.pause)
+                problems += await _with_slow_model(folder, url, users, options.users_seconds)
+    print("\n".join(("", *problems)) if problems else "\nEvery aim is reached.")
+    return 1 if problems else 0
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.throughput", description=__doc__)
-    parser.add_argument("--clients", default="1,16,64")
+    parser.add_argument("--clients", default="1,16,64,256")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of one measurement")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each service")
-    parser.add_argument("--users", type=int, default=100, help="people at once, for what a turn adds to the model")
+    parser.add_argument("--model-kind", choices=(*KINDS, "both"), default="both", help="where the instant model is")
+    parser.add_argument("--users", type=int, default=200, help="people at once, for what a turn adds to the model")
     parser.add_argument("--model-seconds", type=float, default=1.0, help="how long the model takes for them")
     parser.add_argument("--pause", type=float, default=9.0, help="seconds they think, on average")
     parser.add_argument("--users-seconds", type=float, default=60.0, help="how long they are measured")
     return parser.parse_args(arguments)
 
 
-@contextmanager
-def _both(folder: Path, database_url: str, double: Running) -> Iterator[tuple[str, str]]:
-    """Run the service and the bare one; yield their addresses."""
-    options = ServiceOptions(
-        folder=folder,
-        double_url=double.url,
-        model=MODEL,
-        agents_dir=_agents(folder),
-        environment={"DATABASE_URL": database_url},
-    )
-    port = free_port()
-    command = [sys.executable, "-m", "benchmarks.bare_service", "--port", str(port), "--dsn", dsn_of(database_url)]
-    command += ["--model", MODEL, "--model-url", double.url]
-    bare = f"http://127.0.0.1:{port}"
-    with run_service(options) as service, run_server(command, (f"{bare}/health/ready", folder / "bare.log"), {}):
-        yield service.url, bare
+async def _cells(folder: Path, database: tuple[str, StatementLog], kind: ModelKind, load: Load) -> list[Cell]:
+    url, log = database
+    with run_both(folder, url, kind) as services:
+        connection = await asyncpg.connect(dsn_of(url))
+        try:
+            targets = await _targets(services, connection, log)
+            return [await _cell(targets, kind, load, clients) for clients in load.clients]
+        finally:
+            await connection.close()
 
 
-def _agents(folder: Path) -> Path:
-    agents = folder / "agents"
-    agents.mkdir(exist_ok=True)
-    (agents / "plain.yaml").write_text(AGENT)
-    return agents
+async def _targets(services: Services, connection: asyncpg.Connection, log: StatementLog) -> tuple[Target, Target]:
+    """Return ours and the bare one; what they use while idle is known of both together, save for the CPU."""
+    targets: list[Target] = []
+    for service in (services.ours, services.bare):
+        await press(service.url, 1, SHORT_SECONDS)
+        meter = Meter(connection, log, service.pid)
+        targets.append(Target(service.url, meter, await meter.counted(_nothing)))
+    return targets[0], targets[1]
 
 
-async def _measure(services: tuple[str, str], load: Load, clients: int) -> Rates:
-    for url in services:
-        await _press(url, clients, min(load.seconds, 2.0))
-    ours: list[Measured] = []
-    bare: list[Measured] = []
+async def _nothing() -> Measured:
+    began = time.monotonic()
+    await asyncio.sleep(IDLE_SECONDS)
+    return Measured(time.monotonic() - began, ())
+
+
+async def _cell(targets: tuple[Target, Target], kind: ModelKind, load: Load, clients: int) -> Cell:
+    """Warm both up, time them in turns, and count their statements."""
+    timed: tuple[list[tuple[Measured, Used]], ...] = ([], [])
+    for target in targets:
+        await press(target.url, clients, load.short_seconds)
     for number in range(load.rounds):
-        pair = ((ours, services[0]), (bare, services[1]))
-        for results, url in pair if number % 2 == 0 else reversed(pair):
-            results.append(await _press(url, clients, load.seconds))
-    return Rates(clients, tuple(ours), tuple(bare))
+        pairs = list(zip(timed, targets, strict=True))
+        for results, target in pairs if number % 2 == 0 else reversed(pairs):
+            results.append(await target.meter.timed(partial(press, target.url, clients, load.seconds)))
+    sides: list[Side] = []
+    for results, target in zip(timed, targets, strict=True):
+        counted = await target.meter.counted(partial(press, target.url, clients, load.short_seconds))
+        cost = cost_of([used for _, used in results], counted, target.idle)
+        sides.append(Side(tuple(measured for measured, _ in results), cost))
+    return Cell(kind, clients, *sides)
 
 
-async def _press(url: str, clients: int, seconds: float) -> Measured:
-    """Return the turns that so many clients got who never pause."""
-    return await _together(url, clients, seconds, itertools.repeat(0.0))
-
-
-async def _added(url: str, users: Users, seconds: float) -> Measured:
-    """Return the turns of people who pause, the model's time taken off."""
-    chance = random.Random(1)
-    pauses = (chance.uniform(0, 2 * users.pause_seconds) for _ in itertools.count())
-    measured = await _together(url, users.number, seconds, pauses)
-    return Measured(measured.seconds, tuple(turn - users.model_seconds for turn in measured.turns))
-
-
-async def _together(url: str, clients: int, seconds: float, pauses: Iterator[float]) -> Measured:
-    limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
-    async with httpx.AsyncClient(base_url=url, timeout=TURN_SECONDS, limits=limits) as http:
-        began = time.monotonic()
-        talks = await asyncio.gather(*(_talk(http, began + seconds, pauses) for _ in range(clients)))
-        return Measured(time.monotonic() - began, tuple(turn for talk in talks for turn in talk))
-
-
-async def _talk(http: httpx.AsyncClient, until: float, pauses: Iterator[float]) -> list[float]:
-    turns: list[float] = []
-    while time.monotonic() < until:
-        created = (await http.post("/v1/sessions", json={"agent": "plain"})).raise_for_status()
-        path = f"/v1/sessions/{created.json()['id']}/messages"
-        for number in range(TURNS_PER_SESSION):
-            await asyncio.sleep(next(pauses))
-            if turns and time.monotonic() >= until:
-                break
-            began = time.monotonic()
-            response = await http.post(path, json={"content": QUESTION.format(number=number)})
-            response.raise_for_status()
-            turns.append(time.monotonic() - began)
-    return turns
+async def _with_slow_model(folder: Path, url: str, users: Users, seconds: float) -> list[str]:
+    """Print what both services add to a slow model's time; return the aims that are missed."""
+    with run_both(folder, url, "http", users.model_seconds) as services:
+        both = [await added(service.url, users, seconds) for service in (services.ours, services.bare)]
+    print(render_added(users, both))
+    return missed_added(both[0])
 
 
 if __name__ == "__main__":

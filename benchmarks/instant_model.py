@@ -1,0 +1,74 @@
+"""A chat model in the process that asks it: it answers at once, with the provider double's text in as many chunks.
+
+What a turn takes beside it is the service's own work alone: no other process, no HTTP, no tokenizer.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+
+ECHO_CHARACTERS = 60
+PIECES = 3
+CHARACTERS_PER_TOKEN = 5
+"""Near enough to a tokenizer for English questions: a service that compares finds nothing to correct."""
+
+
+class InstantModel(BaseChatModel):
+    """Streams the answer as an OpenAI-compatible server does: a first chunk, the text, the finish reason, the usage."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "instant"
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,  # noqa: ANN401  # LangChain's signature
+    ) -> ChatResult:
+        del stop, run_manager, kwargs
+        answer = AIMessage(answer_to(messages), usage_metadata=_usage(messages))
+        return ChatResult(generations=[ChatGeneration(message=answer)])
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,  # noqa: ANN401  # LangChain's signature
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        del stop, kwargs
+        for message in chunks_for(messages):
+            chunk = ChatGenerationChunk(message=message)
+            if run_manager:
+                await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+            yield chunk
+
+
+def answer_to(messages: Sequence[BaseMessage]) -> str:
+    """Return an answer that shows which message it answers and how many it was shown."""
+    return f"Answer {len(messages)} to: {messages[-1].text[:ECHO_CHARACTERS]}"
+
+
+def chunks_for(messages: Sequence[BaseMessage]) -> list[AIMessageChunk]:
+    """Return the answer in chunks."""
+    text = answer_to(messages)
+    size = -(-len(text) // PIECES)
+    return [
+        AIMessageChunk(content=""),
+        *(AIMessageChunk(content=text[start : start + size]) for start in range(0, len(text), size)),
+        AIMessageChunk(content="", response_metadata={"finish_reason": "stop"}),
+        AIMessageChunk(content="", usage_metadata=_usage(messages)),
+    ]
+
+
+def _usage(messages: Sequence[BaseMessage]) -> UsageMetadata:
+    asked = sum(len(message.text) for message in messages) // CHARACTERS_PER_TOKEN + 1
+    answered = len(answer_to(messages)) // CHARACTERS_PER_TOKEN + 1
+    return UsageMetadata(input_tokens=asked, output_tokens=answered, total_tokens=asked + answered)

@@ -1,0 +1,95 @@
+"""What turns cost beside their time: SQL statements, transactions, WAL and the CPU of the service's process."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+import asyncpg  # type: ignore[import-untyped]  # it ships no types
+import psutil
+
+from benchmarks.statement_log import StatementLog
+from benchmarks.throughput_load import Measured
+
+Press = Callable[[], Awaitable[Measured]]
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What was used in so many seconds, by so many turns and whatever else went on."""
+
+    seconds: float
+    turns: int = 0
+    cpu_seconds: float = 0.0
+    wal_bytes: float = 0.0
+    statements: float = 0.0
+    transactions: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one turn costs; making its session is shared among the session's turns."""
+
+    statements: float
+    commits: float
+    wal_bytes: float
+    cpu_ms: float
+
+
+def cost_of(timed: Sequence[Used], counted: Used, idle: Used) -> Cost:
+    """Return what a turn costs, less what an idle service uses in the same time.
+
+    CPU and WAL are those of the timed rounds, statements and transactions those of the pass they were counted in.
+    """
+    turns = sum(one.turns for one in timed)
+    seconds = sum(one.seconds for one in timed)
+    spare, counted_spare = seconds / idle.seconds, counted.seconds / idle.seconds
+    return Cost(
+        statements=(counted.statements - counted_spare * idle.statements) / counted.turns,
+        commits=(counted.transactions - counted_spare * idle.transactions) / counted.turns,
+        wal_bytes=(sum(one.wal_bytes for one in timed) - spare * idle.wal_bytes) / turns,
+        cpu_ms=1000 * (sum(one.cpu_seconds for one in timed) - spare * idle.cpu_seconds) / turns,
+    )
+
+
+class Meter:
+    """Measures what a service uses while clients press it; nobody else may press the same database."""
+
+    def __init__(self, connection: asyncpg.Connection, log: StatementLog, pid: int) -> None:
+        """Take what it reads, and the service's process."""
+        self._connection, self._log, self._process = connection, log, psutil.Process(pid)
+        log.counter.ignored_pid = connection.get_server_pid()
+
+    async def timed(self, press: Press) -> tuple[Measured, Used]:
+        """Return what `press` measures, and the CPU and WAL it took."""
+        began, cpu, wal = time.monotonic(), self._cpu_seconds(), await self._wal_position()
+        measured = await press()
+        used = Used(
+            seconds=time.monotonic() - began,
+            turns=len(measured.turns),
+            cpu_seconds=self._cpu_seconds() - cpu,
+            wal_bytes=await self._wal_position() - wal,
+        )
+        return measured, used
+
+    async def counted(self, press: Press) -> Used:
+        """Return all that `press` uses, statements too: they are logged, which takes time."""
+        before: list[int] = []
+        after: list[int] = []
+
+        async def press_and_read() -> Measured:
+            measured = await press()
+            after.extend(await self._log.read())
+            return measured
+
+        await self._log.write(is_on=True)
+        before.extend(await self._log.read())
+        _, used = await self.timed(press_and_read)
+        await self._log.write(is_on=False)
+        return replace(used, statements=after[0] - before[0], transactions=after[1] - before[1])
+
+    def _cpu_seconds(self) -> float:
+        times = self._process.cpu_times()
+        return float(times.user + times.system)
+
+    async def _wal_position(self) -> int:
+        return int(await self._connection.fetchval("select pg_current_wal_insert_lsn() - '0/0'::pg_lsn"))

@@ -1,0 +1,138 @@
+"""Clients that talk to a chat service in sessions, and how long each of their turns took."""
+
+import asyncio
+import itertools
+import random
+import ssl
+import statistics
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+
+import httpx
+
+TURNS_PER_SESSION = 10
+TURN_SECONDS = 120.0
+MOST_TRIES = 50
+QUESTION = "How do I keep a conversation going for ever without losing what was said at its beginning? Answer {number}."
+
+
+class Refused(Exception):
+    """A service has no room for a client, however often it asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """People at once, the seconds the model takes, and the mean of their pauses, which are evenly spread around it."""
+
+    number: int
+    model_seconds: float
+    pause_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Sessions in so many seconds, and what each of their turns took.
+
+    `refused` counts the answers 503: the client sent the same again after as long as it was told to wait, and all of
+    that is part of its turn.
+    """
+
+    seconds: float
+    sessions: tuple[tuple[float, ...], ...]
+    refused: int = 0
+
+    @property
+    def turns(self) -> tuple[float, ...]:
+        """What each turn took, whatever its session."""
+        return tuple(itertools.chain.from_iterable(self.sessions))
+
+    @property
+    def rate(self) -> float:
+        """Turns per second."""
+        return len(self.turns) / self.seconds
+
+    @property
+    def fairness(self) -> float:
+        """The mean turn of the slowest session over the mean turn of the median session: 1 is perfectly fair.
+
+        Every session counts, one that the end of the measurement cut short too: a session that hangs has few turns.
+        """
+        means = [statistics.fmean(session) for session in self.sessions]
+        return max(means) / statistics.median(means)
+
+    def milliseconds(self, percent: int) -> float:
+        """Return what this percentage of the turns was answered in."""
+        ordered = sorted(self.turns)
+        return 1000 * ordered[min(len(ordered) * percent // 100, len(ordered) - 1)]
+
+
+async def press(url: str, clients: int, seconds: float) -> Measured:
+    """Return the turns that so many clients got who never pause."""
+    return await _together(url, clients, seconds, itertools.repeat(0.0))
+
+
+async def added(url: str, users: Users, seconds: float) -> Measured:
+    """Return the turns of people who pause, the model's time taken off."""
+    chance = random.Random(1)
+    pauses = (chance.uniform(0, 2 * users.pause_seconds) for _ in itertools.count())
+    measured = await _together(url, users.number, seconds, pauses)
+    shorter = (tuple(turn - users.model_seconds for turn in session) for session in measured.sessions)
+    return replace(measured, sessions=tuple(shorter))
+
+
+async def _together(url: str, clients: int, seconds: float, pauses: Iterator[float]) -> Measured:
+    """Each client has a pool of its own: one pool for all takes time in the square of their number, more than turns."""
+    tls = ssl.create_default_context()  # one for all: making it takes longer than a turn, and nobody uses it
+    async with AsyncExitStack() as stack:
+        https = [
+            await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=TURN_SECONDS, verify=tls))
+            for _ in range(clients)
+        ]
+        began = time.monotonic()
+        talking = [_Client(http, began + seconds, pauses) for http in https]
+        await asyncio.gather(*(client.talk() for client in talking))
+        return Measured(
+            seconds=time.monotonic() - began,
+            sessions=tuple(tuple(turns) for client in talking for turns in client.sessions if turns),
+            refused=sum(client.refused for client in talking),
+        )
+
+
+@dataclass(slots=True)
+class _Client:
+    """Talks until it is time, and has one turn at least; what is refused for now it sends again."""
+
+    http: httpx.AsyncClient
+    until: float
+    pauses: Iterator[float]
+    sessions: list[list[float]] = field(default_factory=list)
+    refused: int = 0
+
+    async def talk(self) -> None:
+        while time.monotonic() < self.until:
+            created = await self._post("/v1/sessions", {"agent": "plain"})
+            self.sessions.append([])
+            await self._session(f"/v1/sessions/{created.json()['id']}/messages")
+
+    async def _session(self, path: str) -> None:
+        for number in range(TURNS_PER_SESSION):
+            await asyncio.sleep(next(self.pauses))
+            if self.sessions[0] and time.monotonic() >= self.until:
+                break
+            began = time.monotonic()
+            await self._post(path, {"content": QUESTION.format(number=number)})
+            self.sessions[-1].append(time.monotonic() - began)
+
+    async def _post(self, path: str, body: dict[str, str]) -> httpx.Response:
+        """Return the answer; a request that comes again is the same one by its key."""
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        for _ in range(MOST_TRIES):
+            response = await self.http.post(path, json=body, headers=headers)
+            if response.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                return response.raise_for_status()
+            self.refused += 1
+            await asyncio.sleep(float(response.headers.get("Retry-After", 1)))
+        raise Refused(f"{path} was refused {MOST_TRIES} times")

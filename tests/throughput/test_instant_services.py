@@ -1,0 +1,57 @@
+"""Both services of the benchmark can run with a model in their own process that answers as the provider double does."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+from langchain_core.messages import HumanMessage, SystemMessage
+
+from benchmarks.instant_model import InstantModel
+from benchmarks.statement_log import run_logged_postgres
+from benchmarks.throughput_load import QUESTION
+from benchmarks.throughput_services import run_both
+from fakes.provider_double.answers import echo
+from fakes.provider_double.script import ScriptStep
+from fakes.provider_double.wire import Completion, completion_events
+
+PROMPT = [SystemMessage("You are a helpful assistant."), HumanMessage(QUESTION.format(number=3))]
+
+
+async def test_the_instant_model_says_what_the_double_says_in_as_many_chunks() -> None:
+    asked = [{"role": "system", "content": PROMPT[0].text}, {"role": "user", "content": PROMPT[1].text}]
+    answer = Completion("1", "double", echo(asked), (), "stop", {"total_tokens": 1})
+    events = completion_events(answer, ScriptStep().pieces, includes_usage=True)
+
+    chunks = [chunk async for chunk in InstantModel()._astream(PROMPT)]  # noqa: SLF001  # the wire's chunks: LangChain adds one at the end
+
+    assert "".join(chunk.text for chunk in chunks) == answer.text
+    assert len(chunks) == len(events) - 1, "all but the mark that ends the stream"
+
+
+async def test_the_instant_model_reports_its_usage_and_why_it_stopped() -> None:
+    answer = None
+    async for chunk in InstantModel().astream(PROMPT):
+        answer = chunk if answer is None else answer + chunk
+
+    assert answer is not None
+    assert answer.usage_metadata is not None
+    assert answer.usage_metadata["input_tokens"] > 20
+    assert answer.response_metadata["finish_reason"] == "stop"
+
+
+@pytest.mark.slow
+async def test_both_services_answer_with_the_instant_model(folder: Path) -> None:
+    async with run_logged_postgres(folder) as (url, _):
+        with run_both(folder, url, "in-process") as services:
+            answers = [_ask(service.url) for service in (services.ours, services.bare)]
+
+    assert answers == [f"Answer {shown} to: {QUESTION[:60]}" for shown in (2, 1)]
+
+
+def _ask(url: str) -> str:
+    created = httpx.post(f"{url}/v1/sessions", json={"agent": "plain"}).raise_for_status()
+    path = f"{url}/v1/sessions/{created.json()['id']}/messages"
+    answer: str = (
+        httpx.post(path, json={"content": QUESTION}, timeout=30).raise_for_status().json()["message"]["content"]
+    )
+    return answer
