@@ -115,13 +115,18 @@ class RunEnded:
     @property
     def type(self) -> EventType:
         """The name of this end."""
-        match self.run.status:
-            case RunStatus.SUCCEEDED:
-                return EventType.RUN_COMPLETED
-            case RunStatus.CANCELLED:
-                return EventType.RUN_CANCELLED
-            case _:
-                return EventType.RUN_FAILED
+        return end_type(self.run.status)
+
+
+def end_type(status: RunStatus) -> EventType:
+    """Return the name of a run's last event, where it ends with this status."""
+    match status:
+        case RunStatus.SUCCEEDED:
+            return EventType.RUN_COMPLETED
+        case RunStatus.CANCELLED:
+            return EventType.RUN_CANCELLED
+        case _:
+            return EventType.RUN_FAILED
 
 
 Event: TypeAlias = (

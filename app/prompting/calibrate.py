@@ -1,5 +1,6 @@
 """Learning how a model's provider counts: the factor that is applied on top of our own counts."""
 
+import asyncio
 from dataclasses import replace
 
 import structlog
@@ -8,7 +9,7 @@ from app.context.budget import make_budget
 from app.context.calibration import Calibration, factor, learn, learn_overflow, trusted_window
 from app.context.fit import FittedPrompt
 from app.domain.clock import Clock
-from app.domain.errors import ContextOverflow
+from app.domain.errors import ContextOverflow, ThroughlineError
 from app.domain.message import ImageBlock
 from app.domain.prompt import Prompt
 from app.ports.storage import CalibrationStore
@@ -96,6 +97,7 @@ class CalibrationCache:
         self._clock = clock
         self._known: dict[str, tuple[float, Calibration | None]] = {}
         self._saved: dict[str, Calibration | None] = {}
+        self._writing: dict[str, asyncio.Task[None]] = {}
 
     async def load(self, model: str) -> Calibration | None:
         """Return what is known of the model, at most 30 s behind other processes."""
@@ -108,12 +110,23 @@ class CalibrationCache:
         return known
 
     async def save(self, model: str, calibration: Calibration) -> None:
-        """Remember at once; write where it differs from what is stored by more than half a percent."""
+        """Remember at once; write behind the turn what differs from what is stored by more than half a percent."""
         read_at, _ = self._known.get(model, (self._clock.monotonic(), None))
         self._known[model] = (read_at, calibration)
-        if _is_worth_saving(self._saved.get(model), calibration):
-            await self._store.save(model, calibration)
-            self._saved[model] = calibration
+        if _is_worth_saving(self._saved.get(model), calibration) and model not in self._writing:
+            self._writing[model] = asyncio.create_task(self._write(model), name="keep a calibration")
+
+    async def _write(self, model: str) -> None:
+        """Write what is known by then; what cannot be written now is written with what is learned next."""
+        _, calibration = self._known[model]
+        try:
+            if calibration is not None:
+                await self._store.save(model, calibration)
+                self._saved[model] = calibration
+        except ThroughlineError as error:
+            log.warning("a calibration could not be kept", model=model, error=error.code)
+        finally:
+            del self._writing[model]
 
 
 def _is_worth_saving(saved: Calibration | None, now: Calibration) -> bool:

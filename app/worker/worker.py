@@ -271,8 +271,7 @@ class Worker:
 
     def _ended(self, claimed: ClaimedRun, task: asyncio.Task[Session | None]) -> None:
         self._turns.pop(task, None)
-        self.release()
-        self._signal.wake()  # the next message of this session may be waiting
+        self.release()  # whoever ended the run has woken the claim loop where another one may begin now
         if task.cancelled():
             return
         if (error := task.exception()) is not None:

@@ -10,7 +10,7 @@ from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.statement import Row, Statement
 from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database, DatabaseConfig
-from app.db.runs.finish import finish, withdraw
+from app.db.runs.finish import Ending, finish, withdraw
 from app.db.runs.unread_messages import PORTION, PORTION_BYTES
 from app.domain.errors import QueueFull
 from app.domain.message import Message, NewMessage, text_of
@@ -150,7 +150,7 @@ async def test_however_many_messages_are_due_a_few_statements_append_them(databa
 
     async def end(tx: Statements) -> int:
         counted = CountedStatements(tx)
-        await finish(counted, claimed.lease, answered(answer_message("answer")), (), BEHIND_ALL)
+        await finish(counted, Ending(claimed.lease, answered(answer_message("answer")), (), BEHIND_ALL))
         return counted.number
 
     statements = await transactions.run(end)
@@ -250,7 +250,7 @@ async def test_long_messages_that_are_due_are_appended_a_few_megabytes_at_a_time
     async def end(tx: Statements) -> None:
         nonlocal largest
         counted = CountedStatements(tx)
-        await finish(counted, claimed.lease, answered(answer_message("answer")), (), BEHIND_ALL)
+        await finish(counted, Ending(claimed.lease, answered(answer_message("answer")), (), BEHIND_ALL))
         largest = counted.largest
 
     await transactions.run(end)

@@ -16,35 +16,29 @@ REQUESTS = frozenset({80877102, 80877103, 80877104})
 OF_DRIVER = ("typeinfo_tree", "current_setting('jit')", "current_setting('server_version_num')")
 """In what a connection asks once, about types and for its settings: no statements of an intent."""
 
+WRITES = ("insert into ", "update ", "delete from ", "pg_notify")
+
 
 @dataclass(slots=True)
 class DatabaseWire:
     """Passes everything on. `statements` are those executed so far, in order; `round_trips` what was waited for.
 
-    After `cut_next` the next commit is done, and its connection then cut unanswered.
+    `commits` are the transactions that may have written: a statement that changes something outside of any counts as
+    one. After `cut_next` the next commit is done, and its connection then cut unanswered.
     """
 
     url: str = ""
     cuts: int = 0
     statements: list[str] = field(default_factory=list)
     round_trips: int = 0
+    commits: int = 0
     _wanted: int = 0
-
-    @property
-    def commits(self) -> int:
-        """The transactions so far: statements outside any, and those that were begun and committed."""
-        commits, is_inside = 0, False
-        for statement in self.statements:
-            is_inside = is_inside or statement == "begin"
-            is_end = statement in {"commit", "rollback"}
-            commits += statement == "commit" or not is_inside
-            is_inside = is_inside and not is_end
-        return commits
 
     def clear(self) -> None:
         """Count from here on."""
         self.statements.clear()
         self.round_trips = 0
+        self.commits = 0
 
     def cut_next(self, times: int = 1) -> None:
         """Leave so many commits unanswered."""
@@ -65,9 +59,10 @@ class DatabaseWire:
             server_writer.close()
             writer.close()
 
-    def is_to_be_answered(self, statements: list[str]) -> bool:
-        """Whether the connection that has just asked for this goes on."""
-        if "commit" not in statements or not self._wanted:
+    def is_to_be_answered(self, commits: int) -> bool:
+        """Whether the connection that has just asked for so many commits goes on."""
+        self.commits += commits
+        if not commits or not self._wanted:
             return True
         self._wanted -= 1
         self.cuts += 1
@@ -81,6 +76,7 @@ class _Client:
         self._wire = wire
         self._read = b""
         self._has_started = False
+        self._is_inside = False
         self._prepared: dict[bytes, str] = {}
 
     def read(self, data: bytes) -> bool:
@@ -92,7 +88,7 @@ class _Client:
             asked += self._executed(kind, body)
             self._wire.round_trips += kind in {b"Q", b"S"}
         self._wire.statements += [statement for statement in asked if not any(word in statement for word in OF_DRIVER)]
-        return self._wire.is_to_be_answered(asked)
+        return self._wire.is_to_be_answered(sum(self._is_commit(statement) for statement in asked))
 
     def _next(self) -> tuple[bytes, bytes] | None:
         """Return the next message whole, with its kind: empty before the connection has started."""
@@ -107,6 +103,11 @@ class _Client:
         if not self._has_started:
             self._has_started = LENGTH.unpack_from(body)[0] not in REQUESTS
         return kind, body
+
+    def _is_commit(self, statement: str) -> bool:
+        is_end = statement in {"commit", "rollback"}
+        was_inside, self._is_inside = self._is_inside, statement == "begin" or (self._is_inside and not is_end)
+        return statement == "commit" or (not was_inside and any(word in statement for word in WRITES))
 
     def _executed(self, kind: bytes, body: bytes) -> list[str]:
         match kind:

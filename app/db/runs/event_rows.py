@@ -1,7 +1,7 @@
 """How run events are stored: a name and JSON that points at messages and at the run instead of repeating them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -15,12 +15,13 @@ from app.domain.events import (
     EventType,
     MessageCompleted,
     MessageDelta,
-    NewEvent,
     RunEnded,
     RunStarted,
     ToolAnswered,
     ToolCalled,
+    end_type,
 )
+from app.domain.ids import MessageId
 from app.domain.json_types import JsonObject
 from app.domain.message import ToolCall
 from app.domain.prompt import Usage
@@ -53,12 +54,35 @@ RUN_EVENT_TYPES = "('run.started', 'run.completed', 'run.failed', 'run.cancelled
 SHOWN_COLUMNS = f"{prefixed(MESSAGE_COLUMNS, 'm', 'shown_')}, {prefixed(RUN_COLUMNS, 'r', 'run_')}"
 
 
-def event_parameters(events: Sequence[NewEvent]) -> dict[str, object]:
+NEW_EVENTS = "unnest(cast(:seqs as integer[]), cast(:types as text[]), cast(:data as text[])) as e (seq, type, data)"
+"""The parameters of `event_parameters` as rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event as its row has it."""
+
+    type: EventType
+    data: JsonObject
+
+
+def as_stored(event: Event) -> StoredEvent:
+    """Return what is stored of an event."""
+    return StoredEvent(event.type, _stored(event))
+
+
+def stored_ending(status: RunStatus, answer_id: MessageId | None) -> tuple[StoredEvent, ...]:
+    """Return what is stored of `ending(run, answer)`, before run and answer are."""
+    ended = StoredEvent(end_type(status), {})
+    return (ended,) if answer_id is None else (StoredEvent(EventType.MESSAGE_COMPLETED, _pointing_at(answer_id)), ended)
+
+
+def event_parameters(seqs: Sequence[int], events: Sequence[StoredEvent]) -> dict[str, object]:
     """Return the parameters `seqs`, `types` and `data` of an insert, one item of each per event."""
     return {
-        "seqs": [item.seq for item in events],
-        "types": [item.event.type.value for item in events],
-        "data": [to_json(_stored(item.event)) for item in events],
+        "seqs": list(seqs),
+        "types": [event.type.value for event in events],
+        "data": [to_json(event.data) for event in events],
     }
 
 
@@ -81,7 +105,7 @@ def event_from(row: Row) -> Event | None:
 def _stored(event: Event) -> JsonObject:
     match event:
         case MessageCompleted(message=message) | ToolAnswered(message=message):
-            return {"message_id": str(message.id)}
+            return _pointing_at(message.id)
         case RunStarted(run=run):
             started_at = None if run.started_at is None else run.started_at.isoformat()
             return {"attempt": run.attempt, "started_at": started_at, "cancel_requested": run.cancel_requested}
@@ -91,6 +115,10 @@ def _stored(event: Event) -> JsonObject:
             return asdict(call)
         case _:
             return asdict(event)
+
+
+def _pointing_at(message_id: MessageId) -> JsonObject:
+    return {"message_id": str(message_id)}
 
 
 def _about_message(kind: EventType, row: Row) -> Event | None:

@@ -4,14 +4,20 @@ from collections.abc import Sequence
 
 from app.db.connection.transactions import Statements, Transactions
 from app.db.connection.wakeup import EventHub
-from app.db.runs.event_rows import RUN_EVENT_TYPES, SHOWN_COLUMNS, SHOWN_MESSAGE_ID, event_from, event_parameters
+from app.db.runs.event_rows import (
+    NEW_EVENTS,
+    RUN_EVENT_TYPES,
+    SHOWN_COLUMNS,
+    SHOWN_MESSAGE_ID,
+    as_stored,
+    event_from,
+    event_parameters,
+)
 from app.db.statements.rows import lease_lost
 from app.db.statements.sql import sql
 from app.domain.events import NewEvent, RunEvent
 from app.domain.ids import RunId
 from app.domain.run import Lease
-
-_ROWS = "unnest(cast(:seqs as integer[]), cast(:types as text[]), cast(:data as text[])) as e (seq, type, data)"
 
 _STORE = sql(
     """
@@ -19,7 +25,7 @@ _STORE = sql(
     select :run_id, e.seq, e.type, cast(e.data as json) from {rows}
     on conflict (run_id, seq) do nothing
 """,
-    rows=_ROWS,
+    rows=NEW_EVENTS,
 )
 _STORE_HELD = sql(
     """
@@ -34,7 +40,7 @@ _STORE_HELD = sql(
     )
     select id from hurried
 """,
-    rows=_ROWS,
+    rows=NEW_EVENTS,
 )
 _READ = sql(
     """
@@ -95,7 +101,7 @@ class EventRepository:
         if not events:
             return
         rows = await self._transactions.fetch(
-            _STORE_HELD, run_id=lease.run_id, fence=lease.fence, **event_parameters(events)
+            _STORE_HELD, run_id=lease.run_id, fence=lease.fence, **_parameters(events)
         )
         if not rows:
             raise lease_lost(lease)
@@ -113,7 +119,11 @@ class EventRepository:
 async def store_events(tx: Statements, run_id: RunId, events: Sequence[NewEvent]) -> None:
     """Store events in a transaction that has changed the run's own row, which is guard enough."""
     if events:
-        await tx.fetch(_STORE, run_id=run_id, **event_parameters(events))
+        await tx.fetch(_STORE, run_id=run_id, **_parameters(events))
+
+
+def _parameters(events: Sequence[NewEvent]) -> dict[str, object]:
+    return event_parameters([new.seq for new in events], [as_stored(new.event) for new in events])
 
 
 async def next_event(tx: Statements, run_id: RunId) -> int:

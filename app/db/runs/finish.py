@@ -1,9 +1,11 @@
 """Ending runs: with an answer, with an error, or cancelled before they began."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from app.db.connection.statement import Row
 from app.db.connection.transactions import Statements
+from app.db.runs.event_rows import NEW_EVENTS, as_stored, event_parameters, stored_ending
 from app.db.runs.events import next_event, store_events
 from app.db.runs.unread_messages import append_due, keep_unread
 from app.db.sessions.append import INSERT_COLUMNS, INSERT_VALUES
@@ -23,7 +25,7 @@ from app.db.statements.rows import (
 )
 from app.db.statements.sql import sql
 from app.domain.events import Event, NewEvent, ending
-from app.domain.ids import RunId, UserId
+from app.domain.ids import MessageId, RunId, UserId
 from app.domain.message import Message, NewMessage, Role, Source
 from app.domain.run import Lease, Outcome, Run, RunError, RunInput
 
@@ -32,11 +34,16 @@ _NO_ANSWER = NewMessage(role=Role.ASSISTANT, content="", source=Source.API)
 
 _FINISH = sql(
     """
-    with ended as (
+    with held as materialized (
+        select r.id, r.session_id, r.owner_id from runs r
+        where r.id = :run_id and r.fence = :fence and r.status = 'running' for no key update
+    ), locked as materialized (
+        select s.id, s.unread_run_count from held join sessions s on s.id = held.session_id for no key update of s
+    ), ended as (
         update runs r set status = :status, lease_until = null, finished_at = clock_timestamp(),
             input_tokens = :input_tokens, output_tokens = :output_tokens, error_type = :error_type,
             error_detail = :error_detail, context = cast(:context as json)
-        where r.id = :run_id and r.fence = :fence and r.status = 'running'
+        from locked where r.id = :run_id and (locked.unread_run_count = 0 or not :is_alone)
         returning {run_columns}
     ), seat as (
         update sessions s set updated_at = now(), message_count = s.message_count + :answers,
@@ -44,18 +51,24 @@ _FINISH = sql(
             input_tokens = s.input_tokens + coalesce(ended.input_tokens, 0),
             output_tokens = s.output_tokens + coalesce(ended.output_tokens, 0)
         from ended where s.id = ended.session_id
-        returning s.id, s.message_count, s.unread_run_count
+        returning s.id, s.message_count
     ), answer as (
         insert into messages as m ({insert_columns}) select {insert_values} from seat where :answers = 1
         returning {message_columns}
+    ), told as (
+        insert into run_events (run_id, seq, type, data)
+        select ended.id, e.seq, e.type, cast(e.data as json) from ended cross join {events}
+        on conflict (run_id, seq) do nothing
     )
-    select ended.*, seat.unread_run_count, answer.id as message_id, {prefixed}
-    from ended left join seat on true left join answer on true
+    select ended.*, locked.unread_run_count, answer.id as message_id, {prefixed}, exists (
+        select 1 from runs w where w.owner_id = held.owner_id and w.status = 'queued') as has_waiting
+    from held left join locked on true left join ended on true left join answer on true
 """,
     run_columns=RUN_COLUMNS,
     insert_columns=INSERT_COLUMNS,
     insert_values=INSERT_VALUES,
     message_columns=MESSAGE_COLUMNS,
+    events=NEW_EVENTS,
     prefixed=prefixed(MESSAGE_COLUMNS, "answer", "answer_"),
 )
 _ENDED = sql(
@@ -88,31 +101,78 @@ _TAKE_BACK = sql("""
 """)
 
 
-async def finish(
-    tx: Statements, lease: Lease, outcome: Outcome, unstored: Sequence[NewEvent], next_seq: int
-) -> tuple[Run, Sequence[NewEvent]]:
-    """Write answer, usage, status, the session's totals, and behind the `unstored` events the last ones.
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ends: under this lease, with this outcome, and with the last of its events.
 
-    Returns the run and the events that are stored with it: none where an earlier try has ended it, whose answer was
-    lost. Raises LeaseLost.
+    `unstored` are those of the turn that are not stored yet; those of the end are numbered from `next_seq`.
     """
-    rows = await tx.fetch(_FINISH, run_id=lease.run_id, fence=lease.fence, **_parameters(outcome))
+
+    lease: Lease
+    outcome: Outcome
+    unstored: Sequence[NewEvent]
+    next_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run as it has ended, the events stored with its end, and whether its owner has runs that wait."""
+
+    run: Run
+    events: Sequence[NewEvent]
+    has_waiting: bool
+
+
+async def finish_at_once(tx: Statements, end: Ending) -> Finished | None:
+    """Write answer, usage, status, the session's totals and the last events by one statement.
+
+    None where messages that nobody read come behind the turn: nothing is stored then. An end that an earlier try has
+    written, whose answer was lost, is returned without events. Raises LeaseLost.
+    """
+    rows = await _write(tx, end, is_alone=True)
     if not rows:
-        return await _ended_before(tx, lease), ()
-    run, answer = run_from(rows[0]), _answer(rows[0])
+        return await _ended_before(tx, end.lease)
+    return None if rows[0]["unread_run_count"] else _read(rows[0], end)
+
+
+async def finish(tx: Statements, end: Ending) -> Finished:
+    """Do as `finish_at_once`, and append the messages that come behind the turn. Raises LeaseLost."""
+    rows = await _write(tx, end, is_alone=False)
+    if not rows:
+        return await _ended_before(tx, end.lease)
     if rows[0]["unread_run_count"]:
-        await append_due(tx, run.session_id)
-    events = (*unstored, *_numbered(next_seq, ending(run, answer)))
-    await store_events(tx, run.id, events)
-    return run, events
+        await append_due(tx, end.lease.session_id)
+    return _read(rows[0], end)
 
 
-async def _ended_before(tx: Statements, lease: Lease) -> Run:
+async def _write(tx: Statements, end: Ending, *, is_alone: bool) -> Sequence[Row]:
+    answer_id = None if end.outcome.answer is None else MessageId(new_id())
+    last = stored_ending(end.outcome.status, answer_id)
+    seqs = [*(new.seq for new in end.unstored), *(end.next_seq + index for index in range(len(last)))]
+    events = [*(as_stored(new.event) for new in end.unstored), *last]
+    return await tx.fetch(
+        _FINISH,
+        run_id=end.lease.run_id,
+        fence=end.lease.fence,
+        is_alone=is_alone,
+        message_id=answer_id,
+        **_parameters(end.outcome),
+        **event_parameters(seqs, events),
+    )
+
+
+def _read(row: Row, end: Ending) -> Finished:
+    run = run_from(row)
+    events = (*end.unstored, *_numbered(end.next_seq, ending(run, _answer(row))))
+    return Finished(run, events, has_waiting=row["has_waiting"])
+
+
+async def _ended_before(tx: Statements, lease: Lease) -> Finished:
     """Return the run as this very holder has ended it: nobody else has its fence. Raises LeaseLost."""
     rows = await tx.fetch(_ENDED, run_id=lease.run_id, fence=lease.fence)
     if not rows:
         raise lease_lost(lease)
-    return run_from(rows[0])
+    return Finished(run_from(rows[0]), (), has_waiting=True)
 
 
 async def fail(tx: Statements, lease: Lease, error: RunError) -> None:
@@ -172,7 +232,6 @@ def _parameters(outcome: Outcome) -> dict[str, object]:
         "error_detail": None if outcome.error is None else outcome.error.detail,
         "context": None if outcome.context is None else to_json(outcome.context),
         "answers": 0 if outcome.answer is None else 1,
-        "message_id": new_id(),
         "step": ANSWER_STEP,
         **message_parameters(outcome.answer or _NO_ANSWER),
     }

@@ -7,6 +7,8 @@ from app.db.connection.wakeup import EventHub
 from app.db.runs import claim as run_claim
 from app.db.runs import finish as run_finish
 from app.db.runs import submit as run_submit
+from app.db.runs.finish import Ending
+from app.db.runs.submit import NewRun
 from app.db.statements.rows import ANSWER_ID, RUN_COLUMNS, run_from, run_not_found
 from app.db.statements.sql import sql
 from app.domain.events import NewEvent
@@ -36,14 +38,16 @@ class RunRepository:
 
     async def submit(self, submission: Submission, claimer: Claimer | None) -> Submitted:
         """Store the run; claim it for `claimer` if it is first in line. Raises as run_submit.submit."""
-        run_id = run_submit.new_run_id()
-        submitted, stopped = await self._transactions.run(
-            lambda tx: run_submit.submit(tx, submission, run_id, claimer, caps=self._caps)
-        )
-        if stopped is not None:
-            self._hub.announce_cancel(stopped)
+        new = NewRun(submission, run_submit.new_run_id(), claimer, self._caps)
+        submitted = await run_submit.submit_at_once(self._transactions, new) or await self._submit_in_line(new)
         if submitted.claimed is None and not submitted.replayed:
             self._hub.announce_work()
+        return submitted
+
+    async def _submit_in_line(self, new: NewRun) -> Submitted:
+        submitted, stopped = await self._transactions.run(lambda tx: run_submit.submit(tx, new))
+        if stopped is not None:
+            self._hub.announce_cancel(stopped)
         return submitted
 
     async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:
@@ -55,10 +59,18 @@ class RunRepository:
         return await run_claim.renew(self._leases, leases, lease_seconds)
 
     async def finish(self, lease: Lease, outcome: Outcome, unstored: Sequence[NewEvent], next_seq: int) -> Run:
-        """End the run in one transaction with its answer and its last events. Raises LeaseLost."""
-        run, events = await self._transactions.run(lambda tx: run_finish.finish(tx, lease, outcome, unstored, next_seq))
-        self._hub.announce_events(run.id, events)
-        return run
+        """End the run in one transaction with its answer and its last events. Raises LeaseLost.
+
+        Wakes this process's claim loop where the end may have made room for another run of the same user.
+        """
+        end = Ending(lease, outcome, unstored, next_seq)
+        finished = await run_finish.finish_at_once(self._transactions, end)
+        if finished is None:
+            finished = await self._transactions.run(lambda tx: run_finish.finish(tx, end))
+        self._hub.announce_events(finished.run.id, finished.events)
+        if finished.has_waiting:
+            self._hub.work.wake()
+        return finished.run
 
     async def fail(self, lease: Lease, error: RunError) -> None:
         """End the run as failed, by a write to its own row and to nothing else. Raises LeaseLost."""

@@ -1,4 +1,10 @@
-"""Accepting a message: the run row, its place in the session's line, and its idempotency key, in one transaction."""
+"""Accepting a message: the run row, its place in the session's line, and its idempotency key, in one transaction.
+
+By one statement where nothing is in the way (`submit_at_once`), else by several under the session's lock (`submit`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from app.db.connection.statement import Row
 from app.db.connection.transactions import Statements
@@ -20,12 +26,15 @@ _INTERRUPT = sql("""
     returning r.id
 """)
 _LOCK_SESSION = sql("""
-    select s.agent, s.title, s.archived, s.unread_run_count from sessions s
+    select s.archived, s.unread_run_count from sessions s
     where s.id = :session_id and s.owner_id = :owner_id for no key update
 """)
 _SUBMIT = sql(
     """
-    with earlier as (
+    with locked as materialized (
+        select s.id, s.agent, s.title, s.archived, s.unread_run_count from sessions s
+        where s.id = :session_id and s.owner_id = :owner_id for no key update skip locked
+    ), earlier as (
         select {run_columns}, {answer_id}, r.fingerprint, r.worker from runs r
         where r.id = :run_id or (r.owner_id = :owner_id and r.idempotency_key = :idempotency_key)
     ), line as (
@@ -35,26 +44,32 @@ _SUBMIT = sql(
         select (select count(*) from runs w where w.owner_id = :owner_id and w.status = 'running') as owner_running,
             (select count(*) from runs w where w.owner_id = :owner_id and w.status = 'queued') as owner_queued
     ), way as (
-        select line.*, owner.owner_queued, line.first_id is null and cast(:worker as text) is not null
+        select line.*, owner.owner_queued, locked.agent, locked.title,
+            greatest(:max_queued - locked.unread_run_count, 0) as max_queued,
+            locked.archived or (:is_alone and (locked.unread_run_count > 0 or 2 * line.queued >= :max_queued
+                or 2 * owner.owner_queued >= :max_queued_of_owner)) as is_refused,
+            line.first_id is null and cast(:worker as text) is not null
             and owner.owner_running < :max_running_of_owner
             and not exists (select 1 from runs w where w.owner_id = :owner_id and w.status = 'queued'
                 and not exists (select 1 from runs e where e.session_id = w.session_id and e.status = 'running'))
             as is_claimed
-        from line cross join owner
+        from locked cross join line cross join owner
     ), written as (
         insert into runs as r (id, session_id, owner_id, agent, input, source, author, actor, idempotency_key,
             fingerprint, status, worker, lease_until, fence, attempt, started_at)
-        select :run_id, :session_id, :owner_id, :agent, cast(:input as json), :source, :author, :actor,
+        select :run_id, :session_id, :owner_id, way.agent, cast(:input as json), :source, :author, :actor,
             :idempotency_key, :fingerprint,
             case when is_claimed then 'running' else 'queued' end, case when is_claimed then :worker end,
             case when is_claimed then now() + make_interval(secs => :lease_seconds) end,
             cast(is_claimed as integer), cast(is_claimed as integer), case when is_claimed then now() end
         from way
-        where not exists (select 1 from earlier)
-            and not cast(:is_archived as boolean)
-            and case when :rejects then way.first_id is null else way.queued < :max_queued end
+        where not exists (select 1 from earlier) and not way.is_refused
+            and case when :rejects then way.first_id is null else way.queued < way.max_queued end
             and (way.is_claimed or way.owner_queued < :max_queued_of_owner)
         returning {run_columns}, cast(null as uuid) as message_id, r.fingerprint, r.worker
+    ), titled as (
+        update sessions s set title = :title, updated_at = now() from way, written
+        where s.id = written.session_id and way.title = '' and :title <> ''
     ), result as (
         select true as is_new, written.* from written union all select false, earlier.* from earlier
     )
@@ -63,13 +78,33 @@ _SUBMIT = sql(
     run_columns=RUN_COLUMNS,
     answer_id=ANSWER_ID,
 )
-_SET_TITLE = sql("update sessions set title = :title, updated_at = now() where id = :session_id")
 
 
-async def submit(
-    tx: Statements, submission: Submission, run_id: RunId, claimer: Claimer | None, *, caps: Caps
-) -> tuple[Submitted, RunId | None]:
-    """Store the submission under the id `run_id`; return it and the run that was asked to make way for it.
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A submission, the id of its run, made beforehand, and what it may take: a slot of `claimer`, a place in line."""
+
+    submission: Submission
+    run_id: RunId
+    claimer: Claimer | None
+    caps: Caps
+
+
+async def submit_at_once(tx: Statements, new: NewRun) -> Submitted | None:
+    """Store the submission by one statement; None where anything is in its way, and nothing is stored then.
+
+    The statement sees what was committed before it began, not what a submission to the same session did at the same
+    moment: a second run that would be running meets the unique key and is tried again, and a line that is at all near
+    its length is left to `submit`, which counts under the lock.
+    """
+    if new.submission.on_busy is not OnBusy.ENQUEUE:
+        return None
+    rows = await _store(tx, new, is_alone=True)
+    return _read(rows[0], new) if rows and rows[0]["is_new"] else None
+
+
+async def submit(tx: Statements, new: NewRun) -> tuple[Submitted, RunId | None]:
+    """Store the submission under the session's lock; return it and the run that was asked to make way for it.
 
     It is claimed at once where nothing of its owner's waits that could be taken: of an owner's runs the oldest comes
     first, here as in `claim_next`. The session row's lock makes places in line and the queue's length exact. A running
@@ -77,54 +112,54 @@ async def submit(
     after a lost answer finds the run by its id. Raises NotFound, InvalidInput (archived), IdempotencyKeyReused,
     SessionBusy, QueueFull (also as OwnerQueueFull).
     """
-    identity = _identity(submission, run_id)
-    stopped = await tx.fetch(_INTERRUPT, **identity) if submission.on_busy is OnBusy.INTERRUPT else ()
+    submission = new.submission
+    stopped = await tx.fetch(_INTERRUPT, **_identity(new)) if submission.on_busy is OnBusy.INTERRUPT else ()
     session = await _lock_session(tx, submission)
     if session["unread_run_count"]:  # due where the turn before them could only be failed: nothing else appends them
         await append_due(tx, submission.session_id)
         session = await _lock_session(tx, submission)
-    row = (
-        await tx.fetch(_SUBMIT, **identity, **_parameters(submission, claimer), **_limits(session, submission, caps))
-    )[0]
+    row = (await _store(tx, new, is_alone=False))[0]
     if row["is_new"] is None:
-        raise _refusal(row, session, submission, caps)
-    submitted = _read(row, submission, claimer, run_id)
-    if not submitted.replayed and not session["title"]:
-        await tx.fetch(_SET_TITLE, session_id=submission.session_id, title=title_of(submission.input.content))
-    return submitted, RunId(stopped[0]["id"]) if stopped else None
+        raise _refusal(row, session, new)
+    return _read(row, new), RunId(stopped[0]["id"]) if stopped else None
 
 
-def _identity(submission: Submission, run_id: RunId) -> dict[str, object]:
+async def _store(tx: Statements, new: NewRun, *, is_alone: bool) -> Sequence[Row]:
+    """Run the statement; `is_alone`: nothing was locked before it, so it refuses whatever needs that."""
+    return await tx.fetch(
+        _SUBMIT,
+        **_identity(new),
+        **_parameters(new),
+        is_alone=is_alone,
+        max_queued=new.caps.queued_per_session,
+        max_queued_of_owner=new.caps.queued_per_owner,
+        max_running_of_owner=new.caps.running_per_owner,
+    )
+
+
+def _identity(new: NewRun) -> dict[str, object]:
     """By what a repetition of the submission is found."""
+    submission = new.submission
     return {
-        "run_id": run_id,
+        "run_id": new.run_id,
         "session_id": submission.session_id,
         "owner_id": submission.owner_id,
         "idempotency_key": check_key(submission.idempotency_key),
     }
 
 
-def _parameters(submission: Submission, claimer: Claimer | None) -> dict[str, object]:
+def _parameters(new: NewRun) -> dict[str, object]:
+    submission, claimer = new.submission, new.claimer
     return {
         "input": input_json(submission.input),
         "source": submission.source.value,
         "author": submission.author,
         "actor": submission.actor,
         "fingerprint": submission.fingerprint,
+        "title": title_of(submission.input.content),
+        "rejects": submission.on_busy is OnBusy.REJECT,
         "worker": None if claimer is None else claimer.worker,
         "lease_seconds": 0 if claimer is None else claimer.lease_seconds,
-    }
-
-
-def _limits(session: Row, submission: Submission, caps: Caps) -> dict[str, object]:
-    """What the session and its line let in."""
-    return {
-        "agent": session["agent"],
-        "is_archived": session["archived"],
-        "rejects": submission.on_busy is OnBusy.REJECT,
-        "max_queued": max(0, caps.queued_per_session - session["unread_run_count"]),
-        "max_queued_of_owner": caps.queued_per_owner,
-        "max_running_of_owner": caps.running_per_owner,
     }
 
 
@@ -135,9 +170,9 @@ async def _lock_session(tx: Statements, submission: Submission) -> Row:
     return rows[0]
 
 
-def _read(row: Row, submission: Submission, claimer: Claimer | None, run_id: RunId) -> Submitted:
-    run = run_from(row)
-    if not row["is_new"] and run.id != run_id:
+def _read(row: Row, new: NewRun) -> Submitted:
+    run, submission, claimer = run_from(row), new.submission, new.claimer
+    if not row["is_new"] and run.id != new.run_id:
         if run.session_id != submission.session_id or row["fingerprint"] != submission.fingerprint:
             raise key_reused(submission.idempotency_key)
         return Submitted(run, replayed=True)
@@ -152,7 +187,8 @@ def _is_ours(row: Row, claimer: Claimer) -> bool:
     return (row["status"], row["fence"], row["worker"]) == (RunStatus.RUNNING.value, 1, claimer.worker)
 
 
-def _refusal(row: Row, session: Row, submission: Submission, caps: Caps) -> InvalidInput | SessionBusy | QueueFull:
+def _refusal(row: Row, session: Row, new: NewRun) -> InvalidInput | SessionBusy | QueueFull:
+    submission, caps = new.submission, new.caps
     if session["archived"]:  # what was accepted before is still answered
         return InvalidInput(
             f"Session {submission.session_id} is archived. Set `archived` to false before sending messages to it."

@@ -184,7 +184,7 @@ async def _accept(tx: Statements, message: SlackMessage, run_id: RunId, config: 
     person = await ensure_person(tx, message.who)
     session_id, owner_id = await _session(tx, message, person, config)
     submission = _submission(message, person, (session_id, owner_id))
-    await run_submit.submit(tx, submission, run_id, None, caps=config.caps)
+    await run_submit.submit(tx, run_submit.NewRun(submission, run_id, None, config.caps))
     await _put_out(tx, message, run_id=run_id)
     return Taken.ACCEPTED
 

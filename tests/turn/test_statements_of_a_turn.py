@@ -1,0 +1,107 @@
+"""What a turn asks of the database: few statements, fewer commits, however the machine is loaded.
+
+Left out is what depends on time: notifications, which are gathered for all turns, and events stored under way.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from app.db.database import Database, DatabaseConfig
+from app.domain.message import ToolCall
+from app.domain.prompt import Usage
+from app.domain.run import RunInput, RunStatus, Submission
+from app.turn.take_turn import take_turn
+from fakes.database_wire import DatabaseWire, database_wire
+from fakes.scripted_model import Call, Say
+from fakes.stage import CLAIMER, Stage, open_stage, with_context
+from fakes.waiting import until_found
+
+BY_TIME = ("pg_notify", "hurried cross join", "token_calibration")
+
+
+@pytest.fixture
+async def wire(database_url: str) -> AsyncIterator[DatabaseWire]:
+    async with database_wire(database_url) as between:
+        yield between
+
+
+@pytest.fixture
+async def wired(wire: DatabaseWire) -> AsyncIterator[Database]:
+    database = await Database.open(DatabaseConfig(url=wire.url, pool_size=1))
+    yield database
+    await database.close()
+
+
+async def ask(stage: Stage, text: str) -> None:
+    """Submit a message as a door does that has a slot, and take its turn."""
+    submission = Submission(stage.owner_id, stage.session.id, RunInput(text), stage.session.source, fingerprint=text)
+    submitted = await stage.database.runs.submit(submission, CLAIMER)
+    assert submitted.claimed is not None
+    await take_turn(stage.turn_start(submitted.claimed))
+    assert (await stage.database.runs.get_run(stage.owner_id, submitted.run.id)).status is RunStatus.SUCCEEDED
+
+
+async def asked_by_a_turn(stage: Stage, wire: DatabaseWire) -> list[str]:
+    """Return the statements of a turn, begun on warm connections, without the look at its end that `ask` takes."""
+    stage.model.script(Say("warm"), *stage_steps(stage))
+    await ask(stage, "warm up")
+    wire.clear()
+    await ask(stage, "hello")
+    return [statement for statement in wire.statements[:-1] if not any(word in statement for word in BY_TIME)]
+
+
+def stage_steps(stage: Stage) -> tuple[Say | Call, ...]:
+    """Return what the model says in the measured turn: a call for each tool the agent has, then the answer."""
+    agent = stage.parts.agents.get(stage.session.agent)
+    calls = tuple(
+        Call((ToolCall(f"c{place}", tool, '{"expression": "1+1"}'),)) for place, tool in enumerate(agent.tools)
+    )
+    return (*calls, Say("here", usage=Usage(100, 5)))
+
+
+async def test_a_plain_turn_takes_four_statements_and_three_commits(wired: Database, wire: DatabaseWire) -> None:
+    stage = await open_stage(wired, agent=replace(with_context(), tools=()))
+
+    statements = await asked_by_a_turn(stage, wire)
+
+    assert len(statements) == 4, statements
+    assert "begin" not in statements
+    assert sum("insert into" in statement for statement in statements) == 3
+
+
+async def test_a_tool_round_takes_two_more(wired: Database, wire: DatabaseWire) -> None:
+    stage = await open_stage(wired)
+
+    statements = await asked_by_a_turn(stage, wire)
+
+    assert len(statements) == 6, statements
+    assert "begin" not in statements
+
+
+async def test_an_end_wakes_the_claim_loop_only_where_somebody_waits(database: Database) -> None:
+    stage = await open_stage(database)
+    stage.model.script(Say("one"), Say("two"))
+    await stage.submit("first")
+    first = await stage.claim()
+    await stage.submit("second")
+    await database.hub.work.wait(0)
+
+    await take_turn(stage.turn_start(first))
+    assert await database.hub.work.wait(0)
+
+    await take_turn(stage.turn_start(await stage.claim()))
+    assert not await database.hub.work.wait(0)
+
+
+async def test_what_is_learned_of_a_models_counting_is_written_behind_the_turn(database: Database) -> None:
+    stage = await open_stage(database)
+    stage.model.script(Say("here", usage=Usage(1_000, 5)))
+
+    await stage.turn("hello")
+
+    async def is_written() -> bool:
+        return await database.calibrations.load(stage.model.calibration_key) is not None
+
+    await until_found(is_written)
