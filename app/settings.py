@@ -68,6 +68,9 @@ class Settings(BaseSettings):
     model_idle_timeout_seconds: float = Field(60.0, gt=0, le=DAY, description="longest silence of a model")
 
     worker_concurrency: int = Field(500, ge=1, le=5_000, description="open turns of this process")
+    loaded_rows_bytes: int = Field(
+        64_000_000, ge=0, le=100_000_000_000, description="memory for rows of sessions, kept for their next turn"
+    )
     compute_threads: int = Field(2, ge=1, le=64, description="threads of this process that work on long texts")
     lease_seconds: float = Field(10.0, ge=2, le=HOUR, description="how long a silent worker keeps its run")
     job_concurrency: int = Field(4, ge=1, le=100, description="side jobs at once in this process")

@@ -25,6 +25,7 @@ def open_configured_database(settings: Settings) -> AbstractAsyncContextManager[
         pool_timeout_seconds=settings.db_pool_timeout_seconds,
         caps=settings.caps,
         search_language=settings.search_language,
+        loaded_rows_bytes=settings.loaded_rows_bytes,
     )
     return open_database(database_location(settings), config, migrate=settings.migrate_on_start)
 

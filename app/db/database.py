@@ -20,6 +20,7 @@ from app.db.runs.poll import RunPoll
 from app.db.runs.replay import RunReplay
 from app.db.runs.repository import RunRepository
 from app.db.search.repository import SearchRepository
+from app.db.sessions.loaded_rows import LoadedRows
 from app.db.sessions.messages import MessageRepository
 from app.db.sessions.pins import PinRepository
 from app.db.sessions.repository import SessionRepository
@@ -46,6 +47,7 @@ class DatabaseConfig:
     """Where the database is and how much of it this process may use.
 
     On top of `pool_size` come the connection that listens and, once a lease is held, the one that renews leases.
+    `loaded_rows_bytes` bounds the memory for rows of conversations that are kept for their next turn.
     """
 
     url: str
@@ -53,6 +55,7 @@ class DatabaseConfig:
     pool_timeout_seconds: float = 5.0
     caps: Caps = field(default_factory=Caps)
     search_language: str = "english"
+    loaded_rows_bytes: int = 64_000_000
 
 
 class Database:
@@ -71,8 +74,9 @@ class Database:
         self.watch = RunPoll(self._transactions, self.hub)
         self.users = UserRepository(self._transactions)
         self.keys = KeyRepository(self._transactions, self.users)
-        self.sessions = SessionRepository(self._transactions, self.hub)
-        self.messages = MessageRepository(self._transactions)
+        loaded = LoadedRows(config.loaded_rows_bytes)
+        self.sessions = SessionRepository(self._transactions, self.hub, loaded)
+        self.messages = MessageRepository(self._transactions, loaded)
         self.history = SearchRepository(self._transactions, self.messages, config.search_language)
         self.memories = MemoryRepository(self._transactions, config.search_language)
         self.memory_vectors = MemoryVectorRepository(self._transactions)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from app.db.connection.statement import Row
 from app.db.connection.transactions import Statements
+from app.db.sessions.newest_rows import Wanted
 from app.db.sessions.pins import REACH
 from app.db.statements.rows import (
     MESSAGE_COLUMNS,
@@ -16,18 +17,14 @@ from app.db.statements.rows import (
 )
 from app.db.statements.sql import sql
 from app.domain.conversation import Conversation
-from app.domain.ids import RunId, SessionId, SummaryId
+from app.domain.ids import SummaryId
 from app.domain.summary import Prepared
 
 STEP = 64
 """Positions looked at per step backwards: so many rows at most are read for nothing."""
 
-SHARE_EACH, LEAST_EACH = 8, 64
-"""A message counts at most an eighth of what is loaded (a quarter of the window, as two windows are), or so many
-tokens: no prompt shows more of one for long, and one huge tool output must not keep away all that stands before it."""
-
 _PREPARED_NAMES = ("id", "base_version", "text", "token_count", "through_position", "created_at", "model")
-_PREPARED = ", ".join(f"v.{name} as of_prepared_{name}" for name in _PREPARED_NAMES)
+PREPARED = ", ".join(f"v.{name} as of_prepared_{name}" for name in _PREPARED_NAMES)
 
 LOAD_CONTEXT = sql(
     """
@@ -108,11 +105,11 @@ LOAD_CONTEXT = sql(
     message_columns=MESSAGE_COLUMNS,
     pinned=PINNED,
     prefixed=prefixed(SESSION_COLUMNS, "s", "of_session_"),
-    prepared=_PREPARED,
+    prepared=PREPARED,
 )
 
 
-async def load_context(tx: Statements, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> Conversation:
+async def load_context(tx: Statements, wanted: Wanted) -> Conversation:
     """Load the session, its newest messages after the cursor, the run's own, all pins and what is prepared.
 
     History ends with the message that reaches `max_tokens`, so that even one huge message is there to be shortened;
@@ -122,12 +119,15 @@ async def load_context(tx: Statements, session_id: SessionId, run_id: RunId | No
     session and would read all of it. Pins are looked up one by one for the same reason. The session's columns stand
     in one row only, so that its summary is not sent once for every message. Raises NotFound.
     """
-    most_each = max(max_tokens // SHARE_EACH, LEAST_EACH)
     rows = await tx.fetch(
-        LOAD_CONTEXT, session_id=session_id, run_id=run_id, max_tokens=max_tokens, most_each=most_each
+        LOAD_CONTEXT,
+        session_id=wanted.session_id,
+        run_id=wanted.run_id,
+        max_tokens=wanted.max_tokens,
+        most_each=wanted.most_each,
     )
     if not rows:
-        raise session_not_found(session_id)
+        raise session_not_found(wanted.session_id)
     return _read(rows)
 
 
@@ -138,10 +138,11 @@ def _read(rows: Sequence[Row]) -> Conversation:
     history, own, pinned = (
         tuple(message for place, message in placed if place == wanted) for wanted in ("history", "own", "pinned")
     )
-    return Conversation(session, history, own, pinned=pinned, prepared=_prepared_from(first))
+    return Conversation(session, history, own, pinned=pinned, prepared=prepared_from(first))
 
 
-def _prepared_from(row: Row) -> Prepared | None:
+def prepared_from(row: Row) -> Prepared | None:
+    """Return the prepared summary of a row with PREPARED, None where there is none."""
     if row["of_prepared_id"] is None:
         return None
     return Prepared(

@@ -5,7 +5,9 @@ from typing import Literal
 
 from app.db.connection.transactions import Statements, Transactions
 from app.db.sessions.append import append_message
-from app.db.sessions.load_context import load_context
+from app.db.sessions.load_newer import load_known_context
+from app.db.sessions.loaded_rows import LoadedRows
+from app.db.sessions.newest_rows import Wanted
 from app.db.sessions.quotations import quotes_elsewhere, still_quotable
 from app.db.sessions.redaction import Redaction, redact_message
 from app.db.statements.rows import MESSAGE_COLUMNS, PINNED, message_from, session_not_found
@@ -73,13 +75,17 @@ class MessageQuery:
 class MessageRepository:
     """Implements the turn's MessageStore, and what doors read of the log."""
 
-    def __init__(self, transactions: Transactions) -> None:
-        """Work through `transactions`."""
+    def __init__(self, transactions: Transactions, loaded: LoadedRows) -> None:
+        """Work through `transactions`; rows of conversations are kept in `loaded`."""
         self._transactions = transactions
+        self._loaded = loaded
 
     async def load_context(self, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> Conversation:
-        """Load session and newest messages after the cursor in one query. Raises NotFound."""
-        return await load_context(self._transactions, session_id, run_id, max_tokens)
+        """Load session and newest messages after the cursor: of those that are kept only what is new.
+
+        Raises NotFound.
+        """
+        return await load_known_context(self._transactions, self._loaded, Wanted(session_id, run_id, max_tokens))
 
     async def append_message(self, lease: Lease, step: str, message: NewMessage) -> Message:
         """Append under the lease, once for each (run, step). Raises LeaseLost.
@@ -119,6 +125,7 @@ class MessageRepository:
 
         Raises NotFound, SessionBusy.
         """
+        self._loaded.forget(wanted.session_id)
         return await self._transactions.run(lambda tx: redact_message(tx, wanted))
 
     async def get_message(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> Message:

@@ -9,6 +9,7 @@ from app.db.connection.statement import Row
 from app.db.connection.transactions import Transactions
 from app.db.sessions.erasure import erase_session
 from app.db.sessions.import_messages import DatedMessage, Imported, import_session
+from app.db.sessions.loaded_rows import LoadedRows
 from app.db.statements.new_ids import new_id
 from app.db.statements.paging import decode_cursor, encode_cursor
 from app.db.statements.rows import SESSION_COLUMNS, session_from, session_not_found, to_json
@@ -115,10 +116,14 @@ class Announcements(Protocol):
 class SessionRepository:
     """Sessions by intent. Missing and foreign sessions are the same NotFound."""
 
-    def __init__(self, transactions: Transactions, announcements: Announcements) -> None:
-        """Work through `transactions`; end turns and readers of erased sessions through `announcements`."""
+    def __init__(self, transactions: Transactions, announcements: Announcements, loaded: LoadedRows) -> None:
+        """Work through `transactions`; end turns and readers of erased sessions through `announcements`.
+
+        Their rows are not kept in `loaded` any longer.
+        """
         self._transactions = transactions
         self._announcements = announcements
+        self._loaded = loaded
 
     async def create(self, new: NewSession) -> tuple[Session, bool]:
         """Store the session; True where the idempotency key had already made it. Raises IdempotencyKeyReused."""
@@ -180,6 +185,7 @@ class SessionRepository:
     async def delete(self, owner_id: UserId, session_id: SessionId) -> None:
         """Erase the session and everything of it: messages, runs, events, summaries. Raises NotFound."""
         stopped = await self._transactions.run(lambda tx: erase_session(tx, owner_id, session_id))
+        self._loaded.forget(session_id)
         for run_id in stopped:
             self._announcements.announce_cancel(run_id)
             self._announcements.announce_events(run_id)

@@ -1,0 +1,287 @@
+"""Rows kept between the turns of a session: whatever happens to it, what is loaded is what would be loaded anew."""
+
+import random
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from app.db.connection.address import parse_address
+from app.db.connection.pool import ConnectionPool, PoolConfig
+from app.db.connection.statement import Row, Statement
+from app.db.connection.transactions import Transactions
+from app.db.database import Database, DatabaseConfig
+from app.db.sessions.import_messages import DatedMessage, Imported
+from app.db.sessions.load_newer import MOST_NEW, load_known_context
+from app.db.sessions.loaded_rows import LoadedRows
+from app.db.sessions.newest_rows import Wanted
+from app.db.sessions.redaction import MARKER, Redaction
+from app.domain.conversation import Conversation as Loaded
+from app.domain.errors import NotFound
+from app.domain.ids import RunId, SessionId
+from app.domain.message import Message, NewMessage, Role, Source, ToolCall
+from app.domain.run import ClaimedRun
+from app.domain.summary import Adoption
+from fakes.conversations import (
+    Conversation,
+    adoption_of,
+    answer_message,
+    open_conversation,
+    stretch_of,
+    user_message,
+)
+from fakes.raw_sql import run_sql
+
+LIMITS = (1, 70, 700, 20_000)
+
+
+@dataclass
+class Processes:
+    """Two processes that keep rows and one that keeps none, on one database."""
+
+    keeping: tuple[Database, Database]
+    plain: Database
+
+    async def check(self, chance: random.Random, session_id: SessionId, run_ids: Sequence[RunId | None]) -> None:
+        """Load in one process that keeps rows, or in both, and compare with what the other one loads."""
+        for database in chance.sample(self.keeping, chance.choice((1, 1, 2))):
+            run_id, most = chance.choice(run_ids), chance.choice(LIMITS)
+            assert await load(database, session_id, run_id, most) == await load(self.plain, session_id, run_id, most)
+
+
+@pytest.fixture
+async def processes(database_url: str) -> AsyncGenerator[Processes]:
+    async with AsyncExitStack() as stack:
+        opened = []
+        for most in (64_000_000, 64_000_000, 0):
+            config = DatabaseConfig(url=database_url, pool_size=2, loaded_rows_bytes=most)
+            opened.append(await Database.open(config))
+            stack.push_async_callback(opened[-1].close)
+        yield Processes((opened[0], opened[1]), opened[2])
+
+
+async def load(database: Database, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> Loaded:
+    return await database.messages.load_context(session_id, run_id, max_tokens)
+
+
+@dataclass
+class Story:
+    """Anything that may happen to a session, in either process, by chance."""
+
+    processes: Processes
+    conversation: Conversation
+    chance: random.Random
+    run_ids: list[RunId | None] = field(default_factory=lambda: [None])
+    running: ClaimedRun | None = None
+    steps: int = 0
+
+    async def go_on(self) -> None:
+        """Do one thing, and check what is loaded afterwards."""
+        self.conversation = replace(self.conversation, database=self.chance.choice(self.processes.keeping))
+        acts = (self.say, self.say, self.begin_or_end, self.own, self.pin, self.unpin, self.adopt, self.restore)
+        await self.chance.choice((*acts, self.redact))()
+        for _ in range(self.chance.choice((0, 1, 2))):
+            await self.processes.check(self.chance, self.conversation.session.id, [*self.run_ids[-3:], None])
+
+    async def say(self) -> None:
+        if self.running is None:
+            texts = [f"text {n}" for n in range(self.chance.choice((1, 2, 5, 70)))]
+            await self.conversation.say(*texts, tokens=self.chance.choice((1, 10, 100, 5000)))
+
+    async def begin_or_end(self) -> None:
+        if self.running is None:
+            self.running = await self.conversation.start()
+            self.run_ids.append(self.running.run.id)
+        else:
+            await self.conversation.end(self.running.lease, "done")
+            self.running = None
+
+    async def own(self) -> None:
+        """The run calls tools: a call and its results."""
+        if self.running is None:
+            return
+        self.steps += 1
+        names = [f"c{self.steps}-{n}" for n in range(self.chance.choice((1, 3, 9)))]
+        call = answer_message("", tool_calls=tuple(ToolCall(name, "grep", "{}") for name in names))
+        outputs = [output(name, tokens=self.chance.choice((9, 900))) for name in names]
+        for step, message in enumerate((call, *outputs)):
+            append = self.conversation.database.messages.append_message
+            await append(self.running.lease, f"{self.steps}:{step}", message)
+
+    async def pin(self) -> None:
+        messages = await self.conversation.messages()
+        if messages:
+            await self.conversation.pin(*self.chance.sample(messages, min(3, len(messages))))
+
+    async def unpin(self) -> None:
+        pinned = [message for message in await self.conversation.messages() if message.pinned]
+        if pinned:
+            ids = (self.chance.choice(pinned).id,)
+            session, owner_id = self.conversation.session, self.conversation.owner_id
+            await self.conversation.database.pins.unpin(owner_id, session.id, ids)
+
+    async def adopt(self) -> None:
+        cursor = (await self.conversation.reload()).summary_through_position
+        later = [message for message in await self.conversation.messages() if message.position > cursor]
+        if later:
+            summaries, through = self.conversation.database.summaries, self.chance.choice(later)
+            await summaries.adopt_summary(await self.adoption(through))
+            if through is not later[-1] and self.chance.random() < 0.5:
+                await summaries.prepare_summary(await self.adoption(later[-1]))
+
+    async def adoption(self, through: Message) -> Adoption:
+        session = await self.conversation.reload()
+        new = replace(stretch_of(through, "summary"), redaction_count=session.redaction_count)
+        stretch = await self.conversation.database.summaries.save_stretch(session.id, new)
+        return adoption_of(session.summary_version, through, stretch)
+
+    async def restore(self) -> None:
+        session, owner_id = self.conversation.session, self.conversation.owner_id
+        summaries = self.conversation.database.summaries
+        versions = [item for item in (await summaries.list(owner_id, session.id)).items if item.version is not None]
+        if versions:
+            await summaries.restore(owner_id, session.id, self.chance.choice(versions).id)
+
+    async def redact(self) -> None:
+        messages = await self.conversation.messages()
+        if messages and self.running is None:
+            message = self.chance.choice(messages)
+            wanted = Redaction(self.conversation.owner_id, self.conversation.session.id, message.id)
+            await self.conversation.database.messages.redact(wanted)
+
+
+def output(name: str, *, tokens: int) -> NewMessage:
+    return NewMessage(Role.TOOL, "x", Source.API, tool_call_id=name, name="grep", token_count=tokens, counter="test")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+async def test_whatever_happens_the_same_is_loaded_as_without_kept_rows(processes: Processes, seed: int) -> None:
+    chance = random.Random(seed)
+    story = Story(processes, await open_conversation(processes.plain), chance)
+
+    for _ in range(40):
+        await story.go_on()
+
+
+async def test_two_processes_take_turns_at_one_session(processes: Processes) -> None:
+    conversation = await open_conversation(processes.plain)
+    for number in range(8):
+        database = processes.keeping[number % 2]
+        here = replace(conversation, database=database)
+        claimed = await here.start()
+        await database.messages.append_message(claimed.lease, "user", user_message(f"question {number}"))
+
+        loaded = await load(database, conversation.session.id, claimed.run.id, 1000)
+
+        await here.end(claimed.lease, f"answer {number}")
+        assert [message.content for message in loaded.own] == [f"question {number}"]
+        assert [message.position for message in loaded.history] == list(range(1, 2 * number + 1))
+        assert loaded.history[-1:] == () or loaded.history[-1].content == f"answer {number - 1}"
+
+
+async def test_a_redaction_elsewhere_takes_the_text_out_of_what_is_loaded(processes: Processes) -> None:
+    conversation = await open_conversation(processes.keeping[1])
+    stored = await conversation.say("one", "secret", "three")
+    await load(processes.keeping[0], conversation.session.id, None, 1000)
+
+    await conversation.database.messages.redact(Redaction(conversation.owner_id, conversation.session.id, stored[1].id))
+    loaded = await load(processes.keeping[0], conversation.session.id, None, 1000)
+
+    assert [message.content for message in loaded.history] == ["one", MARKER, "three"]
+
+
+async def test_an_erased_session_is_gone_and_a_new_one_in_its_place_is_loaded(
+    processes: Processes, database_url: str
+) -> None:
+    conversation = await open_conversation(processes.keeping[1])
+    session_id = conversation.session.id
+    await conversation.say("old", "older", "oldest")
+    await load(processes.keeping[0], session_id, None, 1000)
+    columns = "session_id, position, role, source"
+    row = await run_sql(database_url, "select agent, source from sessions where id = $1", session_id)
+
+    await conversation.database.sessions.delete(conversation.owner_id, session_id)
+    with pytest.raises(NotFound):
+        await load(processes.keeping[0], session_id, None, 1000)
+    await load(processes.keeping[0], (await open_conversation(processes.plain)).session.id, None, 1000)
+    await run_sql(
+        database_url,
+        "insert into sessions (id, owner_id, agent, source, title, metadata, message_count)"
+        " values ($1, $2, $3, $4, '', '{}', 3)",
+        session_id,
+        conversation.owner_id,
+        *row[0],
+    )
+    await run_sql(
+        database_url,
+        f"insert into messages (id, content, {columns}) select gen_random_uuid(), 'new', $1, n, 'user', 'api'"
+        " from generate_series(1, 3) n",
+        session_id,
+    )
+
+    loaded = await load(processes.keeping[0], session_id, None, 1000)
+    assert [message.content for message in loaded.history] == ["new"] * 3
+
+
+async def test_rows_that_a_database_was_set_back_before_are_not_shown(processes: Processes, database_url: str) -> None:
+    conversation = await open_conversation(processes.keeping[1])
+    session_id = conversation.session.id
+    await conversation.say("kept", "lost", "lost too")
+    await load(processes.keeping[0], session_id, None, 1000)
+
+    await run_sql(database_url, "alter table messages disable trigger user")
+    await run_sql(database_url, "delete from messages where session_id = $1 and position > 1", session_id)
+    await run_sql(database_url, "update sessions set message_count = 1 where id = $1", session_id)
+    await conversation.say("again", "and again", "and on")
+
+    loaded = await load(processes.keeping[0], session_id, None, 1000)
+    assert [message.content for message in loaded.history] == ["kept", "again", "and again", "and on"]
+
+
+async def test_an_imported_session_is_loaded_as_it_is(processes: Processes) -> None:
+    owner_id = await processes.plain.users.get_or_create("anna")
+    new = Imported(owner_id, "assistant", "", Source.API, {})
+    messages = [DatedMessage(user_message(f"text {n}")) for n in range(5)]
+
+    session = await processes.keeping[0].sessions.import_conversation(new, messages)
+    first, second = [await load(processes.keeping[0], session.id, None, 1000) for _ in range(2)]
+
+    assert [message.position for message in first.history] == [1, 2, 3, 4, 5]
+    assert second == first
+
+
+@dataclass
+class Counting:
+    """Counts the statements and the rows they return."""
+
+    transactions: Transactions
+    statements: int = 0
+    rows: int = 0
+
+    async def fetch(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
+        found = await self.transactions.fetch(statement, **parameters)
+        self.statements, self.rows = self.statements + 1, self.rows + len(found)
+        return found
+
+
+@pytest.mark.parametrize(("new", "statements", "rows"), [(0, 1, 1), (3, 1, 3), (MOST_NEW + 1, 2, MOST_NEW + 301 + 1)])
+async def test_one_statement_brings_only_what_is_new(
+    database: Database, database_url: str, new: int, statements: int, rows: int
+) -> None:
+    engine = ConnectionPool(parse_address(database_url), PoolConfig(1, 1.0))
+    conversation, loaded = await open_conversation(database), LoadedRows(1_000_000_000)
+    await conversation.say(*("text" for _ in range(300)))
+    wanted = Wanted(conversation.session.id, None, 100_000)
+    await load_known_context(Transactions(engine), loaded, wanted)
+    if new:
+        await conversation.say(*("more" for _ in range(new)))
+    counting = Counting(Transactions(engine))
+
+    found = await load_known_context(counting, loaded, wanted)
+
+    await engine.close()
+    assert len(found.history) == 300 + new
+    assert counting.statements == statements
+    assert counting.rows == rows

@@ -1,0 +1,122 @@
+"""The memory that kept rows take: bounded whatever comes, and counted for no less than it is."""
+
+import tracemalloc
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.db.sessions.loaded_rows import KeptRows, LoadedRows, kept_of, size_of, with_newer
+from app.db.sessions.newest_rows import Wanted
+from app.db.statements.new_ids import new_id
+from app.domain.conversation import Conversation
+from app.domain.ids import MessageId, SessionId, UserId
+from app.domain.json_types import JsonObject
+from app.domain.message import ImageBlock, Message, Role, Source, TextBlock, ToolCall
+from app.domain.session import Session
+
+IDS = [SessionId(new_id()) for _ in range(5)]
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+MOST = 60_000
+
+
+def row(position: int, text: str = "x", *, tokens: int = 1) -> Message:
+    return Message(MessageId(new_id()), IDS[0], position, Role.USER, text, Source.API, NOW, token_count=tokens)
+
+
+def kept(*rows: Message, max_tokens: int = 1000) -> KeptRows:
+    return KeptRows(rows, 0, max_tokens, size_of(rows))
+
+
+@given(st.lists(st.tuples(st.sampled_from(IDS), st.integers(0, 20_000), st.sampled_from(("keep", "get", "forget")))))
+def test_the_bound_holds_and_who_was_asked_for_last_stays(acts: list[tuple[SessionId, int, str]]) -> None:
+    loaded, expected = LoadedRows(MOST), dict[SessionId, KeptRows]()
+    for session_id, length, act in acts:
+        before = expected.pop(session_id, None)
+        if act == "keep":
+            loaded.keep(session_id, kept(row(1, "x" * length), row(2)))
+            expected[session_id] = kept(row(1, "x" * length), row(2))
+        elif act == "forget":
+            loaded.forget(session_id)
+        elif before is not None:
+            loaded.get(session_id)
+            expected[session_id] = before
+        while sum(item.size_bytes for item in expected.values()) > MOST:
+            expected.pop(next(iter(expected)))
+
+        assert loaded.size_bytes == sum(item.size_bytes for item in expected.values()) <= MOST
+    assert [loaded.get(one) is not None for one in IDS] == [one in expected for one in IDS]
+
+
+def test_rows_beyond_the_bound_are_not_kept_and_take_nobody_elses_place() -> None:
+    loaded = LoadedRows(MOST)
+    loaded.keep(IDS[0], kept(row(1)))
+    loaded.keep(IDS[1], kept(row(1)))
+
+    loaded.keep(IDS[1], kept(row(1, "x" * MOST)))
+
+    assert [loaded.get(one) is not None for one in IDS[:2]] == [True, False]
+
+
+def test_without_a_bound_nothing_is_kept() -> None:
+    loaded = LoadedRows(0)
+
+    loaded.keep(IDS[0], kept(row(1)))
+
+    assert loaded.get(IDS[0]) is None
+    assert loaded.size_bytes == 0
+
+
+@given(
+    texts=st.lists(st.text(max_size=30), min_size=2, max_size=40),
+    cursor=st.integers(0, 45),
+    known=st.integers(1, 30),
+    most=st.integers(1, 500),
+)
+def test_what_is_kept_has_no_gap_and_its_size_is_right(texts: list[str], cursor: int, known: int, most: int) -> None:
+    rows = tuple(row(number, text, tokens=20) for number, text in enumerate(texts, 1))
+    known = min(known, len(rows) - 1)
+
+    now = with_newer(kept(*rows[:known]), rows[known:], cursor, Wanted(IDS[0], None, most))
+
+    assert now.rows == rows[len(rows) - len(now.rows) :]
+    assert now.size_bytes == size_of(now.rows)
+    assert len(now.rows) >= min(len(rows) - cursor, 50) or cursor >= len(rows)
+
+
+def test_a_conversation_whose_newest_rows_are_missing_is_not_kept() -> None:
+    session = Session(IDS[0], UserId(new_id()), "a", "", Source.API, NOW, NOW, message_count=3)
+
+    assert kept_of(Conversation(session, (row(1), row(2))), 10) is None
+    assert kept_of(Conversation(session), 10) is None
+    whole = kept_of(Conversation(session, (row(1), replace(row(3), pinned=True))), 10)
+    assert whole is not None
+    assert [(message.position, message.pinned) for message in whole.rows] == [(3, False)]
+
+
+def test_rows_are_counted_for_no_less_than_they_take() -> None:
+    tracemalloc.start()
+    rows = [full_row(number) for number in range(200)]
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert taken <= size_of(rows) <= 4 * taken
+
+
+def full_row(number: int) -> Message:
+    blocks = (TextBlock(f"{number} " * 300), ImageBlock("data:image/png;base64," + f"{number}" * 900))
+    calls = tuple(ToolCall(f"call-{number}-{n}", f"tool-{number}", '{"a": "' + f"{n}" * 200 + '"}') for n in range(2))
+    metadata: JsonObject = {"of": {"number": number, "words": [f"word {number} {n}" for n in range(20)]}}
+    return Message(
+        MessageId(new_id()),
+        SessionId(new_id()),
+        number,
+        Role.ASSISTANT,
+        blocks,
+        Source.API,
+        datetime.now(UTC),
+        tool_calls=calls,
+        name=f"name {number}",
+        metadata=metadata,
+    )
