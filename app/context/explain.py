@@ -9,6 +9,7 @@ from app.context.context_input import ContextInput
 from app.context.fit import fit_view
 from app.context.measure import count_system
 from app.context.plan import ContextPlan, in_force, plan_context
+from app.context.repair import EMPTY_USER_TEXT
 from app.context.triggers import is_summarising, messages_since_summary, tokens_since_summary
 from app.context.view import View, show
 from app.domain.json_types import JsonValue
@@ -117,8 +118,8 @@ def report_json(report: ContextReport) -> dict[str, JsonValue]:
 
 
 def _next_plan(inp: ContextInput) -> ContextPlan:
-    """Return the plan of the next turn, for an empty message."""
-    empty = NewMessage(role=Role.USER, content="", source=Source.API)
+    """Return what an empty message would set off, with the words that are shown in the place of one."""
+    empty = NewMessage(role=Role.USER, content=EMPTY_USER_TEXT, source=Source.API)
     return plan_context(inp if inp.user is not None else replace(inp, user=empty))
 
 

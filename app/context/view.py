@@ -16,6 +16,7 @@ from app.context.shrink import NOTHING, cap_output, shrink_message
 from app.context.stubs import STUB_WORTH_TOKENS, fold_note, left_out_note, stub, trim_note, widest_stub
 from app.context.truncate import truncate_middle
 from app.context.view_state import PENDING, ViewState
+from app.domain.made_once import MadeOnce
 from app.domain.message import Message, NewMessage, Role
 from app.domain.prompt import Prompt, PromptMessage
 
@@ -220,17 +221,14 @@ class _Lister:
         """Do what `_add` does where nothing is cut or pinned: by far the commonest case, and made fast for it."""
         counter_name, pruned = self.inp.counter_name, self.state.pruned_through_position
         most = self.inp.policy.prune.max_output_bytes // 4
-        messages, counts = self.messages.append, self.counts.append
+        messages, counts, as_stored = self.messages.append, self.counts.append, _stored.of
         for row in rows:
             role, content, tokens = row.role, row.content, row.token_count
             is_odd = role is Role.TOOL and (row.position <= pruned or len(content) > most or type(content) is not str)
             if is_odd or tokens <= 0 or row.counter != counter_name or row is self._current_row:
                 self._add(row)
-            elif role is Role.USER:
-                messages(PromptMessage(role, content, position=row.position))
-                counts(tokens)
             else:
-                messages(PromptMessage(role, content, row.tool_calls, row.tool_call_id, row.name, row.position))
+                messages(as_stored(row))
                 counts(tokens)
 
     def _add_pending(self, user: NewMessage) -> None:
@@ -284,6 +282,16 @@ class _Lister:
         smaller = shrink_message(message, level, self.inp.count)
         size = count_message(smaller, self.inp.count)
         return (smaller, size) if size < tokens else (message, tokens)
+
+
+def _as_stored(row: Message) -> PromptMessage:
+    if row.role is Role.USER:
+        return PromptMessage(Role.USER, row.content, position=row.position)
+    return PromptMessage(row.role, row.content, row.tool_calls, row.tool_call_id, row.name, row.position)
+
+
+_stored = MadeOnce(_as_stored)
+"""Rows as they are shown whole: the same message in every prompt, so that what is made of it stays the same, too."""
 
 
 def _position(row: Message) -> int:

@@ -75,7 +75,7 @@ class NewMessage:
     metadata: JsonObject = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Message:
     """A stored message. Rows are ordered by `position` (1, 2, 3 … in the session) and by nothing else.
 

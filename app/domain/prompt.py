@@ -7,7 +7,7 @@ from app.domain.json_types import JsonObject
 from app.domain.message import Content, Role, ToolCall
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class PromptMessage:
     """One message of a prompt. `position` names the stored message it shows, None where it shows none."""
 

@@ -32,7 +32,8 @@ class ModelTraits:
     `output_parameter` is the provider's name for the most tokens of an answer; `adds_usage` is True where a stream
     reports its usage in parts that must be added up; `forbidden_tools` is the `tool_choice` that forbids tools where
     they must be named even so, as the conversation has calls in it (Anthropic), None where they are left out;
-    `takes_cache_markers` is True where the provider caches prompts only where it is told to.
+    `takes_cache_markers` is True where the provider caches prompts only where it is told to; `may_share_messages`
+    where the class is known to change no message that it is given.
     """
 
     name: str
@@ -43,6 +44,7 @@ class ModelTraits:
     has_known_tokenizer: bool = False
     forbidden_tools: JsonObject | None = None
     takes_cache_markers: bool = False
+    may_share_messages: bool = False
     base_url: str | None = None
 
 
@@ -99,7 +101,7 @@ class LangChainChatModel:
     def _open(self, request: ModelRequest) -> AsyncGenerator[AIMessage]:
         limit: dict[str, Any] = {self._traits.output_parameter: request.max_output_tokens}  # provider keyword arguments
         try:
-            messages = to_langchain(request.prompt)
+            messages = to_langchain(request.prompt, may_share=self._traits.may_share_messages)
             if self._traits.takes_cache_markers:
                 messages = with_cache_markers(messages)
             source = self._with_tools(request).astream(messages, **limit)

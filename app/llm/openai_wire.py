@@ -8,12 +8,17 @@ from typing import Any
 
 import openai
 from langchain_core.language_models import LanguageModelInput
+from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGenerationChunk
 from langchain_openai import ChatOpenAI
 from openai.resources.chat.completions import AsyncCompletionsWithRawResponse
 from pydantic import SecretStr
 
+from app.domain.made_once import Beside
 from app.llm.providers import PLACEHOLDER_KEY
+
+_written: Beside[BaseMessage, dict[str, Any]] = Beside()  # Any: parsed JSON
+"""Messages in the form they have on the wire."""
 
 IDLE_CONNECTION_SECONDS = 30.0
 """So long a connection waits for the next call; httpx keeps it 5, which a tool call or a user's reading outlasts.
@@ -51,7 +56,26 @@ class JsonCompletions:
 
 
 class StreamMendingChatOpenAI(ChatOpenAI):
-    """ChatOpenAI that keeps streamed refusals, and tool calls of servers that leave out `index`."""
+    """ChatOpenAI that keeps streamed refusals, and tool calls of servers that leave out `index`.
+
+    A message is put into the wire's form once: `to_langchain` may give the same one again.
+    """
+
+    def _get_request_payload(
+        self,
+        input_: LanguageModelInput,
+        *,
+        stop: list[str] | None = None,
+        **kwargs: Any,  # noqa: ANN401  # LangChain's signature
+    ) -> dict[str, Any]:
+        messages = self._convert_input(input_).to_messages()
+        new = [message for message in messages if _written.find(message) is None]
+        payload: dict[str, Any] = super()._get_request_payload(new, stop=stop, **kwargs)
+        if "messages" not in payload:  # a model of OpenAI's newer wire, which writes messages in another way
+            return super()._get_request_payload(messages, stop=stop, **kwargs)
+        for message, written in zip(new, payload["messages"], strict=True):
+            _written.keep(message, written)
+        return {**payload, "messages": [_written.find(message) for message in messages]}
 
     def _convert_chunk_to_generation_chunk(
         self,

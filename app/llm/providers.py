@@ -26,6 +26,7 @@ class Provider:
     adds_usage: bool = True
     forbidden_tools: JsonObject | None = None
     takes_cache_markers: bool = False
+    may_share_messages: bool = False
 
 
 def _plain(name: str, package: str, key_variable: str = "") -> Provider:
@@ -35,7 +36,7 @@ def _plain(name: str, package: str, key_variable: str = "") -> Provider:
 PROVIDERS: Mapping[str, Provider] = {
     provider.name: provider
     for provider in (
-        Provider("openai", "'throughline[openai]'", "OPENAI_API_KEY", adds_usage=False),
+        Provider("openai", "'throughline[openai]'", "OPENAI_API_KEY", adds_usage=False, may_share_messages=True),
         Provider(
             "anthropic",
             "'throughline[anthropic]'",

@@ -102,6 +102,7 @@ class ModelRegistry:
             has_known_tokenizer=parsed.provider.name == "openai" and parsed.model.startswith(OPENAI_FAMILIES),
             forbidden_tools=parsed.provider.forbidden_tools,
             takes_cache_markers=parsed.provider.takes_cache_markers,
+            may_share_messages=parsed.provider.may_share_messages,
             base_url=base_url,
         )
         return LangChainChatModel(model, traits)

@@ -8,6 +8,7 @@ from typing import NoReturn
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages import ToolCall as LangChainToolCall
 
+from app.domain.made_once import MadeOnce
 from app.domain.message import Content, ImageBlock, Role, TextBlock, ToolCall, text_of
 from app.domain.prompt import Prompt, PromptMessage, ToolSpec
 from app.domain.text import clean_text
@@ -20,10 +21,13 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_NAME = 64
 
 
-def to_langchain(prompt: Prompt) -> list[BaseMessage]:
-    """Return the prompt as LangChain messages, the system prompt as one message before them."""
+def to_langchain(prompt: Prompt, *, may_share: bool = False) -> list[BaseMessage]:
+    """Return the prompt as LangChain messages, the system prompt as one message before them.
+
+    `may_share` gives the same LangChain message for a message each time: for models that change none they are given.
+    """
     system: list[BaseMessage] = [SystemMessage(prompt.system)] if prompt.system else []
-    return [*system, *(_message(message) for message in prompt.messages)]
+    return [*system, *map(_shared.of if may_share else _message, prompt.messages)]
 
 
 def to_tools(specs: Sequence[ToolSpec]) -> list[dict[str, object]]:
@@ -65,6 +69,9 @@ def _message(message: PromptMessage) -> BaseMessage:
                 tool_call_id=message.tool_call_id or "",
                 name=_name(message.name or "tool"),
             )
+
+
+_shared = MadeOnce(_message)
 
 
 def _content(content: Content) -> str | list[str | dict[str, object]]:

@@ -53,7 +53,7 @@ async def close_context(
     inp = context_input(agent, conversation.with_own(_as_stored(conversation, answer)), None)
     facts = await _facts_if_there(parts, agent, conversation.session)
     report, is_due = await run_off_loop_if_large(characters_planned(inp), lambda: explain_end(inp, facts))
-    return Closing(report_json(report), is_due)
+    return Closing(report_json(report), is_summary_due=is_due)
 
 
 async def _facts_if_there(parts: PromptParts, agent: ReadyAgent, session: Session) -> SummaryFacts:

@@ -270,18 +270,18 @@ class Counting:
 async def test_one_statement_brings_only_what_is_new(
     database: Database, database_url: str, new: int, statements: int, rows: int
 ) -> None:
-    engine = ConnectionPool(parse_address(database_url), PoolConfig(1, 1.0))
+    pool = ConnectionPool(parse_address(database_url), PoolConfig(1, 1.0))
     conversation, loaded = await open_conversation(database), LoadedRows(1_000_000_000)
     await conversation.say(*("text" for _ in range(300)))
     wanted = Wanted(conversation.session.id, None, 100_000)
-    await load_known_context(Transactions(engine), loaded, wanted)
+    await load_known_context(Transactions(pool), loaded, wanted)
     if new:
         await conversation.say(*("more" for _ in range(new)))
-    counting = Counting(Transactions(engine))
+    counting = Counting(Transactions(pool))
 
     found = await load_known_context(counting, loaded, wanted)
 
-    await engine.close()
+    await pool.close()
     assert len(found.history) == 300 + new
     assert counting.statements == statements
     assert counting.rows == rows

@@ -16,7 +16,7 @@ from app.domain.ids import SessionId
 from app.domain.message import ImageBlock, Message, TextBlock
 
 ROW_BYTES = 4_000
-"""A row without its texts: its ids, times and fields, and what is made of it for prompts. Measured: 1,900."""
+"""A row without its texts: its ids, times and fields, and what is made of it for prompts (on OpenAI's wire: 3,300)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,52 @@
+"""What is made of a value that never changes, kept beside it for as long as the value itself."""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+from weakref import ref
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Beside(Generic[K, V]):
+    """Something for each of many values, forgotten with its value.
+
+    Values are told apart by identity, so that nothing is compared and they need no hash; they must be weakly
+    referable, and what is kept beside one must not hold it. Any thread may ask.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._kept: dict[int, tuple[ref[K], V]] = {}
+
+    def __len__(self) -> int:
+        """Return for how many values something is kept."""
+        return len(self._kept)
+
+    def find(self, value: K) -> V | None:
+        """Return what is kept beside the value, None where nothing is."""
+        found = self._kept.get(id(value))
+        return None if found is None else found[1]
+
+    def keep(self, value: K, made: V) -> None:
+        """Keep `made` beside the value."""
+        key = id(value)
+        self._kept[key] = (ref(value, lambda _: self._kept.pop(key, None)), made)
+
+
+class MadeOnce(Beside[K, V]):
+    """Makes something of a value when it is first asked for, and gives the same again while the value lives."""
+
+    def __init__(self, make: Callable[[K], V]) -> None:
+        """Use `make`; two threads that ask at once may each have it called."""
+        super().__init__()
+        self._make = make
+
+    def of(self, value: K) -> V:
+        """Return what is made of the value."""
+        found = self._kept.get(id(value))
+        if found is not None:
+            return found[1]
+        made = self._make(value)
+        self.keep(value, made)
+        return made
