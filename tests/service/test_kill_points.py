@@ -14,6 +14,7 @@ from chaos.stored import read_stored
 from chaos.turns import KINDS, TurnKind
 
 SERVE, WORKER = FORMS
+END = "update runs + update sessions + insert messages + insert run_events"
 
 pytestmark = pytest.mark.slow
 
@@ -41,13 +42,13 @@ def found(trace: Sequence[KillPoint], side: Side, label: str, times: int = 1) ->
         pytest.param(
             SERVE,
             "plain",
-            [(Side.AFTER, "commit", 1), (Side.BEFORE, "model text", 2)],
+            [(Side.AFTER, "insert runs", 1), (Side.BEFORE, "model text", 2)],
             id="while a message is accepted and answered",
         ),
         pytest.param(
             SERVE,
             "plain",
-            [(Side.BEFORE, "commit", 2), (Side.AFTER, "commit", 2)],
+            [(Side.BEFORE, END, 1), (Side.AFTER, END, 1)],
             id="while the answer is stored",
         ),
         pytest.param(
