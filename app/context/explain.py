@@ -14,7 +14,7 @@ from app.context.triggers import is_summarising, messages_since_summary, tokens_
 from app.context.view import View, show
 from app.domain.json_types import JsonValue
 from app.domain.message import NewMessage, Role, Source
-from app.domain.summary import Prepared, SummaryVersion
+from app.domain.summary import AdoptedSummary, Prepared
 
 RECENT_ANSWERS = 10
 """The next answer is expected to be as long as these were on average."""
@@ -38,7 +38,7 @@ class SummaryFacts:
     agent: str
     model: str
     summary_count: int = 0
-    adopted: SummaryVersion | None = None
+    adopted: AdoptedSummary | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def _summary_json(summary: SummaryReport | None) -> JsonValue:
     return None if summary is None else {name: getattr(summary, name) for name in SummaryReport.__slots__}
 
 
-def _summary_report(version: SummaryVersion | None) -> SummaryReport | None:
+def _summary_report(version: AdoptedSummary | None) -> SummaryReport | None:
     """A version that stands for no message (after a restore to the beginning) is no summary."""
     if version is None or version.through_position == 0:
         return None

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from app.domain.message import Message
 from app.domain.session import Session
-from app.domain.summary import Prepared
+from app.domain.summary import AdoptedSummary, Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,8 @@ class Conversation:
     `history` are the newest messages after the cursor from other runs, oldest first; those before them were left out
     where they are too many. `own` are the rows of the run under way, whatever their size. `pinned` are the pinned
     messages of other runs that are in neither, oldest first: behind the cursor, or left out. `prepared` is the newest
-    prepared summary that builds on the session's present version, None where there is none.
+    prepared summary that builds on the session's present version, `adopted` what the session's version was when it was
+    loaded, each None where there is none.
     `resumed_calls` are the tool calls that a dead process left without a result: whether they ran is unknown.
     """
 
@@ -23,6 +24,7 @@ class Conversation:
     own: tuple[Message, ...] = ()
     pinned: tuple[Message, ...] = ()
     prepared: Prepared | None = None
+    adopted: AdoptedSummary | None = None
     resumed_calls: frozenset[str] = frozenset()
 
     def with_own(self, *messages: Message) -> "Conversation":

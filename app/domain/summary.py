@@ -90,6 +90,18 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
+class AdoptedSummary:
+    """The summary in use, as a report shows it: all of its version but the text and what that is made of."""
+
+    version: int
+    token_count: int
+    through_id: MessageId | None
+    through_position: int
+    model: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class SummaryVersion:
     """A summary version of a session, as stored. A prepared one has no `version` yet: it gets it when adopted."""
 

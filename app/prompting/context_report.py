@@ -11,6 +11,7 @@ from app.domain.errors import TemporaryError
 from app.domain.json_types import JsonObject
 from app.domain.message import Content, Message, NewMessage, Role, Source
 from app.domain.session import Session
+from app.domain.summary import AdoptedSummary, SummaryVersion
 from app.domain.text import clean_content
 from app.execution.off_loop import run_off_loop_if_large
 from app.prompting.conversation import at_rest
@@ -23,7 +24,7 @@ log = structlog.get_logger(__name__)
 async def report_context(parts: PromptParts, session: Session) -> ContextReport:
     """Report on a session at rest. Raises NotFound where its agent is gone."""
     agent, conversation = await at_rest(parts, session)
-    inp, facts = context_input(agent, conversation, None), await _facts(parts, agent, conversation.session)
+    inp, facts = context_input(agent, conversation, None), await _facts(parts, agent, conversation)
     return await run_off_loop_if_large(characters_planned(inp), lambda: explain_context(inp, facts))
 
 
@@ -51,27 +52,43 @@ async def close_context(
 ) -> Closing:
     """Return the report as it will stand once `answer` is stored; computed before, written with it."""
     inp = context_input(agent, conversation.with_own(_as_stored(conversation, answer)), None)
-    facts = await _facts_if_there(parts, agent, conversation.session)
+    facts = await _facts_if_there(parts, agent, conversation)
     report, is_due = await run_off_loop_if_large(characters_planned(inp), lambda: explain_end(inp, facts))
     return Closing(report_json(report), is_summary_due=is_due)
 
 
-async def _facts_if_there(parts: PromptParts, agent: ReadyAgent, session: Session) -> SummaryFacts:
+async def _facts_if_there(parts: PromptParts, agent: ReadyAgent, conversation: Conversation) -> SummaryFacts:
     """An answer that is there is not given up because its report cannot be made whole."""
     try:
-        return await _facts(parts, agent, session)
+        return await _facts(parts, agent, conversation)
     except TemporaryError as error:
+        session = conversation.session
         log.warning("a context report lacks its summary", session_id=str(session.id), error=error.code)
         return SummaryFacts(agent=agent.definition.name, model=agent.model.name, summary_count=session.summary_version)
 
 
-async def _facts(parts: PromptParts, agent: ReadyAgent, session: Session) -> SummaryFacts:
-    """A session that was never summarised costs no query."""
+async def _facts(parts: PromptParts, agent: ReadyAgent, conversation: Conversation) -> SummaryFacts:
+    """Only a summary that came into use after the conversation was loaded costs a query."""
+    session, adopted = conversation.session, conversation.adopted
     facts = SummaryFacts(agent=agent.definition.name, model=agent.model.name)
     if session.summary_version == 0:
         return facts
-    adopted = await parts.summaries.latest(session.id)
+    if adopted is None or adopted.version != session.summary_version:
+        adopted = _as_adopted(await parts.summaries.latest(session.id))
     return replace(facts, summary_count=session.summary_version, adopted=adopted)
+
+
+def _as_adopted(version: SummaryVersion | None) -> AdoptedSummary | None:
+    if version is None or version.version is None:
+        return None
+    return AdoptedSummary(
+        version=version.version,
+        token_count=version.token_count,
+        through_id=version.through_id,
+        through_position=version.through_position,
+        model=version.model,
+        created_at=version.created_at,
+    )
 
 
 def _as_stored(conversation: Conversation, answer: NewMessage) -> Message:

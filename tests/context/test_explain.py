@@ -15,11 +15,11 @@ from app.context.groups import cut_points, group_messages, split_at_cuts
 from app.context.measure import count_message, count_system, count_tool_specs
 from app.context.policy import Adopt, ContextPolicy, SummaryPolicy
 from app.domain.errors import PromptCannotFit
-from app.domain.ids import MessageId, SummaryId
+from app.domain.ids import MessageId
 from app.domain.message import ImageBlock, Role, TextBlock, ToolCall
 from app.domain.prompt import PromptMessage, ToolSpec
-from app.domain.summary import SummaryState, SummaryVersion
-from context.strategies import SESSION, Said, by_length, conversation_input, stored
+from app.domain.summary import AdoptedSummary
+from context.strategies import Said, by_length, conversation_input, stored
 
 FACTS = SummaryFacts(agent="assistant", model="offline")
 FIELDS = [
@@ -75,12 +75,8 @@ def test_the_parts_add_up() -> None:
 
 
 def test_the_adopted_summary_is_described() -> None:
-    version = SummaryVersion(
-        id=SummaryId(UUID(int=5)),
-        session_id=SESSION,
+    version = AdoptedSummary(
         version=2,
-        state=SummaryState.ADOPTED,
-        text="facts",
         token_count=7,
         through_id=MessageId(UUID(int=9)),
         through_position=25,

@@ -14,7 +14,7 @@ from app.domain.prompt import Usage
 from app.domain.run import RunInput, RunStatus, Submission
 from app.turn.take_turn import take_turn
 from fakes.database_wire import DatabaseWire, database_wire
-from fakes.scripted_model import Call, Say
+from fakes.scripted_model import Call, Say, ScriptedModel
 from fakes.stage import CLAIMER, Stage, open_stage, with_context
 from fakes.waiting import until_found
 
@@ -34,22 +34,23 @@ async def wired(wire: DatabaseWire) -> AsyncIterator[Database]:
     await database.close()
 
 
-async def ask(stage: Stage, text: str) -> None:
-    """Submit a message as a door does that has a slot, and take its turn."""
+async def ask(stage: Stage, text: str, wire: DatabaseWire) -> list[str]:
+    """Submit a message as a door does that has a slot, and take its turn; return what that asked the database."""
     submission = Submission(stage.owner_id, stage.session.id, RunInput(text), stage.session.source, fingerprint=text)
+    wire.clear()
     submitted = await stage.database.runs.submit(submission, CLAIMER)
     assert submitted.claimed is not None
     await take_turn(stage.turn_start(submitted.claimed))
+    asked = [statement for statement in wire.statements if not any(word in statement for word in BY_TIME)]
     assert (await stage.database.runs.get_run(stage.owner_id, submitted.run.id)).status is RunStatus.SUCCEEDED
+    return asked
 
 
 async def asked_by_a_turn(stage: Stage, wire: DatabaseWire) -> list[str]:
-    """Return the statements of a turn, begun on warm connections, without the look at its end that `ask` takes."""
+    """Return the statements of a session's second turn."""
     stage.model.script(Say("warm"), *stage_steps(stage))
-    await ask(stage, "warm up")
-    wire.clear()
-    await ask(stage, "hello")
-    return [statement for statement in wire.statements[:-1] if not any(word in statement for word in BY_TIME)]
+    await ask(stage, "warm up", wire)
+    return await ask(stage, "hello", wire)
 
 
 def stage_steps(stage: Stage) -> tuple[Say | Call, ...]:
@@ -105,3 +106,21 @@ async def test_what_is_learned_of_a_models_counting_is_written_behind_the_turn(d
         return await database.calibrations.load(stage.model.calibration_key) is not None
 
     await until_found(is_written)
+
+
+async def test_a_compaction_takes_nineteen_more_and_the_turns_behind_it_none(
+    wired: Database, wire: DatabaseWire
+) -> None:
+    agent = with_context(window=2048, min_recent_messages=2)
+    model = ScriptedModel(context_limit=2048)
+    model.by_request = lambda request: (
+        Say("Intent: numbers. State: going on.") if not request.tools else Say("answer " * 60)
+    )
+    stage = await open_stage(wired, agent=agent, model=model)
+
+    turns = [await ask(stage, f"question {number} " + "word " * 60, wire) for number in range(12)]
+
+    compacting = [turn for turn in turns if any("insert into summary_versions" in statement for statement in turn)]
+    assert {len(turn) for turn in turns if turn not in compacting} == {4}
+    assert compacting
+    assert max(map(len, compacting)) <= 23

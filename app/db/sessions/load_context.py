@@ -17,14 +17,17 @@ from app.db.statements.rows import (
 )
 from app.db.statements.sql import sql
 from app.domain.conversation import Conversation
-from app.domain.ids import SummaryId
-from app.domain.summary import Prepared
+from app.domain.ids import MessageId, SummaryId
+from app.domain.summary import AdoptedSummary, Prepared
 
 STEP = 64
 """Positions looked at per step backwards: so many rows at most are read for nothing."""
 
 _PREPARED_NAMES = ("id", "base_version", "text", "token_count", "through_position", "created_at", "model")
 PREPARED = ", ".join(f"v.{name} as of_prepared_{name}" for name in _PREPARED_NAMES)
+
+_ADOPTED_NAMES = ("version", "token_count", "through_id", "through_position", "model", "created_at")
+ADOPTED = ", ".join(f"v.{name} as of_adopted_{name}" for name in _ADOPTED_NAMES)
 
 LOAD_CONTEXT = sql(
     """
@@ -94,9 +97,11 @@ LOAD_CONTEXT = sql(
     ), waiting as (
         select {prepared}, 1 as line from s join summary_versions v
             on v.session_id = s.id and v.state = 'prepared' and v.base_version = s.summary_version
+    ), adopted as (
+        select {adopted}, 1 as line from s join summary_versions v on v.session_id = s.id and v.state = 'adopted'
     )
-    select {prefixed}, waiting.*, numbered.* from numbered full join s on s.line = numbered.line
-        left join waiting on waiting.line = s.line
+    select {prefixed}, waiting.*, adopted.*, numbered.* from numbered full join s on s.line = numbered.line
+        left join waiting on waiting.line = s.line left join adopted on adopted.line = s.line
     order by numbered.position
 """,
     session_columns=SESSION_COLUMNS,
@@ -106,6 +111,7 @@ LOAD_CONTEXT = sql(
     pinned=PINNED,
     prefixed=prefixed(SESSION_COLUMNS, "s", "of_session_"),
     prepared=PREPARED,
+    adopted=ADOPTED,
 )
 
 
@@ -138,7 +144,24 @@ def _read(rows: Sequence[Row]) -> Conversation:
     history, own, pinned = (
         tuple(message for place, message in placed if place == wanted) for wanted in ("history", "own", "pinned")
     )
-    return Conversation(session, history, own, pinned=pinned, prepared=prepared_from(first))
+    return Conversation(
+        session, history, own, pinned=pinned, prepared=prepared_from(first), adopted=adopted_from(first)
+    )
+
+
+def adopted_from(row: Row) -> AdoptedSummary | None:
+    """Return the summary in use of a row with ADOPTED, None where there is none."""
+    if row["of_adopted_version"] is None:
+        return None
+    through = row["of_adopted_through_id"]
+    return AdoptedSummary(
+        version=row["of_adopted_version"],
+        token_count=row["of_adopted_token_count"],
+        through_id=None if through is None else MessageId(through),
+        through_position=row["of_adopted_through_position"],
+        model=row["of_adopted_model"],
+        created_at=row["of_adopted_created_at"],
+    )
 
 
 def prepared_from(row: Row) -> Prepared | None:

@@ -9,7 +9,7 @@ from app.domain.conversation import Conversation
 from app.domain.ids import MessageId, RunId, SessionId
 from app.domain.message import Message, Role
 from app.domain.session import Session
-from app.domain.summary import Prepared
+from app.domain.summary import AdoptedSummary, Prepared
 
 SHARE_EACH, LEAST_EACH = 8, 64
 """A message counts at most an eighth of what is loaded (a quarter of the window, as two windows are), or so many
@@ -46,6 +46,7 @@ class Found:
     early: tuple[Message, ...]
     pins: AbstractSet[MessageId]
     prepared: Prepared | None
+    adopted: AdoptedSummary | None
 
 
 def choose_rows(found: Found, wanted: Wanted) -> Conversation | None:
@@ -63,6 +64,7 @@ def choose_rows(found: Found, wanted: Wanted) -> Conversation | None:
         own=tuple(row for row in rows if wanted.is_own(row)),
         pinned=tuple(row for row in others if row.pinned and row.position < first),
         prepared=found.prepared,
+        adopted=found.adopted,
     )
 
 
