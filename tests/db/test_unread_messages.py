@@ -1,7 +1,7 @@
 """What a user said is kept, also where its run was cancelled before anybody read it: where its turn would have been."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
@@ -124,6 +124,13 @@ async def test_a_run_whose_answer_was_stored_is_not_touched_by_messages_that_are
     assert (await conversation.reload()).message_count == len(stored) == 2
 
 
+@pytest.fixture
+async def transactions(database_url: str) -> AsyncGenerator[Transactions]:
+    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=HANG_SECONDS))
+    yield Transactions(pool)
+    await pool.close()
+
+
 class CountedStatements:
     """Hands statements on, counts them, and measures the largest of their values."""
 
@@ -138,15 +145,14 @@ class CountedStatements:
         return await self._statements.fetch(statement, **parameters)
 
 
-async def test_however_many_messages_are_due_a_few_statements_append_them(database_url: str) -> None:
+async def test_however_many_messages_are_due_a_few_statements_append_them(
+    database_url: str, transactions: Transactions
+) -> None:
     many, caps = 2 * PORTION + 1, Caps(queued_per_session=1_000)
     database = await Database.open(DatabaseConfig(url=database_url, pool_size=2, caps=caps))
     conversation = await open_conversation(database)
     claimed = await conversation.start("first")
     await cancel_waiting(conversation, *(f"message {number}" for number in range(many)))
-    transactions = Transactions(
-        ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=HANG_SECONDS))
-    )
 
     async def end(tx: Statements) -> int:
         counted = CountedStatements(tx)
@@ -166,13 +172,10 @@ async def test_however_many_messages_are_due_a_few_statements_append_them(databa
 
 
 async def test_a_message_deleted_before_it_was_read_lets_those_behind_it_take_their_place(
-    conversation: Conversation, database_url: str
+    conversation: Conversation, transactions: Transactions
 ) -> None:
     first = (await conversation.submit("first")).run
     await cancel_waiting(conversation, "second")
-    transactions = Transactions(
-        ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=HANG_SECONDS))
-    )
 
     await transactions.run(lambda tx: withdraw(tx, conversation.owner_id, first.id))
 
@@ -237,14 +240,11 @@ async def test_messages_that_are_due_count_as_waiting_where_one_more_is_refused(
 
 
 async def test_long_messages_that_are_due_are_appended_a_few_megabytes_at_a_time(
-    conversation: Conversation, database_url: str
+    conversation: Conversation, transactions: Transactions
 ) -> None:
     claimed = await conversation.start("first")
     said = [letter * (PORTION_BYTES * 2 // 3) for letter in "abcd"]
     await cancel_waiting(conversation, *said)
-    transactions = Transactions(
-        ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=HANG_SECONDS))
-    )
     largest = 0
 
     async def end(tx: Statements) -> None:

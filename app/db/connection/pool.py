@@ -1,15 +1,19 @@
-"""The pool that intents run over: asyncpg's, with the service's session settings on each of its connections."""
+"""The pool that intents run over: connections of asyncpg's, with the service's session settings on each.
+
+asyncpg's own pool gives a connection back in a task of its own, which takes longer than a statement does.
+"""
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
 from app.db.connection.address import Address
-from app.db.connection.failures import PoolTimeout, is_connection_lost
+from app.db.connection.failures import DRIVER_ERRORS, PoolTimeout, is_connection_lost
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 8.0
@@ -41,17 +45,17 @@ class PoolConfig:
     """How many connections there are at most, and how long to wait for a free one.
 
     A statement without an answer after `answer_seconds` has failed; a connection that nobody has used for
-    `idle_seconds` is closed (0: never).
+    `idle_seconds` is not used again.
     """
 
     size: int
     timeout_seconds: float
     answer_seconds: float = ANSWER_TIMEOUT_SECONDS
-    idle_seconds: float = 0.0
+    idle_seconds: float = float("inf")
 
 
 class ConnectionPool:
-    """A pool of at most `size` connections, made when they are first needed.
+    """A pool of at most `size` connections, made when they are first needed; the one used last is used next.
 
     Connections are neither pinged before use nor reset behind it: each would cost a round trip for every intent. One
     that died is noticed by its first statement, and the intent is run again on a new one; no intent changes a
@@ -63,8 +67,9 @@ class ConnectionPool:
         self._address = address
         self._config = config
         self._free = asyncio.Semaphore(config.size)
-        self._pool: asyncpg.Pool | None = None
-        self._opening = asyncio.Lock()
+        self._idle: list[_Idle] = []
+        self._generation = 0
+        self._is_closed = False
 
     @property
     def keeps_statements(self) -> bool:
@@ -75,37 +80,36 @@ class ConnectionPool:
     async def connection(self) -> AsyncGenerator[asyncpg.Connection]:
         """Yield a connection that nobody else uses inside the block.
 
-        One that may still be busy, or lead nowhere, is closed. Raises DRIVER_ERRORS, of these PoolTimeout where all
+        One that may still be busy, or leads nowhere, is closed. Raises DRIVER_ERRORS, of these PoolTimeout where all
         connections stayed in use.
         """
         await self._reserve()
         try:
-            pool = self._pool or await self._open()
-            connection = await pool.acquire()
+            generation, connection = self._generation, self._take() or await self._connect()
             try:
                 yield connection
             except BaseException as error:
                 if _is_unusable(error):
                     connection.terminate()
                 if is_connection_lost(error):
-                    await pool.expire_connections()  # the others lead there, too: new ones find the new primary
+                    self._leave_all()
                 raise
             finally:
-                await pool.release(connection)
+                self._give_back(connection, is_good=generation == self._generation)
         finally:
             self._free.release()
 
     async def close(self) -> None:
-        """Close all connections; what is still in use after a few seconds is cut."""
-        if self._pool is None:
-            return
-        try:
-            async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
-                await self._pool.close()
-        except TimeoutError:
-            self._pool.terminate()
+        """Close all connections; what is in use is closed behind its use."""
+        self._is_closed = True
+        idle, self._idle = self._idle, []
+        for one in idle:
+            with suppress(*DRIVER_ERRORS):
+                await one.connection.close(timeout=CLOSE_TIMEOUT_SECONDS)
 
     async def _reserve(self) -> None:
+        if self._is_closed:
+            raise asyncpg.InterfaceError("the pool is closed")
         if not self._free.locked():
             await self._free.acquire()
             return
@@ -115,37 +119,58 @@ class ConnectionPool:
         except TimeoutError:
             raise PoolTimeout from None
 
-    async def _open(self) -> asyncpg.Pool:
-        async with self._opening:
-            if self._pool is None:
-                self._pool = await asyncpg.create_pool(**self._arguments())
-        return self._pool
+    def _take(self) -> asyncpg.Connection | None:
+        """Return the connection that was used last, None where all are busy, closed, or unused for too long."""
+        while self._idle:
+            one = self._idle.pop()
+            if one.connection.is_closed():
+                continue
+            if time.monotonic() - one.since < self._config.idle_seconds:
+                return one.connection
+            one.connection.terminate()
+        return None
 
-    def _arguments(self) -> dict[str, object]:
-        return {
+    def _give_back(self, connection: asyncpg.Connection, *, is_good: bool) -> None:
+        if self._is_closed or not is_good:
+            connection.terminate()
+        if not connection.is_closed():
+            self._idle.append(_Idle(connection, time.monotonic()))
+
+    def _leave_all(self) -> None:
+        """The other connections lead where this one led: only new ones find a server, or a new primary."""
+        self._generation += 1
+        while self._idle:
+            self._idle.pop().connection.terminate()
+
+    async def _connect(self) -> asyncpg.Connection:
+        connection = await asyncpg.connect(
             **self._address.arguments(),
-            "server_settings": dict(SESSION_SETTINGS),
-            "timeout": CONNECT_TIMEOUT_SECONDS,
-            "command_timeout": self._config.answer_seconds,
-            "statement_cache_size": CACHED_STATEMENTS if self.keeps_statements else 0,
-            "max_cacheable_statement_size": 0,
-            "min_size": 0,
-            "max_size": self._config.size,
-            "max_inactive_connection_lifetime": self._config.idle_seconds,
-            "init": _prepare,
-            "reset": _leave_as_it_is,
-        }
+            server_settings=dict(SESSION_SETTINGS),
+            timeout=CONNECT_TIMEOUT_SECONDS,
+            command_timeout=self._config.answer_seconds,
+            statement_cache_size=CACHED_STATEMENTS if self.keeps_statements else 0,
+            max_cacheable_statement_size=0,
+        )
+        try:
+            await _prepare(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """A connection that nobody uses, and since when."""
+
+    connection: asyncpg.Connection
+    since: float
 
 
 async def _prepare(connection: asyncpg.Connection) -> None:
     await connection.execute(LIMIT_TRANSACTIONS)
     for name in ("json", "jsonb"):
         await connection.set_type_codec(name, schema="pg_catalog", encoder=str, decoder=_read_json)
-
-
-async def _leave_as_it_is(connection: asyncpg.Connection) -> None:
-    """See ConnectionPool: nothing is to be undone."""
-    del connection
 
 
 def _is_unusable(error: BaseException) -> bool:

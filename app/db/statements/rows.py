@@ -43,9 +43,13 @@ STRETCH_COLUMNS = """
 _LEDGER_KINDS = frozenset(kind.value for kind in LedgerKind)
 
 
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+"""As `json.dumps`, which makes such an encoder for every call."""
+
+
 def to_json(value: "JsonObject | JsonValue") -> str:
     """Return the text for a json or jsonb parameter."""
-    return json.dumps(value, ensure_ascii=False)
+    return _encode(value)
 
 
 def prefixed(columns: str, alias: str, prefix: str) -> str:
@@ -125,7 +129,7 @@ def message_parameters(message: NewMessage) -> dict[str, object]:
         "content": message.content if is_text else None,
         "content_blocks": None if is_text else to_json(content_data(message.content)),
         "source": message.source.value,
-        "tool_calls": json.dumps([_call_data(call) for call in message.tool_calls], ensure_ascii=False),
+        "tool_calls": to_json([_call_data(call) for call in message.tool_calls]) if message.tool_calls else "[]",
         "tool_call_id": message.tool_call_id,
         "name": message.name,
         "author": message.author,
