@@ -1,11 +1,24 @@
 """What is made of a value that never changes, kept beside it for as long as the value itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 from weakref import ref
 
+from app.domain.message import ToolCall
+
 K = TypeVar("K")
 V = TypeVar("V")
+
+MOST_ARGUMENTS = 1_000
+"""Characters of a message's calls up to which what is made of them is kept: read, arguments take much memory."""
+
+MEMORY_OF_ARGUMENTS = 16
+"""Bytes for each of those characters, at the most: measured with nested lists of small numbers."""
+
+
+def has_short_arguments(calls: Sequence[ToolCall]) -> bool:
+    """Whether what is made of a message with these calls may be kept."""
+    return sum(len(call.arguments) for call in calls) <= MOST_ARGUMENTS
 
 
 class Beside(Generic[K, V]):

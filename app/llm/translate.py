@@ -8,7 +8,7 @@ from typing import NoReturn
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages import ToolCall as LangChainToolCall
 
-from app.domain.made_once import MadeOnce
+from app.domain.made_once import MadeOnce, has_short_arguments
 from app.domain.message import Content, ImageBlock, Role, TextBlock, ToolCall, text_of
 from app.domain.prompt import Prompt, PromptMessage, ToolSpec
 from app.domain.text import clean_text
@@ -27,7 +27,8 @@ def to_langchain(prompt: Prompt, *, may_share: bool = False) -> list[BaseMessage
     `may_share` gives the same LangChain message for a message each time: for models that change none they are given.
     """
     system: list[BaseMessage] = [SystemMessage(prompt.system)] if prompt.system else []
-    return [*system, *map(_shared.of if may_share else _message, prompt.messages)]
+    make = _shared_or_new if may_share else _message
+    return [*system, *map(make, prompt.messages)]
 
 
 def to_tools(specs: Sequence[ToolSpec]) -> list[dict[str, object]]:
@@ -72,6 +73,10 @@ def _message(message: PromptMessage) -> BaseMessage:
 
 
 _shared = MadeOnce(_message)
+
+
+def _shared_or_new(message: PromptMessage) -> BaseMessage:
+    return _shared.of(message) if has_short_arguments(message.tool_calls) else _message(message)
 
 
 def _content(content: Content) -> str | list[str | dict[str, object]]:

@@ -105,6 +105,8 @@ class CalibrationCache:
         if self._clock.monotonic() - read_at < CACHED_SECONDS:
             return known
         known = await self._store.load(model)
+        if model in self._writing:  # what was learned meanwhile is newer
+            return self._known[model][1]
         self._saved[model] = known
         self._known[model] = (self._clock.monotonic(), known)
         return known

@@ -271,7 +271,9 @@ class Worker:
 
     def _ended(self, claimed: ClaimedRun, task: asyncio.Task[Session | None]) -> None:
         self._turns.pop(task, None)
-        self.release()  # whoever ended the run has woken the claim loop where another one may begin now
+        if self._free == 0:  # while all slots were taken runs may have come that nobody here has looked for
+            self._signal.wake()
+        self.release()  # else whoever ended the run has woken the claim loop where another one may begin now
         if task.cancelled():
             return
         if (error := task.exception()) is not None:

@@ -1,14 +1,22 @@
 """Statements are written with names, and reach PostgreSQL in as few messages as their connection allows."""
 
+import asyncio
+
+import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 
 from app.db.connection.address import parse_address
+from app.db.connection.failures import explain
 from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.statement import Statement, statement
 from app.db.connection.transactions import Statements, Transactions
+from app.db.database import Database
 from app.db.statements.sql import sql
-from app.domain.errors import DatabaseUnusable
+from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from fakes.conversations import open_conversation
 from fakes.database_wire import DatabaseWire, database_wire
+from fakes.raw_sql import hold_rows, run_sql
+from fakes.waiting import until_found
 
 ONE = sql("select cast(:number as integer) as one")
 
@@ -71,3 +79,65 @@ async def test_behind_a_transaction_pooler_every_statement_stands_in_a_transacti
 def test_an_option_that_must_be_a_number_is_refused_otherwise(option: str) -> None:
     with pytest.raises(DatabaseUnusable, match=f"{option}=many"):
         parse_address(f"postgresql://u:p@h/d?{option}=many")
+
+
+async def test_a_session_s_line_is_seen_as_it_is_behind_a_wait(database: Database, database_url: str) -> None:
+    conversation = await open_conversation(database)
+    looked = "with w as materialized (select pg_advisory_xact_lock(7)) select l.queued from w cross join {} as l"
+    fresh = looked.format("lateral session_line($1)")
+    of_the_statement = looked.format("(select count(*) as queued from runs where session_id = $1)")
+    async with hold_rows(database_url, "select pg_advisory_xact_lock(7)"):
+        looking = [
+            asyncio.create_task(run_sql(database_url, statement, conversation.session.id))
+            for statement in (fresh, of_the_statement)
+        ]
+        waiting = "select count(*) from pg_stat_activity where wait_event = 'advisory'"
+
+        async def both_wait() -> bool:
+            return (await run_sql(database_url, waiting))[0][0] == len(looking)
+
+        await until_found(both_wait)
+        await conversation.submit("Hello")
+
+    assert await asyncio.gather(*looking) == [[(1,)], [(0,)]]
+
+
+async def test_a_statement_nobody_waits_for_ends_on_the_server_too(database_url: str) -> None:
+    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=5))
+    sleeping = asyncio.create_task(Transactions(pool).fetch(sql("select pg_sleep(60)")))
+    running = "select count(*) from pg_stat_activity where query = 'select pg_sleep(60)' and state = 'active'"
+
+    async def has(number: int) -> bool:
+        return (await run_sql(database_url, running))[0][0] == number
+
+    await until_found(lambda: has(1))
+    sleeping.cancel()
+
+    await until_found(lambda: has(0))
+    await pool.close()
+
+
+async def test_a_connection_left_inside_a_transaction_is_not_used_again(database_url: str) -> None:
+    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=5))
+    async with pool.connection() as left:
+        await left.execute("begin")
+
+    async with pool.connection() as connection:
+        assert not connection.is_in_transaction()
+        assert connection is not left
+    await pool.close()
+
+
+async def test_a_closed_pool_connects_no_more(database_url: str) -> None:
+    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=5))
+    await pool.close()
+
+    with pytest.raises(DatabaseUnavailable):
+        await Transactions(pool).fetch(ONE, number=1)
+
+
+def test_an_address_the_driver_cannot_use_is_the_operator_s_matter() -> None:
+    failure = explain(asyncpg.ClientConfigurationError("no root certificate"))
+
+    assert isinstance(failure.error, DatabaseUnusable)
+    assert "DATABASE_URL" in failure.error.detail

@@ -34,6 +34,16 @@ def test_a_message_is_given_to_the_model_as_the_same_object_and_says_what_a_new_
     assert first == second == to_langchain(Prompt("Be brief.", MESSAGES))
 
 
+def test_what_is_made_of_long_arguments_is_not_kept() -> None:
+    call = ToolCall("c1", "grep", '{"numbers": [' + "[1000]," * 200 + "[1000]]}")
+    prompt = Prompt("Be brief.", (PromptMessage(Role.ASSISTANT, "", (call,)),))
+
+    first, second = (to_langchain(prompt, may_share=True)[1] for _ in range(2))
+
+    assert first == second
+    assert first is not second
+
+
 def test_a_growing_prompt_is_written_as_if_each_message_were_new() -> None:
     grown = [written(Prompt("Be brief.", MESSAGES[:length])) for length in (1, 3, 4, 4)]
     fresh = written(Prompt("Be brief.", tuple(replace(message) for message in MESSAGES)))

@@ -3,6 +3,7 @@
 Left out is what depends on time: notifications, which are gathered for all turns, and events stored under way.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -11,9 +12,10 @@ import pytest
 from app.db.database import Database, DatabaseConfig
 from app.domain.message import ToolCall
 from app.domain.prompt import Usage
-from app.domain.run import RunInput, RunStatus, Submission
+from app.domain.run import Outcome, RunError, RunInput, RunStatus, Submission
 from app.turn.take_turn import take_turn
 from fakes.database_wire import DatabaseWire, database_wire
+from fakes.raw_sql import hold_rows, run_sql
 from fakes.scripted_model import Call, Say, ScriptedModel
 from fakes.stage import CLAIMER, Stage, open_stage, with_context
 from fakes.waiting import until_found
@@ -94,6 +96,31 @@ async def test_an_end_wakes_the_claim_loop_only_where_somebody_waits(database: D
 
     await take_turn(stage.turn_start(await stage.claim()))
     assert not await database.hub.work.wait(0)
+
+
+async def test_an_end_during_which_somebody_was_woken_wakes_again(database: Database, database_url: str) -> None:
+    """Who was woken before the end was stored has seen the run running, and found nothing to take."""
+    stage = await open_stage(database)
+    stage.model.script(Say("one"))
+    await stage.submit("first")
+    first = await stage.claim()
+    await database.hub.work.wait(0)
+    async with hold_rows(database_url, "select id from sessions for update"):
+        ending = asyncio.create_task(
+            database.runs.finish(first.lease, Outcome(RunStatus.FAILED, error=RunError("x", "y")), (), 1)
+        )
+        await until_found(lambda: somebody_waits_for_a_lock(database_url))
+        database.hub.announce_work()
+        await database.hub.work.wait(0)
+
+    await ending
+
+    assert await database.hub.work.wait(0)
+
+
+async def somebody_waits_for_a_lock(url: str) -> bool:
+    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+    return (await run_sql(url, waiting))[0][0] == 1
 
 
 async def test_what_is_learned_of_a_models_counting_is_written_behind_the_turn(database: Database) -> None:

@@ -27,6 +27,10 @@ DRIVER_ERRORS = (DBAPIError, PoolTimeout, asyncpg.PostgresError, *_CLIENT_ERRORS
 
 RETRY_AFTER_SECONDS = 1.0
 AGAIN = "Try again in a moment."
+NO_ANSWER = "The database did not answer in time."
+WRONG_ADDRESS = (
+    "The database cannot be asked as DATABASE_URL says: check its parameters, and the certificate files of its sslmode."
+)
 _CONFLICTS = {"40001", "40P01", "23505"}
 """Serialisation failure, deadlock, and a unique key that a racing transaction took first: a second look helps."""
 
@@ -58,14 +62,16 @@ class Failure:
 
 def explain(error: BaseException) -> Failure:
     """Return what a driver's error means. Its text is never taken over."""
-    if isinstance(error, PoolTimeout):
-        return Failure(_unavailable("All database connections of this process are in use."), is_repeatable=False)
-    if isinstance(error, TimeoutError):
-        return Failure(_unavailable("The database did not answer in time."), is_repeatable=False)
+    if isinstance(error, PoolTimeout | TimeoutError):
+        is_full = isinstance(error, PoolTimeout)
+        words = "All database connections of this process are in use." if is_full else NO_ANSWER
+        return Failure(_unavailable(words), is_repeatable=False)
+    if isinstance(error, asyncpg.ClientConfigurationError):
+        return Failure(DatabaseUnusable(WRONG_ADDRESS), is_repeatable=False)
     if _is_bad_value(error):
         return Failure(_bad_value(), is_repeatable=False)
     code = sqlstate(error)
-    if code in _CONFLICTS or _is_stale_plan(error):
+    if code in _CONFLICTS or is_stale_plan(error):
         return Failure(_unavailable("The database was too busy with the same rows."), is_repeatable=True)
     if not code or code == READ_ONLY or code.startswith(_LOST_CLASSES):
         return Failure(_lost(code), is_repeatable=True)
@@ -99,7 +105,7 @@ def _lost(code: str) -> DatabaseUnavailable:
     return _unavailable("The database cannot be reached or closed the connection.")
 
 
-def _is_stale_plan(error: BaseException) -> bool:
+def is_stale_plan(error: BaseException) -> bool:
     """Whether a migration made a prepared statement or a known type invalid; asyncpg drops what it has cached."""
     return isinstance(error, asyncpg.InvalidCachedStatementError | asyncpg.OutdatedSchemaCacheError)
 

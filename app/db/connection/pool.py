@@ -7,13 +7,13 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
 from app.db.connection.address import Address
-from app.db.connection.failures import DRIVER_ERRORS, PoolTimeout, is_connection_lost
+from app.db.connection.failures import PoolTimeout, is_connection_lost, is_stale_plan
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 8.0
@@ -31,8 +31,12 @@ SESSION_SETTINGS: Mapping[str, str] = {
     "statement_timeout": "7s",
     "lock_timeout": "3s",
     "idle_in_transaction_session_timeout": "4s",
+    "client_connection_check_interval": "1s",
 }
-"""No intent waits for anything but the database inside a transaction: 4 s idle in one means a stopped process."""
+"""No intent waits for anything but the database inside a transaction: 4 s idle in one means a stopped process.
+
+A statement whose answer nobody waits for any more ends with its connection, a second later at most.
+"""
 
 LIMIT_TRANSACTIONS = (
     "select set_config('transaction_timeout', '20s', false) where current_setting('server_version_num')::int >= 170000"
@@ -91,7 +95,7 @@ class ConnectionPool:
             except BaseException as error:
                 if _is_unusable(error):
                     connection.terminate()
-                if is_connection_lost(error):
+                if generation == self._generation and (is_connection_lost(error) or is_stale_plan(error)):
                     self._leave_all()
                 raise
             finally:
@@ -103,9 +107,8 @@ class ConnectionPool:
         """Close all connections; what is in use is closed behind its use."""
         self._is_closed = True
         idle, self._idle = self._idle, []
-        for one in idle:
-            with suppress(*DRIVER_ERRORS):
-                await one.connection.close(timeout=CLOSE_TIMEOUT_SECONDS)
+        closing = (one.connection.close(timeout=CLOSE_TIMEOUT_SECONDS) for one in idle)
+        await asyncio.gather(*closing, return_exceptions=True)
 
     async def _reserve(self) -> None:
         if self._is_closed:
@@ -131,13 +134,13 @@ class ConnectionPool:
         return None
 
     def _give_back(self, connection: asyncpg.Connection, *, is_good: bool) -> None:
-        if self._is_closed or not is_good:
+        if self._is_closed or not is_good or connection.is_in_transaction():
             connection.terminate()
         if not connection.is_closed():
             self._idle.append(_Idle(connection, time.monotonic()))
 
     def _leave_all(self) -> None:
-        """The other connections lead where this one led: only new ones find a server, or a new primary."""
+        """The other connections are as this one was: only new ones find a server, a new primary, or a new schema."""
         self._generation += 1
         while self._idle:
             self._idle.pop().connection.terminate()

@@ -34,6 +34,7 @@ class Wakeup:
     def __init__(self) -> None:
         """Start with nothing."""
         self._woken = asyncio.Event()
+        self.times = 0
 
     async def wait(self, timeout_seconds: float) -> bool:
         """Return True when woken since the last wait, False after the timeout."""
@@ -46,7 +47,8 @@ class Wakeup:
         return True
 
     def wake(self) -> None:
-        """End the wait, or the next one."""
+        """End the wait, or the next one. `times` says how often it was."""
+        self.times += 1
         self._woken.set()
 
 

@@ -63,12 +63,12 @@ class RunRepository:
 
         Wakes this process's claim loop where the end may have made room for another run of the same user.
         """
-        end = Ending(lease, outcome, unstored, next_seq)
+        end, times = Ending(lease, outcome, unstored, next_seq), self._hub.work.times
         finished = await run_finish.finish_at_once(self._transactions, end)
         if finished is None:
             finished = await self._transactions.run(lambda tx: run_finish.finish(tx, end))
         self._hub.announce_events(finished.run.id, finished.events)
-        if finished.has_waiting:
+        if finished.has_waiting or self._hub.work.times != times:  # who was woken meanwhile still saw this run running
             self._hub.work.wake()
         return finished.run
 

@@ -38,16 +38,14 @@ _SUBMIT = sql(
         select {run_columns}, {answer_id}, r.fingerprint, r.worker from runs r
         where r.id = :run_id or (r.owner_id = :owner_id and r.idempotency_key = :idempotency_key)
     ), line as (
-        select count(*) filter (where w.status = 'queued') as queued, (array_agg(w.id order by w.seq))[1] as first_id
-        from runs w where w.session_id = :session_id and w.status in ('queued', 'running')
+        select l.queued, l.first_id from locked cross join lateral session_line(locked.id) l
     ), owner as (
         select (select count(*) from runs w where w.owner_id = :owner_id and w.status = 'running') as owner_running,
             (select count(*) from runs w where w.owner_id = :owner_id and w.status = 'queued') as owner_queued
     ), way as (
         select line.*, owner.owner_queued, locked.agent, locked.title,
             greatest(:max_queued - locked.unread_run_count, 0) as max_queued,
-            locked.archived or (:is_alone and (locked.unread_run_count > 0 or 2 * line.queued >= :max_queued
-                or 2 * owner.owner_queued >= :max_queued_of_owner)) as is_refused,
+            locked.archived or (:is_alone and locked.unread_run_count > 0) as is_refused,
             line.first_id is null and cast(:worker as text) is not null
             and owner.owner_running < :max_running_of_owner
             and not exists (select 1 from runs w where w.owner_id = :owner_id and w.status = 'queued'
@@ -93,11 +91,10 @@ class NewRun:
 async def submit_at_once(tx: Statements, new: NewRun) -> Submitted | None:
     """Store the submission by one statement; None where anything is in its way, and nothing is stored then.
 
-    The statement sees what was committed before it began, not what a submission to the same session did at the same
-    moment: a second run that would be running meets the unique key and is tried again, and a line that is at all near
-    its length is left to `submit`, which counts under the lock.
+    A statement sees what was committed before it began, so the line is looked at by a function, which sees what was
+    committed before the session was locked. A key that was taken at the same moment is a conflict, and tried again.
     """
-    if new.submission.on_busy is not OnBusy.ENQUEUE:
+    if new.submission.on_busy is OnBusy.INTERRUPT:
         return None
     rows = await _store(tx, new, is_alone=True)
     return _read(rows[0], new) if rows and rows[0]["is_new"] else None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from app.db.sessions.newest_rows import Wanted, first_of_history
 from app.domain.conversation import Conversation
 from app.domain.ids import SessionId
+from app.domain.made_once import MEMORY_OF_ARGUMENTS, has_short_arguments
 from app.domain.message import ImageBlock, Message, TextBlock
 
 ROW_BYTES = 4_000
@@ -107,7 +108,10 @@ def size_of(rows: Iterable[Message]) -> int:
 
 
 def _size_of_calls(row: Message) -> int:
-    return sum(ROW_BYTES // 10 + _size(call.name) + _size(call.arguments) for call in row.tool_calls)
+    texts = sum(ROW_BYTES // 10 + _size(call.name) + _size(call.arguments) for call in row.tool_calls)
+    if not has_short_arguments(row.tool_calls):
+        return texts
+    return texts + MEMORY_OF_ARGUMENTS * sum(len(call.arguments) for call in row.tool_calls)
 
 
 def _size(value: object) -> int:

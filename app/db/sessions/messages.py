@@ -125,8 +125,10 @@ class MessageRepository:
 
         Raises NotFound, SessionBusy.
         """
-        self._loaded.forget(wanted.session_id)
-        return await self._transactions.run(lambda tx: redact_message(tx, wanted))
+        try:
+            return await self._transactions.run(lambda tx: redact_message(tx, wanted))
+        finally:  # the old text is shown to nobody, and need not wait here for the next turn
+            self._loaded.forget(wanted.session_id)
 
     async def get_message(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> Message:
         """Return one message. Raises NotFound."""

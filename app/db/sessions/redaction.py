@@ -30,11 +30,12 @@ _GET = sql(
     pinned=PINNED,
 )
 _IS_DONE = sql("select 1 as found from message_redactions where message_id = :id")
-_BUSY = sql("""
+_OPEN_RUN = """
     select r.id from runs r where r.session_id = :session_id and r.owner_id = :owner_id
         and r.status in ('queued', 'running')
-    order by r.seq limit 1 for update
-""")
+    order by r.seq limit 1
+"""
+_BUSY, _BUSY_NOW = sql(f"{_OPEN_RUN} for update"), sql(_OPEN_RUN)
 _ROW = sql("""
     select m.id, m.session_id, m.position, m.run_id, m.role, m.token_count from messages m where m.id = :id
 """)
@@ -164,9 +165,10 @@ class _Taking:
 
 
 async def _lock(tx: Statements, session_id: SessionId, owner_id: UserId) -> Session:
-    """Runs are locked before their session, as everywhere."""
+    """Runs are locked before their session, as everywhere; what was submitted meanwhile is seen under its lock."""
     busy = await tx.fetch(_BUSY, session_id=session_id, owner_id=owner_id)
     session = await lock_session(tx, session_id, owner_id)
+    busy = busy or await tx.fetch(_BUSY_NOW, session_id=session_id, owner_id=owner_id)
     if busy:
         raise SessionBusy(
             f"The turn {busy[0]['id']} of session {session_id} is not finished. Wait for it or cancel it, then try "

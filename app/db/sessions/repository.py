@@ -112,6 +112,10 @@ class Announcements(Protocol):
         """Announce that the run has changed."""
         ...
 
+    def announce_work(self) -> None:
+        """Announce that runs may be taken."""
+        ...
+
 
 class SessionRepository:
     """Sessions by intent. Missing and foreign sessions are the same NotFound."""
@@ -189,6 +193,8 @@ class SessionRepository:
         for run_id in stopped:
             self._announcements.announce_cancel(run_id)
             self._announcements.announce_events(run_id)
+        if stopped:
+            self._announcements.announce_work()  # others of the user's may begin now
 
 
 def check_key(key: str | None) -> str | None:
