@@ -5,7 +5,7 @@ from app.db.statements.new_ids import new_id
 from app.db.statements.rows import MESSAGE_COLUMNS, lease_lost, message_from, message_parameters
 from app.db.statements.sql import sql
 from app.domain.message import Message, NewMessage
-from app.domain.run import USER_STEP, Lease
+from app.domain.run import Lease
 
 INSERT_COLUMNS = """
     id, session_id, position, run_id, step, role, content, content_blocks, source, tool_calls, tool_call_id, name,
@@ -17,9 +17,8 @@ INSERT_VALUES = """
 
 _APPEND = sql(
     """
-    with held as materialized (
-        select r.session_id, case when :is_in_run then set_config('synchronous_commit', 'off', true) end as hurried
-        from runs r where r.id = :run_id and r.fence = :fence and r.status = 'running' for share
+    with held as (
+        select r.session_id from runs r where r.id = :run_id and r.fence = :fence and r.status = 'running' for share
     ), earlier as (
         select {message_columns} from messages m cross join held where m.run_id = :run_id and m.step = :step
     ), seat as (
@@ -42,8 +41,8 @@ async def append_message(tx: Statements, lease: Lease, step: str, message: NewMe
 
     The position is given out under the session row's lock and rolls back with the row, so there are no gaps. Two
     attempts at the same step at once end in a unique violation for the later one, which then finds the row.
-    The user's message stands in its run, too, which is on the disk: its commit does not wait for the disk. Where the
-    machine fails the run is taken up and appends it again, and what is committed after it is waited for with it.
+    Each commit waits for the disk, that of the user's message too, though its run holds it: the turn outlives a crash
+    of the server, and would go on without it.
     """
     rows = await tx.fetch(
         _APPEND,
@@ -51,7 +50,6 @@ async def append_message(tx: Statements, lease: Lease, step: str, message: NewMe
         run_id=lease.run_id,
         fence=lease.fence,
         step=step,
-        is_in_run=step == USER_STEP,
         **message_parameters(message),
     )
     if not rows:
