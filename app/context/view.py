@@ -238,14 +238,12 @@ class _Lister:
         self._append(self.current, tokens)
 
     def _as_shown(self, row: Message) -> tuple[PromptMessage, int]:
-        inp, content = self.inp, row.content
-        if row.role is Role.USER:
-            message = PromptMessage(Role.USER, content, position=row.position)
-            is_as_counted = not row.tool_calls and row.tool_call_id is None and row.name is None
-            return message, self._stored_count(row) if is_as_counted else count_message(message, inp.count)
         if row.role is Role.TOOL:
             return self._output(row)
-        message = PromptMessage(row.role, content, row.tool_calls, row.tool_call_id, row.name, row.position)
+        message = _stored.of(row)
+        is_as_counted = not row.tool_calls and row.tool_call_id is None and row.name is None
+        if row.role is Role.USER and not is_as_counted:
+            return message, count_message(message, self.inp.count)
         return message, self._stored_count(row)
 
     def _output(self, row: Message) -> tuple[PromptMessage, int]:
@@ -256,9 +254,9 @@ class _Lister:
         max_bytes, content = self.inp.policy.prune.max_output_bytes, row.content
         if row.position not in self.pinned and (len(content) * 4 > max_bytes or not isinstance(content, str)):
             content = cap_output(content, max_bytes, row.position)
-        message = PromptMessage(row.role, content, row.tool_calls, row.tool_call_id, row.name, row.position)
         if content is row.content:
-            return message, self._stored_count(row)
+            return _stored.of(row), self._stored_count(row)
+        message = PromptMessage(row.role, content, row.tool_calls, row.tool_call_id, row.name, row.position)
         return message, count_message(message, self.inp.count)
 
     def _stub(self, row: Message) -> tuple[PromptMessage, int]:

@@ -55,8 +55,7 @@ class Transactions:
 
         async def once() -> Sequence[Row]:
             async with self._pool.connection() as connection:
-                rows: Sequence[Row] = await connection.fetch(statement.text, *statement.arguments(parameters))
-                return rows
+                return await _OnConnection(connection).fetch(statement, **parameters)
 
         return await self._noting(once)
 

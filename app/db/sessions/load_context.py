@@ -24,10 +24,26 @@ STEP = 64
 """Positions looked at per step backwards: so many rows at most are read for nothing."""
 
 _PREPARED_NAMES = ("id", "base_version", "text", "token_count", "through_position", "created_at", "model")
-PREPARED = ", ".join(f"v.{name} as of_prepared_{name}" for name in _PREPARED_NAMES)
-
 _ADOPTED_NAMES = ("version", "token_count", "through_id", "through_position", "model", "created_at")
-ADOPTED = ", ".join(f"v.{name} as of_adopted_{name}" for name in _ADOPTED_NAMES)
+_PREPARED = ", ".join(f"v.{name} as of_prepared_{name}" for name in _PREPARED_NAMES)
+_ADOPTED = ", ".join(f"v.{name} as of_adopted_{name}" for name in _ADOPTED_NAMES)
+
+SUMMARY_PIECES = {
+    "summaries": f"""waiting as (
+        select {_PREPARED}, 1 as line from s join summary_versions v
+            on v.session_id = s.id and v.state = 'prepared' and v.base_version = s.summary_version
+    ), adopted as (
+        select {_ADOPTED}, 1 as line from s join summary_versions v on v.session_id = s.id and v.state = 'adopted'
+    )""",  # noqa: S608  # our own column names
+    "of_summaries": "waiting.*, adopted.*",
+    "lines": """
+    from numbered full join s on s.line = numbered.line left join waiting on waiting.line = s.line
+        left join adopted on adopted.line = s.line""",
+}
+"""For statements with a session `s`, whose `line` is 1, and messages `numbered` by line: what stands beside the first.
+
+Read by `prepared_from` and `adopted_from`.
+"""
 
 LOAD_CONTEXT = sql(
     """
@@ -94,14 +110,8 @@ LOAD_CONTEXT = sql(
         where p.session_id = :session_id
     ), numbered as (
         select shown.*, row_number() over (order by shown.position) as line from shown
-    ), waiting as (
-        select {prepared}, 1 as line from s join summary_versions v
-            on v.session_id = s.id and v.state = 'prepared' and v.base_version = s.summary_version
-    ), adopted as (
-        select {adopted}, 1 as line from s join summary_versions v on v.session_id = s.id and v.state = 'adopted'
-    )
-    select {prefixed}, waiting.*, adopted.*, numbered.* from numbered full join s on s.line = numbered.line
-        left join waiting on waiting.line = s.line left join adopted on adopted.line = s.line
+    ), {summaries}
+    select {prefixed}, {of_summaries}, numbered.* {lines}
     order by numbered.position
 """,
     session_columns=SESSION_COLUMNS,
@@ -110,8 +120,7 @@ LOAD_CONTEXT = sql(
     message_columns=MESSAGE_COLUMNS,
     pinned=PINNED,
     prefixed=prefixed(SESSION_COLUMNS, "s", "of_session_"),
-    prepared=PREPARED,
-    adopted=ADOPTED,
+    **SUMMARY_PIECES,
 )
 
 
@@ -150,7 +159,7 @@ def _read(rows: Sequence[Row]) -> Conversation:
 
 
 def adopted_from(row: Row) -> AdoptedSummary | None:
-    """Return the summary in use of a row with ADOPTED, None where there is none."""
+    """Return the summary in use of a row with SUMMARY_PIECES, None where there is none."""
     if row["of_adopted_version"] is None:
         return None
     through = row["of_adopted_through_id"]
@@ -165,7 +174,7 @@ def adopted_from(row: Row) -> AdoptedSummary | None:
 
 
 def prepared_from(row: Row) -> Prepared | None:
-    """Return the prepared summary of a row with PREPARED, None where there is none."""
+    """Return the prepared summary of a row with SUMMARY_PIECES, None where there is none."""
     if row["of_prepared_id"] is None:
         return None
     return Prepared(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from app.db.connection.statement import Row
 from app.db.connection.transactions import Statements
-from app.db.sessions.load_context import ADOPTED, PREPARED, adopted_from, load_context, prepared_from
+from app.db.sessions.load_context import SUMMARY_PIECES, adopted_from, load_context, prepared_from
 from app.db.sessions.loaded_rows import KeptRows, LoadedRows, kept_of, with_newer
 from app.db.sessions.newest_rows import Found, Wanted, choose_rows
 from app.db.statements.rows import (
@@ -51,23 +51,14 @@ _LOAD_NEWER = sql(
         where s.is_known
     ), numbered as (
         select shown.*, row_number() over (order by shown.position) as line from shown
-    ), waiting as (
-        select {prepared}, 1 as line from s join summary_versions v
-            on v.session_id = s.id and v.state = 'prepared' and v.base_version = s.summary_version
-    ), adopted as (
-        select {adopted}, 1 as line from s join summary_versions v on v.session_id = s.id and v.state = 'adopted'
-    )
-    select {prefixed}, s.pins as of_session_pins, s.is_known as of_session_is_known, waiting.*, adopted.*,
-        numbered.*
-    from numbered full join s on s.line = numbered.line left join waiting on waiting.line = s.line
-        left join adopted on adopted.line = s.line
+    ), {summaries}
+    select {prefixed}, s.pins as of_session_pins, s.is_known as of_session_is_known, {of_summaries}, numbered.* {lines}
     order by numbered.position
 """,
     session_columns=SESSION_COLUMNS,
     message_columns=MESSAGE_COLUMNS,
     prefixed=prefixed(SESSION_COLUMNS, "s", "of_session_"),
-    prepared=PREPARED,
-    adopted=ADOPTED,
+    **SUMMARY_PIECES,
     most_new=str(MOST_NEW),
 )
 """What is kept is known by the redactions counted and by the newest row's id: a database that was set back, or a
