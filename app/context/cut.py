@@ -1,6 +1,6 @@
 """Where to cut a conversation, so that what lies before the cut can be summarised."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -51,23 +51,29 @@ def choose_cut(task: CutTask) -> Cut | None:
     The start of a user turn is preferred; a turn is cut in its middle only where no such start reaches the target.
     None where nothing can be cut.
     """
-    points = _legal_points(task)
-    sums = _sums(task)
-    starts = [_cut_at(task, point, sums) for point in points if point.is_turn_start]
-    inside = [_cut_at(task, point, sums) for point in points if not point.is_turn_start]
-    return _farthest(starts, inside) if task.target_tokens is None else _nearest(starts, inside, task.target_tokens)
+    points, sums = _legal_points(task), _sums(task)
+    starts = [point for point in points if point.is_turn_start]
+    inside = [point for point in points if not point.is_turn_start]
+    if task.target_tokens is None:
+        return _farthest(task, sums, starts, inside)
+    return _nearest((_cut_at(task, point, sums) for point in (*starts, *inside)), task.target_tokens)
 
 
-def _farthest(starts: Sequence[Cut], inside: Sequence[Cut]) -> Cut | None:
-    return starts[-1] if starts else next((cut for cut in reversed(inside) if cut.freed_tokens > 0), None)
+def _farthest(task: CutTask, sums: "_Sums", starts: Sequence[CutPoint], inside: Sequence[CutPoint]) -> Cut | None:
+    if starts:
+        return _cut_at(task, starts[-1], sums)
+    cuts = (_cut_at(task, point, sums) for point in reversed(inside))
+    return next((cut for cut in cuts if cut.freed_tokens > 0), None)
 
 
-def _nearest(starts: Sequence[Cut], inside: Sequence[Cut], target_tokens: int) -> Cut | None:
+def _nearest(cuts: Iterable[Cut], target_tokens: int) -> Cut | None:
     """Return the first cut that reaches the target, the one that comes closest to it where none does."""
-    for cut in (*starts, *inside):
+    tried: list[Cut] = []
+    for cut in cuts:
         if cut.tokens_after <= target_tokens:
             return cut
-    return min((*starts, *inside), key=lambda cut: (cut.tokens_after, cut.index), default=None)
+        tried.append(cut)
+    return min(tried, key=lambda cut: (cut.tokens_after, cut.index), default=None)
 
 
 def least_tokens(task: CutTask) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from app.domain.message import Message, Role
+from app.domain.message import Message, Role, ToolCall
 from app.domain.prompt import PromptMessage
 
 M = TypeVar("M", Message, PromptMessage)
@@ -42,6 +42,25 @@ class CutPoint:
     is_turn_start: bool
 
 
+class _OpenCalls:
+    """The calls that still wait for a result, each with the place of its message and its own place among its calls."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[tuple[int, int]]] = {}
+
+    def open(self, calls: Sequence[ToolCall], place: int) -> None:
+        """Let the calls of the message at `place` wait; ids may come again in a session: the new calls take over."""
+        for call in calls:
+            self._waiting[call.id] = []
+        for slot, call in enumerate(calls):
+            self._waiting[call.id].append((place, slot))
+
+    def answered_by(self, result: Message | PromptMessage) -> tuple[int, int] | None:
+        """Return the place and slot of the call that `result` answers, which waits no longer; None where none does."""
+        slots = self._waiting.get(result.tool_call_id or "")
+        return slots.pop(0) if slots else None
+
+
 def group_messages(messages: Iterable[M]) -> tuple[Group[M], ...]:
     """Return the groups in the order of their first messages.
 
@@ -50,18 +69,15 @@ def group_messages(messages: Iterable[M]) -> tuple[Group[M], ...]:
     """
     heads: list[M] = []
     answers: list[list[M | None]] = []
-    waiting: dict[str, list[tuple[int, int]]] = {}
+    waiting = _OpenCalls()
     for message in messages:
-        slots = waiting.get(message.tool_call_id or "") if message.role is Role.TOOL else None
-        if slots:
-            group, slot = slots.pop(0)
-            answers[group][slot] = message
+        answered = waiting.answered_by(message) if message.role is Role.TOOL else None
+        if answered is not None:
+            answers[answered[0]][answered[1]] = message
             continue
         calls = message.tool_calls if message.role is Role.ASSISTANT else ()
-        for call in calls:
-            waiting[call.id] = []
-        for slot, call in enumerate(calls):
-            waiting[call.id].append((len(heads), slot))
+        if calls:
+            waiting.open(calls, len(heads))
         heads.append(message)
         answers.append([None] * len(calls))
     return tuple(Group(head, tuple(results)) for head, results in zip(heads, answers, strict=True))
@@ -72,16 +88,28 @@ def cut_points(messages: Sequence[Message]) -> tuple[CutPoint, ...]:
 
     A cut is legal where no group has messages on both sides: a late result holds together all that lies between.
     """
-    last_of = {
-        group.head.position: max(message.position for message in group.messages) for group in group_messages(messages)
-    }
+    last_result = _last_results(messages)
     points: list[CutPoint] = []
     reach = 0
     for index, message in enumerate(messages):
-        if index and reach < message.position:
+        if reach < index:
             points.append(CutPoint(index, messages[index - 1].position, message.role is Role.USER))
-        reach = max(reach, last_of.get(message.position, 0))
+        reach = max(reach, last_result.get(index, 0))
     return tuple(points)
+
+
+def _last_results(messages: Sequence[Message]) -> dict[int, int]:
+    """Return, for the index of each message whose calls were answered, that of the last answer."""
+    found: dict[int, int] = {}
+    waiting = _OpenCalls()
+    for index, message in enumerate(messages):
+        if message.role is Role.TOOL:
+            answered = waiting.answered_by(message)
+            if answered is not None:
+                found[answered[0]] = index
+        elif message.tool_calls and message.role is Role.ASSISTANT:
+            waiting.open(message.tool_calls, index)
+    return found
 
 
 def settled_length(messages: Sequence[Message]) -> int:

@@ -38,18 +38,14 @@ def is_valid(messages: Sequence[PromptMessage]) -> bool:
     used: set[str] = set()
     waiting: list[str] = []
     for message in messages:
-        if not waiting and _is_plain_text(message):
-            continue
-        is_taken = _is_next_result(message, waiting) if message.role is Role.TOOL else _opens(message, waiting, used)
+        role, content = message.role, message.content
+        is_alone = message.tool_call_id is None and not (waiting or message.tool_calls)
+        if is_alone and role is not Role.TOOL and type(content) is str and content[:1].isalnum():
+            continue  # a text with no calls or results about it, as by far most are
+        is_taken = _is_next_result(message, waiting) if role is Role.TOOL else _opens(message, waiting, used)
         if not is_taken:
             return False
     return not waiting
-
-
-def _is_plain_text(message: PromptMessage) -> bool:
-    """Whether it is a text with no calls or results about it, as by far most are; the others are looked at closely."""
-    content, is_alone = message.content, message.tool_call_id is None and not message.tool_calls
-    return is_alone and type(content) is str and content[:1].isalnum() and message.role is not Role.TOOL
 
 
 def _is_next_result(message: PromptMessage, waiting: list[str]) -> bool:

@@ -11,12 +11,13 @@ from app.context.assemble import build_prompt_messages, build_system
 from app.context.context_input import ContextInput
 from app.context.groups import group_messages
 from app.context.measure import REPLY_TOKENS, count_message, count_system, tokens_of
+from app.context.recall_hints import RecallHints
 from app.context.repair import OPENING, is_valid, repair_messages
 from app.context.shrink import NOTHING, cap_output, shrink_message
 from app.context.stubs import STUB_WORTH_TOKENS, fold_note, left_out_note, stub, trim_note, widest_stub
 from app.context.truncate import truncate_middle
 from app.context.view_state import PENDING, ViewState
-from app.domain.made_once import MadeOnce
+from app.domain.made_once import Beside, MadeOnce
 from app.domain.message import Message, NewMessage, Role
 from app.domain.prompt import Prompt, PromptMessage
 
@@ -224,12 +225,16 @@ class _Lister:
         messages, counts, as_stored = self.messages.append, self.counts.append, _stored.of
         for row in rows:
             role, content, tokens = row.role, row.content, row.token_count
-            is_odd = role is Role.TOOL and (row.position <= pruned or len(content) > most or type(content) is not str)
-            if is_odd or tokens <= 0 or row.counter != counter_name or row is self._current_row:
+            is_counted = tokens > 0 and row.counter == counter_name
+            if not is_counted or row is self._current_row:
                 self._add(row)
-            else:
+            elif role is not Role.TOOL or (row.position > pruned and type(content) is str and len(content) <= most):
                 messages(as_stored(row))
                 counts(tokens)
+            elif row.position <= pruned and tokens > STUB_WORTH_TOKENS:
+                self._append(*self._stub(row))
+            else:
+                self._add(row)
 
     def _add_pending(self, user: NewMessage) -> None:
         message = PromptMessage(Role.USER, user.content)
@@ -261,12 +266,17 @@ class _Lister:
 
     def _stub(self, row: Message) -> tuple[PromptMessage, int]:
         """The stubs of one tool count alike, as the widest of them: a replay then costs no counting."""
-        name, hint = row.name or "tool", self.inp.recall
+        name, hint, counter_name = row.name or "tool", self.inp.recall, self.inp.counter_name
+        kept = _stubs.find(row)
+        if kept is not None and (kept.hint, kept.counter_name) == (hint, counter_name):
+            return kept.message, kept.tokens
         if name not in self._stub_counts:
             self._stub_counts[name] = self.inp.count(widest_stub(name, hint)) + self.inp.count(name)
         message = PromptMessage(row.role, stub(row, hint), (), row.tool_call_id, row.name, row.position)
         framing = count_message(PromptMessage(row.role, "", (), row.tool_call_id), self.inp.count)
-        return message, self._stub_counts[name] + framing
+        made = _Stub(hint, counter_name, message, self._stub_counts[name] + framing)
+        _stubs.keep(row, made)
+        return made.message, made.tokens
 
     def _stored_count(self, row: Message) -> int:
         if row.token_count > 0 and row.counter == self.inp.counter_name:
@@ -290,6 +300,20 @@ def _as_stored(row: Message) -> PromptMessage:
 
 _stored = MadeOnce(_as_stored)
 """Rows as they are shown whole: the same message in every prompt, so that what is made of it stays the same, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stub:
+    """A row's stub with its count, and what both were made with."""
+
+    hint: RecallHints
+    counter_name: str
+    message: PromptMessage
+    tokens: int
+
+
+_stubs: Beside[Message, _Stub] = Beside()
+"""Rows as they are shown pruned, for the same reason."""
 
 
 def _position(row: Message) -> int:

@@ -105,7 +105,7 @@ GUARDS = (
         "    settled = len(task.rows)\n",
         first=40,
     ),
-    Mutant("groups may be torn", "groups.py", "if index and reach < message.position:", "if index:"),
+    Mutant("groups may be torn", "groups.py", "        if reach < index:", "        if index:"),
     Mutant(
         "a prepared cut may tear a group",
         "compaction.py",
