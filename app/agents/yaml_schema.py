@@ -84,6 +84,7 @@ class PruneSection(Section):
     critical: float = policy_field(PrunePolicy, "critical")
     keep_last: int = policy_field(PrunePolicy, "keep_last")
     keep_last_aggressive: int = policy_field(PrunePolicy, "keep_last_aggressive")
+    min_freed: float = policy_field(PrunePolicy, "min_freed")
     max_output_bytes: int = policy_field(PrunePolicy, "max_output_bytes")
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from app.context.calibration import scale, unscale
 from app.context.context_input import ContextInput
 from app.context.forms import ShownMessage, shown_messages
-from app.context.ladder.rungs import HARD_RUNGS, SOFT_RUNGS, Rung
+from app.context.ladder.rungs import HARD_RUNGS, OLDEST_TRIMMED, SOFT_RUNGS, Rung
 from app.context.ladder.trimming import Goal
 from app.context.measure import tokens_of
 from app.context.view import View, hidden_through, show
@@ -66,8 +66,9 @@ def fit_view(view: View) -> FittedPrompt:
     inp, fired = view.inp, []
     edge = hidden_through(inp, view.state)
     if edge > max(view.state.trimmed_through_position, inp.summary_through_position):
-        view = show(inp, replace(view.state, trimmed_through_position=_settled_edge(inp, edge)))
-        fired.append("oldest_trimmed")
+        state = replace(view.state, rung=OLDEST_TRIMMED, trimmed_through_position=_settled_edge(inp, edge))
+        view = show(inp, state)
+        fired.append(OLDEST_TRIMMED)
     goal, critical = _marks(inp)
     if view.tokens > critical:
         view = _climb(view, goal, fired)
@@ -109,7 +110,7 @@ def _stepped(view: View, goal: Goal, name: str, rung: Rung, fired: list[str]) ->
     if state == view.state:
         return view
     fired.append(name)
-    return show(view.inp, state)
+    return show(view.inp, replace(state, rung=name))
 
 
 def _settled_edge(inp: ContextInput, edge: int) -> int:

@@ -76,6 +76,10 @@ class PrunePolicy:
     keep_last_aggressive: Annotated[int, TOOL_OUTPUTS] = 2
     """Newest tool outputs that stay whole at `aggressive`. Chosen: what the next step most likely reads, no more."""
 
+    min_freed: Annotated[float, Range(ge=0, lt=1)] = 0.10
+    """Share of the window that a prune has to free, or it is not done: it changes the prompt's beginning, for which
+    the provider's cache pays. Chosen: one prune then pays for itself within a few calls."""
+
     max_output_bytes: Annotated[int, Range(ge=1_000, le=100_000_000)] = 50_000
     """Bytes (UTF-8) beyond which one tool output is shown by its head and tail, however empty the window. At four
     bytes a token a tenth of a window of 128,000 tokens."""

@@ -14,19 +14,21 @@ from app.domain.json_types import JsonObject, JsonValue
 class ViewState:
     """What has been done to the view. 0 (None, ()) everywhere: nothing yet.
 
-    `model` is the calibration key of the model the state was made for, `factor` the factor in force since the last
-    stage. Tool outputs up to `pruned_through_position` are shown as stubs; `keep_last` is how many were kept whole
-    then. Messages up to `truncated_through_position` are shown in at most `truncated_to_tokens`. Messages up to
-    `trimmed_through_position`, and those in the `left_out` ranges, are not shown; each range of `folded` is shown as
-    one short text. Ranges are inclusive. The summary is shown in at most `summary_to_tokens` (0: not at all), each
-    pinned message in `pins_to_tokens`, and of the user's own texts those in `user_cuts` (position, tokens) in so many
-    tokens; PENDING is the position of the one that is not stored yet. `without_notes`: there was no room even for the
-    notes that stand for what is not shown. `compacted_to_tokens` is what the prompt took, by our count, after the last
-    compaction; `skipped_through_position` is the newest message when a summary was last not worth writing.
-    `restored_at_position` is the newest message when the summary in use was restored, 0 where it was not.
-    `summary_position` is the cursor of the summary that all this was done beside, None where that was not noted.
+    `rung` names the stage that set it last, COMPACTED or one of the ladder's. `model` is the calibration key of the
+    model the state was made for, `factor` the factor in force since the last stage. Tool outputs up to
+    `pruned_through_position` are shown as stubs; `keep_last` is how many were kept whole then. Messages up to
+    `truncated_through_position` are shown in at most `truncated_to_tokens`. Messages up to `trimmed_through_position`,
+    and those in the `left_out` ranges, are not shown; each range of `folded` is shown as one short text. Ranges are
+    inclusive. The summary is shown in at most `summary_to_tokens` (0: not at all), each pinned message in
+    `pins_to_tokens`, and of the user's own texts those in `user_cuts` (position, tokens) in so many tokens; PENDING is
+    the position of the one that is not stored yet. `without_notes`: there was no room even for the notes that stand for
+    what is not shown. `compacted_to_tokens` is what the prompt took, by our count, after the last compaction;
+    `skipped_through_position` is the newest message when a summary was last not worth writing. `restored_at_position`
+    is the newest message when the summary in use was restored, 0 where it was not. `summary_position` is the cursor of
+    the summary that all this was done beside, None where that was not noted.
     """
 
+    rung: str = ""
     model: str = ""
     factor: float | None = None
     pruned_through_position: int = 0
@@ -56,6 +58,8 @@ NEW_VIEW = ViewState()
 PENDING = -1
 """In place of a position: the user's message that is not stored yet."""
 
+COMPACTED = "compacted"
+
 _PAIRS = ("left_out", "folded", "user_cuts")
 
 
@@ -66,6 +70,7 @@ def after_compaction(state: ViewState, tokens: int | None) -> ViewState:
     """
     return replace(
         state,
+        rung=COMPACTED,
         summary_to_tokens=None,
         pins_to_tokens=None,
         without_notes=False,

@@ -29,7 +29,9 @@ context:
   min_recent_messages: 4
   response_reserve: 1000
   window: 16000
-  prune: {start: 0.5, aggressive: 0.6, critical: 0.7, keep_last: 3, keep_last_aggressive: 1, max_output_bytes: 9000}
+  prune:
+    {start: 0.5, aggressive: 0.6, critical: 0.7, keep_last: 3, keep_last_aggressive: 1, min_freed: 0.2,
+     max_output_bytes: 9000}
   summary: {model: offline, kind: llm, shape: tiered, style: terse, instructions: Keep names., timeout_seconds: 5}
   token_counter: chars
   pre_compact: own_hooks:before
@@ -90,7 +92,7 @@ def test_every_field_is_carried(tmp_path: Path) -> None:
             min_recent_messages=4,
             response_reserve=1_000,
             window=16_000,
-            prune=PrunePolicy(0.5, 0.6, 0.7, 3, 1, 9_000),
+            prune=PrunePolicy(0.5, 0.6, 0.7, 3, 1, 0.2, 9_000),
             summary=SummaryPolicy(
                 model="offline",
                 base_url="http://127.0.0.1:8080/v1",

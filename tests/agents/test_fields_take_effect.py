@@ -73,6 +73,7 @@ IN_THE_ENGINE: list[tuple[str, object, dict[str, object], list[Said]]] = [
     ("prune.critical", 0.86, UNSUMMARISED | {"response_reserve": 16}, talk(30, words=195)),
     ("prune.keep_last", 3, UNSUMMARISED, TOOLS),
     ("prune.keep_last_aggressive", 1, UNSUMMARISED | {"prune": PrunePolicy(start=0.1, aggressive=0.2)}, TOOLS),
+    ("prune.min_freed", 0.5, UNSUMMARISED, TOOLS),
     ("prune.max_output_bytes", 1_000, {}, tool_use(500)),
 ]
 

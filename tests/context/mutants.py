@@ -39,7 +39,7 @@ RUNGS = (
     without_rung("user_text_capped", "cap_hopeless_user_text", first=7),
     without_rung("summary_shortened", "shorten_summary", first=12),
     without_rung("messages_truncated", "truncate_big_messages", first=13),
-    without_rung("oldest_trimmed", "trim_oldest"),
+    Mutant("no oldest_trimmed", "ladder/rungs.py", "    (OLDEST_TRIMMED, trim_oldest),\n", ""),
     without_rung("steps_folded", "fold_running_steps", first=27),
     without_rung("messages_squeezed", "squeeze_messages", first=27),
     without_rung("all_steps_folded", "fold_all_steps"),

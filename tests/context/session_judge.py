@@ -15,7 +15,7 @@ from app.context.plan import plan_context
 from app.context.repair import OPENING
 from app.context.triggers import Cause, has_unread, is_reducing, is_summarising
 from app.context.view import View, show
-from app.context.view_state import PENDING, ViewState, view_state_from, view_state_json
+from app.context.view_state import COMPACTED, PENDING, ViewState, view_state_from, view_state_json
 from app.domain.message import Content, Message, NewMessage, Role, TextBlock, text_of
 from app.domain.prompt import PromptMessage
 from app.domain.text import is_blank
@@ -227,6 +227,13 @@ class Judge:
         inp = step.plan.view.inp
         before, cursor = inp.view_state, step.fitted.view.inp.summary_through_position
         return moved_back(before, state, cursor, is_compacted=step.compacted is not None)
+
+    def the_last_rung_is_named(self, step: Step) -> str:
+        rung, before = step.fitted.view_state.rung, step.plan.view.inp.view_state.rung
+        changed = (
+            step.fitted.notes or ((COMPACTED,) if step.compacted is not None else step.plan.fired[-1:]) or (before,)
+        )
+        return "" if rung in changed else f"{rung!r} is named after {changed}"
 
     def summary_shown(self, step: Step) -> str:
         view = step.fitted.view

@@ -17,6 +17,7 @@ from app.context.view_state import ViewState
 from app.domain.message import Content, Role, text_of
 from app.domain.prompt import PromptMessage
 
+NAME = "unimportant_left_out"
 USER_SCORE = TOOL_SCORE = 1.0
 REFERENCED_SCORE = 0.9
 LONG_SCORE = 0.6
@@ -43,8 +44,8 @@ def keep_important(view: View) -> tuple[View, tuple[str, ...]]:
     if not candidates:
         return view, ()
     positions = _chosen(view, candidates, _scores(candidates, groups, view))
-    state = _with_left_out(view, positions)
-    return show(view.inp, state), ("unimportant_left_out",)
+    state = replace(_with_left_out(view, positions), rung=NAME)
+    return show(view.inp, state), (NAME,)
 
 
 def score(group: Group[PromptMessage], referred: frozenset[str]) -> float:

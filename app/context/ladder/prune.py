@@ -5,11 +5,7 @@ from dataclasses import replace
 from app.context.calibration import scale
 from app.context.context_input import ContextInput
 from app.context.view import View, show
-from app.context.view_state import ViewState
 from app.domain.message import Role
-
-WORTHWHILE_SHARE = 0.10
-"""A prune frees at least this share of the window: it changes the prompt's beginning, which caches pay for."""
 
 MARK_CAP = 0.95
 """No mark lies above this share of the budget."""
@@ -24,7 +20,7 @@ def prune(view: View) -> tuple[View, tuple[str, ...]]:
     ):
         if scale(view.tokens, view.inp.factor) <= stage_mark(view.inp, mark):
             break
-        pruned = _pruned(view, keep_last)
+        pruned = _pruned(view, keep_last, name)
         if pruned is not view:
             view = pruned
             fired.append(name)
@@ -36,7 +32,7 @@ def stage_mark(inp: ContextInput, share: float) -> float:
     return min(share * inp.budget.window_tokens, MARK_CAP * inp.budget.budget_tokens)
 
 
-def _pruned(view: View, keep_last: int) -> View:
+def _pruned(view: View, keep_last: int, name: str) -> View:
     outputs = sorted(
         message.position
         for message in view.messages
@@ -45,7 +41,7 @@ def _pruned(view: View, keep_last: int) -> View:
     through = outputs[-keep_last - 1] if len(outputs) > keep_last else 0
     if through <= view.state.pruned_through_position:
         return view
-    state: ViewState = replace(view.state, pruned_through_position=through, keep_last=keep_last)
+    state = replace(view.state, rung=name, pruned_through_position=through, keep_last=keep_last)
     pruned = show(view.inp, state)
     freed = scale(view.tokens - pruned.tokens, view.inp.factor)
-    return pruned if freed >= WORTHWHILE_SHARE * view.inp.budget.window_tokens else view
+    return pruned if freed >= view.inp.policy.prune.min_freed * view.inp.budget.window_tokens else view

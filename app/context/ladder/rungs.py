@@ -19,6 +19,9 @@ from app.domain.prompt import PromptMessage
 
 Rung: TypeAlias = Callable[[View, Goal], ViewState]
 
+OLDEST_TRIMMED = "oldest_trimmed"
+"""Also what is done where older rows were not loaded."""
+
 HOPELESS_USER_SHARE = 0.5
 """A user's text that could never fit is cut to this share of the room first, so that it is not all there is."""
 
@@ -139,7 +142,7 @@ SOFT_RUNGS: tuple[tuple[str, Rung], ...] = (
     ("user_text_capped", cap_hopeless_user_text),
     ("summary_shortened", shorten_summary),
     ("messages_truncated", truncate_big_messages),
-    ("oldest_trimmed", trim_oldest),
+    (OLDEST_TRIMMED, trim_oldest),
 )
 """Tried in this order until the aim is reached, so that there is room to go on in."""
 

@@ -1,8 +1,12 @@
 """The strategy `truncation`: over the threshold all but the newest messages leave the view. No model is asked."""
 
+from dataclasses import replace
+
 from app.context.calibration import unscale
 from app.context.ladder.trimming import Goal, droppable, fewest, past_groups, trimmed
 from app.context.view import View, show
+
+NAME = "history_truncated"
 
 
 def truncate_history(view: View) -> tuple[View, tuple[str, ...]]:
@@ -14,7 +18,8 @@ def truncate_history(view: View) -> tuple[View, tuple[str, ...]]:
     goal = Goal(limit=unscale(budget.threshold_tokens, factor), aim=unscale(budget.threshold_tokens, factor))
     wanted = droppable(groups, view.inp.policy.keep_recent - 1)  # the user's message is the newest of them
     dropped = wanted if wanted and _fits(view, wanted, goal) else _to_target(view)
-    return show(view.inp, trimmed(view, groups[:dropped])), ("history_truncated",)
+    state = replace(trimmed(view, groups[:dropped]), rung=NAME)
+    return show(view.inp, state), (NAME,)
 
 
 def _fits(view: View, dropped: int, goal: Goal) -> bool:
