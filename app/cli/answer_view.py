@@ -103,4 +103,4 @@ def _coming(context: ContextOut) -> str:
     if context.is_compacting_next:
         return " · ⚡ the next message will trigger a compaction"
     is_due = context.next_action == "prepare" and context.prepared is None
-    return " · a summary is being prepared in the background" if is_due else ""
+    return " · a summary is due and prepared in the background" if is_due else ""

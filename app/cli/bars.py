@@ -144,18 +144,27 @@ def _window_details(context: ContextOut) -> list[str]:
     return [
         f"{MARK} threshold {threshold:,} ({share}) · reserve {reserve:,} · answer about {answer:,}",
         parts,
+        *_what_is_left_out(context),
         *([OVER_WINDOW] if context.is_over_window else []),
     ]
+
+
+def _what_is_left_out(context: ContextOut) -> list[str]:
+    """Say how much less is shown than was said, and by what, where stages have made the prompt smaller."""
+    if context.last_rung is None or context.unreduced_tokens <= context.total_tokens:
+        return []
+    rung = one_line(context.last_rung, limit=30).replace("_", " ")
+    return [f"shown {context.total_tokens:,} of {context.unreduced_tokens:,} tokens since the summary (last: {rung})"]
 
 
 def _next_step(context: ContextOut) -> str:
     match context.next_action if context.will_trigger else "none":
         case "compact":
             return "⚡ The next message will trigger: older messages are shortened or summarized first."
-        case "prepare" | "none" if context.prepared is not None:
+        case "prepare" | "none" if context.prepared is not None and context.messages_threshold is not None:
             return f"A summary is ready (through #{context.prepared.through_position}); it is used once room is needed."
         case "prepare":
-            return "A summary is due: it is being prepared in the background."
+            return "A summary is due: it is prepared in the background, at the latest after the next message."
         case "none":
             return "The next message triggers nothing."
         case other:

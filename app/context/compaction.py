@@ -1,7 +1,6 @@
 """What a compaction has to achieve: the prepared summary that reaches far enough, or the messages to summarise."""
 
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 from app.context.assemble import build_system
 from app.context.budget import summary_limit
@@ -9,8 +8,20 @@ from app.context.calibration import scale, unscale
 from app.context.context_input import ContextInput, after
 from app.context.cut import Cut, CutTask, choose_cut, cut_before, least_tokens
 from app.context.groups import cut_points
-from app.context.measure import count_system
-from app.context.triggers import Cause, ahead_tokens, is_summarising
+from app.context.measure import count_system, tokens_of
+from app.context.policy import Adopt, ContextPolicy
+from app.context.triggers import (
+    AHEAD_SHARE,
+    GROWTH_SHARE,
+    Cause,
+    ahead_tokens,
+    count_cause,
+    has_grown,
+    is_near_threshold,
+    is_summarising,
+    summarised_through,
+    was_skipped,
+)
 from app.context.view import View, hidden_through
 from app.domain.message import Message
 from app.domain.summary import Prepared
@@ -18,8 +29,13 @@ from app.domain.summary import Prepared
 WORTHWHILE_SHARE = 0.05
 """An automatic compaction frees at least this share of the window, or the turn goes on without it."""
 
-WORTHWHILE_MESSAGES = 3
-"""One caused by the number of messages (tokens) replaces at least the N-th (K-th) part of that number."""
+LEAST_MESSAGES, MESSAGES_PART = 4, 3
+"""One caused by N messages replaces at least the third part of N, and so many where N leaves them beside the newest
+messages, which stay: those alone may be N."""
+
+TOKENS_SHARE = 2 / 3
+"""One caused by K tokens replaces at least this share of K: what stays counts again for the next one, and may be more
+than K."""
 
 HARDER_TARGET = 0.5
 """After an overflow the target is this share of the usual one."""
@@ -39,9 +55,9 @@ def plan_compaction(view: View, cause: Cause) -> Compaction | None:
     """Return what is to be summarised for `cause`, None where nothing is, or not enough to be worth it."""
     inp = view.inp
     prepared = inp.prepared
-    if prepared is not None and cause is not Cause.MANUAL and _reaches_far_enough(view, prepared, cause):
-        return Compaction(prepared.through_position, adopts_prepared=True)
     cut = _worthwhile_cut(view, cause)
+    if prepared is not None and cause is not Cause.MANUAL and _should_adopt(view, prepared, cause, cut):
+        return Compaction(prepared.through_position, adopts_prepared=True)
     if cut is None:
         return None
     rows = () if inp.has_gap else inp.rows[: cut.index]
@@ -69,22 +85,68 @@ def frame_tokens(inp: ContextInput) -> int:
     return inp.count(build_system("", "…", inp.summary_through_position, inp.recall.summary))
 
 
-def _reaches_far_enough(view: View, prepared: Prepared, cause: Cause) -> bool:
-    """Whether adopting leaves some room, and tears no call from its results."""
+def preparation_cause(view: View) -> Cause | None:
+    """Return why the next summary should be written in the background now, None where it need not or cannot be.
+
+    It stands for what may be cut beyond the newest summary, prepared or adopted.
+    """
+    inp = view.inp
+    if not is_summarising(inp) or inp.policy.adopt is not Adopt.AT_THRESHOLD:
+        return None
+    since = summarised_through(inp)
+    counted, is_near = count_cause(inp, since), is_near_threshold(inp, view.tokens)
+    if counted is None and not is_near:
+        return None
+    first = sum(row.position <= since for row in inp.rows)
+    rows = row_tokens(view)
+    cut = choose_cut(_cut_task(view, rows, Cause.MANUAL))
+    if cut is None or cut.index <= first:
+        return None
+    if counted is not None and _replaces_enough(inp, counted, first, cut.index):
+        return counted
+    kept = _kept_rows(view)
+    freed = sum(tokens for index, tokens in enumerate(rows[: cut.index]) if index >= first and index not in kept)
+    least = GROWTH_SHARE if _leaves_room(view, inp.prepared) else AHEAD_SHARE
+    return Cause.THRESHOLD if is_near and scale(freed, inp.factor) >= least * inp.budget.window_tokens else None
+
+
+def _should_adopt(view: View, prepared: Prepared, cause: Cause, cut: Cut | None) -> bool:
+    """Whether the prepared summary is to be used, though a `cut` of now would reach further.
+
+    It costs the turn no time: where it leaves little room, another one is written only if that frees a lot more.
+    """
     inp, through = view.inp, prepared.through_position
     if through <= inp.summary_through_position or not _is_legal(inp.rows, through):
         return False
     if cause in {Cause.MESSAGES, Cause.TOKENS}:
         return True
-    rows = row_tokens(view)
+    if scale(view.tokens, inp.factor) <= inp.budget.threshold_tokens:  # room is not wanted: something is unread
+        return through >= hidden_through(inp, view.state)
+    if _leaves_room(view, prepared):
+        return True
+    freed = view.tokens - _tokens_once_adopted(view, prepared)
+    more = 0 if cut is None else cut.freed_tokens - freed
+    is_enough = scale(freed, inp.factor) >= WORTHWHILE_SHARE * inp.budget.window_tokens
+    return is_enough and scale(more, inp.factor) < AHEAD_SHARE * inp.budget.window_tokens
+
+
+def _leaves_room(view: View, prepared: Prepared | None) -> bool:
+    """Whether the prompt would be well below the threshold once the prepared summary is in use."""
+    if prepared is None:
+        return False
+    inp = view.inp
+    after_tokens = scale(_tokens_once_adopted(view, prepared), inp.factor)
+    return after_tokens <= max(ahead_tokens(inp), inp.budget.target_tokens)
+
+
+def _tokens_once_adopted(view: View, prepared: Prepared) -> int:
+    """Return what the prompt would take, by our count, with the prepared summary."""
     behind = sum(
         tokens
-        for row, tokens in zip(inp.rows, rows, strict=True)
-        if row.position <= through and row.position not in view.pinned and row is not inp.current
+        for row, tokens in zip(view.inp.rows, row_tokens(view), strict=True)
+        if row.position <= prepared.through_position and row.position not in view.pinned and row is not view.inp.current
     )
-    after_tokens = view.tokens - behind - _summary_tokens(view) + prepared.token_count + frame_tokens(inp)
-    room = ahead_tokens(inp)
-    return scale(after_tokens, inp.factor) <= max(room, inp.budget.target_tokens)
+    return view.tokens - behind - _summary_tokens(view) + prepared.token_count + frame_tokens(view.inp)
 
 
 def _is_legal(rows: tuple[Message, ...], through: int) -> bool:
@@ -103,7 +165,7 @@ def _worthwhile_cut(view: View, cause: Cause) -> Cut | None:
         return least if cut is None or cut.index < least.index else cut
     if cut is None or task.least_index:
         return cut
-    return cut if _is_worthwhile(inp, rows, cause, cut) else None
+    return cut if _is_worthwhile(view, cause, cut) else None
 
 
 def _cut_task(view: View, rows: tuple[int, ...], cause: Cause) -> CutTask:
@@ -120,6 +182,7 @@ def _cut_task(view: View, rows: tuple[int, ...], cause: Cause) -> CutTask:
         running=len(after(inp.own, inp.summary_through_position)),
         kept_rows=_kept_rows(view),
         target_tokens=_target(inp, cause),
+        enough_tokens=unscale(int(max(ahead_tokens(inp), inp.budget.target_tokens)), inp.factor),
         may_cut_at_end=inp.user is not None and not inp.own,
         least_index=_hidden_rows(view),
         is_more_before=inp.has_gap,
@@ -154,15 +217,38 @@ def _target(inp: ContextInput, cause: Cause) -> int | None:
             return None
 
 
-def _is_worthwhile(inp: ContextInput, rows: tuple[int, ...], cause: Cause, cut: Cut) -> bool:
+def _is_worthwhile(view: View, cause: Cause, cut: Cut) -> bool:
     """Whether the cut frees enough; what is not worth it now becomes so as the conversation grows."""
     match cause:
         case Cause.THRESHOLD:
-            return scale(cut.freed_tokens, inp.factor) >= WORTHWHILE_SHARE * inp.budget.window_tokens
-        case Cause.MESSAGES:
-            return cut.index >= inp.policy.max_messages_before_summary // WORTHWHILE_MESSAGES
-        case Cause.TOKENS:
-            replaced = scale(list(accumulate(rows, initial=0))[cut.index], inp.factor)
-            return replaced >= inp.policy.max_tokens_before_summary // WORTHWHILE_MESSAGES
+            return _frees_enough(view, cut)
+        case Cause.MESSAGES | Cause.TOKENS:
+            return _replaces_enough(view.inp, cause, 0, cut.index)
         case Cause.MANUAL | Cause.OVERFLOW:
             return cut.index > 0
+
+
+def _frees_enough(view: View, cut: Cut) -> bool:
+    """Whether the cut frees a real share of the window; less is worth it only after the prompt has grown by as much.
+
+    A summary that was found to be no smaller than its messages has to wait for that, too.
+    """
+    inp = view.inp
+    freed = scale(cut.freed_tokens, inp.factor) / inp.budget.window_tokens
+    if has_grown(inp, view.tokens):
+        return freed >= WORTHWHILE_SHARE
+    return freed >= GROWTH_SHARE and not was_skipped(inp)
+
+
+def _replaces_enough(inp: ContextInput, cause: Cause, first: int, end: int) -> bool:
+    """Whether the rows from `first` to before `end` are enough for a summary that N messages or K tokens cause."""
+    if cause is Cause.MESSAGES:
+        return end - first >= _least_messages(inp.policy)
+    tokens = sum(tokens_of(row, inp.counter_name, inp.count) for row in inp.rows[first:end])
+    return scale(tokens, inp.factor) >= TOKENS_SHARE * inp.policy.max_tokens_before_summary
+
+
+def _least_messages(policy: ContextPolicy) -> int:
+    n, recent = policy.max_messages_before_summary, policy.min_recent_messages
+    spare = n - recent if n > recent else n
+    return max(n // MESSAGES_PART, min(LEAST_MESSAGES, spare))

@@ -17,7 +17,8 @@ class CutTask:
     at the end, belong to the running turn. `kept_rows` are the indexes of rows that stay shown even where they are
     summarised: pins, and the running turn's user message. `least_index`: rows before it are not shown anyhow and have
     to be among those summarised; `is_more_before` where such rows are not even given. `target_tokens` is None where as
-    much as possible is to be cut.
+    much as possible is to be cut; a turn is then cut in its middle only where the prompt would keep more than
+    `enough_tokens`.
     """
 
     rows: Sequence[Message]
@@ -30,6 +31,7 @@ class CutTask:
     running: int
     kept_rows: frozenset[int]
     target_tokens: int | None
+    enough_tokens: int
     may_cut_at_end: bool
     least_index: int = 0
     is_more_before: bool = False
@@ -60,10 +62,14 @@ def choose_cut(task: CutTask) -> Cut | None:
 
 
 def _farthest(task: CutTask, sums: "_Sums", starts: Sequence[CutPoint], inside: Sequence[CutPoint]) -> Cut | None:
-    if starts:
-        return _cut_at(task, starts[-1], sums)
-    cuts = (_cut_at(task, point, sums) for point in reversed(inside))
-    return next((cut for cut in cuts if cut.freed_tokens > 0), None)
+    if not starts:
+        cuts = (_cut_at(task, point, sums) for point in reversed(inside))
+        return next((cut for cut in cuts if cut.freed_tokens > 0), None)
+    last = _cut_at(task, starts[-1], sums)
+    if last.tokens_after <= task.enough_tokens:
+        return last
+    further = _nearest((_cut_at(task, point, sums) for point in inside if point.index > last.index), task.enough_tokens)
+    return last if further is None or further.freed_tokens <= last.freed_tokens else further
 
 
 def _nearest(cuts: Iterable[Cut], target_tokens: int) -> Cut | None:

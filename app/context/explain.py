@@ -1,20 +1,42 @@
 """What a user may ask of the context: how full it is, what triggers next, what the summary stands for."""
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
+from uuid import UUID
 
 from app.context.calibration import scale
 from app.context.compaction import row_tokens
 from app.context.context_input import ContextInput
 from app.context.fit import fit_view
 from app.context.measure import count_system
-from app.context.plan import ContextPlan, in_force, plan_context
+from app.context.plan import ContextPlan, plan_context
 from app.context.repair import EMPTY_USER_TEXT
-from app.context.triggers import is_summarising, messages_since_summary, tokens_since_summary
-from app.context.view import View, show
+from app.context.triggers import (
+    compaction_causes,
+    count_cause,
+    is_near_threshold,
+    is_summarising,
+    messages_since_summary,
+    summarised_through,
+    tokens_since_summary,
+)
+from app.context.view import View
+from app.domain.ids import MessageId, SessionId
 from app.domain.json_types import JsonValue
-from app.domain.message import NewMessage, Role, Source
+from app.domain.message import Message, NewMessage, Role, Source
 from app.domain.summary import AdoptedSummary, Prepared
+
+NOTHING_SAID = Message(
+    id=MessageId(UUID(int=0)),
+    session_id=SessionId(UUID(int=0)),
+    position=0,
+    role=Role.USER,
+    content=EMPTY_USER_TEXT,
+    source=Source.API,
+    created_at=datetime.min.replace(tzinfo=UTC),
+)
+"""What the next message and its answer are taken to be, before there are any."""
 
 RECENT_ANSWERS = 10
 """The next answer is expected to be as long as these were on average."""
@@ -23,7 +45,8 @@ RECENT_ANSWERS = 10
 class NextAction(StrEnum):
     """What the next turn will do with the context, for an empty message and answer.
 
-    `compact` is anything that makes the prompt smaller before the call: pruning, a summary, the last ladder.
+    `compact` is anything that makes the prompt smaller before the call: pruning, a summary, the last ladder. `prepare`:
+    a summary will be due after the answer, and be written in the background.
     """
 
     NONE = "none"
@@ -57,7 +80,10 @@ class SummaryReport:
 class ContextReport:
     """The state of a session's context. Tokens are the model's: our counts times the factor.
 
-    Thresholds of messages and tokens are None where no summary is written without being asked for.
+    `total_tokens` is what is sent of the conversation as it stands, `unreduced_tokens` what the whole conversation
+    since the summary would take, nothing pruned, shortened or left out; where more than two windows of it lie there,
+    only what is loaded is counted. `last_rung` names what last changed what is shown, None where all is shown as it is
+    stored. Thresholds of messages and tokens are None where no summary is written without being asked for.
     """
 
     agent: str
@@ -69,6 +95,8 @@ class ContextReport:
     summary_tokens: int
     message_tokens: int
     total_tokens: int
+    unreduced_tokens: int
+    last_rung: str | None
     threshold_tokens: int
     usage_percent: float
     messages_since_summary: int
@@ -87,19 +115,19 @@ class ContextReport:
 
 
 def explain_context(inp: ContextInput, facts: SummaryFacts) -> ContextReport:
-    """Return the report on a session at rest; `inp.user` is normally None."""
-    return _report(in_force(inp), facts, _next_plan(inp))
+    """Return the report on a session at rest, or as it will be once the running turn is over."""
+    return explain_end(inp, facts)[0]
 
 
 def explain_end(inp: ContextInput, facts: SummaryFacts) -> tuple[ContextReport, bool]:
     """Return the report of a turn's end and whether a summary is due (`is_summary_due`), both from one plan."""
-    plan = _next_plan(inp)
-    return _report(in_force(inp), facts, plan), _is_due(plan)
+    plan = _next_plan(_at_rest(inp))
+    return _report(plan, facts), _is_due(plan)
 
 
 def is_summary_due(inp: ContextInput) -> bool:
     """Whether a summary written now, in the background, would save the next turn from waiting for it."""
-    return _is_due(_next_plan(inp))
+    return _is_due(_next_plan(_at_rest(inp)))
 
 
 def is_making_room(plan: ContextPlan) -> bool:
@@ -117,15 +145,21 @@ def report_json(report: ContextReport) -> dict[str, JsonValue]:
     }
 
 
+def _at_rest(inp: ContextInput) -> ContextInput:
+    """Return the input with no turn running: what its messages were is history then."""
+    return replace(inp, history=inp.rows, own=(), user=None)
+
+
 def _next_plan(inp: ContextInput) -> ContextPlan:
     """Return what an empty message would set off, with the words that are shown in the place of one."""
-    empty = NewMessage(role=Role.USER, content=EMPTY_USER_TEXT, source=Source.API)
-    return plan_context(inp if inp.user is not None else replace(inp, user=empty))
+    return plan_context(replace(inp, user=NewMessage(role=Role.USER, content=EMPTY_USER_TEXT, source=Source.API)))
 
 
-def _report(inp: ContextInput, facts: SummaryFacts, plan: ContextPlan) -> ContextReport:
-    view = show(inp, inp.view_state)
-    total = scale(view.tokens, inp.factor)
+def _report(plan: ContextPlan, facts: SummaryFacts) -> ContextReport:
+    """Tell of the view as the plan found it, without the empty message that it was made for."""
+    view = plan.opened
+    inp, empty = replace(view.inp, user=None), view.counts[view.current_index]
+    total = scale(view.tokens - empty, inp.factor)
     system, tools, summary = _fixed_tokens(view)
     since = messages_since_summary(inp)
     since_tokens = scale(tokens_since_summary(inp), inp.factor)
@@ -143,6 +177,8 @@ def _report(inp: ContextInput, facts: SummaryFacts, plan: ContextPlan) -> Contex
         summary_tokens=summary,
         message_tokens=max(total - system - tools - summary, 0),
         total_tokens=total,
+        unreduced_tokens=scale(view.unreduced_tokens - empty, inp.factor),
+        last_rung=view.state.rung or None,
         threshold_tokens=inp.budget.threshold_tokens,
         usage_percent=_percent(total, inp.budget.window_tokens),
         messages_since_summary=since,
@@ -172,7 +208,25 @@ def _fixed_tokens(view: View) -> tuple[int, int, int]:
 def _next_action(plan: ContextPlan) -> NextAction:
     if is_making_room(plan):
         return NextAction.COMPACT
-    return NextAction.NONE if plan.prepare_cause is None else NextAction.PREPARE
+    return NextAction.PREPARE if _is_due_after(plan) else NextAction.NONE
+
+
+def _is_due_after(plan: ContextPlan) -> bool:
+    """Whether a summary will be due once the plan's empty message has an empty answer."""
+    inp = plan.view.inp
+    rows = inp.rows
+    last = rows[-1].position if rows else inp.summary_through_position
+    tokens = plan.view.counts[plan.view.current_index]
+    said = tuple(
+        replace(NOTHING_SAID, position=last + step, role=role, token_count=tokens, counter=inp.counter_name)
+        for step, role in ((1, Role.USER), (2, Role.ASSISTANT))
+    )
+    later = replace(inp, history=(*rows, *said))
+    most = plan.raw_tokens + 2 * tokens
+    is_far_off = not (compaction_causes(later, most) or count_cause(later, summarised_through(later)))
+    if is_far_off and not is_near_threshold(later, most):
+        return False
+    return _is_due(plan_context(later))
 
 
 def _is_due(plan: ContextPlan) -> bool:

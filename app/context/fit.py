@@ -43,6 +43,11 @@ class FittedPrompt:
     view: View
 
     @property
+    def unreduced_tokens(self) -> int:
+        """What the whole conversation since the cursor would take, as it is stored; in the model's tokens."""
+        return scale(self.view.unreduced_tokens, self.view.inp.factor)
+
+    @property
     def shown(self) -> tuple[ShownMessage, ...]:
         """What became of every loaded message."""
         return shown_messages(self.view)

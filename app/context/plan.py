@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.context.calibration import scale
-from app.context.compaction import Compaction, floor_tokens, plan_compaction
+from app.context.compaction import Compaction, floor_tokens, plan_compaction, preparation_cause
 from app.context.context_input import ContextInput
 from app.context.groups import cut_points
 from app.context.ladder.prune import prune
 from app.context.ladder.strategy import STRATEGIES
-from app.context.triggers import GROWTH_SHARE, Cause, compaction_cause, is_summarising, prepare_cause
+from app.context.triggers import GROWTH_SHARE, Cause, compaction_causes, is_summarising
 from app.context.view import View, show
 from app.context.view_state import NEW_VIEW, ViewState, after_compaction
 from app.domain.message import Message
@@ -26,11 +26,11 @@ FACTOR_BAND = 0.01
 class ContextPlan:
     """What is to happen before the model is called.
 
-    `tokens` is the prompt as it stands after pruning, in the model's tokens; `tokens_before` what it was. `fired`
-    names what was done to the view, which is now `view`. `cause` is None where nothing is to be summarised. With
-    `adopts_prepared` the prepared summary is used; otherwise `to_summarise` follows the cursor without a gap. Where
-    older messages have to be loaded first it is empty and `must_load_first` is set: they lie between the cursor and
-    what was given, and would be skipped unread.
+    `tokens` is the prompt as it stands after pruning, in the model's tokens; `tokens_before` what it was. `opened` is
+    the view as it was found; `fired` names what was done to it, and `view` is what it is now. `cause` is None where
+    nothing is to be summarised. With `adopts_prepared` the prepared summary is used; otherwise `to_summarise` follows
+    the cursor without a gap. Where older messages have to be loaded first it is empty and `must_load_first` is set:
+    they lie between the cursor and what was given, and would be skipped unread.
     """
 
     tokens_before: int
@@ -42,6 +42,7 @@ class ContextPlan:
     to_summarise: tuple[Message, ...]
     through_position: int | None
     must_load_first: bool
+    opened: View
     view: View
 
     @property
@@ -52,7 +53,7 @@ class ContextPlan:
     @property
     def prepare_cause(self) -> Cause | None:
         """Why the next summary should be written in the background, None where it need not be."""
-        return prepare_cause(self.view.inp, self.raw_tokens)
+        return preparation_cause(self.view)
 
     @property
     def floor_too_high(self) -> bool:
@@ -68,21 +69,22 @@ def plan_context(inp: ContextInput, *, forced: Cause | None = None) -> ContextPl
     inp = in_force(inp)
     opened = show(inp, inp.view_state)
     view, fired = prune(opened)
-    cause = forced or compaction_cause(inp, view.tokens)
-    if cause is not None and cause is not Cause.MANUAL:
+    causes = compaction_causes(inp, view.tokens) if forced is None else (forced,)
+    if causes and forced is not Cause.MANUAL:
         view, reduced = STRATEGIES[inp.policy.strategy](view)
         fired += reduced
-    compaction = _compaction(view, cause)
+    cause, compaction = _first_compaction(view, causes)
     return ContextPlan(
         tokens_before=scale(opened.tokens, inp.factor),
         tokens=scale(view.tokens, inp.factor),
         raw_tokens=view.tokens,
         fired=fired,
-        cause=None if compaction is None else cause,
+        cause=cause,
         adopts_prepared=compaction is not None and compaction.adopts_prepared,
         to_summarise=() if compaction is None else compaction.to_summarise,
         through_position=None if compaction is None else compaction.through_position,
         must_load_first=compaction is not None and compaction.must_load_first,
+        opened=opened,
         view=view,
     )
 
@@ -121,11 +123,13 @@ def backlog(messages: Sequence[Message], through_position: int | None = None) ->
     return tuple(messages[: points[-1].index]) if points else ()
 
 
-def _compaction(view: View, cause: Cause | None) -> Compaction | None:
-    """A wish is always a summary; a refusal is one where the agent summarises by itself."""
-    if cause is None or not (cause is Cause.MANUAL or is_summarising(view.inp)):
-        return None
-    return plan_compaction(view, cause)
+def _first_compaction(view: View, causes: Sequence[Cause]) -> tuple[Cause, Compaction] | tuple[None, None]:
+    """Return the first cause that something can be done for, with what; a wish is one for any agent."""
+    for cause in causes:
+        compaction = plan_compaction(view, cause) if cause is Cause.MANUAL or is_summarising(view.inp) else None
+        if compaction is not None:
+            return cause, compaction
+    return None, None
 
 
 def _is_floor_too_high(view: View) -> bool:

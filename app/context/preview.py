@@ -38,6 +38,7 @@ def preview_json(inp: ContextInput) -> JsonObject:
         "cause": None if plan.cause is None else plan.cause.value,
         "fired": list(plan.fired if view is plan.view else (*plan.fired, *fitted.notes)),
         "tokens": tokens,
+        "unreduced_tokens": scale(view.unreduced_tokens, view.inp.factor),
         "window": budget.window_tokens,
         "usage_percent": round(100 * tokens / budget.window_tokens, 1),
         "threshold_tokens": budget.threshold_tokens,
@@ -92,6 +93,11 @@ def _with_plan(plan: ContextPlan, messages: tuple[ShownMessage, ...]) -> list[Sh
     """Mark what the planned summary will stand for; pins and the text being answered are shown all the same."""
     if plan.cause is None or plan.through_position is None:
         return list(messages)
+    if plan.adopts_prepared:
+        listed = {message.position for message in messages}
+        behind = (row for row in shown_messages(plan.view) if row.position <= plan.through_position)
+        gone = (row.summarised() for row in behind if row.position not in listed)
+        return sorted((*gone, *messages), key=lambda message: message.position)
     current = plan.view.inp.current
     return [
         message.summarised()

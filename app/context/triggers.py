@@ -1,4 +1,4 @@
-"""When a conversation is to be compacted or a summary prepared, and why."""
+"""When room has to be made in a conversation, and why; whether it is worth it stands in `compaction`."""
 
 from enum import StrEnum
 
@@ -28,26 +28,24 @@ class Cause(StrEnum):
     OVERFLOW = "overflow"
 
 
-def compaction_cause(inp: ContextInput, raw_tokens: int) -> Cause | None:
-    """Return why room has to be made now for a prompt of `raw_tokens` by our count, None where it has not."""
+def compaction_causes(inp: ContextInput, raw_tokens: int) -> tuple[Cause, ...]:
+    """Return why room has to be made now for a prompt of `raw_tokens` by our count: the first that can be acted on."""
     if _has_to_read(inp):
-        return Cause.THRESHOLD
-    if scale(raw_tokens, inp.factor) > inp.budget.threshold_tokens and _has_grown(inp, raw_tokens):
-        return Cause.THRESHOLD if is_reducing(inp) else None
-    if not is_summarising(inp) or inp.policy.adopt is not Adopt.IMMEDIATELY:
-        return None
-    return _count_cause(inp, max(inp.summary_through_position, inp.view_state.skipped_through_position))
+        return (Cause.THRESHOLD,)
+    is_over = scale(raw_tokens, inp.factor) > inp.budget.threshold_tokens and not _is_just_restored(inp)
+    if not is_summarising(inp):
+        return (Cause.THRESHOLD,) if is_over and is_reducing(inp) else ()
+    counted = None
+    if inp.policy.adopt is Adopt.IMMEDIATELY:
+        counted = count_cause(inp, max(inp.summary_through_position, inp.view_state.skipped_through_position))
+    return tuple(cause for cause in (Cause.THRESHOLD if is_over else None, counted) if cause is not None)
 
 
-def prepare_cause(inp: ContextInput, raw_tokens: int) -> Cause | None:
-    """Return why the next summary should be written in the background, None where it need not be."""
-    if not is_summarising(inp) or inp.policy.adopt is not Adopt.AT_THRESHOLD:
-        return None
-    counted = _count_cause(inp, summarised_through(inp))
-    if counted is not None:
-        return counted
-    is_near = scale(raw_tokens, inp.factor) > SOFT_MARK_SHARE * inp.budget.threshold_tokens
-    return Cause.THRESHOLD if is_near and _is_behind(inp) and _has_grown(inp, raw_tokens) else None
+def is_near_threshold(inp: ContextInput, raw_tokens: int) -> bool:
+    """Whether a summary should be ready soon: the prompt nears the threshold, and nothing says to wait."""
+    if _is_just_restored(inp) or was_skipped(inp):
+        return False
+    return scale(raw_tokens, inp.factor) > SOFT_MARK_SHARE * inp.budget.threshold_tokens
 
 
 def is_summarising(inp: ContextInput) -> bool:
@@ -86,18 +84,32 @@ def tokens_since_summary(inp: ContextInput) -> int:
     return _tokens_since(inp, summarised_through(inp))
 
 
-def _has_to_read(inp: ContextInput) -> bool:
-    """Whether a summary of what no prompt shows is due now, and not put off."""
-    return is_summarising(inp) and has_unread(inp) and not (_was_skipped(inp) or _is_just_restored(inp))
+def has_grown(inp: ContextInput, raw_tokens: int) -> bool:
+    """Whether the prompt has grown by a real share of the window since the last compaction, or had room after it."""
+    before = inp.view_state.compacted_to_tokens
+    if before is None or scale(before, inp.factor) <= ahead_tokens(inp):
+        return True
+    return scale(raw_tokens - before, inp.factor) >= GROWTH_SHARE * inp.budget.window_tokens
 
 
-def _count_cause(inp: ContextInput, since: int) -> Cause | None:
+def was_skipped(inp: ContextInput) -> bool:
+    """Whether too little was said since a summary was found not to be worth it."""
+    skipped = inp.view_state.skipped_through_position
+    return skipped > 0 and not _has_said_much(inp, skipped)
+
+
+def count_cause(inp: ContextInput, since: int) -> Cause | None:
     """Return which of N messages and K tokens has come, counted from the position `since`."""
     if _messages_since(inp, since) >= inp.policy.max_messages_before_summary:
         return Cause.MESSAGES
     if scale(_tokens_since(inp, since), inp.factor) >= inp.policy.max_tokens_before_summary:
         return Cause.TOKENS
     return None
+
+
+def _has_to_read(inp: ContextInput) -> bool:
+    """Whether a summary of what no prompt shows is due now, and not put off."""
+    return is_summarising(inp) and has_unread(inp) and not (was_skipped(inp) or _is_just_restored(inp))
 
 
 def _messages_since(inp: ContextInput, since: int) -> int:
@@ -112,30 +124,12 @@ def _tokens_since(inp: ContextInput, since: int) -> int:
     return stored + (0 if inp.user is None else tokens_of(inp.user, name, count))
 
 
-def _was_skipped(inp: ContextInput) -> bool:
-    """Whether nothing was said since a summary was found not to be worth it."""
-    return bool(inp.rows) and inp.rows[-1].position <= inp.view_state.skipped_through_position
-
-
-def _has_grown(inp: ContextInput, raw_tokens: int) -> bool:
-    before = inp.view_state.compacted_to_tokens
-    if _is_just_restored(inp):
-        return False
-    if before is None or scale(before, inp.factor) <= ahead_tokens(inp):
-        return True
-    return scale(raw_tokens - before, inp.factor) >= GROWTH_SHARE * inp.budget.window_tokens
+def _has_said_much(inp: ContextInput, since: int) -> bool:
+    """Whether what was said after the position `since` takes a real share of the window."""
+    return scale(_tokens_since(inp, since), inp.factor) >= GROWTH_SHARE * inp.budget.window_tokens
 
 
 def _is_just_restored(inp: ContextInput) -> bool:
     """Whether a user went back to the summary in use, and too little was said since to write another one over it."""
     restored = inp.view_state.restored_at_position
-    if not restored or not is_summarising(inp):
-        return False
-    return scale(_tokens_since(inp, restored), inp.factor) < GROWTH_SHARE * inp.budget.window_tokens
-
-
-def _is_behind(inp: ContextInput) -> bool:
-    """Whether no summary was written ahead, or much has been said since one was, or was found not to be worth it."""
-    if summarised_through(inp) <= inp.summary_through_position:
-        return True
-    return scale(tokens_since_summary(inp), inp.factor) >= GROWTH_SHARE * inp.budget.window_tokens
+    return restored > 0 and is_summarising(inp) and not _has_said_much(inp, restored)

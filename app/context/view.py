@@ -56,6 +56,13 @@ class View:
         return self.fixed_tokens + self.message_tokens
 
     @property
+    def unreduced_tokens(self) -> int:
+        """The tokens of a prompt that shows all rows as they are stored: the whole conversation since the cursor."""
+        inp = self.inp
+        said = (*inp.kept_early, *inp.rows, *(() if inp.user is None else (inp.user,)))
+        return self.fixed_tokens + sum(tokens_of(row, inp.counter_name, inp.count) for row in said)
+
+    @property
     def prompt(self) -> Prompt:
         """The prompt itself."""
         return build_prompt_messages(

@@ -89,7 +89,7 @@ def _next_step(report: ContextReport) -> str:
         case NextAction.COMPACT:
             return ":zap: The next message will trigger: older messages are shortened or summarized first."
         case NextAction.PREPARE if report.prepared is None:
-            return "A summary is due: it is being prepared in the background."
+            return "A summary is due: it is prepared in the background, at the latest after the next message."
         case NextAction.PREPARE | NextAction.NONE:
             return "The next message triggers nothing." if report.prepared is None else "A summary is ready for use."
 

@@ -128,14 +128,15 @@ def _may_use_tools(agent: ReadyAgent, conversation: Conversation) -> bool:
 
 def _log_context(turn: Turn, asked: Asked, stages: tuple[str, ...]) -> None:
     """The one line a turn writes about its context."""
-    used, window = asked.ready.fitted.tokens, asked.agent.budget.window_tokens
+    fitted, window = asked.ready.fitted, asked.agent.budget.window_tokens
     log.info(
         "context",
         run_id=str(turn.lease.run_id),
         session_id=str(turn.lease.session_id),
-        used=used,
+        used=fitted.tokens,
+        unreduced=fitted.unreduced_tokens,
         window=window,
-        usage=f"{100 * used / window:.0f}%",
+        usage=f"{100 * fitted.tokens / window:.0f}%",
         stage=",".join(dict.fromkeys(stages)) or "none",
     )
 

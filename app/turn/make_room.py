@@ -6,7 +6,7 @@ from app.context.calibration import scale
 from app.context.context_input import ContextInput
 from app.context.fit import FittedPrompt, fit_view
 from app.context.plan import ContextPlan, in_force
-from app.context.reopen import reopen, waiting_for_growth
+from app.context.reopen import kept_state, reopen, waiting_for_growth
 from app.context.triggers import Cause
 from app.context.view import View
 from app.context.view_state import view_state_json
@@ -148,7 +148,7 @@ async def _view_after(call: _Call, conversation: Conversation, plan: ContextPlan
 async def _keep(turn: Turn, conversation: Conversation, view: View) -> Conversation:
     """Store what was done to the view. Where somebody else changed the summary meanwhile, it holds for this turn."""
     session = conversation.session
-    stored = view_state_json(replace(view.state, factor=view.inp.factor))
+    stored = view_state_json(kept_state(view))
     await turn.parts.summaries.save_view(session.id, stored, session.summary_version, turn.lease)
     return replace(conversation, session=replace(session, view_state=stored))
 

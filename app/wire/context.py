@@ -36,7 +36,11 @@ class ContextOut(Shape):
     tools_tokens: int
     summary_tokens: int
     message_tokens: int
-    total_tokens: int
+    total_tokens: int = Field(description="what is sent of the conversation as it stands")
+    unreduced_tokens: int = Field(
+        description="what the whole conversation since the summary would take, nothing pruned, shortened or left out"
+    )
+    last_rung: str | None = Field(description="what last changed what is shown; null: all is shown as it is stored")
     threshold_tokens: int
     usage_percent: float
     messages_since_summary: int
@@ -47,7 +51,8 @@ class ContextOut(Shape):
     tokens_percent: float | None
     will_trigger: bool
     next_action: Annotated[str, one_of("none", "prepare", "compact")] = Field(
-        description="what an empty message would set off; compact: anything that makes the prompt smaller first"
+        description="what an empty message and answer would set off; compact: anything that makes the prompt smaller "
+        "first; prepare: a summary is due after the answer, and is written in the background"
     )
     summary_count: int
     last_summary_at: Time | None
@@ -93,7 +98,8 @@ class PreviewOut(Shape):
         description="why room would be made"
     )
     fired: list[str] = Field(description="the rungs of the ladder that would change the view, in their order")
-    tokens: int
+    tokens: int = Field(description="what would be sent")
+    unreduced_tokens: int = Field(description="the same with nothing pruned, shortened or left out since the summary")
     window: int
     usage_percent: float
     threshold_tokens: int

@@ -60,7 +60,7 @@ def test_the_lightning_says_what_the_next_message_triggers() -> None:
 def test_a_due_summary_is_told_without_the_lightning_of_one_that_is_made_now() -> None:
     text = draw_context(context(will_trigger=True, next_action="prepare", messages_since_summary=30), width=80).plain
 
-    assert "A summary is due: it is being prepared in the background." in text
+    assert "A summary is due: it is prepared in the background" in text
     assert "⚡" not in text
 
 

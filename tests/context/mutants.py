@@ -56,7 +56,7 @@ RUNGS = (
         '        ("pruned_aggressively", policy.aggressive, policy.keep_last_aggressive),\n',
         "",
     ),
-    Mutant("no compaction", "plan.py", "    return plan_compaction(view, cause)\n", "    return None\n"),
+    Mutant("no compaction", "plan.py", "        if compaction is not None:\n", "        if False:\n"),
     Mutant(
         "no truncation",
         "ladder/strategy.py",
@@ -116,19 +116,19 @@ GUARDS = (
     Mutant(
         "prepared summaries that help little",
         "compaction.py",
-        "<= max(room, inp.budget.target_tokens)",
+        "<= max(ahead_tokens(inp), inp.budget.target_tokens)",
         "<= 10**9",
         first=347,
     ),
     Mutant("too few recent messages", "cut.py", " - task.min_recent)", ")"),
     Mutant(
         "no growth between compactions",
-        "triggers.py",
-        " and _has_grown(inp, raw_tokens):\n        return Cause.THRESHOLD if is_reducing",
-        ":\n        return Cause.THRESHOLD if is_reducing",
+        "compaction.py",
+        "    if has_grown(inp, view.tokens):\n",
+        "    if True:\n",
     ),
     Mutant("the new summary counts nothing", "cut.py", "after = rest + (task", "after = rest + 0 * (task", first=155),
-    Mutant("a restore is undone", "triggers.py", "if not restored or not is_summarising(inp):", "if True:", first=130),
+    Mutant("a restore is undone", "triggers.py", "return restored > 0 and is", "return False and is", first=130),
     Mutant("another model's view state", "plan.py", "if state.model != inp.model_key:", "if False:"),
     Mutant(
         "the factor is never taken anew", "plan.py", "if frozen is None or not inp.factor", "if frozen is None or not 0"

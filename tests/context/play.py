@@ -13,12 +13,13 @@ from uuid import UUID
 from app.context.budget import make_budget, summary_limit
 from app.context.calibration import HIGHEST_RATIO, scale, unscale
 from app.context.context_input import ContextInput
+from app.context.explain import is_summary_due
 from app.context.fit import FittedPrompt, fit_view
 from app.context.groups import split_at_cuts
 from app.context.plan import ContextPlan, backlog, in_force, plan_context
 from app.context.policy import Strategy
 from app.context.recall_hints import NO_HINTS, RECALL_TOOLS, hints_for
-from app.context.reopen import reopen
+from app.context.reopen import kept_state, reopen, waiting_for_growth
 from app.context.triggers import Cause
 from app.context.view import View
 from app.context.view_state import ViewState, view_state_from, view_state_json
@@ -43,6 +44,9 @@ LESS_THAN_REFUSED = 0.9
 PAGE_MESSAGES = 20
 STRAY_SHARE = 0.2
 """So many prepared summaries end anywhere: results that came late have made their end illegal."""
+
+SKIPPED_SHARE = 0.05
+"""So many summaries turn out to be no smaller than what they would stand for."""
 
 OLD_COUNTS_SHARE = 0.1
 """So many sessions hold counts that another counter took, much too small ones."""
@@ -89,7 +93,7 @@ class Play:
     """One session of `seed`. Iterating yields its steps."""
 
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
+        self.random, self.skips = Random(seed), Random(f"skips of {seed}")
         chance = self.random.random
         window = self.random.choice(WINDOWS)
         self.policy = random_policy(self.random, window)
@@ -176,6 +180,8 @@ class Play:
         given: tuple[int, ...] = ()
         if plan.cause is not None:
             outcome, given = self._compact(plan, pending)
+            if outcome == "skipped":
+                view, self.grown_from = waiting_for_growth(view), view.tokens
         compacted = None
         if self.cursor != before:
             fresh = self._input(pending, cap_tokens)
@@ -202,6 +208,8 @@ class Play:
             return "prepared_adopted", ()
         if self.random.random() < self.failing:
             return "failed", ()
+        if self.skips.random() < SKIPPED_SHARE:
+            return "skipped", ()
         rows = self._to_read(plan, pending)
         if not rows:
             return "failed", ()
@@ -244,7 +252,9 @@ class Play:
         self.conversation.behind(cursor)
 
     def _keep(self, view: View) -> None:
-        self.view = view_state_json(replace(view.state, factor=view.inp.factor))
+        self.view = view_state_json(kept_state(view))
+        if self.grown_from is not None:
+            self.grown_from = min(self.grown_from, view.tokens)
 
     def _between_turns(self) -> None:
         """Prepare the next summary; and now and then pin, unpin, change the model, ask for a summary, or go back."""
@@ -276,8 +286,7 @@ class Play:
         return view_state_json(state)
 
     def _prepare(self) -> None:
-        plan = plan_context(self._input(None, None))
-        if plan.prepare_cause is None or self.random.random() < self.failing:
+        if not is_summary_due(self._input(None, None)) or self.random.random() < self.failing:
             return
         inp, there = self._input(None, None), replace(self.conversation)
         if self.prepared is not None:

@@ -10,23 +10,28 @@ from dataclasses import replace
 from app.context.calibration import scale
 from app.context.fit import fit_view
 from app.context.forms import Form, ShownMessage
-from app.context.measure import tokens_of
 from app.context.plan import plan_context
-from app.context.repair import OPENING
-from app.context.triggers import Cause, has_unread, is_reducing, is_summarising
-from app.context.view import View, show
+from app.context.triggers import Cause, has_unread, is_reducing, is_summarising, was_skipped
+from app.context.view import show
 from app.context.view_state import COMPACTED, PENDING, ViewState, view_state_from, view_state_json
 from app.domain.message import Content, Message, NewMessage, Role, TextBlock, text_of
 from app.domain.prompt import PromptMessage
 from app.domain.text import is_blank
+from context.compaction_judge import (
+    AHEAD,
+    GROWTH,
+    frees_a_lot,
+    had_room,
+    has_freed,
+    is_just_restored,
+    opening_tokens,
+)
 from context.ladder_judge import LADDER_PROMISES
 from context.play import Step
 from context.prompt_judge import anthropic_faults, faults, weigh
 from context.random_session import is_torn
 from context.state_judge import moved_back
 
-GROWTH = 0.20
-AHEAD = 0.10
 LOOKED_AT_AGAIN = 4
 """Where nothing fired, one step of so many is done twice."""
 
@@ -176,7 +181,9 @@ class Judge:
         inp = step.compacted.inp
         share = AHEAD if step.outcome == "prepared_adopted" else GROWTH
         room = max(inp.budget.threshold_tokens - share * inp.budget.window_tokens, inp.budget.target_tokens)
-        after = scale(step.compacted.tokens - _opening_tokens(step.compacted), inp.factor)
+        after = scale(step.compacted.tokens - opening_tokens(step.compacted), inp.factor)
+        if step.outcome == "prepared_adopted" and has_freed(step):
+            return ""
         return "" if after <= room else f"{after} tokens are left, {room} would leave room to grow ({step.outcome})"
 
     def compactions_far_apart(self, step: Step) -> str:
@@ -186,10 +193,12 @@ class Judge:
             return "messages that nobody has read are left behind"
         if step.plan.cause is not Cause.THRESHOLD or step.forced is not None or step.grown_from is None:
             return ""
+        if step.plan.adopts_prepared or frees_a_lot(step):
+            return ""
         if has_unread(inp) or self.is_arbitrary:
             return ""
         grown = scale(step.plan.raw_tokens - step.grown_from, inp.factor)
-        least = AHEAD if _had_room(step) else GROWTH
+        least = AHEAD if had_room(step) else GROWTH
         return "" if grown >= least * inp.budget.window_tokens else f"after {grown} tokens of {inp.budget}"
 
     def prompt_grows_at_its_end(self, step: Step) -> str:
@@ -254,7 +263,7 @@ class Judge:
         if (
             not grown
             or self.is_arbitrary
-            or _is_just_restored(step)
+            or is_just_restored(step)
             or step.plan.tokens_before <= inp.budget.threshold_tokens
         ):
             return ""
@@ -265,17 +274,17 @@ class Judge:
         return "the prompt is over the threshold, and nothing is done"
 
     def what_is_planned_can_be_done(self, step: Step) -> str:
-        plan, inp, state = step.plan, step.plan.view.inp, step.plan.view.inp.view_state
+        plan, inp = step.plan, step.plan.view.inp
         if plan.cause is None:
-            is_left = is_summarising(inp) and inp.has_gap and inp.rows[-1].position > state.skipped_through_position
-            is_skipped = is_left and not self.is_arbitrary and not _is_just_restored(step)
+            is_left = is_summarising(inp) and inp.has_gap and not was_skipped(inp)
+            is_skipped = is_left and not self.is_arbitrary and not is_just_restored(step)
             return "messages that were not loaded are not summarised" if is_skipped else ""
         is_something = plan.adopts_prepared or plan.must_load_first or plan.to_summarise
         return "" if is_something or plan.through_position is None else "there is nothing to summarise"
 
     def a_restored_summary_stays(self, step: Step) -> str:
         """Right after a user went back to a summary, being over the threshold writes none over it."""
-        is_undone = step.plan.cause is Cause.THRESHOLD and step.forced is None and _is_just_restored(step)
+        is_undone = step.plan.cause is Cause.THRESHOLD and step.forced is None and is_just_restored(step)
         return "what the user went back to is undone" if is_undone else ""
 
     def another_models_view_is_begun_anew(self, step: Step) -> str:
@@ -291,32 +300,6 @@ PROMISES: Mapping[str, Callable[[Judge, Step], str]] = {
     for name, promise in vars(Judge).items()
     if callable(promise) and name[0] != "_" and name != "violations"
 }
-
-
-def _is_just_restored(step: Step) -> bool:
-    """Whether less was said since a restore than a compaction has to wait for."""
-    inp = step.plan.view.inp
-    restored = inp.view_state.restored_at_position
-    said = [row for row in (*inp.rows, inp.user) if row is not None]
-    tokens = sum(
-        tokens_of(row, inp.counter_name, inp.count)
-        for row in said
-        if isinstance(row, NewMessage) or row.position > restored
-    )
-    is_little = scale(tokens, inp.factor) < GROWTH * inp.budget.window_tokens
-    return restored > 0 and is_little and is_summarising(inp)
-
-
-def _had_room(step: Step) -> bool:
-    """Whether the compaction before left some room below the threshold: being over it then means to have grown."""
-    inp = step.plan.view.inp
-    most = inp.budget.threshold_tokens - AHEAD * inp.budget.window_tokens
-    return step.grown_from is not None and scale(step.grown_from, inp.factor) <= most
-
-
-def _opening_tokens(view: View) -> int:
-    """Return what the line takes that opens a conversation cut inside a turn; no plan of a cut counts it."""
-    return view.counts[0] if view.messages and view.messages[0].content == OPENING else 0
 
 
 def _past_groups(step: Step) -> bool:

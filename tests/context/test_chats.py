@@ -1,0 +1,162 @@
+"""Whole conversations: nobody waits for what could be prepared, nothing is made again and again, reports are right."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from app.context.explain import NextAction, SummaryFacts, explain_context, is_summary_due
+from app.context.policy import Adopt, ContextPolicy
+from app.context.preview import preview_json
+from app.context.view_state import ViewState, view_state_json
+from app.domain.message import NewMessage, Role, Source
+from context.chat import Chat, Turn
+
+FACTS = SummaryFacts(agent="assistant", model="offline")
+
+
+def waits(turns: Sequence[Turn]) -> int:
+    return sum(turn.has_waited for turn in turns)
+
+
+@pytest.mark.parametrize("summary_tokens", [300, 1200])
+@pytest.mark.parametrize("size", [100, 300, 500, 600, 650, 700])
+def test_no_turn_waits_for_a_summary_though_the_newest_messages_fill_half_of_the_window(
+    size: int, summary_tokens: int
+) -> None:
+    chat = Chat(summary_tokens=summary_tokens)
+
+    turns = [chat.turn(size, size) for _ in range(60)]
+
+    assert waits(turns) <= 1
+    assert sum(turn.has_adopted for turn in turns) > 5 if size > 100 else True
+    assert not any(turn.notes for turn in turns[1:]) or size == 700
+
+
+def test_what_made_the_prompt_smaller_lowers_where_growth_counts_from() -> None:
+    """Else the prompt would be cut and trimmed for many turns while a summary lies ready."""
+    chat = Chat(window=16_384, summary_tokens=1_400)
+    for size in (*[200] * 4, *[1_900] * 4):
+        chat.turn(size, size)
+
+    talk = [chat.turn(50, 50) for _ in range(60)]
+
+    assert any(turn.has_adopted for turn in talk[:12])
+    assert (waits(talk), [turn.notes for turn in talk if turn.notes]) == (0, [])
+
+
+def test_tokens_that_stay_do_not_ask_for_a_summary_in_each_turn() -> None:
+    """The newest messages, which are never summarised, may alone be more than K."""
+    policy = ContextPolicy(max_tokens_before_summary=32_000, adopt=Adopt.IMMEDIATELY)
+    chat = Chat(policy, window=200_000)
+
+    turns = [chat.turn(10_000, 1_000) for _ in range(20)]
+
+    assert 5 <= sum(turn.has_made_room for turn in turns) <= 10
+
+
+@pytest.mark.parametrize(
+    "policy", [ContextPolicy(max_messages_before_summary=5), ContextPolicy(max_tokens_before_summary=2_000)]
+)
+def test_not_every_turn_prepares_a_summary(policy: ContextPolicy) -> None:
+    chat = Chat(policy, window=128_000)
+
+    assert sum(chat.turn(500, 500).prepared for _ in range(20)) <= 10
+
+
+def test_nothing_is_announced_where_nothing_can_be_summarised() -> None:
+    chat = Chat(ContextPolicy(max_messages_before_summary=5, min_recent_messages=20), window=128_000)
+    for _ in range(9):
+        chat.turn()
+
+        assert not is_summary_due(chat.at_rest())
+        assert explain_context(chat.at_rest(), FACTS).next_action is NextAction.NONE
+
+
+def test_a_summary_that_was_not_worth_it_is_not_tried_before_every_call() -> None:
+    chat = Chat(skips=True)
+    for _ in range(8):
+        chat.turn(300, 300)
+    assert chat.prepared is None
+    chat.view = view_state_json(ViewState(model="m1", trimmed_through_position=6))
+
+    tried = [step.outcome for _ in range(3) for step in chat.turn(outputs=(5, 5)).steps if step.outcome]
+
+    assert tried == ["skipped"]
+
+
+POLICIES = [
+    ContextPolicy(max_messages_before_summary=12),
+    ContextPolicy(max_messages_before_summary=12, adopt=Adopt.IMMEDIATELY),
+    ContextPolicy(max_tokens_before_summary=1_000),
+    ContextPolicy(max_tokens_before_summary=1_000, adopt=Adopt.IMMEDIATELY),
+    ContextPolicy(auto_summarize=False),
+    ContextPolicy(),
+]
+
+
+@pytest.mark.parametrize("size", [5, 90, 400])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_next_action_is_what_the_next_turn_does(policy: ContextPolicy, size: int) -> None:
+    """Asked at rest after every turn, and held against a turn of an empty message with an empty answer."""
+    chat, seen = Chat(policy), set()
+    for _ in range(40):
+        chat.turn(size, size)
+        told = explain_context(chat.at_rest(), FACTS).next_action
+        seen.add(told)
+
+        assert told is _done_by_a_turn(chat)
+
+    assert NextAction.COMPACT in seen or size == 5 or policy.adopt is Adopt.AT_THRESHOLD
+    assert NextAction.PREPARE in seen or not policy.auto_summarize or policy == ContextPolicy()
+
+
+def _done_by_a_turn(chat: Chat) -> NextAction:
+    """Play an empty turn in a copy of the chat."""
+    other = Chat(chat.policy)
+    other.failing = 1.0  # so that nothing is prepared, and what is due can be seen
+    other.model, other.cursor, other.summary, other.prepared = chat.model, chat.cursor, chat.summary, chat.prepared
+    other.view, other.stored.rows = dict(chat.view), list(chat.stored.rows)
+    if other.turn().has_made_room:
+        return NextAction.COMPACT
+    return NextAction.PREPARE if is_summary_due(other.at_rest()) else NextAction.NONE
+
+
+def test_the_answer_of_the_next_turn_counts_for_what_is_announced() -> None:
+    chat, told = Chat(ContextPolicy(max_messages_before_summary=30)), []
+    for _ in range(15):
+        chat.turn()
+        told.append(explain_context(chat.at_rest(), FACTS).next_action)
+
+    assert told == [*[NextAction.NONE] * 13, NextAction.PREPARE, NextAction.NONE]
+
+
+def test_a_preview_that_adopts_says_what_becomes_of_every_message() -> None:
+    chat = Chat(window=16_384)
+    while chat.prepared is None:
+        chat.turn(995, 995)
+    inp = replace(chat.at_rest(), user=NewMessage(Role.USER, "x" * 12_000, Source.API))
+
+    plan = preview_json(inp)
+
+    listed = plan["messages"]
+    assert isinstance(listed, list)
+    places = [item["position"] for item in listed if isinstance(item, dict)]
+    gone = [item["position"] for item in listed if isinstance(item, dict) and item["form"] == "summarised"]
+    assert plan["action"] == "adopt"
+    assert places == [row.position for row in chat.stored.rows]
+    assert gone == list(range(1, chat.prepared.through_position + 1))
+
+
+def test_what_is_left_out_is_told_beside_what_is_sent() -> None:
+    chat = Chat(ContextPolicy(auto_summarize=False))
+    for _ in range(2):
+        chat.turn(50, 50, outputs=[600] * 4)
+    whole = explain_context(chat.at_rest(), FACTS)
+    chat.turn(50, 50, outputs=[600] * 2)
+
+    pruned = explain_context(chat.at_rest(), FACTS)
+
+    assert (whole.last_rung, whole.unreduced_tokens) == (None, whole.total_tokens)
+    assert pruned.last_rung == "pruned"
+    assert pruned.unreduced_tokens > pruned.total_tokens + 1_000
