@@ -80,7 +80,7 @@ def _rows(size: int, dataset: str) -> tuple[Message, ...]:
     said = list(itertools.islice(_said(dataset), size))
     while said[-1].calls:  # no call may be left without its result
         said.pop()
-    return tuple(_stored(item, CURSOR + number) for number, item in enumerate(said, 1))
+    return tuple(stored_message(item, CURSOR + number) for number, item in enumerate(said, 1))
 
 
 def _said(dataset: str) -> Iterator[Said]:
@@ -88,7 +88,8 @@ def _said(dataset: str) -> Iterator[Said]:
         yield from said_in(turn)
 
 
-def _stored(said: Said, position: int) -> Message:
+def stored_message(said: Said, position: int) -> Message:
+    """Return what was said as the service stores it, counted."""
     counter = make_counter("tiktoken")
     message = Message(
         id=MessageId(uuid.UUID(int=position)),
