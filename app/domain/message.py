@@ -50,8 +50,9 @@ Content: TypeAlias = str | tuple[Block, ...]
 class ToolCall:
     """A call the model asked for.
 
-    `arguments` is the JSON text exactly as the model wrote it, so that what was stored can be sent again byte for
-    byte; it may be unparsable, which the tool node answers with an error result.
+    `arguments` is the JSON text exactly as the model wrote it. It is sent again byte for byte where the provider takes
+    text (OpenAI), as the object it stands for elsewhere (Anthropic); it may be unparsable, which the tool node answers
+    with an error result and `domain/arguments.py` makes an object of.
     """
 
     id: str

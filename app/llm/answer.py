@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from langchain_core.messages import AIMessageChunk
 
+from app.domain.arguments import is_json_object
 from app.domain.errors import AnswerIncomplete, AnswerTooLong, ContextOverflow, ModelRefused
 from app.domain.message import ToolCall
 from app.domain.prompt import AnswerComplete, Usage
 from app.domain.text import clean_text, is_blank
 from app.llm.stream_text import StreamText
-from app.llm.translate import parse_arguments
 
 COMPLETE = frozenset({
     "stop",
@@ -187,7 +187,7 @@ def _finish_reason(metadata: Mapping[str, object]) -> str:
 
 
 def _is_whole(call: ToolCall) -> bool:
-    return not is_blank(call.arguments) and parse_arguments(call.arguments) is not None
+    return not is_blank(call.arguments) and is_json_object(call.arguments)
 
 
 def _with_arguments(call: ToolCall) -> ToolCall:

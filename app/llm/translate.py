@@ -1,24 +1,22 @@
 """Our prompt in LangChain's messages. What was stored may come from another provider: it is made acceptable here."""
 
-import json
 import re
 from collections.abc import Sequence
-from typing import NoReturn
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages import ToolCall as LangChainToolCall
 
-from app.domain.made_once import MadeOnce, has_short_arguments
-from app.domain.message import Content, ImageBlock, Role, TextBlock, ToolCall, text_of
+from app.domain.arguments import send_again
+from app.domain.made_once import Beside, MadeOnce, has_short_arguments
+from app.domain.message import Content, ImageBlock, Role, TextBlock, text_of
 from app.domain.prompt import Prompt, PromptMessage, ToolSpec
-from app.domain.text import clean_text
-
-RAW_ARGUMENTS = "_raw"
-"""Key under which arguments that are no JSON object are sent again."""
 
 EMPTY_RESULT = "(no output)"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_NAME = 64
+
+_argument_texts: Beside[BaseMessage, tuple[str, ...]] = Beside()
+"""The arguments of a message's calls as text, which LangChain's messages have no place for."""
 
 
 def to_langchain(prompt: Prompt, *, may_share: bool = False) -> list[BaseMessage]:
@@ -29,6 +27,11 @@ def to_langchain(prompt: Prompt, *, may_share: bool = False) -> list[BaseMessage
     system: list[BaseMessage] = [SystemMessage(prompt.system)] if prompt.system else []
     make = _shared_or_new if may_share else _message
     return [*system, *map(make, prompt.messages)]
+
+
+def argument_texts(message: BaseMessage) -> tuple[str, ...]:
+    """Return the arguments of each call of a message from `to_langchain`, for a wire that takes them as text."""
+    return _argument_texts.find(message) or ()
 
 
 def to_tools(specs: Sequence[ToolSpec]) -> list[dict[str, object]]:
@@ -42,28 +45,12 @@ def to_tools(specs: Sequence[ToolSpec]) -> list[dict[str, object]]:
     ]
 
 
-def parse_arguments(arguments: str) -> dict[str, object] | None:
-    """Return the JSON object in `arguments` (none at all is an empty object), None where it is no JSON object.
-
-    NaN and Infinity are refused, as no provider takes them back.
-    """
-    try:
-        value = json.loads(arguments or "{}", parse_constant=_refuse_constant)
-        return json.loads(clean_text(json.dumps(value, ensure_ascii=False))) if isinstance(value, dict) else None
-    except (ValueError, RecursionError):
-        return None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(name)
-
-
 def _message(message: PromptMessage) -> BaseMessage:
     match message.role:
         case Role.USER:
             return HumanMessage(_content(message.content))
         case Role.ASSISTANT:
-            return AIMessage(text_of(message.content), tool_calls=[_call(call) for call in message.tool_calls])
+            return _said(message)
         case Role.TOOL:
             return ToolMessage(
                 _content(message.content) or EMPTY_RESULT,
@@ -91,14 +78,18 @@ def _block(block: TextBlock | ImageBlock) -> dict[str, object]:
             return {"type": "image_url", "image_url": {"url": url, "detail": detail}}
 
 
-def _call(call: ToolCall) -> LangChainToolCall:
-    # Anthropic and Google take arguments as an object and LangChain drops calls it cannot parse, which would leave
-    # their error result an orphan. So unparsable text travels inside an object: valid everywhere, and the model
-    # still sees what it wrote.
-    arguments = parse_arguments(call.arguments)
-    return LangChainToolCall(
-        name=_name(call.name), args={RAW_ARGUMENTS: call.arguments} if arguments is None else arguments, id=call.id
-    )
+def _said(message: PromptMessage) -> AIMessage:
+    # Anthropic and Google take arguments as an object, and LangChain drops calls it cannot parse, which would leave
+    # their error result an orphan.
+    sent = [send_again(call.arguments) for call in message.tool_calls]
+    calls = [
+        LangChainToolCall(name=_name(call.name), args=arguments.value, id=call.id)
+        for call, arguments in zip(message.tool_calls, sent, strict=True)
+    ]
+    made = AIMessage(text_of(message.content), tool_calls=calls)
+    if sent:
+        _argument_texts.keep(made, tuple(arguments.text for arguments in sent))
+    return made
 
 
 def _name(name: str) -> str:

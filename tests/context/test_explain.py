@@ -204,7 +204,7 @@ def test_an_image_counts_by_its_estimate_and_not_by_its_base64() -> None:
 
 
 def test_a_call_counts_its_name_id_and_arguments() -> None:
-    call = ToolCall("abcd", "search", "x" * 400)
+    call = ToolCall("abcd", "search", f'{{"q":"{"x" * 392}"}}')
 
     assert count_message(PromptMessage(Role.ASSISTANT, "", (call,)), by_length) == 4 + 8 + 2 + 2 + 101
 

@@ -1,0 +1,106 @@
+"""Arguments of tool calls on their way back to a model: as they were written where that can be, and never uncounted."""
+
+import json
+
+import pytest
+
+from app.context.measure import count_call
+from app.domain.arguments import is_json_object, send_again
+from app.domain.message import Role, ToolCall
+from app.domain.prompt import ModelRequest, Prompt, PromptMessage
+from app.llm.counters import make_counter
+from fakes.model_calls import hear
+from fakes.provider_double.json_types import Json
+from fakes.raw_http_server import anthropic_stream, openai_stream
+
+OPENAIS = openai_stream({"choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]})
+ANTHROPICS = anthropic_stream(
+    {
+        "type": "message_start",
+        "message": {
+            "id": "m1",
+            "type": "message",
+            "role": "assistant",
+            "content": [],
+            "model": "claude-test",
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {"input_tokens": 5, "output_tokens": 1},
+        },
+    },
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "ok"}},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"input_tokens": 5, "output_tokens": 1}},
+    {"type": "message_stop"},
+)
+NUMBERS = '{"rows":[' + ",".join(str(number % 100) for number in range(2000)) + "]}"
+WRITTEN = (NUMBERS, '{"q": 1}', '{ "q" :\n"\\u00e9" , "q": 1E5}', "{}")
+NOT_FINITE = ('{"a": 1e999}', '{"a": [-1e999]}', '{"a": NaN}', '{"a": Infinity}')
+SENT_OTHERWISE = (*NOT_FINITE, '"' * 4000, "\n" * 3000 + 'x"y"\\' * 900, 'a\tb"c"' * 800, '{"q": oops', "[1]", "")
+"""No JSON objects, texts full of what has to be escaped among them."""
+
+
+def asked(arguments: str) -> ModelRequest:
+    messages = (
+        PromptMessage(Role.USER, "go"),
+        PromptMessage(Role.ASSISTANT, "", (ToolCall("c1", "lookup", arguments),)),
+        PromptMessage(Role.TOOL, "found", tool_call_id="c1", name="lookup"),
+    )
+    return ModelRequest(Prompt("", messages), (), 100)
+
+
+async def sent_to_openai(arguments: str) -> str:
+    heard = await hear(OPENAIS, request=asked(arguments))
+    messages = heard.sent["messages"]
+    assert isinstance(messages, list)
+    text: str = messages[1]["tool_calls"][0]["function"]["arguments"]
+    return text
+
+
+async def sent_to_anthropic(arguments: str) -> Json:
+    heard = await hear(ANTHROPICS, "anthropic:claude-test", asked(arguments))
+    messages = heard.sent["messages"]
+    assert isinstance(messages, list)
+    block = next(block for block in messages[1]["content"] if block["type"] == "tool_use")
+    value: Json = block["input"]
+    return value
+
+
+@pytest.mark.parametrize("arguments", WRITTEN)
+async def test_a_json_object_goes_back_to_openai_byte_for_byte(arguments: str) -> None:
+    assert await sent_to_openai(arguments) == arguments
+
+
+@pytest.mark.parametrize("arguments", WRITTEN)
+async def test_a_json_object_goes_back_to_anthropic_as_its_value(arguments: str) -> None:
+    assert await sent_to_anthropic(arguments) == json.loads(arguments)
+
+
+@pytest.mark.parametrize("arguments", [*NOT_FINITE, '{"q": oops', "[1]"])
+async def test_what_is_no_json_object_goes_back_inside_one(arguments: str) -> None:
+    assert json.loads(await sent_to_openai(arguments)) == {"_raw": arguments}
+    assert await sent_to_anthropic(arguments) == {"_raw": arguments}
+    assert not is_json_object(arguments)
+
+
+async def test_half_a_character_is_replaced_and_the_rest_is_kept() -> None:
+    assert json.loads(await sent_to_openai('{"q": "\\ud83d!"}')) == {"q": "\N{REPLACEMENT CHARACTER}!"}
+
+
+@pytest.mark.parametrize("counter", ["tiktoken", "chars"])
+@pytest.mark.parametrize(
+    "arguments", [*WRITTEN, *SENT_OTHERWISE, '{"rows":[' + "1e15," * 500 + "1]}"], ids=lambda text: text[:12]
+)
+def test_arguments_are_counted_for_no_less_than_is_sent(arguments: str, counter: str) -> None:
+    count, sent = make_counter(counter).count, send_again(arguments)
+    counted = count_call(ToolCall("", "", arguments), count)
+
+    assert count(json.dumps(sent.value, ensure_ascii=False, separators=(",", ":"))) <= counted
+    assert count(sent.text) <= counted
+
+
+def test_a_package_that_puts_blanks_between_numbers_sends_half_as_much_again_as_is_counted() -> None:
+    count = make_counter("tiktoken").count
+    counted = count_call(ToolCall("", "", NUMBERS), count)
+
+    assert 1.4 < count(json.dumps(send_again(NUMBERS).value)) / counted < 1.51
