@@ -16,7 +16,8 @@ class Conversation:
     messages of other runs that are in neither, oldest first: behind the cursor, or left out. `prepared` is the newest
     prepared summary that builds on the session's present version, `adopted` what the session's version was when it was
     loaded, each None where there is none.
-    `resumed_calls` are the tool calls that a dead process left without a result: whether they ran is unknown.
+    `resumed_calls` are the tool calls that a dead process left without a result, by their place in the run (the `step`
+    of an OpenCall): whether they ran is unknown.
     """
 
     session: Session

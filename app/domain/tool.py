@@ -18,8 +18,9 @@ class ResultRoom:
 class ToolContext:
     """What a tool may know of the call.
 
-    `idempotency_key` is `run:tool_call_id`, stable across resumes. `may_recall_all`: recall tools may reach all
-    sessions of the owner, not this one alone. A result larger than `room` is not shown whole; None: not known.
+    `idempotency_key` is `run:tool_call_id`: no other call has it, and a call that is made again after a crash has the
+    same. `may_recall_all`: recall tools may reach all sessions of the owner, not this one alone. A result larger than
+    `room` is not shown whole; None: not known.
     """
 
     session_id: SessionId

@@ -1,5 +1,6 @@
 """Fourth node: makes room, calls the model, and stores the step or hands over the answer."""
 
+import secrets
 from dataclasses import dataclass, replace
 
 import structlog
@@ -44,6 +45,7 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
     agent, conversation, step = asked.agent, asked.ready.conversation, asked.step
     if not _may_use_tools(agent, conversation):
         step = without_calls(step)
+    step = with_new_ids(step, conversation)
     message = await count_new(_as_message(step, state), agent.counter)
     found: dict[str, object] = {
         "agent": agent,
@@ -71,6 +73,20 @@ def without_calls(step: AnswerComplete) -> AnswerComplete:
     if not step.tool_calls:
         return step
     return replace(step, tool_calls=(), text=step.text if not is_blank(step.text) else OUT_OF_ROUNDS)
+
+
+def with_new_ids(step: AnswerComplete, conversation: Conversation) -> AnswerComplete:
+    """Give another id to each call whose id an earlier call of the run has: some servers count from 0 in every answer.
+
+    The model has seen the ids of its prompt only, in which earlier calls may not be shown any more.
+    """
+    taken = {call.id for message in conversation.own for call in message.tool_calls}
+    calls = []
+    for call in step.tool_calls:
+        new = call if call.id not in taken else replace(call, id=f"call_{secrets.token_hex(12)}")
+        taken.add(new.id)
+        calls.append(new)
+    return replace(step, tool_calls=tuple(calls))
 
 
 async def _ask(turn: Turn, agent: ReadyAgent, conversation: Conversation) -> Asked:

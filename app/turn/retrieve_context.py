@@ -5,12 +5,12 @@ from dataclasses import replace
 from langgraph.runtime import Runtime
 
 from app.domain.conversation import Conversation
-from app.domain.message import Message, Role
 from app.prompting.conversation import tokens_loaded
 from app.prompting.planning import count_new
 from app.prompting.ready_agent import ReadyAgent
 from app.turn.make_room import make_room
 from app.turn.state import Turn, TurnState, present
+from app.turn.tool_node import open_calls
 
 
 async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
@@ -28,10 +28,4 @@ async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str
 async def _load(turn: Turn, state: TurnState, agent: ReadyAgent) -> Conversation:
     run = state.claimed.run
     loaded = await turn.parts.messages.load_context(run.session_id, run.id, max_tokens=tokens_loaded(agent))
-    return replace(loaded, resumed_calls=_open_calls(loaded.own))
-
-
-def _open_calls(own: tuple[Message, ...]) -> frozenset[str]:
-    """Return the ids of calls in `own` that have no result yet."""
-    answered = {message.tool_call_id for message in own if message.role is Role.TOOL}
-    return frozenset(call.id for message in own for call in message.tool_calls if call.id not in answered)
+    return replace(loaded, resumed_calls=frozenset(open_call.step for open_call in open_calls(loaded)))

@@ -131,7 +131,7 @@ async def _outcome(turn: Turn, state: TurnState, open_call: OpenCall) -> ToolOut
             "Call it again in a later step if it is still needed.",
             is_error=True,
         )
-    if call.id in present(state.conversation).resumed_calls and not turn.parts.tools.is_repeatable(call.name):
+    if open_call.step in present(state.conversation).resumed_calls and not turn.parts.tools.is_repeatable(call.name):
         return ToolOutcome(
             "This call was interrupted and whether it took effect is unknown. It was not repeated.", is_error=True
         )

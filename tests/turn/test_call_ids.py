@@ -1,0 +1,85 @@
+"""Ids of tool calls: no two calls of a run share one, and a resumed run tells its calls apart even where two do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from app.db.database import Database
+from app.domain.message import NewMessage, Role, Source, ToolCall, text_of
+from app.domain.prompt import ToolSpec
+from app.domain.run import RunStatus
+from app.domain.tool import ToolContext, ToolOutcome
+from app.turn.take_turn import take_turn
+from fakes.raw_sql import end_leases
+from fakes.scripted_model import Call, Say
+from fakes.stage import open_stage
+
+CHARGE = ToolCall("call_0", "charge", "{}")
+
+
+@dataclass
+class Till:
+    """One tool; `keys` are the idempotency keys it was called with."""
+
+    repeatable: bool
+    keys: list[str] = field(default_factory=list)
+
+    def specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
+        del names
+        return (ToolSpec(name="charge", description="Charges.", parameters={"type": "object", "properties": {}}),)
+
+    def is_repeatable(self, name: str) -> bool:
+        del name
+        return self.repeatable
+
+    async def run(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
+        del call
+        self.keys.append(context.idempotency_key)
+        return ToolOutcome("charged", is_error=False)
+
+
+async def test_a_model_that_counts_its_calls_from_0_in_each_answer_gives_no_two_calls_of_a_run_one_key(
+    database: Database,
+) -> None:
+    till = Till(repeatable=True)
+    stage = await open_stage(database, tools=till)
+    stage.model.script(Call((CHARGE,)), Call((CHARGE, CHARGE)), Say("done"))
+
+    run = await stage.turn("go")
+
+    messages = await stage.messages()
+    asked = [call.id for message in messages for call in message.tool_calls]
+    answered = [message.tool_call_id for message in messages if message.role is Role.TOOL]
+    assert run.status is RunStatus.SUCCEEDED
+    assert asked[0] == "call_0"
+    assert len(set(till.keys)) == len(set(asked)) == 3
+    assert sorted(asked) == sorted(str(call_id) for call_id in answered)
+
+
+@pytest.mark.parametrize(
+    ("repeatable", "calls", "told"), [(True, 1, "charged"), (False, 0, "This call was interrupted")]
+)
+async def test_a_resumed_call_whose_id_an_answered_call_of_the_run_has_is_still_an_interrupted_one(
+    database: Database, database_url: str, *, repeatable: bool, calls: int, told: str
+) -> None:
+    till = Till(repeatable)
+    stage = await open_stage(database, tools=till)
+    stage.model.script(Say("done"))
+    await stage.submit("go")
+    lease = (await stage.claim()).lease
+    for step, message in (
+        ("user", NewMessage(Role.USER, "go", Source.API)),
+        ("assistant:0", NewMessage(Role.ASSISTANT, "", Source.API, (CHARGE,))),
+        ("tool:0:0", NewMessage(Role.TOOL, "charged", Source.API, tool_call_id=CHARGE.id, name="charge")),
+        ("assistant:1", NewMessage(Role.ASSISTANT, "", Source.API, (CHARGE,))),
+    ):
+        await database.messages.append_message(lease, step, message)
+    await end_leases(database_url)
+
+    await take_turn(stage.turn_start(await stage.claim()))
+
+    messages = await stage.messages()
+    assert len(messages) == 6
+    assert len(till.keys) == calls
+    assert text_of(messages[4].content).startswith(told)
