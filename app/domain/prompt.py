@@ -74,8 +74,8 @@ class ModelRequest:
     `max_answer_bytes` is what a turn takes in of an answer (UTF-8; text, names and arguments of calls), whatever the
     provider makes of `max_output_tokens`: call_model counts the text, and a ChatModel the calls it puts together.
 
-    `may_call_tools` is False for the last call of a turn that used up its tool rounds: the tools are then held back,
-    or named but forbidden where the provider insists on seeing them beside earlier calls (Anthropic).
+    `may_call_tools` is False for the last call of a turn that used up its tool rounds: the tools are then named but
+    forbidden where the provider heeds that (Anthropic, OpenAI), and held back elsewhere.
     """
 
     prompt: Prompt

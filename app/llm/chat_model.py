@@ -31,7 +31,8 @@ class ModelTraits:
 
     `output_parameter` is the provider's name for the most tokens of an answer; `adds_usage` is True where a stream
     reports its usage in parts that must be added up; `forbidden_tools` is the `tool_choice` that forbids tools where
-    they must be named even so, as the conversation has calls in it (Anthropic), None where they are left out;
+    they are named even so, as the conversation has calls in it (Anthropic insists) or as a prompt that begins without
+    them is not in the provider's cache (OpenAI), None where they are left out;
     `takes_cache_markers` is True where the provider caches prompts only where it is told to; `may_share_messages`
     where the class is known to change no message that it is given.
     """
@@ -42,7 +43,7 @@ class ModelTraits:
     output_parameter: str = "max_tokens"
     adds_usage: bool = True
     has_known_tokenizer: bool = False
-    forbidden_tools: JsonObject | None = None
+    forbidden_tools: JsonObject | str | None = None
     takes_cache_markers: bool = False
     may_share_messages: bool = False
     base_url: str | None = None
@@ -116,8 +117,10 @@ class LangChainChatModel:
         tools = to_tools(request.tools)
         if tools and request.may_call_tools:
             return self._model.bind_tools(tools)
-        if tools and self._traits.forbidden_tools:
-            return self._model.bind_tools(tools).bind(tool_choice=dict(self._traits.forbidden_tools))
+        forbidden = self._traits.forbidden_tools
+        if tools and forbidden:
+            choice = forbidden if isinstance(forbidden, str) else dict(forbidden)
+            return self._model.bind_tools(tools).bind(tool_choice=choice)
         return self._model
 
     async def _next(self, source: AsyncGenerator[AIMessage], request: ModelRequest) -> AIMessageChunk | None:

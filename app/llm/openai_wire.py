@@ -110,7 +110,10 @@ def _deltas(chunk: dict[str, Any]) -> list[dict[str, Any]]:  # Any: parsed JSON
 
 
 class CompatibleChatOpenAI(StreamMendingChatOpenAI):
-    """For OpenAI-compatible servers: they know `max_tokens`, and not all its successor."""
+    """For OpenAI-compatible servers: they know `max_tokens`, and not all its successor.
+
+    Tools that may not be called are not named: some pass over `tool_choice` and call them (Ollama).
+    """
 
     def _get_request_payload(
         self,
@@ -122,6 +125,8 @@ class CompatibleChatOpenAI(StreamMendingChatOpenAI):
         payload: dict[str, Any] = super()._get_request_payload(input_, stop=stop, **kwargs)
         if "max_completion_tokens" in payload:
             payload["max_tokens"] = payload.pop("max_completion_tokens")
+        if payload.get("tool_choice") == "none":
+            del payload["tool_choice"], payload["tools"]
         return payload
 
 

@@ -24,7 +24,7 @@ class Provider:
     key_field: str = ""
     output_parameter: str = "max_tokens"
     adds_usage: bool = True
-    forbidden_tools: JsonObject | None = None
+    forbidden_tools: JsonObject | str | None = None
     takes_cache_markers: bool = False
     may_share_messages: bool = False
 
@@ -36,7 +36,14 @@ def _plain(name: str, package: str, key_variable: str = "") -> Provider:
 PROVIDERS: Mapping[str, Provider] = {
     provider.name: provider
     for provider in (
-        Provider("openai", "'throughline[openai]'", "OPENAI_API_KEY", adds_usage=False, may_share_messages=True),
+        Provider(
+            "openai",
+            "'throughline[openai]'",
+            "OPENAI_API_KEY",
+            adds_usage=False,
+            forbidden_tools="none",
+            may_share_messages=True,
+        ),
         Provider(
             "anthropic",
             "'throughline[anthropic]'",
@@ -48,7 +55,9 @@ PROVIDERS: Mapping[str, Provider] = {
         ),
         Provider("google_genai", "'throughline[google-genai]'", "GOOGLE_API_KEY", output_parameter="max_output_tokens"),
         Provider("google_vertexai", "langchain-google-vertexai", output_parameter="max_output_tokens"),
-        Provider("azure_openai", "'throughline[openai]'", "AZURE_OPENAI_API_KEY", adds_usage=False),
+        Provider(
+            "azure_openai", "'throughline[openai]'", "AZURE_OPENAI_API_KEY", adds_usage=False, forbidden_tools="none"
+        ),
         Provider("langsmith", "'throughline[openai]'", "LANGSMITH_API_KEY", adds_usage=False),
         Provider("ollama", "langchain-ollama", output_parameter="num_predict"),
         _plain("anthropic_bedrock", "langchain-aws"),

@@ -111,7 +111,10 @@ async def _make_smaller(turn: Turn, agent: ReadyAgent, ready: Ready, overflow: C
 
 
 async def _call(turn: Turn, agent: ReadyAgent, ready: Ready) -> Asked:
-    """Call the model; after the last tool round without tools. Learn from what it reports of the prompt's size."""
+    """Call the model; after the last tool round without tools. Learn from what it reports of the prompt's size.
+
+    Nothing is learned where tools are forbidden: they are counted, and not every provider is sent them or counts them.
+    """
     fitted = ready.fitted
     request = ModelRequest(
         prompt=fitted.prompt,
@@ -124,7 +127,8 @@ async def _call(turn: Turn, agent: ReadyAgent, ready: Ready) -> Asked:
         model=agent.model.name, tokens=fitted.tokens, window_tokens=agent.budget.window_tokens
     )
     step = await call_model(turn, agent.model, request)
-    if step.usage.input_tokens is not None:
+    is_sent_as_counted = request.may_call_tools or not request.tools
+    if step.usage.input_tokens is not None and is_sent_as_counted:
         agent = await _learned(turn, agent, fitted, reported=step.usage.input_tokens)
     return Asked(agent, ready, step)
 

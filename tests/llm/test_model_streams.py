@@ -257,18 +257,6 @@ async def test_missing_used_and_unusable_tool_call_ids_are_replaced_by_unique_on
     assert all(call_id.isascii() and " " not in call_id for call_id in ids)
 
 
-async def test_tools_are_offered_and_held_back_when_they_may_not_be_called() -> None:
-    request = replace(simple_request(), tools=(TOOL,))
-
-    offered = await hear(openai_stream(*said("ok")), request=request)
-    held_back = await hear(openai_stream(*said("ok")), request=replace(request, may_call_tools=False))
-    named = await hear(anthropic_answer("end_turn"), ANTHROPIC, replace(request, may_call_tools=False))
-
-    assert "tools" in offered.sent
-    assert "tools" not in held_back.sent
-    assert named.sent["tool_choice"] == {"type": "none"}
-
-
 async def test_stored_messages_of_any_kind_are_sent_in_a_form_providers_accept() -> None:
     prompt = Prompt(
         "",

@@ -9,30 +9,9 @@ from app.domain.arguments import is_json_object, send_again
 from app.domain.message import Role, ToolCall
 from app.domain.prompt import ModelRequest, Prompt, PromptMessage
 from app.llm.counters import make_counter
-from fakes.model_calls import hear
+from fakes.model_calls import ANTHROPIC_SAYS_OK, OPENAI_SAYS_OK, hear
 from fakes.provider_double.json_types import Json
-from fakes.raw_http_server import anthropic_stream, openai_stream
 
-OPENAIS = openai_stream({"choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]})
-ANTHROPICS = anthropic_stream(
-    {
-        "type": "message_start",
-        "message": {
-            "id": "m1",
-            "type": "message",
-            "role": "assistant",
-            "content": [],
-            "model": "claude-test",
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": {"input_tokens": 5, "output_tokens": 1},
-        },
-    },
-    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "ok"}},
-    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"input_tokens": 5, "output_tokens": 1}},
-    {"type": "message_stop"},
-)
 NUMBERS = '{"rows":[' + ",".join(str(number % 100) for number in range(2000)) + "]}"
 WRITTEN = (NUMBERS, '{"q": 1}', '{ "q" :\n"\\u00e9" , "q": 1E5}', "{}")
 NOT_FINITE = ('{"a": 1e999}', '{"a": [-1e999]}', '{"a": NaN}', '{"a": Infinity}')
@@ -50,7 +29,7 @@ def asked(arguments: str) -> ModelRequest:
 
 
 async def sent_to_openai(arguments: str) -> str:
-    heard = await hear(OPENAIS, request=asked(arguments))
+    heard = await hear(OPENAI_SAYS_OK, request=asked(arguments))
     messages = heard.sent["messages"]
     assert isinstance(messages, list)
     text: str = messages[1]["tool_calls"][0]["function"]["arguments"]
@@ -58,7 +37,7 @@ async def sent_to_openai(arguments: str) -> str:
 
 
 async def sent_to_anthropic(arguments: str) -> Json:
-    heard = await hear(ANTHROPICS, "anthropic:claude-test", asked(arguments))
+    heard = await hear(ANTHROPIC_SAYS_OK, "anthropic:claude-test", asked(arguments))
     messages = heard.sent["messages"]
     assert isinstance(messages, list)
     block = next(block for block in messages[1]["content"] if block["type"] == "tool_use")
