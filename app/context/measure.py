@@ -30,9 +30,12 @@ TOOLS_TOKENS = 16
 """Framing of the whole list of tools: the cookbook closes it with 12."""
 
 IMAGE_TOKENS = 1600
-"""An image of unknown size: Anthropic's largest (width x height / 750, at most ~1,600); OpenAI's largest is 1,105.
+"""An image of unknown size: an estimate, neither the least nor the most that it may take.
 
-Detail `low` costs 85 at OpenAI, but not at others, which do not know it: the safe number is taken for all.
+It is Anthropic's most where larger images are scaled down to 1,568 pixels (~1,600), and above the most of OpenAI's
+models that count tiles of 170 (85 + 8 x 170 = 1,445). OpenAI's small models multiply: gpt-4.1-nano to some 3,800, and
+gpt-4o-mini reports 25,501 for 1,024 x 1,024 pixels; newer models of both scale down less. So what a provider reports of
+a prompt with images says nothing of its text. Detail `low` costs 85 at OpenAI, but not at others, which do not know it.
 """
 
 

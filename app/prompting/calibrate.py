@@ -24,7 +24,8 @@ async def learn_from_usage(parts: PromptParts, agent: ReadyAgent, fitted: Fitted
     """Keep the ratio of the provider's count to ours for one prompt; return the agent with a factor no lower than it.
 
     The turn under way takes a higher factor at once, as a tool output may fill the window before it ends; a lower one
-    waits for the next turn.
+    waits for the next turn. A prompt with images teaches nothing: models count them from a tenth of our estimate to
+    sixteen times it, which says nothing of text.
 
     A report above the window says that the provider took a prompt it should have refused.
     """
@@ -33,36 +34,57 @@ async def learn_from_usage(parts: PromptParts, agent: ReadyAgent, fitted: Fitted
     if reported > agent.budget.window_tokens:
         parts.metrics.overflow_met(model=model)
         log.warning("provider took more than the window", model=model, reported=reported, estimated=fitted.tokens)
+    if _holds_images(fitted.prompt):
+        return agent
     known = await parts.calibrations.load(key)
-    ours = fitted.raw_tokens
-    learned = learn(known, ours=ours, provider=reported, configured_window=_largest(agent))
-    if _holds_images(fitted.prompt) and learned.ratio < (1.0 if known is None else known.ratio):
-        return agent  # images are cheaper than we take them to be; text is not for that
+    learned = learn(known, ours=fitted.raw_tokens, provider=reported, configured_window=_largest(agent))
     await parts.calibrations.save(key, learned)
     return _with_factor(agent, learned)
 
 
 async def learn_from_overflow(
-    parts: PromptParts, agent: ReadyAgent, overflow: ContextOverflow, *, ours: int
+    parts: PromptParts, agent: ReadyAgent, overflow: ContextOverflow, refused: FittedPrompt
 ) -> ReadyAgent:
-    """Return the agent with the window and factor that the provider's refusal of a prompt of `ours` tokens teaches.
+    """Return the agent with the window and factor that the provider's refusal of a prompt teaches.
 
-    A window too small to be believed for good holds for this turn: the next prompt has to be smaller than this one.
+    A window too small to be believed for good holds for this turn: the next prompt has to be smaller than this one. So
+    does the factor where the prompt held images: it may be for them that it was too long.
     """
-    key = agent.model.calibration_key
-    configured = _configured(agent)
+    key, configured = agent.model.calibration_key, _configured(agent)
     known = await parts.calibrations.load(key)
-    learned = learn_overflow(
-        known,
-        ours=ours,
-        prompt_tokens=overflow.prompt_tokens,
-        window_tokens=overflow.window_tokens,
-        configured_window=configured,
-    )
-    await parts.calibrations.save(key, learned)
+    if _holds_images(refused.prompt):
+        learned = _learned_of_overflow(_as_unproven(known), overflow, refused, configured)
+        await _keep_window(parts, key, known, learned.learned_window)
+    else:
+        learned = _learned_of_overflow(known, overflow, refused, configured)
+        await parts.calibrations.save(key, learned)
     named = overflow.window_tokens or configured
     window = max(min(agent.budget.window_tokens, trusted_window(learned, configured), named), 1)
     return replace(_with_factor(agent, learned), budget=make_budget(agent.definition.context, window))
+
+
+def _learned_of_overflow(
+    known: Calibration | None, overflow: ContextOverflow, refused: FittedPrompt, configured_window: int
+) -> Calibration:
+    return learn_overflow(
+        known,
+        ours=refused.raw_tokens,
+        prompt_tokens=overflow.prompt_tokens,
+        window_tokens=overflow.window_tokens,
+        configured_window=configured_window,
+    )
+
+
+def _as_unproven(known: Calibration | None) -> Calibration | None:
+    """What text has taught bounds no prompt with images: as far as any ratio may, one refusal may raise the factor."""
+    return None if known is None else replace(known, samples=0)
+
+
+async def _keep_window(parts: PromptParts, key: str, known: Calibration | None, window: int | None) -> None:
+    """Keep the window that a refusal named and nothing else of it."""
+    before = known or Calibration(ratio=1.0, samples=0)
+    if window != before.learned_window:
+        await parts.calibrations.save(key, replace(before, learned_window=window))
 
 
 def _holds_images(prompt: Prompt) -> bool:

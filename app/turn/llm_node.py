@@ -96,7 +96,7 @@ async def _ask(turn: Turn, agent: ReadyAgent, conversation: Conversation) -> Ask
         return await _call(turn, agent, ready)
     except ContextOverflow as overflow:
         turn.parts.metrics.overflow_met(model=agent.model.name)
-        agent = await learn_from_overflow(turn.parts, agent, overflow, ours=ready.fitted.raw_tokens)
+        agent = await learn_from_overflow(turn.parts, agent, overflow, ready.fitted)
         smaller = await _make_smaller(turn, agent, ready, overflow)
     return await _call(turn, agent, smaller)
 

@@ -10,7 +10,7 @@ from app.db.database import Database
 from app.db.sessions.repository import NewSession
 from app.domain.events import RunEvent
 from app.domain.ids import UserId
-from app.domain.message import Message, Source
+from app.domain.message import Content, Message, Source
 from app.domain.run import ClaimedRun, Claimer, Run, RunInput, Submission
 from app.domain.session import Session
 from app.execution.breaker import Breakers
@@ -53,14 +53,14 @@ class Stage:
     owner_id: UserId
     session: Session
 
-    async def submit(self, text: str, *, key: str | None = None) -> Run:
+    async def submit(self, content: Content, *, key: str | None = None) -> Run:
         submission = Submission(
             owner_id=self.owner_id,
             session_id=self.session.id,
-            input=RunInput(text),
+            input=RunInput(content),
             source=Source.API,
             idempotency_key=key,
-            fingerprint=text,
+            fingerprint=str(content),
         )
         return (await self.database.runs.submit(submission, None)).run
 
@@ -81,9 +81,9 @@ class Stage:
         heartbeat = Heartbeats(self.database.runs, CLAIMER.lease_seconds).of(claimed.lease)
         return TurnStart(parts=self.parts, graph=build_graph(), claimed=claimed, heartbeat=heartbeat)
 
-    async def turn(self, text: str) -> Run:
+    async def turn(self, content: Content) -> Run:
         """Submit, claim and play one turn; return the run as it ended."""
-        run = await self.submit(text)
+        run = await self.submit(content)
         await take_turn(self.turn_start(await self.claim()))
         return await self.database.runs.get_run(self.owner_id, run.id)
 

@@ -2,21 +2,16 @@
 
 import pytest
 
-from app.context.fit import fit_prompt
 from app.context.policy import Adopt, SummaryPolicy
 from app.db.database import Database
 from app.domain.errors import ModelUnavailable, SummaryConflict
 from app.domain.ledger import LedgerKind
-from app.domain.message import ImageBlock, Role
 from app.domain.prompt import ModelRequest
 from app.domain.run import RunStatus
 from app.domain.summary import SummaryState
-from app.prompting.calibrate import learn_from_usage
-from app.prompting.conversation import at_rest
 from app.summary.draft import open_draft
 from app.summary.prepare import prepare_next
 from app.summary.summarize_now import summarize_now
-from context.strategies import Said, conversation_input
 from fakes.compactions import fill
 from fakes.scripted_model import Fail, Say, Step
 from fakes.stage import open_stage, with_context
@@ -56,18 +51,6 @@ async def test_an_instruction_inside_a_message_that_is_cut_for_the_summariser_is
     assert adopted is not None
     kept = [entry.text for entry in adopted.version.ledger if entry.kind is LedgerKind.INSTRUCTION]
     assert kept == ["Always answer in French from now on."]
-
-
-async def test_an_image_that_costs_less_than_we_think_says_nothing_of_text(database: Database) -> None:
-    stage = await open_stage(database)
-    agent, _ = await at_rest(stage.parts, await stage.reload())
-    pictures = (ImageBlock("https://example.org/a.png"),) * 3
-    fitted = fit_prompt(conversation_input([Said(Role.USER, pictures)]))
-
-    learned = await learn_from_usage(stage.parts, agent, fitted, reported=fitted.raw_tokens // 2)
-
-    assert learned.factor == agent.factor
-    assert await stage.parts.calibrations.load(agent.model.calibration_key) is None
 
 
 async def test_after_a_failed_summary_a_job_writes_it_and_the_next_turn_has_it_for_nothing(database: Database) -> None:

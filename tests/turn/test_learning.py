@@ -1,15 +1,32 @@
 """What a turn learns of how a provider counts, and from which calls it learns nothing."""
 
+import pytest
+
+from app.context.calibration import Calibration
+from app.context.fit import fit_prompt
 from app.db.database import Database
-from app.domain.message import ToolCall
-from app.domain.prompt import Usage
+from app.domain.errors import ContextOverflow
+from app.domain.message import Content, ImageBlock, Role, TextBlock, ToolCall
+from app.domain.prompt import ModelRequest, Prompt, Usage
 from app.domain.run import RunStatus
-from fakes.scripted_model import Call, Say
+from app.prompting.calibrate import learn_from_overflow
+from app.prompting.conversation import at_rest
+from context.strategies import Said, conversation_input
+from fakes.scripted_model import Call, Fail, Say, ScriptedModel, Step
 from fakes.stage import Stage, open_stage
 
 
 def adding(call_id: str) -> Call:
     return Call((ToolCall(call_id, "calculator", '{"expression": "1+1"}'),))
+
+
+def look(number: int = 1) -> Content:
+    return (TextBlock("Look:"), *(ImageBlock(f"https://example.org/{index}.png") for index in range(number)))
+
+
+def images_in(prompt: Prompt) -> int:
+    blocks = [block for message in prompt.messages if isinstance(message.content, tuple) for block in message.content]
+    return sum(isinstance(block, ImageBlock) for block in blocks)
 
 
 async def ratio(stage: Stage) -> float | None:
@@ -35,3 +52,59 @@ async def test_the_call_after_the_last_tool_round_teaches_nothing(database: Data
     assert run.status is RunStatus.SUCCEEDED
     assert [request.may_call_tools for request in stage.model.requests] == [True, True, True, False]
     assert await ratio(stage) is None
+
+
+@pytest.mark.parametrize("reported", [100, 25_501], ids=["cheap", "dear"])
+async def test_an_image_teaches_nothing_of_text_whatever_it_costs(database: Database, reported: int) -> None:
+    stage = await open_stage(database)
+    stage.model.script(Say("nice", usage=Usage(reported, 1)))
+
+    await stage.turn(look())
+
+    assert await ratio(stage) is None
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        ContextOverflow("too long"),
+        ContextOverflow("too long", window_tokens=32_000),
+        ContextOverflow("too long", window_tokens=32_000, prompt_tokens=104_000),
+    ],
+    ids=["no numbers", "the window", "both"],
+)
+async def test_a_refused_prompt_with_images_is_followed_by_a_smaller_one_and_teaches_nothing_of_text(
+    database: Database, refusal: ContextOverflow
+) -> None:
+    stage = await open_stage(database, model=ScriptedModel(context_limit=32_000))
+    sent: list[int] = []
+
+    def answer(request: ModelRequest) -> Step:
+        if "You write the memory of a conversation" in request.prompt.system:
+            return Say("## Intent\nThe user shows pictures.")
+        sent.append(images_in(request.prompt))
+        return Fail(refusal) if sent.count(4) == 1 and sent[-1] == 4 else Say("nice")
+
+    stage.model.by_request = answer
+    runs = [await stage.turn(content) for content in (look(), look(), look(), look(), "and now?")]
+
+    assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
+    assert sent[:4] == [1, 2, 3, 4]
+    assert sent[4] < 4
+    assert await ratio(stage) in {None, 1.0}
+
+
+async def test_a_refused_prompt_with_images_counts_for_far_more_than_we_thought_until_the_turn_ends(
+    database: Database,
+) -> None:
+    stage = await open_stage(database)
+    known = Calibration(ratio=1.1, samples=20)
+    agent, _ = await at_rest(stage.parts, await stage.reload())
+    await stage.parts.calibrations.save(agent.model.calibration_key, known)
+    fitted = fit_prompt(conversation_input([Said(Role.USER, look(4))]))
+    refusal = ContextOverflow("too long", prompt_tokens=16 * fitted.raw_tokens)
+
+    learned = await learn_from_overflow(stage.parts, agent, refusal, fitted)
+
+    assert learned.factor > 3
+    assert await stage.parts.calibrations.load(agent.model.calibration_key) == known
