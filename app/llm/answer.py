@@ -1,6 +1,5 @@
 """Puts a streamed answer together and decides whether it is one: text, tool calls, usage, finish reason."""
 
-import re
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ from app.domain.message import ToolCall
 from app.domain.prompt import AnswerComplete, Usage
 from app.domain.text import clean_text, is_blank
 from app.llm.stream_text import StreamText
+from app.llm.translate import CALL_ID
 
 COMPLETE = frozenset({
     "stop",
@@ -54,8 +54,6 @@ MOST_TOKENS = 100_000_000
 """A reported number above this is broken: no window is as large, and it must not spoil sums and calibration."""
 MOST_CALLS = 1_000
 """Of one answer; of these only TurnConfig.max_calls_per_step are run."""
-
-_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 @dataclass(slots=True)
@@ -173,7 +171,9 @@ class AnswerAssembly:
         taken = set(taken_ids)
         calls = []
         for call in self._calls:
-            call_id = call.id if _ID.fullmatch(call.id) and call.id not in taken else f"call_{secrets.token_hex(12)}"
+            call_id = (
+                call.id if CALL_ID.fullmatch(call.id) and call.id not in taken else f"call_{secrets.token_hex(12)}"
+            )
             taken.add(call_id)
             calls.append(ToolCall(call_id, clean_text(call.name), clean_text("".join(call.arguments))))
         return tuple(calls)

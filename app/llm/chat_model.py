@@ -14,10 +14,11 @@ from langchain_core.runnables import Runnable
 from app.domain.errors import ModelInvalidRequest, ModelTimeout, ThroughlineError
 from app.domain.json_types import JsonObject
 from app.domain.message import text_of
-from app.domain.prompt import ModelEvent, ModelRequest, TextDelta
+from app.domain.prompt import ModelEvent, ModelRequest, Prompt, TextDelta
 from app.llm.answer import AnswerAssembly
 from app.llm.cache_markers import with_cache_markers
 from app.llm.classify import Call, classify
+from app.llm.openai_limits import within_openai_limits
 from app.llm.translate import to_langchain, to_tools
 from app.llm.usage_check import checked_usage
 
@@ -34,7 +35,8 @@ class ModelTraits:
     they are named even so, as the conversation has calls in it (Anthropic insists) or as a prompt that begins without
     them is not in the provider's cache (OpenAI), None where they are left out;
     `takes_cache_markers` is True where the provider caches prompts only where it is told to; `may_share_messages`
-    where the class is known to change no message that it is given.
+    where the class is known to change no message that it is given; `has_openai_limits` where OpenAI's wire is spoken,
+    which takes less than a prompt of ours may hold.
     """
 
     name: str
@@ -46,6 +48,7 @@ class ModelTraits:
     forbidden_tools: JsonObject | str | None = None
     takes_cache_markers: bool = False
     may_share_messages: bool = False
+    has_openai_limits: bool = False
     base_url: str | None = None
 
 
@@ -102,7 +105,7 @@ class LangChainChatModel:
     def _open(self, request: ModelRequest) -> AsyncGenerator[AIMessage]:
         limit: dict[str, Any] = {self._traits.output_parameter: request.max_output_tokens}  # provider keyword arguments
         try:
-            messages = to_langchain(request.prompt, may_share=self._traits.may_share_messages)
+            messages = to_langchain(self._sendable(request.prompt), may_share=self._traits.may_share_messages)
             if self._traits.takes_cache_markers:
                 messages = with_cache_markers(messages)
             source = self._with_tools(request).astream(messages, **limit)
@@ -112,6 +115,11 @@ class LangChainChatModel:
             ) from error
         assert isinstance(source, AsyncGenerator)  # LangChain promises less than it gives: an iterator can't be closed
         return source
+
+    def _sendable(self, prompt: Prompt) -> Prompt:
+        if not self._traits.has_openai_limits:
+            return prompt
+        return replace(prompt, messages=within_openai_limits(prompt.messages))
 
     def _with_tools(self, request: ModelRequest) -> Runnable[LanguageModelInput, AIMessage]:
         tools = to_tools(request.tools)

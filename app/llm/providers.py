@@ -27,6 +27,7 @@ class Provider:
     forbidden_tools: JsonObject | str | None = None
     takes_cache_markers: bool = False
     may_share_messages: bool = False
+    has_openai_limits: bool = False
 
 
 def _plain(name: str, package: str, key_variable: str = "") -> Provider:
@@ -43,6 +44,7 @@ PROVIDERS: Mapping[str, Provider] = {
             adds_usage=False,
             forbidden_tools="none",
             may_share_messages=True,
+            has_openai_limits=True,
         ),
         Provider(
             "anthropic",

@@ -103,6 +103,7 @@ class ModelRegistry:
             forbidden_tools=parsed.provider.forbidden_tools,
             takes_cache_markers=parsed.provider.takes_cache_markers,
             may_share_messages=parsed.provider.may_share_messages,
+            has_openai_limits=parsed.provider.has_openai_limits,
             base_url=base_url,
         )
         return LangChainChatModel(model, traits)

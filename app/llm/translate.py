@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from hashlib import sha256
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages import ToolCall as LangChainToolCall
@@ -12,6 +13,9 @@ from app.domain.message import Content, ImageBlock, Role, TextBlock, text_of
 from app.domain.prompt import Prompt, PromptMessage, ToolSpec
 
 EMPTY_RESULT = "(no output)"
+CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+"""Ids of tool calls that every provider takes: OpenAI refuses longer ones, Anthropic other characters."""
+
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_NAME = 64
 
@@ -54,7 +58,7 @@ def _message(message: PromptMessage) -> BaseMessage:
         case Role.TOOL:
             return ToolMessage(
                 _content(message.content) or EMPTY_RESULT,
-                tool_call_id=message.tool_call_id or "",
+                tool_call_id=_call_id(message.tool_call_id or ""),
                 name=_name(message.name or "tool"),
             )
 
@@ -83,7 +87,7 @@ def _said(message: PromptMessage) -> AIMessage:
     # their error result an orphan.
     sent = [send_again(call.arguments) for call in message.tool_calls]
     calls = [
-        LangChainToolCall(name=_name(call.name), args=arguments.value, id=call.id)
+        LangChainToolCall(name=_name(call.name), args=arguments.value, id=_call_id(call.id))
         for call, arguments in zip(message.tool_calls, sent, strict=True)
     ]
     made = AIMessage(text_of(message.content), tool_calls=calls)
@@ -95,3 +99,8 @@ def _said(message: PromptMessage) -> AIMessage:
 def _name(name: str) -> str:
     """A name every provider accepts: models invent names with dots and blanks, and have to be shown them again."""
     return _NOT_IN_NAMES.sub("_", name)[:_MAX_NAME] or "unknown_tool"
+
+
+def _call_id(call_id: str) -> str:
+    """An id every provider accepts, for a call and its result alike; the same one each time, for the prompt's cache."""
+    return call_id if CALL_ID.fullmatch(call_id) else f"call_{sha256(call_id.encode()).hexdigest()[:32]}"

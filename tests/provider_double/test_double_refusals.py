@@ -55,6 +55,7 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
         ([HELLO, step(call("a")), result("a"), step(call("a")), result("a")], "'a' is used already"),
         ([HELLO, step(call("a", arguments={"q": 1})), result("a")], "expected a string, but got an object"),
         ([HELLO, step(call("a", name="look up")), result("a")], "does not match pattern"),
+        ([HELLO, step(*(call(f"c{number}") for number in range(129)))], "maximum length 128"),
         ([HELLO, step(call("a" * 41)), result("a" * 41)], "maximum length 40"),
         ([HELLO, {"role": "assistant", "content": "x", "tool_calls": []}], "tool_calls': empty array"),
         ([{**HELLO, "tool_calls": [call("a")]}], "Unrecognized parameter"),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from fakes.provider_double.json_types import Json
 from fakes.provider_double.refusals import Refused
 from fakes.provider_double.rules import (
+    array_too_long,
     check_function_name,
     check_length,
     empty_array,
@@ -18,6 +19,7 @@ from fakes.provider_double.rules import (
 ROLES = ("system", "assistant", "user", "function", "tool", "developer")
 _SUPPORTED_ROLES = "'system', 'assistant', 'user', 'function', 'tool', and 'developer'"
 MAX_ID = 40
+MAX_CALLS = 128
 MAX_TEXT = 10_485_760
 
 
@@ -97,6 +99,8 @@ def _check_calls(message: Json, role: str, param: str) -> None:
         raise wrong_type(f"{param}.tool_calls", "an array of objects", calls)
     if not calls:
         raise empty_array(f"{param}.tool_calls")
+    if len(calls) > MAX_CALLS:
+        raise array_too_long(f"{param}.tool_calls", len(calls), MAX_CALLS)
     for index, call in enumerate(calls):
         _check_call(call, f"{param}.tool_calls[{index}]")
 

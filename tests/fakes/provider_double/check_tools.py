@@ -2,7 +2,7 @@
 
 from fakes.provider_double.json_types import Json
 from fakes.provider_double.refusals import Refused
-from fakes.provider_double.rules import check_function_name, empty_array, string_in, wrong_type
+from fakes.provider_double.rules import array_too_long, check_function_name, empty_array, string_in, wrong_type
 
 MAX_TOOLS = 128
 _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
@@ -20,12 +20,7 @@ def check_tools(body: Json) -> None:
     if not tools:
         raise empty_array("tools")
     if len(tools) > MAX_TOOLS:
-        raise Refused(
-            f"Invalid 'tools': array too long. Expected an array with maximum length {MAX_TOOLS}, "
-            f"but got an array with length {len(tools)} instead.",
-            param="tools",
-            code="array_above_max_length",
-        )
+        raise array_too_long("tools", len(tools), MAX_TOOLS)
     names = [_check_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
     if len(set(names)) != len(names):
         raise Refused("Invalid 'tools': tool names must be unique.", param="tools", code="invalid_value")

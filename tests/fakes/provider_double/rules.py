@@ -43,6 +43,16 @@ def empty_array(param: str) -> Refused:
     )
 
 
+def array_too_long(param: str, length: int, most: int) -> Refused:
+    """An array that holds more than OpenAI takes."""
+    return Refused(
+        f"Invalid '{param}': array too long. Expected an array with maximum length {most}, "
+        f"but got an array with length {length} instead.",
+        param=param,
+        code="array_above_max_length",
+    )
+
+
 def empty_string(param: str) -> Refused:
     """A text that must say something. (OpenAI lets some of these pass; Anthropic and many gateways do not.)"""
     return Refused(
