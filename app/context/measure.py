@@ -67,7 +67,16 @@ def count_content(content: Content, count: Count) -> int:
 
 def count_call(call: ToolCall, count: Count) -> int:
     """Return the tokens of one tool call."""
-    return CALL_TOKENS + count(call.id) + count(call.name) + _count_arguments(call.arguments, count)
+    return CALL_TOKENS + count(call.id) + count(call.name) + count_arguments(call.arguments, count)
+
+
+def count_arguments(arguments: str, count: Count) -> int:
+    """Return the tokens of arguments as they are written or, where that is longer, as the object sent for them.
+
+    Longer are texts that are no JSON object, by their escapes, and numbers that Python writes out (`1e15`).
+    """
+    sent = compact_object(arguments)
+    return count(arguments) if len(sent) <= len(arguments) else max(count(arguments), count(sent))
 
 
 def count_tool_specs(specs: Sequence[ToolSpec], count: Count) -> int:
@@ -86,15 +95,6 @@ def count_prompt(prompt: Prompt, tools_tokens: int, count: Count) -> int:
     """Return the tokens of a whole prompt, counted from its text alone."""
     messages = sum(count_message(message, count) for message in prompt.messages)
     return count_system(prompt.system, count) + tools_tokens + messages + REPLY_TOKENS
-
-
-def _count_arguments(arguments: str, count: Count) -> int:
-    """Count them as they are written or, where that is longer, as the object that is sent for them.
-
-    Longer are texts that are no JSON object, by their escapes, and numbers that Python writes out (`1e15`).
-    """
-    sent = compact_object(arguments)
-    return count(arguments) if len(sent) <= len(arguments) else max(count(arguments), count(sent))
 
 
 def _spec_text(spec: ToolSpec) -> str:

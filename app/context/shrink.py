@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from app.context.measure import IMAGE_TOKENS, Count, count_message
+from app.context.measure import IMAGE_TOKENS, Count, count_arguments, count_message
 from app.context.truncate import cut_to_bytes, truncate_middle
 from app.domain.message import Block, Content, ImageBlock, TextBlock, ToolCall, text_of
 from app.domain.prompt import PromptMessage
@@ -23,7 +23,10 @@ def shrink_message(message: PromptMessage, max_tokens: int, count: Count) -> Pro
     """Return the message in about `max_tokens`: exact for text, at least the framing and names for calls."""
     bare = replace(message, content="", tool_calls=tuple(replace(call, arguments="") for call in message.tool_calls))
     room = max(max_tokens - count_message(bare, count), 0)
-    sizes = [_content_size(message.content, count), *(count(call.arguments) for call in message.tool_calls)]
+    sizes = [
+        _content_size(message.content, count),
+        *(count_arguments(call.arguments, count) for call in message.tool_calls),
+    ]
     level = fair_level(sizes, room)
     label = _label(message)
     content = message.content

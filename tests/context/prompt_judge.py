@@ -1,5 +1,6 @@
 """A judge of prompts that shares nothing with the engine: it counts and checks what a strict provider would."""
 
+import json
 import math
 from collections.abc import Callable
 
@@ -15,10 +16,22 @@ def weigh(prompt: Prompt, tools_tokens: int, count: Callable[[str], int], factor
     for message in prompt.messages:
         total += 4 + _content(message, count)
         for call in message.tool_calls:
-            total += 8 + count(call.id) + count(call.name) + count(call.arguments)
+            total += 8 + count(call.id) + count(call.name) + _arguments(call.arguments, count)
         for name in (message.tool_call_id, message.name):
             total += count(name) if name else 0
     return math.ceil(total * factor - 1e-6)
+
+
+def _arguments(written: str, count: Callable[[str], int]) -> int:
+    """What is written or, where it is longer, the object that is sent for it."""
+    try:
+        value = json.loads(written or "{}")
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        value = None
+    shown = value if isinstance(value, dict) else {"_raw": written}
+    sent = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+    return count(written) if len(sent) <= len(written) else max(count(written), count(sent))
 
 
 def _content(message: PromptMessage, count: Callable[[str], int]) -> int:

@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.context.measure import count_message
+from app.context.shrink import shrink_message
 from app.context.truncate import cut_to_bytes, truncate_middle
+from app.domain.message import Role, ToolCall
+from app.domain.prompt import PromptMessage
 from app.llm.counters import make_counter
 from context.strategies import COUNTS, PIECES, by_bytes, by_length
 
@@ -69,3 +73,13 @@ def test_a_real_tokenizer_agrees(text: str) -> None:
     cut = truncate_middle(text, 500, count)
 
     assert 350 < count(cut) <= 500
+
+
+@pytest.mark.parametrize("max_tokens", [50, 80, 100])
+def test_arguments_that_are_no_json_are_cut_by_what_is_sent_for_them(max_tokens: int) -> None:
+    message = PromptMessage(Role.ASSISTANT, "", (ToolCall("abcd", "search", '"' * 200),))
+
+    shrunk = shrink_message(message, max_tokens, by_length)
+
+    assert count_message(message, by_length) > 100
+    assert count_message(shrunk, by_length) <= max_tokens
