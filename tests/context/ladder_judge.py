@@ -6,6 +6,7 @@ Each promise is about one call, and holds only for rungs that fired in it. `LADD
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from app.context.forms import Form
 from app.context.triggers import Cause
 from app.domain.message import Message, Role
 from app.domain.prompt import PromptMessage
@@ -169,11 +170,24 @@ def outputs_are_pruned_before_a_summary(step: Step) -> str:
         for message, tokens in zip(view.messages, view.counts, strict=True)
         if message.role is Role.TOOL and message.position is not None and message.position not in view.pinned
     )
+    last_said = max((row.position for row in view.inp.rows if row.role is Role.ASSISTANT), default=0)
     is_harder = plan.tokens > policy.aggressive * view.inp.budget.window_tokens
     keep = policy.keep_last_aggressive if is_harder else policy.keep_last
-    freed = sum(max(tokens - 2 * SLACK, 0) for _, tokens in outputs[: max(len(outputs) - keep, 0)])
+    old = outputs[: max(len(outputs) - keep, 0)]
+    freed = sum(max(tokens - 2 * SLACK, 0) for position, tokens in old if position < last_said)
     share = freed * view.inp.factor / view.inp.budget.window_tokens
     return f"{freed} tokens of outputs are whole" if share > PRUNE_SHARE else ""
+
+
+def no_output_is_pruned_before_it_is_seen(step: Step) -> str:
+    """The call right after a result shows it, whole or truncated; only where nothing else helps it is folded."""
+    last_said = max((row.position for row in step.raw.own if row.role is Role.ASSISTANT), default=math.inf)
+    hidden = [
+        item.position
+        for item in step.fitted.shown
+        if item.role is Role.TOOL and item.position > last_said and item.form in {Form.PRUNED, Form.TRIMMED}
+    ]
+    return f"results {hidden} are not shown, and no call has seen them" if hidden else ""
 
 
 LADDER_PROMISES: Mapping[str, Callable[[Step], str]] = {
@@ -189,6 +203,7 @@ LADDER_PROMISES: Mapping[str, Callable[[Step], str]] = {
         a_long_summary_gives_way_first,
         a_summary_is_shortened_first,
         outputs_are_pruned_before_a_summary,
+        no_output_is_pruned_before_it_is_seen,
     )
 }
 

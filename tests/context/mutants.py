@@ -83,6 +83,7 @@ GUARDS = (
         "pruned_through_position and row.position not in self.pinned:",
         "pruned_through_position:",
     ),
+    Mutant("outputs are pruned before they are seen", "ladder/prune.py", "if position < answered]", "]"),
     Mutant(
         "the user's message goes with its turn",
         "view.py",

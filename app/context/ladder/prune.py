@@ -1,4 +1,7 @@
-"""Pruning: old tool outputs are shown as stubs, all at once and only where that frees a real share of the window."""
+"""Pruning: old tool outputs are shown as stubs, all at once and only where that frees a real share of the window.
+
+An output that no call has seen yet never is, however many there are: the next call would have to ask for it again.
+"""
 
 from dataclasses import replace
 
@@ -38,10 +41,16 @@ def _pruned(view: View, keep_last: int, name: str) -> View:
         for message in view.messages
         if message.role is Role.TOOL and message.position is not None and message.position not in view.pinned
     )
-    through = outputs[-keep_last - 1] if len(outputs) > keep_last else 0
-    if through <= view.state.pruned_through_position:
+    answered = _answered_through(view.inp)
+    old = [position for position in outputs[: max(len(outputs) - keep_last, 0)] if position < answered]
+    if not old or old[-1] <= view.state.pruned_through_position:
         return view
-    state = replace(view.state, rung=name, pruned_through_position=through, keep_last=keep_last)
+    state = replace(view.state, rung=name, pruned_through_position=old[-1], keep_last=keep_last)
     pruned = show(view.inp, state)
     freed = scale(view.tokens - pruned.tokens, view.inp.factor)
     return pruned if freed >= view.inp.policy.prune.min_freed * view.inp.budget.window_tokens else view
+
+
+def _answered_through(inp: ContextInput) -> int:
+    """Return the position of the newest answer: what stands behind it no call has seen."""
+    return next((row.position for row in reversed(inp.rows) if row.role is Role.ASSISTANT), 0)
