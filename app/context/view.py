@@ -215,8 +215,8 @@ class _Lister:
             message, tokens = self._cut(message, tokens, self._pin_level(row.position))
         elif row.position in self._user_cuts:
             message, tokens = self._cut(message, tokens, self._user_cuts[row.position])
-        elif row.position <= self.state.truncated_through_position and row is not self._current_row:
-            message, tokens = self._cut(message, tokens, self.state.truncated_to_tokens)
+        elif row is not self._current_row:
+            message, tokens = self._cut(message, tokens, self.state.truncated_to(row.position))
         if row is self._current_row:
             self.current = message
         self._append(message, tokens)

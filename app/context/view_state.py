@@ -4,6 +4,7 @@ A stage only moves it forward; between stages it is replayed as it stands, so th
 the one before. Everything in it is in positions and in our own counts: a replay never depends on a model's factor.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
@@ -16,16 +17,17 @@ class ViewState:
 
     `rung` names the stage that set it last, COMPACTED or one of the ladder's. `model` is the calibration key of the
     model the state was made for, `factor` the factor in force since the last stage. Tool outputs up to
-    `pruned_through_position` are shown as stubs; `keep_last` is how many were kept whole then. Messages up to
-    `truncated_through_position` are shown in at most `truncated_to_tokens`. Messages up to `trimmed_through_position`,
-    and those in the `left_out` ranges, are not shown; each range of `folded` is shown as one short text. Ranges are
-    inclusive. The summary is shown in at most `summary_to_tokens` (0: not at all), each pinned message in
-    `pins_to_tokens`, and of the user's own texts those in `user_cuts` (position, tokens) in so many tokens; PENDING is
-    the position of the one that is not stored yet. `without_notes`: there was no room even for the notes that stand for
-    what is not shown. `compacted_to_tokens` is what the prompt took, by our count, after the last compaction;
-    `skipped_through_position` is the newest message when a summary was last not worth writing. `restored_at_position`
-    is the newest message when the summary in use was restored, 0 where it was not. `summary_position` is the cursor of
-    the summary that all this was done beside, None where that was not noted.
+    `pruned_through_position` are shown as stubs; `keep_last` is how many were kept whole then. Of `truncations`
+    (position, tokens), ordered by position, each says in how many tokens the messages up to there are shown at most,
+    but for those that an earlier one reaches. Messages up to `trimmed_through_position`, and those in the `left_out`
+    ranges, are not shown; each range of `folded` is shown as one short text. Ranges are inclusive. The summary is shown
+    in at most `summary_to_tokens` (0: not at all), each pinned message in `pins_to_tokens`, and of the user's own texts
+    those in `user_cuts` (position, tokens) in so many tokens; PENDING is the position of the one that is not stored
+    yet. `without_notes`: there was no room even for the notes that stand for what is not shown. `compacted_to_tokens`
+    is what the prompt took, by our count, after the last compaction; `skipped_through_position` is the newest message
+    when a summary was last not worth writing. `restored_at_position` is the newest message when the summary in use was
+    restored, 0 where it was not. `summary_position` is the cursor of the summary that all this was done beside, None
+    where that was not noted.
     """
 
     rung: str = ""
@@ -33,8 +35,7 @@ class ViewState:
     factor: float | None = None
     pruned_through_position: int = 0
     keep_last: int | None = None
-    truncated_through_position: int = 0
-    truncated_to_tokens: int = 0
+    truncations: tuple[tuple[int, int], ...] = ()
     trimmed_through_position: int = 0
     left_out: tuple[tuple[int, int], ...] = ()
     folded: tuple[tuple[int, int], ...] = ()
@@ -53,6 +54,16 @@ class ViewState:
             return True
         return any(first <= position <= last for first, last in self.left_out)
 
+    @property
+    def truncated_through_position(self) -> int:
+        """The newest position that a truncation reaches, 0 where none was done."""
+        return self.truncations[-1][0] if self.truncations else 0
+
+    def truncated_to(self, position: int) -> int | None:
+        """Return in how many tokens the message there is shown at most, None where it was not truncated."""
+        index = bisect_left(self.truncations, (position, 0))
+        return self.truncations[index][1] if index < len(self.truncations) else None
+
 
 NEW_VIEW = ViewState()
 PENDING = -1
@@ -60,7 +71,7 @@ PENDING = -1
 
 COMPACTED = "compacted"
 
-_PAIRS = ("left_out", "folded", "user_cuts")
+_PAIRS = ("truncations", "left_out", "folded", "user_cuts")
 
 
 def after_compaction(state: ViewState, tokens: int | None) -> ViewState:
@@ -79,6 +90,21 @@ def after_compaction(state: ViewState, tokens: int | None) -> ViewState:
     )
 
 
+def truncated(state: ViewState, through: int, tokens: int) -> ViewState:
+    """Return the state that shows each message up to `through` in at most so many tokens.
+
+    What was shown in fewer stays so; it says nothing of messages that came later.
+    """
+    pairs: list[tuple[int, int]] = []
+    for end in sorted({through, *(end for end, _ in state.truncations)}):
+        levels = (state.truncated_to(end), tokens if end <= through else None)
+        least = min(level for level in levels if level is not None)
+        if pairs and pairs[-1][1] == least:
+            pairs.pop()
+        pairs.append((end, least))
+    return replace(state, truncations=tuple(pairs))
+
+
 def view_state_json(state: ViewState) -> JsonObject:
     """Return what is stored: only what differs from a new view."""
     found: dict[str, JsonValue] = {}
@@ -91,9 +117,18 @@ def view_state_json(state: ViewState) -> JsonObject:
 
 def view_state_from(stored: Mapping[str, JsonValue]) -> ViewState:
     """Read a stored view state. What a newer version wrote and this one does not know is left aside."""
+    stored = _with_truncations(stored)
     known = {field.name: stored[field.name] for field in fields(ViewState) if field.name in stored}
     for name in _PAIRS:
         ranges = known.get(name)
         if isinstance(ranges, list):
             known[name] = tuple((int(pair[0]), int(pair[1])) for pair in ranges)  # type: ignore[arg-type,assignment,index]  # ours
     return ViewState(**known)  # type: ignore[arg-type]  # our own JSON, checked by the round-trip property
+
+
+def _with_truncations(stored: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """Older versions wrote one truncation, for all that is shown."""
+    through = stored.get("truncated_through_position")
+    if not through or "truncations" in stored:
+        return stored
+    return {**stored, "truncations": [[through, stored.get("truncated_to_tokens", 0)]]}

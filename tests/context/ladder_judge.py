@@ -21,6 +21,10 @@ SLACK = 60
 
 SUMMARY_SHARE, SUMMARY_FLOOR_SHARE = 0.30, 0.15
 HOPELESS_SHARE = 0.5
+ROOM_SHARE, LEAST_AIM = 0.20, 0.5
+GOOD_ENOUGH = 0.85
+"""Of the tokens that a truncated message may take it takes so much, about."""
+
 PRUNE_SHARE = 0.15
 SMALLEST_JUDGED = 1000
 MOST_SQUEEZED = 4 * SMALLEST
@@ -44,6 +48,18 @@ def big_ones_before_old_ones(step: Step) -> str:
     level = max(min(int(BIG_SHARE * room), BIG_TOKENS), SMALLEST)
     big = [message.position for message, tokens in _free(step) if tokens > level + SLACK and not message.tool_calls]
     return f"messages {big} are whole" if big else ""
+
+
+def no_more_is_truncated_than_has_to_be(step: Step) -> str:
+    """Where texts are truncated and nothing else is done, one never truncated before takes the room that there is."""
+    view, before = step.fitted.view, step.raw.view_state.truncated_through_position
+    cut = [item.position for item in step.fitted.shown if item.form is Form.TRUNCATED and not item.is_pinned]
+    rows = [step.rows[position - 1] for position in cut]
+    is_uneven = any(row.tool_calls or not isinstance(row.content, str) for row in rows)  # calls and images go whole
+    if step.fitted.notes != ("messages_truncated",) or step.raw.has_gap or is_uneven or max(cut, default=0) <= before:
+        return ""
+    aim = max(_room(step) - int(ROOM_SHARE * view.inp.budget.window_tokens / view.inp.factor), LEAST_AIM * _room(step))
+    return f"{view.tokens} of {aim} tokens are shown" if view.tokens < GOOD_ENOUGH * aim - SLACK else ""
 
 
 def the_past_before_the_running_turn(step: Step) -> str:
@@ -80,8 +96,9 @@ def the_newest_step_last(step: Step) -> str:
     newest = running[max((index for index, row in enumerate(running) if row.tool_calls), default=len(running)) :]
     if not newest or any(row.counter != view.inp.counter_name for row in running):
         return ""
-    level, state = view.state.truncated_to_tokens, view.state
-    is_squeezed = 0 < level <= MOST_SQUEEZED and state.truncated_through_position >= newest[0].position
+    state = view.state
+    level = state.truncated_to(newest[0].position)
+    is_squeezed = level is not None and 0 < level <= MOST_SQUEEZED
     unpruned = [row for row in newest if row.role is Role.TOOL and row.position > state.pruned_through_position]
     if not is_squeezed and any(row.token_count > MOST_SQUEEZED + SLACK for row in unpruned):
         return "it was not squeezed before it was folded"
@@ -194,6 +211,7 @@ LADDER_PROMISES: Mapping[str, Callable[[Step], str]] = {
     promise.__name__: promise
     for promise in (
         big_ones_before_old_ones,
+        no_more_is_truncated_than_has_to_be,
         the_past_before_the_running_turn,
         old_steps_before_the_newest_ones_words,
         the_newest_step_last,

@@ -181,8 +181,20 @@ GUARDS = (
     Mutant(
         "truncation is forgotten",
         "view.py",
-        "elif row.position <= self.state.truncated_through_position and",
-        "elif len(self.messages) % 2 and row.position <= self.state.truncated_through_position and",
+        "elif row is not self._current_row:",
+        "elif len(self.messages) % 2 and row is not self._current_row:",
+    ),
+    Mutant(
+        "what was truncated before binds all that comes",
+        "ladder/rungs.py",
+        "max(stored), level)",
+        "max(stored), min(level, *(tokens for _, tokens in view.state.truncations), level))",
+    ),
+    Mutant(
+        "what was truncated before is shown longer",
+        "view_state.py",
+        "min(level for level in levels if level is not None)",
+        "levels[1] or levels[0] or 0",
     ),
     Mutant(
         "folds come undone",

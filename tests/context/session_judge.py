@@ -291,7 +291,7 @@ class Judge:
         state = step.plan.view.inp.view_state
         if step.raw.view_state.model == step.raw.model_key:
             return ""
-        is_new = not (state.pruned_through_position or state.trimmed_through_position or state.truncated_to_tokens)
+        is_new = not (state.pruned_through_position or state.trimmed_through_position or state.truncations)
         return "" if is_new else f"what was done for {step.raw.view_state.model} is done for {step.raw.model_key}"
 
 

@@ -1,8 +1,10 @@
 """Judges what a step leaves of a view state: what was done stays done, until a compaction ends it."""
 
+import math
+
 from app.context.view_state import ViewState
 
-EDGES = ("pruned_through_position", "trimmed_through_position", "truncated_through_position")
+EDGES = ("pruned_through_position", "trimmed_through_position")
 
 
 def moved_back(before: ViewState, after: ViewState, cursor: int, *, is_compacted: bool) -> str:
@@ -10,8 +12,8 @@ def moved_back(before: ViewState, after: ViewState, cursor: int, *, is_compacted
     moved = next((edge for edge in EDGES if getattr(after, edge) < getattr(before, edge)), "")
     if moved:
         return moved
-    if before.truncated_through_position > cursor and after.truncated_to_tokens > before.truncated_to_tokens:
-        return "truncated_to_tokens"
+    if any(_level(after, position) > _level(before, position) for position in _boundaries(before, after, cursor)):
+        return "truncations"
     hidden = [p for first, last in before.left_out for p in range(first, last + 1) if p > cursor]
     if not all(after.is_left_out(position) for position in hidden):
         return "left_out"
@@ -21,14 +23,24 @@ def moved_back(before: ViewState, after: ViewState, cursor: int, *, is_compacted
     return "" if is_compacted else _loosened(before, after, cursor)
 
 
+def _boundaries(before: ViewState, after: ViewState, cursor: int) -> list[int]:
+    """Return the positions after the cursor at which what a message may take can change."""
+    ends = [end for state in (before, after) for end, _ in state.truncations]
+    return [position for end in ends for position in (end, end + 1) if position > cursor]
+
+
+def _level(state: ViewState, position: int) -> float:
+    level = next((tokens for end, tokens in state.truncations if position <= end), None)
+    return math.inf if level is None else level
+
+
 def _loosened(before: ViewState, after: ViewState, cursor: int) -> str:
     for name in ("summary_to_tokens", "pins_to_tokens"):
         old, new = getattr(before, name), getattr(after, name)
         if old is not None and (new is None or new > old):
             return name
-    cuts, edge = dict(after.user_cuts), after.truncated_through_position
+    cuts = dict(after.user_cuts)
     for position, tokens in before.user_cuts:
-        now = cuts.get(position, after.truncated_to_tokens if position <= edge else tokens + 1)
-        if position > cursor and now > tokens:
+        if position > cursor and cuts.get(position, _level(after, position)) > tokens:
             return "user_cuts"
     return "without_notes" if before.without_notes and not after.without_notes else ""

@@ -14,7 +14,7 @@ from app.context.ladder.trimming import Goal, fewest, past_groups, positions_of,
 from app.context.measure import count_system
 from app.context.shrink import fair_level
 from app.context.view import View, show
-from app.context.view_state import PENDING, ViewState
+from app.context.view_state import PENDING, ViewState, truncated
 from app.domain.prompt import PromptMessage
 
 Rung: TypeAlias = Callable[[View, Goal], ViewState]
@@ -205,19 +205,16 @@ def _newest_small_step(view: View) -> frozenset[int]:
 
 
 def _truncated(view: View, goal_tokens: int, smallest: int, spared: frozenset[int] = frozenset()) -> ViewState:
-    """Choose the level to which all messages above it are cut, never above one that was chosen before."""
-    state = view.state
+    """Choose the level to which all messages above it are cut; one that was cut shorter before stays so."""
     stored = frozenset(row.position for row in view.messages if row.position is not None) - spared
     sizes = _sizes(view, stored - view.pinned)
     level = _level(view, sizes, goal_tokens, smallest)
     if not sizes or max(sizes) <= level:
-        return state
-    if state.truncated_through_position > view.inp.summary_through_position:
-        level = min(level, state.truncated_to_tokens)
-    through = max(*stored, state.truncated_through_position)
-    cuts = tuple(cut for cut in state.user_cuts if _still_holds(view, cut, through, level))
-    state = replace(state, truncated_through_position=through, truncated_to_tokens=level, user_cuts=cuts)
-    return _with_current_kept(view, state)
+        return view.state
+    state = truncated(view.state, max(stored), level)
+    cuts = (cut for cut in state.user_cuts if _is_shown(view, cut[0]))
+    lowered = (cut if cut[0] > max(stored) else _cut_too(view, cut, level) for cut in cuts)
+    return _with_current_kept(view, replace(state, user_cuts=tuple(lowered)))
 
 
 def _sizes(view: View, positions: frozenset[int]) -> list[int]:
@@ -226,12 +223,17 @@ def _sizes(view: View, positions: frozenset[int]) -> list[int]:
     return [tokens for row, tokens in shown if row.position in positions and row is not view.current]
 
 
-def _still_holds(view: View, cut: tuple[int, int], through: int, level: int) -> bool:
-    """Whether a user's text stays cut as it is: it lies behind what is truncated now, or is cut shorter already."""
+def _is_shown(view: View, position: int) -> bool:
+    """Whether a stored message is shown if nothing else hides it."""
+    is_kept = _is_current(view, position) or position in view.pinned
+    return is_kept or position > view.inp.summary_through_position
+
+
+def _cut_too(view: View, cut: tuple[int, int], level: int) -> tuple[int, int]:
+    """Return the cut of a user's text, with less of it where it is neither pinned nor the current one."""
     position, tokens = cut
-    if _is_current(view, position) or position > through:
-        return True
-    return position > view.inp.summary_through_position and tokens < level
+    is_kept = _is_current(view, position) or position in view.pinned
+    return position, tokens if is_kept else min(tokens, level)
 
 
 def _with_current_kept(view: View, state: ViewState) -> ViewState:
