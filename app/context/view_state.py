@@ -24,10 +24,10 @@ class ViewState:
     in at most `summary_to_tokens` (0: not at all), each pinned message in `pins_to_tokens`, and of the user's own texts
     those in `user_cuts` (position, tokens) in so many tokens; PENDING is the position of the one that is not stored
     yet. `without_notes`: there was no room even for the notes that stand for what is not shown. `compacted_to_tokens`
-    is what the prompt took, by our count, after the last compaction; `skipped_through_position` is the newest message
-    when a summary was last not worth writing. `restored_at_position` is the newest message when the summary in use was
-    restored, 0 where it was not. `summary_position` is the cursor of the summary that all this was done beside, None
-    where that was not noted.
+    is what the prompt took, by our count, after the last compaction or stage of a strategy; `skipped_through_position`
+    is the newest message when a summary was last not worth writing. `restored_at_position` is the newest message when
+    the summary in use was restored, 0 where it was not. `summary_position` is the cursor of the summary that all this
+    was done beside, None where that was not noted.
     """
 
     rung: str = ""

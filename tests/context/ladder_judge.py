@@ -10,7 +10,7 @@ from app.context.forms import Form
 from app.context.triggers import Cause
 from app.domain.message import Message, Role
 from app.domain.prompt import PromptMessage
-from context.play import Step
+from context.play import STAGES, Step
 
 BIG_SHARE, BIG_TOKENS = 0.05, 2000
 """Above this share of the room, or so many tokens, a message is big enough to be truncated."""
@@ -26,6 +26,7 @@ GOOD_ENOUGH = 0.85
 """Of the tokens that a truncated message may take it takes so much, about."""
 
 PRUNE_SHARE = 0.15
+WORTHWHILE_SHARE = 0.05
 SMALLEST_JUDGED = 1000
 MOST_SQUEEZED = 4 * SMALLEST
 AFTER_FOLDING = {
@@ -207,6 +208,23 @@ def no_output_is_pruned_before_it_is_seen(step: Step) -> str:
     return f"results {hidden} are not shown, and no call has seen them" if hidden else ""
 
 
+def a_stage_is_worth_it_and_leaves_room(step: Step) -> str:
+    """A strategy's stage frees a real share of the window, and leaves a fifth below the threshold if it may."""
+    plan, view = step.plan, step.plan.view
+    budget, factor = view.inp.budget, view.inp.factor
+    if not STAGES & set(plan.fired) or budget.window_tokens < SMALLEST_JUDGED:
+        return ""
+    freed = plan.tokens_before - plan.tokens
+    if freed < WORTHWHILE_SHARE * budget.window_tokens - 1:
+        return f"{freed} tokens of {budget} are freed"
+    past = view.messages[: view.current_index]
+    heads = [m for m in past if m.role is not Role.TOOL and m.position is not None and m.position not in view.pinned]
+    most = max(budget.threshold_tokens - ROOM_SHARE * budget.window_tokens, LEAST_AIM * budget.threshold_tokens)
+    is_full = plan.tokens > max(most, budget.target_tokens) + 3 * SLACK * factor
+    is_more = len(heads) > max(view.inp.policy.min_recent_messages, 1)
+    return f"{plan.tokens} tokens are left of {budget}, old ones among them" if is_full and is_more else ""
+
+
 LADDER_PROMISES: Mapping[str, Callable[[Step], str]] = {
     promise.__name__: promise
     for promise in (
@@ -222,6 +240,7 @@ LADDER_PROMISES: Mapping[str, Callable[[Step], str]] = {
         a_summary_is_shortened_first,
         outputs_are_pruned_before_a_summary,
         no_output_is_pruned_before_it_is_seen,
+        a_stage_is_worth_it_and_leaves_room,
     )
 }
 

@@ -197,6 +197,20 @@ GUARDS = (
         "levels[1] or levels[0] or 0",
     ),
     Mutant(
+        "the newest messages stay whatever room they leave",
+        "ladder/truncation.py",
+        "wanted if wanted >= enough",
+        "wanted if wanted",
+    ),
+    Mutant(
+        "no growth between stages",
+        "ladder/trimming.py",
+        "compacted_to_tokens=smaller.tokens",
+        "compacted_to_tokens=None",
+    ),
+    Mutant("stages for next to nothing", "ladder/trimming.py", "if freed < WORTHWHILE_SHARE", "if freed < 0"),
+    Mutant("stages wait though there is room", "fit.py", "if before is None or view.tokens >= before or", "if True or"),
+    Mutant(
         "folds come undone",
         "ladder/rungs.py",
         "        return (*ranges[:-1], (ranges[-1][0], max(new[1], ranges[-1][1])))\n",

@@ -60,6 +60,9 @@ CRAMPED_SHARE, CRAMPED_WINDOW, CRAMPED_LEFT = 0.08, 1000, (60, 110)
 BUSY_SHARE, BUSY_STEPS, BUSY_WINDOW = 0.06, (6, 10, 14), 16_384
 """So many sessions have turns of so many tool steps, in windows up to this one: a turn outgrows its prompt alone."""
 
+STAGES = {"history_truncated", "unimportant_left_out"}
+"""What the strategies that write no summaries do at the threshold."""
+
 TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -195,10 +198,20 @@ class Play:
             self.upset = ""
             if fitted.notes:
                 self._keep(fitted.view)
+        self._note_stage(plan, fitted, is_kept=pending is None)
         return Step(
             raw, plan, forced, outcome, given, compacted, grown_from, fitted, tuple(self.stored.rows), upset,
             pending is None,
         )  # fmt: skip
+
+    def _note_stage(self, plan: ContextPlan, fitted: FittedPrompt, *, is_kept: bool) -> None:
+        """Growth counts from a strategy's stage too, and from the last ladder where that leaves less."""
+        if uses_summaries(self):
+            return
+        if STAGES & set(plan.fired):
+            self.grown_from = plan.raw_tokens
+        if self.grown_from is not None and fitted.notes and is_kept:
+            self.grown_from = min(self.grown_from, fitted.raw_tokens)
 
     def _compact(self, plan: ContextPlan, pending: NewMessage | None) -> tuple[str, tuple[int, ...]]:
         """Adopt what is prepared, or write a summary: all of it, a part, or nothing."""

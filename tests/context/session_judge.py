@@ -27,10 +27,13 @@ from context.compaction_judge import (
     opening_tokens,
 )
 from context.ladder_judge import LADDER_PROMISES
-from context.play import Step
+from context.play import STAGES, Step
 from context.prompt_judge import anthropic_faults, faults, weigh
 from context.random_session import is_torn
 from context.state_judge import moved_back
+
+WORTHWHILE, NOTE = 0.05, 100
+"""A stage frees at least this share of the window; the note in its place takes at most so much."""
 
 LOOKED_AT_AGAIN = 4
 """Where nothing fired, one step of so many is done twice."""
@@ -191,13 +194,15 @@ class Judge:
         is_whole = bool(step.given) and step.given[-1] == step.plan.through_position
         if step.compacted is not None and is_whole and has_unread(step.compacted.inp):
             return "messages that nobody has read are left behind"
-        if step.plan.cause is not Cause.THRESHOLD or step.forced is not None or step.grown_from is None:
+        is_stage = step.plan.cause is Cause.THRESHOLD or STAGES & set(step.plan.fired)
+        if not is_stage or step.forced is not None or step.grown_from is None or self.is_arbitrary:
             return ""
         if step.plan.adopts_prepared or frees_a_lot(step):
             return ""
-        if has_unread(inp) or self.is_arbitrary:
+        if step.plan.cause is not None and has_unread(inp):
             return ""
-        grown = scale(step.plan.raw_tokens - step.grown_from, inp.factor)
+        tokens = step.plan.raw_tokens if step.plan.cause else int(step.plan.tokens_before / inp.factor) + 1
+        grown = scale(tokens - step.grown_from, inp.factor)
         least = AHEAD if had_room(step) else GROWTH
         return "" if grown >= least * inp.budget.window_tokens else f"after {grown} tokens of {inp.budget}"
 
@@ -269,7 +274,7 @@ class Judge:
             return ""
         if step.plan.floor_too_high or step.plan.fired or step.plan.cause:
             return ""
-        if not is_summarising(inp) and (not is_reducing(inp) or not _past_groups(step)):
+        if not is_summarising(inp) and (not is_reducing(inp) or not _is_worthwhile(step)):
             return ""
         return "the prompt is over the threshold, and nothing is done"
 
@@ -302,15 +307,18 @@ PROMISES: Mapping[str, Callable[[Judge, Step], str]] = {
 }
 
 
-def _past_groups(step: Step) -> bool:
-    """Whether more than the recent messages are shown before the user's."""
+def _is_worthwhile(step: Step) -> bool:
+    """Whether a real share of the window is taken by messages older than the recent ones before the user's."""
     view = step.plan.view
-    past = [
-        message
-        for message in view.messages[: view.current_index]
-        if message.role is not Role.TOOL and message.position is not None and message.position not in view.pinned
-    ]
-    return len(past) > max(view.inp.policy.min_recent_messages, 1)
+    past = view.messages[: view.current_index]
+    heads = [index for index, message in enumerate(past) if message.role is not Role.TOOL and _is_free(view, message)]
+    old = heads[: max(len(heads) - max(view.inp.policy.min_recent_messages, 1), 0)][-1:]
+    tokens = sum(view.counts[index] for index in range(old[0] if old else 0) if _is_free(view, past[index]))
+    return scale(tokens - NOTE, view.inp.factor) >= WORTHWHILE * view.inp.budget.window_tokens
+
+
+def _is_free(view: View, message: PromptMessage) -> bool:
+    return message.position is not None and message.position not in view.pinned
 
 
 def _sent(message: PromptMessage) -> tuple[object, ...]:

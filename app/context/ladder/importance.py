@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from app.context.calibration import unscale
 from app.context.groups import Group
-from app.context.ladder.trimming import NOTE_TOKENS, droppable, group_tokens, past_groups, positions_of
+from app.context.ladder.trimming import NOTE_TOKENS, droppable, group_tokens, past_groups, positions_of, staged
 from app.context.measure import tokens_of
-from app.context.view import View, show
+from app.context.view import View
 from app.context.view_state import ViewState
 from app.domain.message import Content, Role, text_of
 from app.domain.prompt import PromptMessage
@@ -44,8 +44,7 @@ def keep_important(view: View) -> tuple[View, tuple[str, ...]]:
     if not candidates:
         return view, ()
     positions = _chosen(view, candidates, _scores(candidates, groups, view))
-    state = replace(_with_left_out(view, positions), rung=NAME)
-    return show(view.inp, state), (NAME,)
+    return staged(view, _with_left_out(view, positions), NAME)
 
 
 def score(group: Group[PromptMessage], referred: frozenset[str]) -> float:

@@ -1,11 +1,13 @@
-"""Choosing which groups leave the view: as few of the oldest as it takes."""
+"""Choosing which groups leave the view: as few of the oldest as it takes. And what a strategy's stage has to free."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from app.context.calibration import scale
+from app.context.compaction import WORTHWHILE_SHARE
 from app.context.groups import Group, group_messages
-from app.context.view import View
+from app.context.view import View, show
 from app.context.view_state import ViewState
 from app.domain.prompt import PromptMessage
 
@@ -75,3 +77,15 @@ def trimmed(view: View, groups: Sequence[Group[PromptMessage]]) -> ViewState:
     end = float("inf") if current is None else current.position
     through = max((position for position in positions_of(groups) if position < end), default=0)
     return replace(view.state, trimmed_through_position=max(through, view.state.trimmed_through_position))
+
+
+def staged(view: View, state: ViewState, name: str) -> tuple[View, tuple[str, ...]]:
+    """Return the view that a strategy's `state` shows, from which growth counts, and the name of the stage.
+
+    The view as it was, and no name, where that would free less than a compaction has to.
+    """
+    smaller = show(view.inp, replace(state, rung=name))
+    freed = scale(view.tokens - smaller.tokens, view.inp.factor)
+    if freed < WORTHWHILE_SHARE * view.inp.budget.window_tokens:
+        return view, ()
+    return replace(smaller, state=replace(smaller.state, compacted_to_tokens=smaller.tokens)), (name,)

@@ -1,31 +1,31 @@
 """The strategy `truncation`: over the threshold all but the newest messages leave the view. No model is asked."""
 
-from dataclasses import replace
-
 from app.context.calibration import unscale
-from app.context.ladder.trimming import Goal, droppable, fewest, past_groups, trimmed
-from app.context.view import View, show
+from app.context.ladder.trimming import Goal, droppable, fewest, past_groups, staged, trimmed
+from app.context.triggers import GROWTH_SHARE
+from app.context.view import View
 
 NAME = "history_truncated"
+LEAST_SHARE = 0.5
+"""Of the threshold so much may stay, however little room to grow a small threshold then leaves."""
 
 
 def truncate_history(view: View) -> tuple[View, tuple[str, ...]]:
-    """Keep the newest `keep_recent` messages, fewer where even those are over the threshold."""
-    budget, factor = view.inp.budget, view.inp.factor
+    """Keep the newest `keep_recent` messages; where those leave too little room to grow, what fits the target."""
     groups = past_groups(view)
     if not groups:
         return view, ()
-    goal = Goal(limit=unscale(budget.threshold_tokens, factor), aim=unscale(budget.threshold_tokens, factor))
     wanted = droppable(groups, view.inp.policy.keep_recent - 1)  # the user's message is the newest of them
-    dropped = wanted if wanted and _fits(view, wanted, goal) else _to_target(view)
-    state = replace(trimmed(view, groups[:dropped]), rung=NAME)
-    return show(view.inp, state), (NAME,)
+    most = _most_tokens(view)
+    enough = fewest(view, groups, Goal(limit=most, aim=most), keep_messages=0)
+    target = min(unscale(view.inp.budget.target_tokens, view.inp.factor), most)
+    fewer = fewest(view, groups, Goal(limit=target, aim=target), keep_messages=0)
+    dropped = wanted if wanted >= enough else fewer
+    return staged(view, trimmed(view, groups[:dropped]), NAME)
 
 
-def _fits(view: View, dropped: int, goal: Goal) -> bool:
-    return dropped >= fewest(view, past_groups(view), goal, keep_messages=0)
-
-
-def _to_target(view: View) -> int:
-    target = unscale(view.inp.budget.target_tokens, view.inp.factor)
-    return fewest(view, past_groups(view), Goal(limit=target, aim=target), keep_messages=0)
+def _most_tokens(view: View) -> int:
+    """Return what may be left, by our count: the next stage then comes once a real share of the window has grown."""
+    budget = view.inp.budget
+    room = budget.threshold_tokens - int(GROWTH_SHARE * budget.window_tokens)
+    return unscale(max(room, int(LEAST_SHARE * budget.threshold_tokens)), view.inp.factor)

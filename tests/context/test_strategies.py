@@ -1,0 +1,66 @@
+"""The strategies `truncation` and `importance`: what leaves the view, and how much has to be said before more does."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.context.context_input import ContextInput
+from app.context.fit import fit_view
+from app.context.plan import plan_context
+from app.context.policy import ContextPolicy, Strategy
+from app.context.view_state import ViewState
+from app.domain.message import Role
+from context.strategies import Said, conversation_input
+
+TURNS = 60
+
+
+def stages(policy: ContextPolicy, window: int, tokens: int) -> list[int]:
+    """Play turns of two messages of so many tokens each; return in which something was taken away."""
+    said: list[Said] = []
+    state, found = ViewState(), []
+    for number in range(TURNS):
+        words = "word " * (tokens * 4 // 5)
+        inp = replace(conversation_input(said, (), words, window=window, policy=policy), view_state=state)
+        plan = plan_context(inp)
+        fitted = fit_view(plan.view)
+        state = fitted.view_state
+        found += [number] if plan.fired or fitted.notes else []
+        said += [Said(Role.USER, words), Said(Role.ASSISTANT, words)]
+    return found
+
+
+@pytest.mark.parametrize("strategy", [Strategy.TRUNCATION, Strategy.IMPORTANCE])
+@pytest.mark.parametrize(("window", "tokens"), [(8192, 270), (16_384, 550), (16_384, 1500)])
+def test_a_stage_comes_after_a_fifth_of_the_window_was_said(strategy: Strategy, window: int, tokens: int) -> None:
+    found = stages(ContextPolicy(strategy=strategy), window, tokens)
+
+    said = TURNS * 2 * tokens
+    assert 1 <= len(found) <= said / (0.19 * window)
+
+
+def test_the_newest_messages_stay_where_they_leave_room_to_go_on() -> None:
+    said = [Said(role, "word " * 80) for _ in range(40) for role in (Role.USER, Role.ASSISTANT)]
+
+    assert shown(said, keep_recent=20) == 19
+    assert shown(said, keep_recent=50) == 38  # down to the target
+
+
+def shown(said: list[Said], keep_recent: int) -> int:
+    policy = ContextPolicy(strategy=Strategy.TRUNCATION, keep_recent=keep_recent)
+    return sum(message.position is not None for message in plan_context(asked(said, policy)).view.messages)
+
+
+def asked(said: list[Said], policy: ContextPolicy) -> ContextInput:
+    return conversation_input(said, policy=policy)
+
+
+@pytest.mark.parametrize("strategy", [Strategy.TRUNCATION, Strategy.IMPORTANCE])
+def test_next_to_nothing_is_not_taken_away(strategy: Strategy) -> None:
+    said = [Said(role, "ok") for _ in range(10) for role in (Role.USER, Role.ASSISTANT)]
+    inp = conversation_input(said, user="word " * 4700, policy=ContextPolicy(strategy=strategy))
+
+    plan = plan_context(inp)
+
+    assert plan.tokens > inp.budget.threshold_tokens
+    assert plan.fired == ()
