@@ -22,7 +22,7 @@ def repair_messages(messages: Sequence[PromptMessage], opening: str = OPENING) -
     """Return the messages in a form every provider takes; order, positions and untouched messages are kept."""
     if is_valid(messages):
         return tuple(messages)
-    used: set[str] = set()
+    used: dict[str, int] = {}
     repaired: list[PromptMessage] = []
     for group in group_messages(messages):
         repaired.extend(_repair_group(group, used))
@@ -82,7 +82,7 @@ def _has_content(content: Content) -> bool:
     return bool(content) and all(isinstance(block, ImageBlock) or not is_blank(block.text) for block in content)
 
 
-def _repair_group(group: Group[PromptMessage], used: set[str]) -> list[PromptMessage]:
+def _repair_group(group: Group[PromptMessage], used: dict[str, int]) -> list[PromptMessage]:
     match group.head.role:
         case Role.USER:
             return [_plain(group.head, _content_or(group.head.content, EMPTY_USER_TEXT))]
@@ -95,8 +95,11 @@ def _repair_group(group: Group[PromptMessage], used: set[str]) -> list[PromptMes
             return []
 
 
-def _repair_calls(group: Group[PromptMessage], used: set[str]) -> list[PromptMessage]:
-    """Return the call and one result for each of its calls, under ids that were not used before."""
+def _repair_calls(group: Group[PromptMessage], used: dict[str, int]) -> list[PromptMessage]:
+    """Return the call and one result for each of its calls, under ids that were not used before.
+
+    `used` holds these, each with the last number that was put behind it.
+    """
     head = group.head
     calls = tuple(_with_unique_id(call, used) for call in head.tool_calls)
     shown = [_changed(head, _content_or(head.content, ""), calls, None)]
@@ -110,12 +113,13 @@ def _repair_calls(group: Group[PromptMessage], used: set[str]) -> list[PromptMes
     return shown
 
 
-def _with_unique_id(call: ToolCall, used: set[str]) -> ToolCall:
-    unique, number = call.id, 1
+def _with_unique_id(call: ToolCall, used: dict[str, int]) -> ToolCall:
+    unique, number = call.id, used.get(call.id, 1)
     while not unique or unique in used:
         number += 1
         unique = f"{call.id or 'call'}_{number}"
-    used.add(unique)
+    used[call.id] = number
+    used.setdefault(unique, 1)
     return call if unique == call.id else replace(call, id=unique)
 
 

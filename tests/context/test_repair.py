@@ -94,6 +94,38 @@ def test_an_id_used_again_gets_a_new_name_with_its_result() -> None:
     assert repaired[3].tool_calls[0].id == "a_2"
 
 
+@given(st.lists(st.sampled_from(("a", "a_2", "a_2_2", "a_3", "", "call_2", "call")), max_size=30))
+def test_ids_used_again_get_the_least_numbers_that_are_free(ids: list[str]) -> None:
+    said = [PromptMessage(Role.ASSISTANT, "", (ToolCall(call_id, "search", "{}"),)) for call_id in ids]
+
+    repaired = repair_messages([PromptMessage(Role.USER, "go"), *said])
+
+    used: list[str] = []
+    for call_id in ids:
+        numbered = (f"{call_id or 'call'}_{number}" for number in range(2, 40))
+        used.append(next(name for name in (call_id, *numbered) if name and name not in used))
+    assert [call.id for message in repaired for call in message.tool_calls] == used
+
+
+def test_ids_used_again_thousands_of_times_are_renamed_in_one_pass() -> None:
+    renamed: list[str] = []
+
+    class CountedId(str):
+        """An id that notes each name that is tried for it."""
+
+        __slots__ = ()
+
+        def __format__(self, format_spec: str, /) -> str:
+            renamed.append(self)
+            return str(self)
+
+    step = PromptMessage(Role.ASSISTANT, "", (ToolCall(CountedId("call_0"), "search", "{}"),))
+
+    repair_messages([PromptMessage(Role.USER, "go"), *[step] * 2000])
+
+    assert len(renamed) == 1999
+
+
 def test_empty_texts_are_shown_or_left_out() -> None:
     repaired = repair_messages([PromptMessage(Role.USER, " \u200b"), PromptMessage(Role.ASSISTANT, "\n")])
 
