@@ -10,7 +10,7 @@ from app.context.calibration import scale, unscale
 from app.context.context_input import ContextInput
 from app.context.forms import ShownMessage, shown_messages
 from app.context.ladder.rungs import HARD_RUNGS, OLDEST_TRIMMED, SOFT_RUNGS, Rung
-from app.context.ladder.trimming import Goal
+from app.context.ladder.trimming import Goal, forgetful
 from app.context.measure import tokens_of
 from app.context.triggers import is_summarising
 from app.context.view import View, hidden_through, show
@@ -78,6 +78,8 @@ def fit_view(view: View) -> FittedPrompt:
     goal, critical = _marks(inp)
     if view.tokens > critical:
         view = _measured(_climb(view, goal, fired))
+    if fired:
+        view = forgetful(view)
     return FittedPrompt(
         prompt=view.prompt,
         tokens=scale(view.tokens, inp.factor),

@@ -6,6 +6,7 @@ from enum import StrEnum
 from app.context.measure import tokens_of
 from app.context.stubs import STUB_WORTH_TOKENS
 from app.context.view import View, hidden_through
+from app.context.view_state import range_at
 from app.domain.message import Content, ImageBlock, Message, Role
 from app.domain.prompt import PromptMessage
 from app.domain.text import is_blank
@@ -76,7 +77,7 @@ def _hidden_form(view: View, row: Message, edge: int) -> Form:
         return Form.SUMMARISED
     if row.position <= edge or view.state.is_left_out(row.position):
         return Form.TRIMMED
-    if any(first <= row.position <= last for first, last in view.state.folded):
+    if range_at(view.state.folded, row.position) is not None:
         return Form.FOLDED
     return Form.LEFT_OUT
 

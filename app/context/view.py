@@ -16,7 +16,7 @@ from app.context.repair import OPENING, is_valid, repair_messages
 from app.context.shrink import NOTHING, cap_output, shrink_message
 from app.context.stubs import STUB_WORTH_TOKENS, fold_note, left_out_note, stub, trim_note, widest_stub
 from app.context.truncate import truncate_middle
-from app.context.view_state import PENDING, ViewState
+from app.context.view_state import PENDING, ViewState, range_at
 from app.domain.made_once import Beside, MadeOnce
 from app.domain.message import Message, NewMessage, Role
 from app.domain.prompt import Prompt, PromptMessage
@@ -177,7 +177,7 @@ class _Lister:
             if self._stays(row):
                 self._add(row)
                 continue
-            fold = next((pair for pair in self.state.folded if pair[0] <= row.position <= pair[1]), None)
+            fold = range_at(self.state.folded, row.position)
             if fold is not None:
                 if fold[0] not in noted:
                     noted.add(fold[0])

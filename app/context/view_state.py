@@ -52,7 +52,7 @@ class ViewState:
         """Whether the message there is not shown."""
         if position <= self.trimmed_through_position:
             return True
-        return any(first <= position <= last for first, last in self.left_out)
+        return range_at(self.left_out, position) is not None
 
     @property
     def truncated_through_position(self) -> int:
@@ -72,6 +72,12 @@ PENDING = -1
 COMPACTED = "compacted"
 
 _PAIRS = ("truncations", "left_out", "folded", "user_cuts")
+
+
+def range_at(ranges: tuple[tuple[int, int], ...], position: int) -> tuple[int, int] | None:
+    """Return which of the ranges, ordered and apart from each other, holds the position."""
+    index = bisect_left(ranges, (position + 1, 0)) - 1
+    return ranges[index] if index >= 0 and position <= ranges[index][1] else None
 
 
 def after_compaction(state: ViewState, tokens: int | None) -> ViewState:

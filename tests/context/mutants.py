@@ -208,6 +208,14 @@ GUARDS = (
         "compacted_to_tokens=smaller.tokens",
         "compacted_to_tokens=None",
     ),
+    Mutant("folds are kept for ever", "ladder/trimming.py", "in state.folded if pair[1] > hidden", "in state.folded"),
+    Mutant("cuts are kept for ever", "ladder/trimming.py", "if cut[0] > hidden or cut[0] in shown", ""),
+    Mutant(
+        "levels are kept for ever",
+        "ladder/trimming.py",
+        "in state.truncations if cut[0] > hidden",
+        "in state.truncations",
+    ),
     Mutant("stages for next to nothing", "ladder/trimming.py", "if freed < WORTHWHILE_SHARE", "if freed < 0"),
     Mutant("stages wait though there is room", "fit.py", "if before is None or view.tokens >= before or", "if True or"),
     Mutant(

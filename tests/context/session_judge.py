@@ -30,7 +30,7 @@ from context.ladder_judge import LADDER_PROMISES
 from context.play import STAGES, Step
 from context.prompt_judge import anthropic_faults, faults, weigh
 from context.random_session import is_torn
-from context.state_judge import moved_back
+from context.state_judge import kept_in_vain, moved_back
 
 WORTHWHILE, NOTE = 0.05, 100
 """A stage frees at least this share of the window; the note in its place takes at most so much."""
@@ -240,6 +240,9 @@ class Judge:
             return "what is stored is not what is read"
         inp = step.plan.view.inp
         before, cursor = inp.view_state, step.fitted.view.inp.summary_through_position
+        shown = frozenset(m.position for m in step.fitted.view.messages if m.position is not None) | {PENDING}
+        if step.fitted.notes and (vain := kept_in_vain(state, cursor, shown)):
+            return f"{vain} say nothing of what is shown"
         return moved_back(before, state, cursor, is_compacted=step.compacted is not None)
 
     def the_last_rung_is_named(self, step: Step) -> str:

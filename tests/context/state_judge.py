@@ -12,6 +12,7 @@ def moved_back(before: ViewState, after: ViewState, cursor: int, *, is_compacted
     moved = next((edge for edge in EDGES if getattr(after, edge) < getattr(before, edge)), "")
     if moved:
         return moved
+    cursor = max(cursor, after.trimmed_through_position)  # what lies before it is not shown, whatever was done to it
     if any(_level(after, position) > _level(before, position) for position in _boundaries(before, after, cursor)):
         return "truncations"
     hidden = [p for first, last in before.left_out for p in range(first, last + 1) if p > cursor]
@@ -21,6 +22,14 @@ def moved_back(before: ViewState, after: ViewState, cursor: int, *, is_compacted
     if not all(any(new[0] <= old[0] and old[1] <= new[1] for new in after.folded) for old in folded):
         return "folded"
     return "" if is_compacted else _loosened(before, after, cursor)
+
+
+def kept_in_vain(state: ViewState, cursor: int, shown: frozenset[int]) -> list[tuple[int, int]]:
+    """Return what a state says of messages that are not shown any more; those at `shown` are, wherever they stand."""
+    hidden = max(cursor, state.trimmed_through_position)
+    ranges = [pair for pair in (*state.left_out, *state.folded) if pair[1] <= hidden]
+    cuts = [cut for cut in state.user_cuts if cut[0] <= hidden and cut[0] not in shown]
+    return [*ranges, *cuts, *(pair for pair in state.truncations if pair[0] <= hidden)]
 
 
 def _boundaries(before: ViewState, after: ViewState, cursor: int) -> list[int]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from app.context.fit import fit_prompt
-from app.context.view_state import ViewState, truncated, view_state_from, view_state_json
+from app.context.view_state import ViewState, range_at, truncated, view_state_from, view_state_json
 from app.domain.message import Role, ToolCall, text_of
 from context.strategies import Said, conversation_input
 
@@ -16,6 +16,12 @@ def test_a_further_truncation_leaves_what_is_shorter_and_does_not_bind_what_come
     assert [state.truncated_to(position) for position in (1, 10, 11, 20, 21)] == [300, 300, 4000, 4000, None]
     assert truncated(state, 30, 200).truncations == ((30, 200),)
     assert truncated(state, 15, 500).truncations == ((10, 300), (15, 500), (20, 4000))
+
+
+def test_a_position_is_found_in_the_range_that_holds_it() -> None:
+    ranges = ((3, 5), (8, 8))
+
+    assert [range_at(ranges, position) for position in (2, 3, 5, 6, 8, 9)] == [None, (3, 5), (3, 5), None, (8, 8), None]
 
 
 @pytest.mark.parametrize("tokens", [0, 60])

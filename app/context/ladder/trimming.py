@@ -8,7 +8,7 @@ from app.context.calibration import scale
 from app.context.compaction import WORTHWHILE_SHARE
 from app.context.groups import Group, group_messages
 from app.context.view import View, show
-from app.context.view_state import ViewState
+from app.context.view_state import PENDING, ViewState
 from app.domain.prompt import PromptMessage
 
 NOTE_TOKENS = 48
@@ -88,4 +88,19 @@ def staged(view: View, state: ViewState, name: str) -> tuple[View, tuple[str, ..
     freed = scale(view.tokens - smaller.tokens, view.inp.factor)
     if freed < WORTHWHILE_SHARE * view.inp.budget.window_tokens:
         return view, ()
-    return replace(smaller, state=replace(smaller.state, compacted_to_tokens=smaller.tokens)), (name,)
+    return forgetful(replace(smaller, state=replace(smaller.state, compacted_to_tokens=smaller.tokens))), (name,)
+
+
+def forgetful(view: View) -> View:
+    """Return the view with a state that holds nothing of messages which the summary or the trim edge hides."""
+    state, current = view.state, view.inp.current
+    hidden = max(view.inp.summary_through_position, state.trimmed_through_position)
+    shown = view.pinned | {PENDING if current is None else current.position}
+    state = replace(
+        state,
+        truncations=tuple(cut for cut in state.truncations if cut[0] > hidden),
+        left_out=tuple(pair for pair in state.left_out if pair[1] > hidden),
+        folded=tuple(pair for pair in state.folded if pair[1] > hidden),
+        user_cuts=tuple(cut for cut in state.user_cuts if cut[0] > hidden or cut[0] in shown),
+    )
+    return replace(view, state=state)
