@@ -12,7 +12,6 @@ from app.context.forms import ShownMessage, shown_messages
 from app.context.ladder.rungs import HARD_RUNGS, OLDEST_TRIMMED, SOFT_RUNGS, Rung
 from app.context.ladder.trimming import Goal, forgetful
 from app.context.measure import tokens_of
-from app.context.triggers import is_summarising
 from app.context.view import View, hidden_through, show
 from app.context.view_state import ViewState
 from app.domain.errors import PromptCannotFit
@@ -77,7 +76,7 @@ def fit_view(view: View) -> FittedPrompt:
         fired.append(OLDEST_TRIMMED)
     goal, critical = _marks(inp)
     if view.tokens > critical:
-        view = _measured(_climb(view, goal, fired))
+        view = _climb(view, goal, fired)
     if fired:
         view = forgetful(view)
     return FittedPrompt(
@@ -119,14 +118,6 @@ def _stepped(view: View, goal: Goal, name: str, rung: Rung, fired: list[str]) ->
         return view
     fired.append(name)
     return show(view.inp, replace(state, rung=name))
-
-
-def _measured(view: View) -> View:
-    """Let the growth that a strategy waits for count from what is left, where that is less than its stage left."""
-    before = view.state.compacted_to_tokens
-    if before is None or view.tokens >= before or is_summarising(view.inp):
-        return view
-    return replace(view, state=replace(view.state, compacted_to_tokens=view.tokens))
 
 
 def _settled_edge(inp: ContextInput, edge: int) -> int:

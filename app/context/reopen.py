@@ -10,7 +10,8 @@ from app.context.view_state import ViewState, after_compaction
 def kept_state(view: View) -> ViewState:
     """Return the state to keep with the session after a stage: the factor in force, and where growth counts from.
 
-    What made the prompt smaller than the last compaction left it also lowers where the next one counts from.
+    What made the prompt smaller than the last compaction, or stage of a strategy, left it also lowers where the next
+    one counts from.
     """
     state, before = view.state, view.state.compacted_to_tokens
     smaller = None if before is None else min(before, view.tokens)

@@ -34,7 +34,7 @@ def compaction_causes(inp: ContextInput, raw_tokens: int) -> tuple[Cause, ...]:
         return (Cause.THRESHOLD,)
     is_over = scale(raw_tokens, inp.factor) > inp.budget.threshold_tokens and not _is_just_restored(inp)
     if not is_summarising(inp):
-        return (Cause.THRESHOLD,) if is_over and is_reducing(inp) else ()
+        return (Cause.THRESHOLD,) if is_over and is_reducing(inp) and has_grown(inp, raw_tokens) else ()
     counted = None
     if inp.policy.adopt is Adopt.IMMEDIATELY:
         counted = count_cause(inp, max(inp.summary_through_position, inp.view_state.skipped_through_position))

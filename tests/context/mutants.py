@@ -217,7 +217,13 @@ GUARDS = (
         "in state.truncations",
     ),
     Mutant("stages for next to nothing", "ladder/trimming.py", "if freed < WORTHWHILE_SHARE", "if freed < 0"),
-    Mutant("stages wait though there is room", "fit.py", "if before is None or view.tokens >= before or", "if True or"),
+    Mutant(
+        "stages wait though there is room",
+        "reopen.py",
+        "smaller = None if before is None else min(before, view.tokens)",
+        "smaller = before",
+        first=1416,
+    ),
     Mutant(
         "folds come undone",
         "ladder/rungs.py",

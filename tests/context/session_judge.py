@@ -12,7 +12,7 @@ from app.context.fit import fit_view
 from app.context.forms import Form, ShownMessage
 from app.context.plan import plan_context
 from app.context.triggers import Cause, has_unread, is_reducing, is_summarising, was_skipped
-from app.context.view import show
+from app.context.view import View, show
 from app.context.view_state import COMPACTED, PENDING, ViewState, view_state_from, view_state_json
 from app.domain.message import Content, Message, NewMessage, Role, TextBlock, text_of
 from app.domain.prompt import PromptMessage
