@@ -10,8 +10,9 @@ from app.context.plan import ContextPlan
 from app.context.policy import ContextPolicy
 from app.context.recall_hints import NO_HINTS
 from app.domain.message import NewMessage, Role, Source, ToolCall
-from context.play import Play, Step
+from context.play import Play
 from context.random_session import Model
+from context.step import Step
 from context.strategies import Said, by_length
 
 CHARACTERS_A_TOKEN = 4

@@ -7,7 +7,7 @@ from app.context.repair import OPENING
 from app.context.triggers import has_unread, is_summarising
 from app.context.view import View
 from app.domain.message import NewMessage
-from context.play import Step
+from context.step import Step
 
 GROWTH = 0.20
 AHEAD = 0.10

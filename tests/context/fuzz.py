@@ -15,8 +15,9 @@ from app.context.forms import Form, ShownMessage
 from app.context.ladder.rungs import HARD_RUNGS, SOFT_RUNGS
 from app.domain.errors import PromptCannotFit
 from app.domain.message import Role
-from context.play import Play, Step
+from context.play import Play
 from context.session_judge import Judge
+from context.step import Step
 
 CHUNK = 500
 MOST_PRINTED = 20

@@ -10,7 +10,8 @@ from app.context.forms import Form
 from app.context.triggers import Cause
 from app.domain.message import Message, Role
 from app.domain.prompt import PromptMessage
-from context.play import STAGES, Step
+from context.play import STAGES
+from context.step import Step
 
 BIG_SHARE, BIG_TOKENS = 0.05, 2000
 """Above this share of the room, or so many tokens, a message is big enough to be truncated."""

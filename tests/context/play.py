@@ -5,7 +5,7 @@ are ones that a session can come to, but for a few plays that begin with an arbi
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 from uuid import UUID
@@ -38,6 +38,7 @@ from context.random_session import (
     random_model,
     random_policy,
 )
+from context.step import Step
 from context.strategies import Said, stored
 
 LESS_THAN_REFUSED = 0.9
@@ -64,32 +65,6 @@ STAGES = {"history_truncated", "unimportant_left_out"}
 """What the strategies that write no summaries do at the threshold."""
 
 TIME = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One model call as it was prepared (`is_sent`), or the plan made for the text that is not stored yet.
-
-    `given` are the positions a summariser was shown, of which `cursor` is the last that counts. `upset` says why the
-    prompt need not begin with the one before although nothing fired. `compacted` is the view right after a
-    compaction; `grown_from` what the session took after the last one (ours), under the same model.
-    """
-
-    raw: ContextInput
-    plan: ContextPlan
-    forced: Cause | None
-    outcome: str
-    given: tuple[int, ...]
-    compacted: View | None
-    grown_from: int | None
-    fitted: FittedPrompt
-    rows: tuple[Message, ...]
-    upset: str
-    is_sent: bool
-
-    @property
-    def fired(self) -> tuple[str, ...]:
-        return (*self.plan.fired, *self.fitted.notes, *((self.outcome,) if self.compacted is not None else ()))
 
 
 class Play:

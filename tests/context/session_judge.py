@@ -27,10 +27,11 @@ from context.compaction_judge import (
     opening_tokens,
 )
 from context.ladder_judge import LADDER_PROMISES
-from context.play import STAGES, Step
+from context.play import STAGES
 from context.prompt_judge import anthropic_faults, faults, weigh
 from context.random_session import is_torn
 from context.state_judge import kept_in_vain, moved_back
+from context.step import Step
 
 WORTHWHILE, NOTE = 0.05, 100
 """A stage frees at least this share of the window; the note in its place takes at most so much."""

@@ -1,0 +1,36 @@
+"""One model call of a played session: what it was planned from, what was done, and what is sent."""
+
+from dataclasses import dataclass
+
+from app.context.context_input import ContextInput
+from app.context.fit import FittedPrompt
+from app.context.plan import ContextPlan
+from app.context.triggers import Cause
+from app.context.view import View
+from app.domain.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One model call as it was prepared (`is_sent`), or the plan made for the text that is not stored yet.
+
+    `given` are the positions a summariser was shown, of which `cursor` is the last that counts. `upset` says why the
+    prompt need not begin with the one before although nothing fired. `compacted` is the view right after a
+    compaction; `grown_from` what the session took after the last one (ours), under the same model.
+    """
+
+    raw: ContextInput
+    plan: ContextPlan
+    forced: Cause | None
+    outcome: str
+    given: tuple[int, ...]
+    compacted: View | None
+    grown_from: int | None
+    fitted: FittedPrompt
+    rows: tuple[Message, ...]
+    upset: str
+    is_sent: bool
+
+    @property
+    def fired(self) -> tuple[str, ...]:
+        return (*self.plan.fired, *self.fitted.notes, *((self.outcome,) if self.compacted is not None else ()))
