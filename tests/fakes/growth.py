@@ -2,6 +2,9 @@
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 FACTOR = 4
 """How much larger the larger input is."""
@@ -15,7 +18,7 @@ NOTHING_SECONDS = 0.02
 TRIES = 5
 
 
-def grows_linearly(work: Callable[[str], object], make: Callable[[int], str], size: int) -> bool:
+def grows_linearly(work: Callable[[T], object], make: Callable[[int], T], size: int) -> bool:
     """Whether `work` takes at most in proportion longer for `make(FACTOR * size)` than for `make(size)`.
 
     A disturbance only ever adds time, so the least of several measurements counts, and one good comparison is enough.
@@ -31,7 +34,7 @@ def grows_linearly(work: Callable[[str], object], make: Callable[[int], str], si
     return False
 
 
-def _processor_seconds(work: Callable[[str], object], text: str) -> float:
+def _processor_seconds(work: Callable[[T], object], given: T) -> float:
     started = time.thread_time()
-    work(text)
+    work(given)
     return time.thread_time() - started
