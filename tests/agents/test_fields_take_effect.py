@@ -54,7 +54,8 @@ def prompt_and_plan(policy: ContextPolicy, said: list[Said]) -> object:
 TRUNCATION, IMPORTANCE = Strategy.TRUNCATION, Strategy.IMPORTANCE
 UNSUMMARISED: dict[str, object] = {"auto_summarize": False}
 TOOLS = tool_use(*[600] * 8)  # 0.76 of the window
-ACKNOWLEDGED = [Said(Role.USER, "word " * 151), Said(Role.ASSISTANT, "ok")] * 33  # 0.80 of it
+AGREED = [Said(Role.USER, "ok"), Said(Role.ASSISTANT, "ok")] * 75  # 0.09 of it
+ACKNOWLEDGED = [*AGREED, *[Said(Role.USER, "word " * 151), Said(Role.ASSISTANT, "ok")] * 30]  # 0.82 of it
 
 IN_THE_ENGINE: list[tuple[str, object, dict[str, object], list[Said]]] = [
     ("strategy", TRUNCATION, {}, talk(40, words=180)),
@@ -67,7 +68,7 @@ IN_THE_ENGINE: list[tuple[str, object, dict[str, object], list[Said]]] = [
     ("min_recent_messages", 20, {"adopt": Adopt.IMMEDIATELY}, talk(40)),
     ("response_reserve", 2000, UNSUMMARISED, talk(30, words=190)),
     ("keep_recent", 4, {"strategy": TRUNCATION}, talk(40, words=180)),
-    ("min_score_threshold", 0.0, {"strategy": IMPORTANCE, "target": 0.795}, ACKNOWLEDGED),
+    ("min_score_threshold", 0.0, {"strategy": IMPORTANCE, "target": 0.745}, ACKNOWLEDGED),
     ("prune.start", 0.80, UNSUMMARISED, TOOLS),
     ("prune.aggressive", 0.71, UNSUMMARISED | {"prune": PrunePolicy(keep_last=7)}, TOOLS),
     ("prune.critical", 0.86, UNSUMMARISED | {"response_reserve": 16}, talk(30, words=195)),
