@@ -1,6 +1,7 @@
 """The arguments of a tool call: the JSON text that a model wrote, and the object it stands for."""
 
 import json
+import re
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -8,6 +9,11 @@ from app.domain.text import clean_text
 
 RAW_ARGUMENTS = "_raw"
 """Key under which arguments that are no JSON object are sent again."""
+
+MOST_NESTED = 100
+"""Chosen: far more than any tool's arguments have, and far less than what the encoders of providers' clients can do."""
+
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +54,34 @@ def compact_object(arguments: str) -> str:
 
 
 def _object_in(arguments: str) -> dict[str, object] | None:
-    """NaN and Infinity are refused, and numbers that are read as such (1e999): no provider takes them back."""
+    """NaN and Infinity are refused, and numbers that are read as such (1e999): no provider takes them back.
+
+    So is what is nested deeper than MOST_NESTED: a parser's own limit would depend on how deep the caller stands, and
+    with it what is sent.
+    """
+    if _nesting(arguments) > MOST_NESTED:
+        return None
     try:
         value = json.loads(arguments or "{}", parse_constant=_refuse_constant)
         json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _nesting(text: str) -> int:
+    """Return how deep brackets are nested at most; those in strings, and closing ones without opening, are none."""
+    if text.count("[") + text.count("{") <= MOST_NESTED:
+        return 0
+    depth = deepest = 0
+    for found in _STRING_OR_BRACKET.finditer(text):
+        bracket = found.group()
+        if bracket in {"[", "{"}:
+            depth += 1
+            deepest = max(deepest, depth)
+        elif bracket in {"]", "}"}:
+            depth = max(depth - 1, 0)
+    return deepest
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -58,9 +58,14 @@ PROVIDERS: Mapping[str, Provider] = {
         Provider("google_genai", "'throughline[google-genai]'", "GOOGLE_API_KEY", output_parameter="max_output_tokens"),
         Provider("google_vertexai", "langchain-google-vertexai", output_parameter="max_output_tokens"),
         Provider(
-            "azure_openai", "'throughline[openai]'", "AZURE_OPENAI_API_KEY", adds_usage=False, forbidden_tools="none"
+            "azure_openai",
+            "'throughline[openai]'",
+            "AZURE_OPENAI_API_KEY",
+            adds_usage=False,
+            forbidden_tools="none",
+            has_openai_limits=True,
         ),
-        Provider("langsmith", "'throughline[openai]'", "LANGSMITH_API_KEY", adds_usage=False),
+        Provider("langsmith", "'throughline[openai]'", "LANGSMITH_API_KEY", adds_usage=False, has_openai_limits=True),
         Provider("ollama", "langchain-ollama", output_parameter="num_predict"),
         _plain("anthropic_bedrock", "langchain-aws"),
         _plain("azure_ai", "langchain-azure-ai"),

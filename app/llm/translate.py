@@ -18,6 +18,7 @@ CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_NAME = 64
+_MADE_ID = re.compile(r"call_[0-9a-f]{32}")
 
 _argument_texts: Beside[BaseMessage, tuple[str, ...]] = Beside()
 """The arguments of a message's calls as text, which LangChain's messages have no place for."""
@@ -102,5 +103,9 @@ def _name(name: str) -> str:
 
 
 def _call_id(call_id: str) -> str:
-    """An id every provider accepts, for a call and its result alike; the same one each time, for the prompt's cache."""
-    return call_id if CALL_ID.fullmatch(call_id) else f"call_{sha256(call_id.encode()).hexdigest()[:32]}"
+    """An id every provider accepts, for a call and its result alike; the same one each time, for the prompt's cache.
+
+    One that looks like those made here is made anew too, so that no two become the same.
+    """
+    is_taken = CALL_ID.fullmatch(call_id) and not _MADE_ID.fullmatch(call_id)
+    return call_id if is_taken else f"call_{sha256(call_id.encode()).hexdigest()[:32]}"

@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 
 import pytest
+from langchain_core.messages import AIMessage
 
 from app.domain.message import Content, ImageBlock, Role, TextBlock, ToolCall
 from app.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage
 from app.llm.openai_limits import MOST_CALLS, within_openai_limits
+from app.llm.providers import PROVIDERS
 from app.llm.registry import ModelRegistry
+from app.llm.translate import to_langchain
 from fakes.model_calls import ANTHROPIC_SAYS_OK, CONFIG, hear
 from fakes.provider_double import ProviderDouble, Verdict
 from fakes.provider_double.json_types import Json
@@ -105,3 +108,20 @@ async def test_anthropic_is_sent_ids_of_its_alphabet_and_images_in_their_results
     assert asked["id"] == answered["tool_use_id"]
     assert asked["id"].removeprefix("call_").isalnum()
     assert [block["type"] for block in answered["content"]] == ["text", "image"]
+
+
+def test_no_two_ids_become_the_same_one() -> None:
+    (made,) = ids_sent("a.b")
+
+    assert len(set(ids_sent("a.b", made))) == 2
+
+
+def ids_sent(*calls: str) -> list[str]:
+    (message,) = to_langchain(Prompt("", (step(*calls),)))
+    assert isinstance(message, AIMessage)
+    return [str(call["id"]) for call in message.tool_calls]
+
+
+@pytest.mark.parametrize("name", ["openai", "azure_openai", "langsmith"])
+def test_whoever_speaks_openais_wire_has_its_limits(name: str) -> None:
+    assert PROVIDERS[name].has_openai_limits

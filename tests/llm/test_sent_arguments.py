@@ -14,6 +14,7 @@ from fakes.provider_double.json_types import Json
 
 NUMBERS = '{"rows":[' + ",".join(str(number % 100) for number in range(2000)) + "]}"
 WRITTEN = (NUMBERS, '{"q": 1}', '{ "q" :\n"\\u00e9" , "q": 1E5}', "{}")
+NESTED = tuple('{"a":' + "[" * depth + "]" * depth + "}" for depth in (100, 970, 980, 990, 5_000))
 NOT_FINITE = ('{"a": 1e999}', '{"a": [-1e999]}', '{"a": NaN}', '{"a": Infinity}')
 SENT_OTHERWISE = (*NOT_FINITE, '"' * 4000, "\n" * 3000 + 'x"y"\\' * 900, 'a\tb"c"' * 800, '{"q": oops', "[1]", "")
 """No JSON objects, texts full of what has to be escaped among them."""
@@ -55,7 +56,7 @@ async def test_a_json_object_goes_back_to_anthropic_as_its_value(arguments: str)
     assert await sent_to_anthropic(arguments) == json.loads(arguments)
 
 
-@pytest.mark.parametrize("arguments", [*NOT_FINITE, '{"q": oops', "[1]"])
+@pytest.mark.parametrize("arguments", [*NOT_FINITE, *NESTED, '{"q": oops', "[1]"])
 async def test_what_is_no_json_object_goes_back_inside_one(arguments: str) -> None:
     assert json.loads(await sent_to_openai(arguments)) == {"_raw": arguments}
     assert await sent_to_anthropic(arguments) == {"_raw": arguments}
@@ -83,3 +84,11 @@ def test_a_package_that_puts_blanks_between_numbers_sends_half_as_much_again_as_
     counted = count_call(ToolCall("", "", NUMBERS), count)
 
     assert 1.4 < count(json.dumps(send_again(NUMBERS).value)) / counted < 1.51
+
+
+def test_brackets_in_strings_are_no_nesting() -> None:
+    code = json.dumps({"code": 'print("' + "[{" * 500 + '")'})
+
+    assert is_json_object(code)
+    assert is_json_object('{"a":' + "[" * 99 + "]" * 99 + "}")
+    assert not is_json_object('{"a":' + "[" * 100 + "]" * 100 + "}")
