@@ -64,7 +64,7 @@ def choose_cut(task: CutTask) -> Cut | None:
 def _farthest(task: CutTask, sums: "_Sums", starts: Sequence[CutPoint], inside: Sequence[CutPoint]) -> Cut | None:
     if not starts:
         cuts = (_cut_at(task, point, sums) for point in reversed(inside))
-        return next((cut for cut in cuts if cut.freed_tokens > 0), None)
+        return next((cut for cut in cuts if cut.freed_tokens > 0 or task.least_index), None)
     last = _cut_at(task, starts[-1], sums)
     if last.tokens_after <= task.enough_tokens:
         return last

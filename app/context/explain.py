@@ -9,6 +9,7 @@ from app.context.calibration import scale
 from app.context.compaction import row_tokens
 from app.context.context_input import ContextInput
 from app.context.fit import fit_view
+from app.context.ladder.rungs import OLDEST_TRIMMED
 from app.context.measure import count_system
 from app.context.plan import ContextPlan, plan_context
 from app.context.repair import EMPTY_USER_TEXT
@@ -27,6 +28,9 @@ from app.domain.json_types import JsonValue
 from app.domain.message import Message, NewMessage, Role, Source
 from app.domain.summary import AdoptedSummary, Prepared
 
+NEXT_MESSAGE = NewMessage(role=Role.USER, content=EMPTY_USER_TEXT, source=Source.API)
+"""What the next message is taken to be before there is one: the words shown in the place of an empty one."""
+
 NOTHING_SAID = Message(
     id=MessageId(UUID(int=0)),
     session_id=SessionId(UUID(int=0)),
@@ -36,7 +40,7 @@ NOTHING_SAID = Message(
     source=Source.API,
     created_at=datetime.min.replace(tzinfo=UTC),
 )
-"""What the next message and its answer are taken to be, before there are any."""
+"""The same once it is stored, and its answer."""
 
 RECENT_ANSWERS = 10
 """The next answer is expected to be as long as these were on average."""
@@ -80,10 +84,11 @@ class SummaryReport:
 class ContextReport:
     """The state of a session's context. Tokens are the model's: our counts times the factor.
 
-    `total_tokens` is what is sent of the conversation as it stands, `unreduced_tokens` what the whole conversation
-    since the summary would take, nothing pruned, shortened or left out; where more than two windows of it lie there,
-    only what is loaded is counted. `last_rung` names what last changed what is shown, None where all is shown as it is
-    stored. Thresholds of messages and tokens are None where no summary is written without being asked for.
+    `total_tokens` is what is sent of the conversation as it stands, before the next message makes room;
+    `unreduced_tokens` what the whole conversation since the summary would take, none of it pruned, shortened or left
+    out; where more than two windows of it lie there, only what is loaded is counted. `last_rung` names what last
+    changed what is shown, None where all is shown as it is stored. Thresholds of messages and tokens are None where no
+    summary is written without being asked for.
     """
 
     agent: str
@@ -151,8 +156,8 @@ def _at_rest(inp: ContextInput) -> ContextInput:
 
 
 def _next_plan(inp: ContextInput) -> ContextPlan:
-    """Return what an empty message would set off, with the words that are shown in the place of one."""
-    return plan_context(replace(inp, user=NewMessage(role=Role.USER, content=EMPTY_USER_TEXT, source=Source.API)))
+    """Return what an empty message would set off."""
+    return plan_context(replace(inp, user=NEXT_MESSAGE))
 
 
 def _report(plan: ContextPlan, facts: SummaryFacts) -> ContextReport:
@@ -177,8 +182,8 @@ def _report(plan: ContextPlan, facts: SummaryFacts) -> ContextReport:
         summary_tokens=summary,
         message_tokens=max(total - system - tools - summary, 0),
         total_tokens=total,
-        unreduced_tokens=scale(view.unreduced_tokens - empty, inp.factor),
-        last_rung=view.state.rung or None,
+        unreduced_tokens=max(scale(view.unreduced_tokens - empty, inp.factor), total),
+        last_rung=OLDEST_TRIMMED if inp.has_gap else view.state.rung or None,
         threshold_tokens=inp.budget.threshold_tokens,
         usage_percent=_percent(total, inp.budget.window_tokens),
         messages_since_summary=since,

@@ -71,7 +71,8 @@ class PrunePolicy:
     an estimate, may be off."""
 
     keep_last: Annotated[int, TOOL_OUTPUTS] = 5
-    """Newest tool outputs that stay whole at `start`. Chosen: the work of a few steps."""
+    """Newest tool outputs that stay whole at `start`, beside those that no call has seen yet. Chosen: the work of a few
+    steps."""
 
     keep_last_aggressive: Annotated[int, TOOL_OUTPUTS] = 2
     """Newest tool outputs that stay whole at `aggressive`. Chosen: what the next step most likely reads, no more."""

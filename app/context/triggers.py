@@ -8,7 +8,8 @@ from app.context.measure import tokens_of
 from app.context.policy import Adopt, Strategy
 
 GROWTH_SHARE = 0.20
-"""After a compaction the prompt has to grow by this share of the window before the threshold counts again."""
+"""After a compaction that left little room the prompt has to grow by this share of the window before the threshold
+counts again, unless as much can be freed at once."""
 
 AHEAD_SHARE = 0.10
 """Adopting a prepared summary leaves at least this share of the window below the threshold: half of what writing one
@@ -29,14 +30,18 @@ class Cause(StrEnum):
 
 
 def compaction_causes(inp: ContextInput, raw_tokens: int) -> tuple[Cause, ...]:
-    """Return why room has to be made now for a prompt of `raw_tokens` by our count: the first that can be acted on."""
+    """Return why room may have to be made now for a prompt of `raw_tokens` by our count, the strongest cause first.
+
+    Something unread (rows that neither the prompt shows nor a summary stands for) counts as the threshold. N and K
+    are looked at when a turn begins, not in its tool loop: a summary that only they ask for waits for the turn's end.
+    """
     if _has_to_read(inp):
         return (Cause.THRESHOLD,)
     is_over = scale(raw_tokens, inp.factor) > inp.budget.threshold_tokens and not _is_just_restored(inp)
     if not is_summarising(inp):
-        return (Cause.THRESHOLD,) if is_over and is_reducing(inp) and has_grown(inp, raw_tokens) else ()
+        return (Cause.THRESHOLD,) if is_over and is_reducing(inp) else ()
     counted = None
-    if inp.policy.adopt is Adopt.IMMEDIATELY:
+    if inp.policy.adopt is Adopt.IMMEDIATELY and not inp.own:
         counted = count_cause(inp, max(inp.summary_through_position, inp.view_state.skipped_through_position))
     return tuple(cause for cause in (Cause.THRESHOLD if is_over else None, counted) if cause is not None)
 

@@ -68,6 +68,13 @@ class SummaryStore(Protocol):
         """
         ...
 
+    async def save_skipped(self, session_id: SessionId, through_position: int, expected_version: int) -> None:
+        """Note in the view state, and nowhere else in it, that a summary up to there was not worth it.
+
+        Nothing is written where the summary changed meanwhile.
+        """
+        ...
+
     async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
         """Keep others from summarizing the session on demand for so long. Raises SummaryInProgress, NotFound."""
         ...

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import structlog
 
-from app.context.explain import is_summary_due
+from app.context.explain import NEXT_MESSAGE, is_summary_due
 from app.context.plan import ContextPlan
 from app.context.reopen import waiting_for_growth
 from app.context.triggers import Cause
-from app.context.view_state import view_state_from, view_state_json
 from app.domain.errors import SummaryConflict, ThroughlineError
 from app.domain.session import Session
 from app.execution.off_loop import run_off_loop_if_large
@@ -34,7 +33,8 @@ async def prepare_next(parts: SummaryParts, session: Session) -> bool:
         inp = context_input(agent, conversation, None)
         if not await run_off_loop_if_large(characters_planned(inp), lambda: is_summary_due(inp)):
             return False
-        return await _prepare(parts, Compaction(agent=agent, conversation=conversation), await plan_off_loop(inp))
+        task = Compaction(agent=agent, conversation=conversation, pending=NEXT_MESSAGE)
+        return await _prepare(parts, task, await plan_off_loop(inp))
     except ThroughlineError as error:
         log.warning("summary was not prepared", session_id=str(session.id), error=error.code)
         return False
@@ -65,13 +65,12 @@ async def _prepare(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> 
 
 async def _wait_for_growth(parts: SummaryParts, session: Session, plan: ContextPlan) -> None:
     """Note that a summary was not worth it, so that the next job does not pay for finding that out again."""
-    waiting = waiting_for_growth(plan.view).state
-    state = replace(view_state_from(session.view_state), skipped_through_position=waiting.skipped_through_position)
-    await parts.summaries.save_view(session.id, view_state_json(state), session.summary_version)
+    skipped = waiting_for_growth(plan.view).state.skipped_through_position
+    await parts.summaries.save_skipped(session.id, skipped, session.summary_version)
 
 
 async def _plan_further(task: Compaction) -> ContextPlan:
-    """Return what is to be summarised beyond the newest summary: all but the newest messages."""
+    """Return what is to be summarised beyond the newest summary: all but the newest messages, the next one included."""
     conversation = task.conversation
     prepared = conversation.prepared
     if prepared is not None:
@@ -82,7 +81,7 @@ async def _plan_further(task: Compaction) -> ContextPlan:
             summary_through_position=prepared.through_position,
         )
         conversation = with_summary(conversation, there)
-    return await plan_off_loop(context_input(task.agent, conversation, None), forced=Cause.MANUAL)
+    return await plan_off_loop(context_input(task.agent, conversation, task.pending), forced=Cause.MANUAL)
 
 
 def _reach(task: Compaction) -> int:

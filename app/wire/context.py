@@ -36,7 +36,9 @@ class ContextOut(Shape):
     tools_tokens: int
     summary_tokens: int
     message_tokens: int
-    total_tokens: int = Field(description="what is sent of the conversation as it stands")
+    total_tokens: int = Field(
+        description="what is sent of the conversation as it stands, before the next message makes room"
+    )
     unreduced_tokens: int = Field(
         description="what the whole conversation since the summary would take, nothing pruned, shortened or left out"
     )

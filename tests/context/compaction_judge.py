@@ -7,6 +7,7 @@ from app.context.repair import OPENING
 from app.context.triggers import has_unread, is_summarising
 from app.context.view import View
 from app.domain.message import NewMessage
+from context.play import STAGES
 from context.step import Step
 
 GROWTH = 0.20
@@ -45,8 +46,10 @@ def has_freed(step: Step) -> bool:
 
 
 def frees_a_lot(step: Step) -> bool:
-    """Whether a summary of full size in the place of what is to be summarised frees as much as has to grow."""
+    """Whether as much is freed as has to grow: by a stage, or by a summary of full size for what is summarised."""
     view = step.plan.view
+    if STAGES & set(step.plan.fired):
+        return step.plan.tokens_before - step.plan.tokens >= GROWTH * view.inp.budget.window_tokens
     inp, chosen = view.inp, {row.position for row in step.plan.to_summarise} - view.pinned
     shown = zip(view.messages, view.counts, strict=True)
     freed = sum(tokens for message, tokens in shown if message.position in chosen and message is not view.current)

@@ -216,14 +216,7 @@ GUARDS = (
         "in state.truncations if cut[0] > hidden",
         "in state.truncations",
     ),
-    Mutant("stages for next to nothing", "ladder/trimming.py", "if freed < WORTHWHILE_SHARE", "if freed < 0"),
-    Mutant(
-        "stages wait though there is room",
-        "reopen.py",
-        "smaller = None if before is None else min(before, view.tokens)",
-        "smaller = before",
-        first=1416,
-    ),
+    Mutant("stages for next to nothing", "ladder/trimming.py", "least = WORTHWHILE_SHARE if", "least = 0 if"),
     Mutant(
         "folds come undone",
         "ladder/rungs.py",

@@ -13,7 +13,7 @@ from uuid import UUID
 from app.context.budget import make_budget, summary_limit
 from app.context.calibration import HIGHEST_RATIO, scale, unscale
 from app.context.context_input import ContextInput
-from app.context.explain import is_summary_due
+from app.context.explain import NEXT_MESSAGE, is_summary_due
 from app.context.fit import FittedPrompt, fit_view
 from app.context.groups import split_at_cuts
 from app.context.plan import ContextPlan, backlog, in_force, plan_context
@@ -68,7 +68,12 @@ TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Play:
-    """One session of `seed`. Iterating yields its steps."""
+    """One session of `seed`. Iterating yields its steps.
+
+    `was_due_in_vain`: a summary was said to be due, and there was nothing that one could have stood for.
+    """
+
+    was_due_in_vain = False
 
     def __init__(self, seed: int) -> None:
         self.random, self.skips = Random(seed), Random(f"skips of {seed}")
@@ -276,16 +281,17 @@ class Play:
     def _prepare(self) -> None:
         if not is_summary_due(self._input(None, None)) or self.random.random() < self.failing:
             return
-        inp, there = self._input(None, None), replace(self.conversation)
+        inp, there = self._input(NEXT_MESSAGE, None), replace(self.conversation)
         if self.prepared is not None:
             there.behind(self.prepared.through_position)
             inp = replace(
-                self._input(None, None, there),
+                self._input(NEXT_MESSAGE, None, there),
                 summary=self.prepared.text,
                 summary_tokens=self.prepared.token_count,
                 summary_through_position=self.prepared.through_position,
             )
         further = plan_context(inp, forced=Cause.MANUAL)
+        self.was_due_in_vain = self.was_due_in_vain or further.cause is None
         if further.cause is None or further.must_load_first or not further.to_summarise:
             return
         text = self._summary_text()

@@ -6,11 +6,14 @@ from dataclasses import replace
 import pytest
 
 from app.context.explain import NextAction, SummaryFacts, explain_context, is_summary_due
-from app.context.policy import Adopt, ContextPolicy
+from app.context.policy import Adopt, ContextPolicy, Strategy
 from app.context.preview import preview_json
+from app.context.reopen import kept_state
+from app.context.view import show
 from app.context.view_state import ViewState, view_state_json
 from app.domain.message import NewMessage, Role, Source
 from context.chat import Chat, Turn
+from context.play import Play
 
 FACTS = SummaryFacts(agent="assistant", model="offline")
 
@@ -43,6 +46,19 @@ def test_what_made_the_prompt_smaller_lowers_where_growth_counts_from() -> None:
 
     assert any(turn.has_adopted for turn in talk[:12])
     assert (waits(talk), [turn.notes for turn in talk if turn.notes]) == (0, [])
+
+
+def test_growth_counts_from_the_smallest_prompt_since_the_last_compaction() -> None:
+    chat = Chat()
+    for _ in range(3):
+        chat.turn(300, 300)
+    view = show(chat.at_rest(), ViewState(model="m1"))
+    after = [
+        replace(view, state=ViewState(compacted_to_tokens=tokens)) for tokens in (view.tokens - 1, view.tokens + 1)
+    ]
+
+    assert [kept_state(each).compacted_to_tokens for each in after] == [view.tokens - 1, view.tokens]
+    assert kept_state(view).compacted_to_tokens is None
 
 
 def test_tokens_that_stay_do_not_ask_for_a_summary_in_each_turn() -> None:
@@ -83,6 +99,52 @@ def test_a_summary_that_was_not_worth_it_is_not_tried_before_every_call() -> Non
     tried = [step.outcome for _ in range(3) for step in chat.turn(outputs=(5, 5)).steps if step.outcome]
 
     assert tried == ["skipped"]
+
+
+@pytest.mark.slow
+def test_a_summary_is_only_due_where_one_can_be_written() -> None:
+    in_vain = []
+    for seed in range(300):
+        play = Play(seed)
+        for _ in play:
+            pass
+        in_vain += [seed] if play.was_due_in_vain else []
+
+    assert in_vain == []
+
+
+@pytest.mark.parametrize("adopting", list(Adopt))
+def test_n_and_k_interrupt_no_tool_loop(adopting: Adopt) -> None:
+    policy = ContextPolicy(max_messages_before_summary=10, max_tokens_before_summary=2_000, adopt=adopting)
+    chat = Chat(policy, window=128_000)
+
+    turns = [chat.turn(20, 20, outputs=[100] * 8) for _ in range(10)]
+
+    assert not any(step.plan.cause for turn in turns for step in turn.steps[1:])
+    assert sum(turn.prepared for turn in turns) > 5
+
+
+def test_importance_is_applied_again_once_a_large_part_could_go() -> None:
+    policy = ContextPolicy(strategy=Strategy.IMPORTANCE, usage_threshold=0.5, target=0.3)
+    chat = Chat(policy, window=128_000)
+    for _ in range(4):
+        chat.turn(12_500, 12_500)
+
+    talk = [chat.turn(5, 5) for _ in range(10)]
+
+    assert 1 <= sum(bool(turn.steps[0].plan.fired) for turn in talk) <= 2
+    assert explain_context(chat.at_rest(), FACTS).usage_percent < 50
+
+
+def test_a_report_on_rows_that_are_not_loaded_says_that_something_is_left_out() -> None:
+    chat = Chat()
+    chat.turn(50, 50)
+    inp = chat.at_rest()
+
+    report = explain_context(replace(inp, history=inp.history[1:]), FACTS)
+
+    assert report.last_rung == "oldest_trimmed"
+    assert report.unreduced_tokens >= report.total_tokens
 
 
 POLICIES = [

@@ -240,6 +240,20 @@ async def test_a_view_is_kept_only_beside_the_summary_it_was_made_on(conversatio
     assert (await conversation.reload()).view_state == {"keep_last": 5}
 
 
+async def test_a_summary_that_was_not_worth_it_is_noted_beside_what_a_turn_did_meanwhile(
+    conversation: Conversation,
+) -> None:
+    stored = await conversation.say("a", "b")
+    summaries, session_id = conversation.database.summaries, conversation.session.id
+    await summaries.save_view(session_id, {"keep_last": 5, "skipped_through_position": 1}, 0)
+
+    await summaries.save_skipped(session_id, 2, 0)
+    await conversation.adopt(stored[0])
+    await summaries.save_skipped(session_id, 3, 0)
+
+    assert (await conversation.reload()).view_state == {"keep_last": 5, "skipped_through_position": 2}
+
+
 async def test_restoring_goes_back_as_a_new_version_and_spoils_adoptions_under_way(
     conversation: Conversation,
 ) -> None:

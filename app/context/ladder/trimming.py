@@ -7,6 +7,7 @@ from itertools import accumulate
 from app.context.calibration import scale
 from app.context.compaction import WORTHWHILE_SHARE
 from app.context.groups import Group, group_messages
+from app.context.triggers import GROWTH_SHARE, has_grown
 from app.context.view import View, show
 from app.context.view_state import PENDING, ViewState
 from app.domain.prompt import PromptMessage
@@ -82,11 +83,13 @@ def trimmed(view: View, groups: Sequence[Group[PromptMessage]]) -> ViewState:
 def staged(view: View, state: ViewState, name: str) -> tuple[View, tuple[str, ...]]:
     """Return the view that a strategy's `state` shows, from which growth counts, and the name of the stage.
 
-    The view as it was, and no name, where that would free less than a compaction has to.
+    The view as it was, and no name, where that would free less than a compaction has to: a real share of the window, a
+    large one where the prompt has not grown by as much since the last stage.
     """
     smaller = show(view.inp, replace(state, rung=name))
     freed = scale(view.tokens - smaller.tokens, view.inp.factor)
-    if freed < WORTHWHILE_SHARE * view.inp.budget.window_tokens:
+    least = WORTHWHILE_SHARE if has_grown(view.inp, view.tokens) else GROWTH_SHARE
+    if freed < least * view.inp.budget.window_tokens:
         return view, ()
     return forgetful(replace(smaller, state=replace(smaller.state, compacted_to_tokens=smaller.tokens))), (name,)
 

@@ -10,7 +10,7 @@ from app.db.summaries.restore import restore
 from app.db.summaries.stretches import find_stretch, save_stretch
 from app.db.summaries.summary_lease import release_lease, renew_lease, take_lease
 from app.db.summaries.versions import latest_version, list_versions, load_parts
-from app.db.summaries.view import save_view
+from app.db.summaries.view import save_skipped, save_view
 from app.domain.errors import NotFound
 from app.domain.ids import SessionId, SummaryId, UserId
 from app.domain.json_types import JsonObject
@@ -81,6 +81,10 @@ class SummaryRepository:
     ) -> bool:
         """Keep the view state; False where the summary changed meanwhile. Raises LeaseLost."""
         return await save_view(self._transactions, session_id, view_state, expected_version, lease)
+
+    async def save_skipped(self, session_id: SessionId, through_position: int, expected_version: int) -> None:
+        """Note that a summary up to there was not worth it; nothing where the summary changed meanwhile."""
+        await save_skipped(self._transactions, session_id, through_position, expected_version)
 
     async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
         """Keep others from summarizing the session on demand for so long. Raises SummaryInProgress, NotFound."""

@@ -20,6 +20,12 @@ _SAVE = sql("""
     select (select count(*) from held) as held, (select count(*) from saved) as saved
 """)
 
+_SAVE_SKIPPED = sql("""
+    update sessions s
+    set view_state = s.view_state || jsonb_build_object('skipped_through_position', cast(:through_position as bigint))
+    where s.id = :session_id and s.summary_version = :expected_version
+""")
+
 
 async def save_view(
     tx: Statements, session_id: SessionId, view_state: JsonObject, expected_version: int, lease: Lease | None
@@ -37,3 +43,10 @@ async def save_view(
     if lease is not None and rows[0]["held"] == 0:
         raise lease_lost(lease)
     return bool(rows[0]["saved"])
+
+
+async def save_skipped(tx: Statements, session_id: SessionId, through_position: int, expected_version: int) -> None:
+    """Note that a summary up to there was not worth it: a turn that runs may be changing the rest of the view state."""
+    await tx.fetch(
+        _SAVE_SKIPPED, session_id=session_id, through_position=through_position, expected_version=expected_version
+    )
