@@ -1,5 +1,6 @@
 """The arguments of a tool call: the JSON text that a model wrote, and the object it stands for."""
 
+import functools
 import json
 import re
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ RAW_ARGUMENTS = "_raw"
 
 MOST_NESTED = 100
 """Chosen: far more than any tool's arguments have, and far less than what the encoders of providers' clients can do."""
+
+SHORT_CHARACTERS, KEPT_SHORT = 500, 4096
+"""Arguments up to so many characters, most there are, are read once for so many of them: a view counts them anew."""
 
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
@@ -48,9 +52,18 @@ def is_json_object(arguments: str) -> bool:
 
 def compact_object(arguments: str) -> str:
     """Return the object that is sent for the arguments as JSON text without blanks between its parts."""
+    return _compact_short(arguments) if len(arguments) <= SHORT_CHARACTERS else _compact(arguments)
+
+
+def _compact(arguments: str) -> str:
     value = _object_in(arguments)
     sent = {RAW_ARGUMENTS: arguments} if value is None else value
     return clean_text(json.dumps(sent, ensure_ascii=False, separators=(",", ":")))
+
+
+@functools.lru_cache(KEPT_SHORT)
+def _compact_short(arguments: str) -> str:
+    return _compact(arguments)
 
 
 def _object_in(arguments: str) -> dict[str, object] | None:

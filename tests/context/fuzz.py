@@ -37,7 +37,7 @@ SEEN: Mapping[str, Callable[[Step], bool]] = {
     "compaction failed": lambda step: step.outcome == "failed",
     "cut inside a turn": lambda step: bool(step.given) and not _starts_turn(step, step.given[-1] + 1),
     "gap": lambda step: step.raw.has_gap,
-    "repair": lambda step: any(item.form is Form.LEFT_OUT for item in step.fitted.shown) or _is_made_up(step),
+    "repair": lambda step: any(item.form is Form.LEFT_OUT for item in step.shown) or _is_made_up(step),
     "pin behind the cursor": lambda step: any(
         item.is_pinned and not _is_after(step, item.position) for item in _shown(step)
     ),
@@ -99,7 +99,7 @@ def _faults(seed: int, reached: set[str], tally: Tally) -> list[tuple[int, str, 
 
 
 def _shown(step: Step) -> tuple[ShownMessage, ...]:
-    return step.fitted.shown
+    return step.shown
 
 
 def _is_after(step: Step, position: int) -> bool:

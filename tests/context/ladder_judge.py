@@ -55,7 +55,7 @@ def big_ones_before_old_ones(step: Step) -> str:
 def no_more_is_truncated_than_has_to_be(step: Step) -> str:
     """Where texts are truncated and nothing else is done, one never truncated before takes the room that there is."""
     view, before = step.fitted.view, step.raw.view_state.truncated_through_position
-    cut = [item.position for item in step.fitted.shown if item.form is Form.TRUNCATED and not item.is_pinned]
+    cut = [item.position for item in step.shown if item.form is Form.TRUNCATED and not item.is_pinned]
     rows = [step.rows[position - 1] for position in cut]
     is_uneven = any(row.tool_calls or not isinstance(row.content, str) for row in rows)  # calls and images go whole
     if step.fitted.notes != ("messages_truncated",) or step.raw.has_gap or is_uneven or max(cut, default=0) <= before:
@@ -203,7 +203,7 @@ def no_output_is_pruned_before_it_is_seen(step: Step) -> str:
     last_said = max((row.position for row in step.raw.own if row.role is Role.ASSISTANT), default=math.inf)
     hidden = [
         item.position
-        for item in step.fitted.shown
+        for item in step.shown
         if item.role is Role.TOOL and item.position > last_said and item.form in {Form.PRUNED, Form.TRIMMED}
     ]
     return f"results {hidden} are not shown, and no call has seen them" if hidden else ""

@@ -125,7 +125,7 @@ class Judge:
 
     def all_accounted_for(self, step: Step) -> str:
         view = step.fitted.view
-        listed = [item.position for item in step.fitted.shown]
+        listed = [item.position for item in step.shown]
         if listed != sorted(set(listed)):
             return f"listed twice or out of order: {listed}"
         cursor, edge, last = view.inp.summary_through_position, view.state.trimmed_through_position, len(step.rows)
@@ -133,7 +133,7 @@ class Judge:
         lost = [p for p in range(cursor + 1, last + 1) if p not in known and p > edge]
         if lost:
             return f"nothing is said of {lost[:9]}"
-        hidden = [item for item in step.fitted.shown if item.form is Form.TRIMMED] or range(cursor + 1, edge + 1)
+        hidden = [item for item in step.shown if item.form is Form.TRIMMED] or range(cursor + 1, edge + 1)
         notes = [m for m in step.fitted.prompt.messages if m.position is None and m.role is Role.USER]
         is_noted = any("not shown here" in text_of(note.content) for note in notes)
         return (
@@ -143,9 +143,7 @@ class Judge:
     def forms_true(self, step: Step) -> str:
         there = {m.position: m for m in step.fitted.prompt.messages if m.position is not None}
         rows = {row.position: row for row in (*step.raw.pinned, *step.raw.history, *step.raw.own)}
-        wrong = [
-            item for item in step.fitted.shown if not _is_true(item, rows[item.position], there.get(item.position))
-        ]
+        wrong = [item for item in step.shown if not _is_true(item, rows[item.position], there.get(item.position))]
         return f"not so: {wrong[:3]}" if wrong else ""
 
     def cursor_between_groups(self, step: Step) -> str:

@@ -1,16 +1,18 @@
 """One model call of a played session: what it was planned from, what was done, and what is sent."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from app.context.context_input import ContextInput
 from app.context.fit import FittedPrompt
+from app.context.forms import ShownMessage
 from app.context.plan import ContextPlan
 from app.context.triggers import Cause
 from app.context.view import View
 from app.domain.message import Message
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Step:
     """One model call as it was prepared (`is_sent`), or the plan made for the text that is not stored yet.
 
@@ -30,6 +32,11 @@ class Step:
     rows: tuple[Message, ...]
     upset: str
     is_sent: bool
+
+    @cached_property
+    def shown(self) -> tuple[ShownMessage, ...]:
+        """What became of every loaded message."""
+        return self.fitted.shown
 
     @property
     def fired(self) -> tuple[str, ...]:
