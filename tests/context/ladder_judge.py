@@ -16,6 +16,9 @@ from context.step import Step
 BIG_SHARE, BIG_TOKENS = 0.05, 2000
 """Above this share of the room, or so many tokens, a message is big enough to be truncated."""
 
+RESULT_SHARE = 0.125
+"""What a tool's result may have of the room so that the newest step is shown as it is."""
+
 SMALLEST = 48
 SLACK = 60
 """What a truncated message may take above its level: its call's id and name, the mark of what is left out."""
@@ -41,14 +44,21 @@ AFTER_FOLDING = {
 
 
 def big_ones_before_old_ones(step: Step) -> str:
-    """While big messages are shown whole, none is trimmed."""
+    """While big messages are shown whole, none is trimmed; a newest step within a tool's share is not called big."""
     view = step.fitted.view
     is_truncated = view.state.truncated_through_position > view.inp.summary_through_position
     if "oldest_trimmed" not in step.fitted.notes or step.raw.has_gap or is_truncated:
         return ""
     room = _room(step)
     level = max(min(int(BIG_SHARE * room), BIG_TOKENS), SMALLEST)
-    big = [message.position for message, tokens in _free(step) if tokens > level + SLACK and not message.tool_calls]
+    shown = [(message, tokens) for message, tokens in _free(step) if not message.tool_calls]
+    newest = max((message.position or 0 for message in view.messages if message.tool_calls), default=math.inf)
+    share = max(level, int(RESULT_SHARE * room))
+    big = [
+        message.position
+        for message, tokens in shown
+        if tokens > (share if (message.position or 0) > newest else level) + SLACK
+    ]
     return f"messages {big} are whole" if big else ""
 
 
