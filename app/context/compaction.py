@@ -104,9 +104,9 @@ def preparation_cause(view: View) -> Cause | None:
         return None
     if counted is not None and _replaces_enough(inp, counted, first, cut.index):
         return counted
-    kept = _kept_rows(view)
-    freed = sum(tokens for index, tokens in enumerate(rows[: cut.index]) if index >= first and index not in kept)
-    least = GROWTH_SHARE if _leaves_room(view, inp.prepared) else AHEAD_SHARE
+    freed = _tokens_gone(view, rows, first, cut.index)
+    is_enough = inp.prepared is not None and _leaves_room(inp, _tokens_once_adopted(view, inp.prepared))
+    least = GROWTH_SHARE if is_enough else AHEAD_SHARE
     return Cause.THRESHOLD if is_near and scale(freed, inp.factor) >= least * inp.budget.window_tokens else None
 
 
@@ -122,31 +122,37 @@ def _should_adopt(view: View, prepared: Prepared, cause: Cause, cut: Cut | None)
         return True
     if scale(view.tokens, inp.factor) <= inp.budget.threshold_tokens:  # room is not wanted: something is unread
         return through >= hidden_through(inp, view.state)
-    if _leaves_room(view, prepared):
+    after_tokens = _tokens_once_adopted(view, prepared)
+    if _leaves_room(inp, after_tokens):
         return True
-    freed = view.tokens - _tokens_once_adopted(view, prepared)
+    freed = view.tokens - after_tokens
     more = 0 if cut is None else cut.freed_tokens - freed
     is_enough = scale(freed, inp.factor) >= WORTHWHILE_SHARE * inp.budget.window_tokens
     return is_enough and scale(more, inp.factor) < AHEAD_SHARE * inp.budget.window_tokens
 
 
-def _leaves_room(view: View, prepared: Prepared | None) -> bool:
-    """Whether the prompt would be well below the threshold once the prepared summary is in use."""
-    if prepared is None:
-        return False
-    inp = view.inp
-    after_tokens = scale(_tokens_once_adopted(view, prepared), inp.factor)
-    return after_tokens <= max(ahead_tokens(inp), inp.budget.target_tokens)
+def _leaves_room(inp: ContextInput, after_tokens: int) -> bool:
+    """Whether a prompt of so many tokens, by our count, is well below the threshold."""
+    return scale(after_tokens, inp.factor) <= _roomy_tokens(inp)
+
+
+def _roomy_tokens(inp: ContextInput) -> float:
+    """Return what a prompt may take, in the model's tokens, and leave some room below the threshold."""
+    return max(ahead_tokens(inp), inp.budget.target_tokens)
 
 
 def _tokens_once_adopted(view: View, prepared: Prepared) -> int:
     """Return what the prompt would take, by our count, with the prepared summary."""
-    behind = sum(
-        tokens
-        for row, tokens in zip(view.inp.rows, row_tokens(view), strict=True)
-        if row.position <= prepared.through_position and row.position not in view.pinned and row is not view.inp.current
-    )
-    return view.tokens - behind - _summary_tokens(view) + prepared.token_count + frame_tokens(view.inp)
+    inp = view.inp
+    end = sum(row.position <= prepared.through_position for row in inp.rows)
+    gone = _tokens_gone(view, row_tokens(view), 0, end)
+    return view.tokens - gone - _summary_tokens(view) + prepared.token_count + frame_tokens(inp)
+
+
+def _tokens_gone(view: View, rows: tuple[int, ...], first: int, end: int) -> int:
+    """Return the tokens of the rows from `first` to before `end` that no prompt shows once they are summarised."""
+    kept = _kept_rows(view)
+    return sum(tokens for index, tokens in enumerate(rows[first:end], first) if index not in kept)
 
 
 def _is_legal(rows: tuple[Message, ...], through: int) -> bool:
@@ -182,7 +188,7 @@ def _cut_task(view: View, rows: tuple[int, ...], cause: Cause) -> CutTask:
         running=len(after(inp.own, inp.summary_through_position)),
         kept_rows=_kept_rows(view),
         target_tokens=_target(inp, cause),
-        enough_tokens=unscale(int(max(ahead_tokens(inp), inp.budget.target_tokens)), inp.factor),
+        enough_tokens=unscale(int(_roomy_tokens(inp)), inp.factor),
         may_cut_at_end=inp.user is not None and not inp.own,
         least_index=_hidden_rows(view),
         is_more_before=inp.has_gap,

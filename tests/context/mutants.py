@@ -117,7 +117,7 @@ GUARDS = (
     Mutant(
         "prepared summaries that help little",
         "compaction.py",
-        "<= max(ahead_tokens(inp), inp.budget.target_tokens)",
+        "<= _roomy_tokens(inp)",
         "<= 10**9",
         first=347,
     ),
