@@ -11,7 +11,7 @@ from app.domain.errors import ThroughlineError
 from app.domain.message import Role
 from app.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta
 from app.llm.registry import ModelRegistry, ModelsConfig
-from fakes.raw_http_server import Answer, RawServer, anthropic_stream, openai_stream, serve_raw
+from fakes.raw_http_server import Answer, RawServer, anthropic_start, anthropic_stream, openai_stream, serve_raw
 from fakes.waiting import HANG_SECONDS
 
 CONFIG = ModelsConfig(idle_timeout_seconds=HANG_SECONDS, connect_timeout_seconds=HANG_SECONDS)
@@ -20,19 +20,7 @@ IMPATIENT = replace(CONFIG, idle_timeout_seconds=0.3)
 
 OPENAI_SAYS_OK = openai_stream({"choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]})
 ANTHROPIC_SAYS_OK = anthropic_stream(
-    {
-        "type": "message_start",
-        "message": {
-            "id": "m1",
-            "type": "message",
-            "role": "assistant",
-            "content": [],
-            "model": "claude-test",
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": {"input_tokens": 5, "output_tokens": 1},
-        },
-    },
+    anthropic_start(input_tokens=5),
     {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
     {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "ok"}},
     {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"input_tokens": 5, "output_tokens": 1}},

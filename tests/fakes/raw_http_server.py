@@ -58,6 +58,21 @@ def anthropic_stream(*events: dict[str, object]) -> Answer:
     return Answer(pieces, content_type=EVENT_STREAM)
 
 
+def anthropic_start(input_tokens: int) -> dict[str, object]:
+    """The event that opens an answer of Anthropic's."""
+    message: dict[str, object] = {
+        "id": "m1",
+        "type": "message",
+        "role": "assistant",
+        "content": [],
+        "model": "claude-test",
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {"input_tokens": input_tokens, "output_tokens": 1},
+    }
+    return {"type": "message_start", "message": message}
+
+
 @asynccontextmanager
 async def serve_raw(*answers: Answer) -> AsyncIterator[RawServer]:
     """Serve the answers in order on a free port of 127.0.0.1; all must be asked for."""

@@ -10,7 +10,7 @@ from app.domain.prompt import ModelRequest, Prompt, PromptMessage, TextDelta, To
 from app.llm.answer import MOST_CALLS
 from app.llm.registry import ModelRegistry
 from fakes.model_calls import CONFIG, IMPATIENT, address_for, hear, refusal_of, simple_request
-from fakes.raw_http_server import EVENT_STREAM, Answer, anthropic_stream, openai_stream, serve_raw
+from fakes.raw_http_server import EVENT_STREAM, Answer, anthropic_start, anthropic_stream, openai_stream, serve_raw
 from fakes.waiting import HANG_SECONDS, until
 
 ANTHROPIC = "anthropic:claude-test"
@@ -43,16 +43,6 @@ def piece(index: int | None, arguments: str, call_id: str | None = None, name: s
 
 
 def anthropic_answer(stop_reason: str | None, text: str = "Hello") -> Answer:
-    message: dict[str, object] = {
-        "id": "m1",
-        "type": "message",
-        "role": "assistant",
-        "content": [],
-        "model": "claude-test",
-        "stop_reason": None,
-        "stop_sequence": None,
-        "usage": {"input_tokens": 7, "output_tokens": 1},
-    }
     ending: list[dict[str, object]] = [
         {
             "type": "message_delta",
@@ -61,7 +51,7 @@ def anthropic_answer(stop_reason: str | None, text: str = "Hello") -> Answer:
         },
         {"type": "message_stop"},
     ]
-    start: dict[str, object] = {"type": "message_start", "message": message}
+    start = anthropic_start(input_tokens=7)
     opened: dict[str, object] = {
         "type": "content_block_start",
         "index": 0,

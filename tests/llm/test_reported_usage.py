@@ -6,7 +6,7 @@ from app.domain.message import Role
 from app.domain.prompt import ModelRequest, Prompt, PromptMessage, Usage
 from app.llm.usage_check import checked_usage
 from fakes.model_calls import hear, simple_request
-from fakes.raw_http_server import Answer, anthropic_stream, openai_stream
+from fakes.raw_http_server import Answer, anthropic_start, anthropic_stream, openai_stream
 
 ANTHROPIC = "anthropic:claude-test"
 ENGLISH = "The harbour master kept a ledger of every ship that came in after dark. " * 100
@@ -16,16 +16,6 @@ BLANKS = "x" + " " * 20_000
 
 
 def anthropic_answer(*usages: dict[str, object]) -> Answer:
-    message: dict[str, object] = {
-        "id": "m1",
-        "type": "message",
-        "role": "assistant",
-        "content": [],
-        "model": "claude-test",
-        "stop_reason": None,
-        "stop_sequence": None,
-        "usage": {"input_tokens": 5, "output_tokens": 1},
-    }
     deltas: list[dict[str, object]] = [
         {
             "type": "message_delta",
@@ -35,7 +25,7 @@ def anthropic_answer(*usages: dict[str, object]) -> Answer:
         for index, usage in enumerate(usages)
     ]
     return anthropic_stream(
-        {"type": "message_start", "message": message},
+        anthropic_start(input_tokens=5),
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hello"}},
         *deltas,

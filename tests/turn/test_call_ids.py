@@ -1,16 +1,12 @@
 """Ids of tool calls: no two calls of a run share one, and a resumed run tells its calls apart even where two do."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-
 import pytest
 
 from app.db.database import Database
 from app.domain.message import NewMessage, Role, Source, ToolCall, text_of
-from app.domain.prompt import ToolSpec
 from app.domain.run import RunStatus
-from app.domain.tool import ToolContext, ToolOutcome
 from app.turn.take_turn import take_turn
+from fakes.one_tool import OneTool
 from fakes.raw_sql import end_leases
 from fakes.scripted_model import Call, Say
 from fakes.stage import open_stage
@@ -18,31 +14,10 @@ from fakes.stage import open_stage
 CHARGE = ToolCall("call_0", "charge", "{}")
 
 
-@dataclass
-class Till:
-    """One tool; `keys` are the idempotency keys it was called with."""
-
-    repeatable: bool
-    keys: list[str] = field(default_factory=list)
-
-    def specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
-        del names
-        return (ToolSpec(name="charge", description="Charges.", parameters={"type": "object", "properties": {}}),)
-
-    def is_repeatable(self, name: str) -> bool:
-        del name
-        return self.repeatable
-
-    async def run(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
-        del call
-        self.keys.append(context.idempotency_key)
-        return ToolOutcome("charged", is_error=False)
-
-
 async def test_a_model_that_counts_its_calls_from_0_in_each_answer_gives_no_two_calls_of_a_run_one_key(
     database: Database,
 ) -> None:
-    till = Till(repeatable=True)
+    till = OneTool("charge", "charged", repeatable=True)
     stage = await open_stage(database, tools=till)
     stage.model.script(Call((CHARGE,)), Call((CHARGE, CHARGE)), Say("done"))
 
@@ -63,7 +38,7 @@ async def test_a_model_that_counts_its_calls_from_0_in_each_answer_gives_no_two_
 async def test_a_resumed_call_whose_id_an_answered_call_of_the_run_has_is_still_an_interrupted_one(
     database: Database, database_url: str, *, repeatable: bool, calls: int, told: str
 ) -> None:
-    till = Till(repeatable)
+    till = OneTool("charge", "charged", repeatable)
     stage = await open_stage(database, tools=till)
     stage.model.script(Say("done"))
     await stage.submit("go")

@@ -1,43 +1,17 @@
 """A run whose worker died over a tool call: whether the call is made again is for the tool to say."""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import pytest
 
 from app.db.database import Database
 from app.domain.message import Role, ToolCall, text_of
-from app.domain.prompt import ToolSpec
 from app.domain.run import RunStatus
-from app.domain.tool import ToolContext, ToolOutcome
 from app.turn.take_turn import take_turn
+from fakes.one_tool import OneTool
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say
 from fakes.stage import open_stage
-
-
-@dataclass
-class Postman:
-    """One tool that never comes back the first time; `keys` are the idempotency keys it was called with."""
-
-    repeatable: bool
-    keys: list[str] = field(default_factory=list)
-
-    def specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
-        del names
-        return (ToolSpec(name="post", description="Posts a letter.", parameters={"type": "object", "properties": {}}),)
-
-    def is_repeatable(self, name: str) -> bool:
-        del name
-        return self.repeatable
-
-    async def run(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
-        del call
-        self.keys.append(context.idempotency_key)
-        if len(self.keys) == 1:
-            await asyncio.Event().wait()
-        return ToolOutcome("posted", is_error=False)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +22,7 @@ class Postman:
 async def test_a_call_that_was_cut_is_made_again_only_where_the_tool_allows_it(
     database: Database, database_url: str, *, repeatable: bool, calls: int, told: str
 ) -> None:
-    tools = Postman(repeatable)
+    tools = OneTool("post", "posted", repeatable, hangs_at_first=True)
     stage = await open_stage(database, tools=tools)
     stage.model.script(Call((ToolCall("c1", "post", "{}"),)), Say("done"))
     run = await stage.submit("write to her")
