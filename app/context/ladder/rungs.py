@@ -113,7 +113,7 @@ def truncate_pins(view: View, goal: Goal) -> ViewState:
 
     The user's current text, if it is pinned too, stays as it is and may be cut from now on.
     """
-    return _with_pins_cut(view, goal.limit, SMALLEST_SHOWN)
+    return _tightened(view, goal, lambda room: _with_pins_cut(view, room, SMALLEST_SHOWN))
 
 
 def truncate_pins_hard(view: View, goal: Goal) -> ViewState:
