@@ -8,6 +8,7 @@ from app.context.calibration import scale, unscale
 from app.context.context_input import ContextInput, after
 from app.context.cut import Cut, CutTask, choose_cut, cut_before, least_tokens
 from app.context.groups import cut_points
+from app.context.listing import hidden_through
 from app.context.measure import count_system, tokens_of
 from app.context.policy import Adopt, ContextPolicy
 from app.context.triggers import (
@@ -22,7 +23,7 @@ from app.context.triggers import (
     summarised_through,
     was_skipped,
 )
-from app.context.view import View, hidden_through
+from app.context.view import View
 from app.domain.message import Message
 from app.domain.summary import Prepared
 

@@ -11,8 +11,9 @@ from app.context.context_input import ContextInput
 from app.context.forms import ShownMessage, shown_messages
 from app.context.ladder.rungs import HARD_RUNGS, OLDEST_TRIMMED, SOFT_RUNGS, Rung
 from app.context.ladder.trimming import Goal, forgetful
+from app.context.listing import hidden_through
 from app.context.measure import tokens_of
-from app.context.view import View, hidden_through, show
+from app.context.view import View, show
 from app.context.view_state import ViewState
 from app.domain.errors import PromptCannotFit
 from app.domain.prompt import Prompt

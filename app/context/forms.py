@@ -3,9 +3,10 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from app.context.listing import hidden_through
 from app.context.measure import tokens_of
 from app.context.stubs import STUB_WORTH_TOKENS
-from app.context.view import View, hidden_through
+from app.context.view import View
 from app.context.view_state import range_at
 from app.domain.message import Content, ImageBlock, Message, Role
 from app.domain.prompt import PromptMessage
