@@ -69,7 +69,8 @@ def shown_messages(view: View) -> tuple[ShownMessage, ...]:
     for row in (*view.inp.kept_early, *view.inp.rows):
         message, tokens = by_position.get(row.position, (None, 0))
         form = _hidden_form(view, row, edge) if message is None else _form(view, row, message)
-        found.append(ShownMessage(row.position, row.role, form, tokens, is_pinned=row.position in view.pinned))
+        is_pinned = row.pinned or row.position in view.pinned
+        found.append(ShownMessage(row.position, row.role, form, tokens, is_pinned=is_pinned))
     return tuple(found)
 
 

@@ -84,7 +84,7 @@ def show(inp: ContextInput, state: ViewState) -> View:
     summary = _summary_text(inp, state)
     instructions = _tool_instructions(inp, summary)
     system = build_system(inp.system_prompt, summary, inp.summary_through_position, instructions)
-    pinned = pinned_positions(inp)
+    pinned = frozenset() if state.without_pins else pinned_positions(inp)
     listing = Listing(inp, state, pinned)
     listing.list_all()
     messages, counts, current = listing.messages, listing.counts, listing.current

@@ -23,11 +23,12 @@ class ViewState:
     ranges, are not shown; each range of `folded` is shown as one short text. Ranges are inclusive. The summary is shown
     in at most `summary_to_tokens` (0: not at all), each pinned message in `pins_to_tokens`, and of the user's own texts
     those in `user_cuts` (position, tokens) in so many tokens; PENDING is the position of the one that is not stored
-    yet. `without_notes`: there was no room even for the notes that stand for what is not shown. `compacted_to_tokens`
-    is what the prompt took, by our count, after the last compaction or stage of a strategy; `skipped_through_position`
-    is the newest message when a summary was last not worth writing. `restored_at_position` is the newest message when
-    the summary in use was restored, 0 where it was not. `summary_position` is the cursor of the summary that all this
-    was done beside, None where that was not noted.
+    yet. `without_notes`: there was no room even for the notes that stand for what is not shown; `without_pins`: nor for
+    pinned messages, cut as short as can be, which are treated as all others are. `compacted_to_tokens` is what the
+    prompt took, by our count, after the last compaction or stage of a strategy; `skipped_through_position` is the
+    newest message when a summary was last not worth writing. `restored_at_position` is the newest message when the
+    summary in use was restored, 0 where it was not. `summary_position` is the cursor of the summary that all this was
+    done beside, None where that was not noted.
     """
 
     rung: str = ""
@@ -43,6 +44,7 @@ class ViewState:
     pins_to_tokens: int | None = None
     user_cuts: tuple[tuple[int, int], ...] = ()
     without_notes: bool = False
+    without_pins: bool = False
     compacted_to_tokens: int | None = None
     skipped_through_position: int = 0
     summary_position: int | None = None
@@ -91,6 +93,7 @@ def after_compaction(state: ViewState, tokens: int | None) -> ViewState:
         summary_to_tokens=None,
         pins_to_tokens=None,
         without_notes=False,
+        without_pins=False,
         compacted_to_tokens=tokens,
         restored_at_position=0,
     )

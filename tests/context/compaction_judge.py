@@ -49,7 +49,8 @@ def frees_a_lot(step: Step) -> bool:
     """Whether as much is freed as has to grow: by a stage, or by a summary of full size for what is summarised."""
     view = step.plan.view
     if STAGES & set(step.plan.fired):
-        return step.plan.tokens_before - step.plan.tokens >= GROWTH * view.inp.budget.window_tokens
+        freed = step.plan.tokens_before - step.plan.tokens + 1  # both are rounded
+        return freed >= GROWTH * view.inp.budget.window_tokens
     inp, chosen = view.inp, {row.position for row in step.plan.to_summarise} - view.pinned
     shown = zip(view.messages, view.counts, strict=True)
     freed = sum(tokens for message, tokens in shown if message.position in chosen and message is not view.current)

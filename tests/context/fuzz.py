@@ -24,8 +24,11 @@ MOST_PRINTED = 20
 LEAST_SHARE = 0.01
 """What fewer sessions reach than this has not been tried."""
 
+ONCE_IN_MANY = "pins_left_out"
+"""The last rung of all: in one session of tens of thousands. `test_properties` plays one that reaches it."""
+
 FIRED = (
-    *(name for name, _ in (*SOFT_RUNGS, *HARD_RUNGS)),
+    *(name for name, _ in (*SOFT_RUNGS, *HARD_RUNGS) if name != ONCE_IN_MANY),
     "pruned",
     "pruned_aggressively",
     "history_truncated",

@@ -49,6 +49,7 @@ RUNGS = (
     without_rung("notes_dropped", "drop_notes"),
     without_rung("user_text_truncated_hard", "truncate_user_text_hard"),
     without_rung("pins_truncated_hard", "truncate_pins_hard", first=135),
+    without_rung("pins_left_out", "leave_out_pins", first=3_008_160),
     Mutant("no prune", "ladder/prune.py", '        ("pruned", policy.start, policy.keep_last),\n', "", first=591),
     Mutant(
         "no aggressive prune",

@@ -111,6 +111,8 @@ class Judge:
         there = {m.position: m for m in step.fitted.prompt.messages if m.position is not None}
         wanted = {row.position for row in step.raw.pinned + step.raw.history + step.raw.own if row.pinned}
         lost = [place for place in wanted | known.keys() if place not in there and _is_sendable(step.rows[place - 1])]
+        if view.state.without_pins:
+            return "" if view.state.pins_to_tokens == 1 else "pins left before they were cut as short as can be"
         if lost:
             return f"pins {lost} are not there"
         if view.state.pins_to_tokens is not None:

@@ -52,4 +52,7 @@ def _loosened(before: ViewState, after: ViewState, cursor: int) -> str:
     for position, tokens in before.user_cuts:
         if position > cursor and cuts.get(position, _level(after, position)) > tokens:
             return "user_cuts"
-    return "without_notes" if before.without_notes and not after.without_notes else ""
+    for name in ("without_notes", "without_pins"):
+        if getattr(before, name) and not getattr(after, name):
+            return name
+    return ""

@@ -31,6 +31,9 @@ def test_no_session_breaks_a_promise_and_the_generator_is_not_tame(subtests: pyt
 @example(98_983)  # notes that left after the newest step was folded would have had room for it
 @example(37_174)  # a newest step within a tool's share stays whole while older messages are trimmed
 @example(1_026_656)  # a pin shown a few tokens above its level is cut further before the user's text is
+@example(3_008_160)  # a pinned call's name alone is too much for a window of 200 tokens: the pin goes last
+@example(3_029_039)  # calls that cannot be cut leave less for texts: one fitting is enough, the next changes nothing
+@example(3_035_875)  # a user's text that was cut to next to nothing does not grow again
 @settings(deadline=None, derandomize=True, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 def test_other_sessions_keep_them_too(seed: int) -> None:
     """The same ones in every run: looking for further faults is what `make fuzz` is for."""

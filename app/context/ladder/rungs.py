@@ -66,7 +66,8 @@ def truncate_big_messages(view: View, goal: Goal) -> ViewState:
     by part, would lose its middle to parts that were read before.
     """
     smallest = max(min(int(goal.limit * BIG_SHARE), BIG_TOKENS), SMALLEST_SHOWN)
-    return _truncated(view, goal.aim, smallest, spared=_newest_small_step(view))
+    spared = _newest_small_step(view)
+    return _tightened(view, goal.aim, lambda room: _truncated(view, room, smallest, spared))
 
 
 def trim_oldest(view: View, goal: Goal) -> ViewState:
@@ -93,7 +94,7 @@ def fold_all_steps(view: View, goal: Goal) -> ViewState:
 
 def squeeze_messages(view: View, goal: Goal) -> ViewState:
     """Show all that is left as short as it can be read; what a call cannot give, its ids and names, others give."""
-    return _tightened(view, goal, lambda room: _truncated(view, room, SMALLEST_SHOWN))
+    return _tightened(view, goal.limit, lambda room: _truncated(view, room, SMALLEST_SHOWN))
 
 
 def fold_running_steps(view: View, goal: Goal) -> ViewState:
@@ -113,12 +114,12 @@ def truncate_pins(view: View, goal: Goal) -> ViewState:
 
     The user's current text, if it is pinned too, stays as it is and may be cut from now on.
     """
-    return _tightened(view, goal, lambda room: _with_pins_cut(view, room, SMALLEST_SHOWN))
+    return _tightened(view, goal.limit, lambda room: _with_pins_cut(view, room, SMALLEST_SHOWN))
 
 
 def truncate_pins_hard(view: View, goal: Goal) -> ViewState:
     """Cut pinned messages to what room there is, however little."""
-    return _tightened(view, goal, lambda room: _with_pins_cut(view, room, 1))
+    return _tightened(view, goal.limit, lambda room: _with_pins_cut(view, room, 1))
 
 
 def truncate_user_text(view: View, goal: Goal) -> ViewState:
@@ -136,6 +137,16 @@ def drop_notes(view: View, goal: Goal) -> ViewState:
 def truncate_user_text_hard(view: View, goal: Goal) -> ViewState:
     """Cut the user's current text to what room there is, however little."""
     return view.state if view.current is None else _with_user_cut(view, _room_for_user(view, goal))
+
+
+def leave_out_pins(view: View, goal: Goal) -> ViewState:
+    """Take pinned messages away as all others: the ids and names of their calls, which nothing cuts, are too much."""
+    if not view.pinned:
+        return view.state
+    bare = show(view.inp, replace(view.state, without_pins=True))
+    past = show(view.inp, trimmed(bare, past_groups(bare)))
+    state = fold_all_steps(past, goal)
+    return state if show(view.inp, state).tokens <= goal.limit else replace(state, without_notes=True)
 
 
 SOFT_RUNGS: tuple[tuple[str, Rung], ...] = (
@@ -156,16 +167,17 @@ HARD_RUNGS: tuple[tuple[str, Rung], ...] = (
     ("notes_dropped", drop_notes),
     ("user_text_truncated_hard", truncate_user_text_hard),
     ("pins_truncated_hard", truncate_pins_hard),
+    ("pins_left_out", leave_out_pins),
 )
 """Tried in this order while the prompt is over the limit; the last ones cannot fail where anything fits at all."""
 
 
-def _tightened(view: View, goal: Goal, choose: Callable[[int], ViewState]) -> ViewState:
-    """Choose a level for the room there is, and for less where what cannot be cut has taken more than its share."""
-    room = goal.limit
+def _tightened(view: View, most: int, choose: Callable[[int], ViewState]) -> ViewState:
+    """Choose a level for a prompt of `most`, and for less where what cannot be cut has taken more than its share."""
+    room = most
     for _ in range(SQUEEZES):
         state = choose(room)
-        over = show(view.inp, state).tokens - goal.limit
+        over = show(view.inp, state).tokens - most
         if over <= 0:
             return state
         room -= over
@@ -279,4 +291,5 @@ def _with_user_cut(view: View, tokens: int) -> ViewState:
     position = PENDING if current is None else current.position
     cursor = view.inp.summary_through_position
     kept = tuple(cut for cut in view.state.user_cuts if cut[0] != position and cut[0] > cursor)
-    return replace(view.state, user_cuts=(*kept, (position, max(tokens, 1))))
+    least = min((tokens, *(cut[1] for cut in view.state.user_cuts if cut[0] == position)))
+    return replace(view.state, user_cuts=(*kept, (position, max(least, 1))))
