@@ -3,7 +3,6 @@
 from functools import partial
 
 from app.agents.registry import AgentDefaults
-from app.context.summaries.transcript import SUMMARISER_SYSTEM_PROMPT
 from app.llm.registry import OFFLINE, ModelsConfig, address_beside
 from app.settings import Settings
 
@@ -30,5 +29,4 @@ def models_config(settings: Settings) -> ModelsConfig:
         default_model=settings.default_llm,
         default_base_url=settings.default_llm_base_url or None,
         idle_timeout_seconds=settings.model_idle_timeout_seconds,
-        summariser_marker=SUMMARISER_SYSTEM_PROMPT,
     )

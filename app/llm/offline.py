@@ -7,14 +7,20 @@ from functools import partial
 
 from app.context.frame import unframed
 from app.context.measure import count_call, count_prompt, count_tool_specs
-from app.context.summaries.transcript import CONVERSATION_TAG, EXISTING_TAG
+from app.context.summaries.transcript import (
+    CLOSING_WORDS,
+    CONVERSATION_TAG,
+    EXISTING_TAG,
+    SUMMARISER_SYSTEM_PROMPT,
+    WISHES,
+)
 from app.domain.message import ToolCall, text_of
 from app.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, Prompt, TextDelta, Usage
 from app.domain.text import clean_text
 from app.execution.off_loop import run_off_loop_if_large
 from app.llm.counters import TiktokenCounter, warm_counter
 from app.llm.offline_answers import INTRODUCTION, Reply, reply_to
-from app.llm.offline_extract import NOTHING, extract
+from app.llm.offline_summary import summarise
 from app.llm.windows import OFFLINE_WINDOW
 
 WORDS_PER_YIELD = 16
@@ -29,9 +35,8 @@ _COUNTER = TiktokenCounter()
 class OfflineModel:
     """Implements ChatModel without any provider."""
 
-    def __init__(self, summariser_marker: str = "") -> None:
-        """Keep the words with which a summariser's system prompt begins; such a prompt gets an extract."""
-        self._summariser_marker = summariser_marker
+    def __init__(self) -> None:
+        """Nothing is loaded before the first request."""
         self._is_warm = False
 
     @property
@@ -73,7 +78,7 @@ class OfflineModel:
 
     def _reply(self, request: ModelRequest) -> Reply:
         prompt = request.prompt
-        if self._summariser_marker and prompt.system.startswith(self._summariser_marker):
+        if prompt.system.startswith(SUMMARISER_SYSTEM_PROMPT):
             return Reply(_summary(prompt, request.max_output_tokens))
         return reply_to(prompt, request.tools if request.may_call_tools else ())
 
@@ -81,9 +86,16 @@ class OfflineModel:
 def _summary(prompt: Prompt, max_tokens: int) -> str:
     """An extract of what the summariser is given to read, not of what it is told about it."""
     asked = "\n".join(text_of(message.content) for message in prompt.messages)
-    record = _OWN_ANSWER.sub("", unframed(CONVERSATION_TAG, asked))
-    source = f"{unframed(EXISTING_TAG, asked)}\n{record}"
-    return extract(source if source.strip() else asked, max_tokens, _COUNTER.count) or f"- {NOTHING}"
+    existing = unframed(EXISTING_TAG, asked)
+    record = unframed(CONVERSATION_TAG, asked)
+    _, _, wishes = asked.rpartition(">\n")[2].partition(WISHES)
+    return summarise(
+        existing,
+        _OWN_ANSWER.sub("", record) if existing or record else asked,
+        wishes=wishes.partition(CLOSING_WORDS)[0],
+        max_tokens=max_tokens,
+        count=_COUNTER.count,
+    )
 
 
 def _size(prompt: Prompt) -> int:

@@ -1,24 +1,13 @@
-"""How the offline model finds words again: sentences, the best match for a question, and an extract of a transcript."""
+"""How the offline model finds words again: sentences, and the best match for a question."""
 
-import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 MAX_QUOTE = 300
-MAX_SENTENCES = 4000
-NOTHING = "Nothing of substance yet."
-"""What an extract of nothing says; in the text of a further one it is nothing again."""
-_SENTENCE = re.compile(r"[^.!?\n]++(?:[.!?](?!\s|$)[^.!?\n]*+)*+[.!?]*+")
+_SENTENCE = re.compile(r"[^.!?。！？\n]++(?:[.!?](?!\s|$)[^.!?。！？\n]*+)*+[.!?。！？]*+")
 _WORD = re.compile(r"\w+")
-_BULLETS = re.compile(r"^(?:- )+")
-_TAG_LINE = re.compile(r"^[^\S\n]*+</?[\w -][^>\n]*+>[^\S\n]*+$", re.MULTILINE)
-_WEIGHTY = re.compile(
-    r"\b(?:remember|always|never|must|decided|agreed|prefer|name is|call me|deadline|because|plan|todo|error|failed)\b"
-    r"|\d|https?://|\b\w+[/\\]\w+|\bI (?:am|want|need|like|live|work)\b|\bmy\b",
-    re.IGNORECASE,
-)
 _STOP_TEXT = (
     "a about an and are as at be but by can could did do does for from had has have "
     "he her him his how i if in is it its me my of on or our please said say "
@@ -59,35 +48,3 @@ def best_sentences(question: str, sentences: Sequence[Sentence], limit: int = 3)
     ranked = sorted(matching, key=lambda pair: (-sum(1 / frequency[word] + 1 for word in pair[0]), -pair[1]))
     unique = dict.fromkeys(sentences[index] for _, index in ranked)
     return tuple(unique)[:limit]
-
-
-def extract(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """Return the weightiest sentences of `text` in their order, within `max_tokens` and a third of its length.
-
-    `text` may hold an earlier extract: its dashes are taken off, or they would grow with each one.
-    """
-    found = (_BULLETS.sub("", sentence) for sentence in split_sentences(without_markup(text)))
-    sentences = list(dict.fromkeys(sentence for sentence in found if sentence != NOTHING))[-MAX_SENTENCES:]
-    budget = min(max_tokens, math.ceil(count(text) / 3))
-    frequency = Counter(word for sentence in sentences for word in words_of(sentence))
-    order = sorted(range(len(sentences)), key=lambda index: (-_weight(sentences[index], frequency), index))
-    kept = _fitting(order, [count(sentence) + 2 for sentence in sentences], budget)
-    return "\n".join(f"- {sentences[index]}" for index in sorted(kept))
-
-
-def _fitting(order: Iterable[int], costs: Sequence[int], budget: int) -> Iterator[int]:
-    for index in order:
-        if costs[index] <= budget:
-            yield index
-            budget -= costs[index]
-
-
-def _weight(sentence: str, frequency: Counter[str]) -> float:
-    words = words_of(sentence)
-    common = sum(1 for word in words if frequency[word] > 1)
-    return 2.0 * min(len(_WEIGHTY.findall(sentence)), 4) + common / (1 + len(words))
-
-
-def without_markup(text: str) -> str:
-    """Return `text` without lines that hold nothing but a tag."""
-    return _TAG_LINE.sub("", text)

@@ -25,15 +25,13 @@ OPENAI_FAMILIES = ("gpt-", "o1", "o3", "o4", "chatgpt")
 class ModelsConfig:
     """What the operator says about models. Keys are read from the environment by the provider packages themselves.
 
-    `default_base_url` belongs to `default_model`, whether it is meant by name or by no name. `summariser_marker` is how
-    a summariser's system prompt begins: by it the offline model knows what is asked of it.
+    `default_base_url` belongs to `default_model`, whether it is meant by name or by no name.
     """
 
     default_model: str = OFFLINE
     default_base_url: str | None = None
     idle_timeout_seconds: float = 60.0
     connect_timeout_seconds: float = 5.0
-    summariser_marker: str = ""
 
 
 def address_beside(model: str, *, default_model: str, default_base_url: str) -> str | None:
@@ -89,7 +87,7 @@ class ModelRegistry:
 
     def _make(self, name: str, base_url: str | None) -> ChatModel:
         if name == OFFLINE:
-            return OfflineModel(self._config.summariser_marker)
+            return OfflineModel()
         parsed = parse_model_name(name, base_url)
         model = _construct(parsed, base_url, self._config)
         self._opened.append(model)

@@ -24,7 +24,7 @@ from app.domain.text import clean_text
 from app.llm.chars_counter import CharsCounter
 from app.llm.counters import TiktokenCounter
 from app.llm.offline_answers import reply_to
-from app.llm.offline_extract import extract
+from app.llm.offline_summary import summarise
 from app.slack.markdown import as_slack, settled
 from app.slack.text_in import readable
 from house.growth import steep
@@ -48,7 +48,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "Analyzer.terms": lambda text: deque(ANALYZER.terms(shortened(text)), maxlen=0),
     "snippet_of": lambda text: snippet_of(ANALYZER, text, {"a", "b", "wibble"}),
     "reply_to": lambda text: reply_to(Prompt("", (_said(text), _said(text))), TOOLS),
-    "extract": lambda text: extract(text, 500, CHARS),
+    "summarise": lambda text: summarise(text, text, wishes=text, max_tokens=500, count=CHARS),
     "as_slack": as_slack,
     "settled": settled,
     "readable": lambda text: readable(text, bot_user_id="U1"),

@@ -7,13 +7,12 @@ from hypothesis import strategies as st
 from app.context.assemble import frame_summary
 from app.context.frame import framed
 from app.context.measure import count_prompt, count_tool_specs
-from app.context.summaries.transcript import CONVERSATION_TAG, EXISTING_TAG
+from app.context.summaries.transcript import CONVERSATION_TAG, EXISTING_TAG, SUMMARISER_SYSTEM_PROMPT
 from app.domain.message import Role, ToolCall
 from app.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
 from app.llm.counters import TiktokenCounter
 from app.llm.offline import OfflineModel
 
-MARKER = "You write summaries."
 CALCULATOR = ToolSpec(
     "calculator", "Computes.", {"type": "object", "properties": {"expression": {}}, "required": ["expression"]}
 )
@@ -32,7 +31,7 @@ async def ask(
     *messages: PromptMessage, system: str = "", tools: tuple[ToolSpec, ...] = (), limit: int = 1000
 ) -> AnswerComplete:
     request = ModelRequest(Prompt(system, messages), tools, limit)
-    events = [event async for event in OfflineModel(MARKER).stream(request)]
+    events = [event async for event in OfflineModel().stream(request)]
     answer = events[-1]
     assert isinstance(answer, AnswerComplete)
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == answer.text
@@ -109,7 +108,7 @@ async def test_it_summarises_by_extraction_and_makes_the_text_smaller() -> None:
     chatter = " ".join(f"Nothing much happened on the walk through the park, part {name}." for name in "abcdefghijkl")
     text = f"{chatter}\nRemember: the deadline is 12 May and my name is Ada.\n{chatter.replace('park', 'town')}"
 
-    answer = await ask(user(text), system=f"{MARKER} Keep facts.", limit=100)
+    answer = await ask(user(text), system=SUMMARISER_SYSTEM_PROMPT, limit=100)
 
     assert "the deadline is 12 May and my name is Ada" in answer.text
     count = TiktokenCounter().count
@@ -154,7 +153,7 @@ async def test_its_summary_is_made_of_the_record_and_not_of_the_request_around_i
     existing = framed(EXISTING_TAG, "- Ada likes trains.")
     text = f"The existing summary:\n{existing}\n\nThe record to add:\n{record}\n\nWrite it now, I must have it."
 
-    answer = await ask(user(text), system=MARKER)
+    answer = await ask(user(text), system=SUMMARISER_SYSTEM_PROMPT)
 
     assert "Berlin" in answer.text
     assert "The record to add" not in answer.text
@@ -163,13 +162,13 @@ async def test_its_summary_is_made_of_the_record_and_not_of_the_request_around_i
 
 async def test_a_summary_written_anew_time_after_time_gathers_no_dashes_and_no_empty_words() -> None:
     summary = "- Nothing of substance yet."
-    for number in range(5):
+    for number in range(1, 6):
         words = f"[#{number} user] My appointment {number} is on 12 May. " + "And so on. " * 30
         record = framed(CONVERSATION_TAG, words)
-        answer = await ask(user(f"{framed(EXISTING_TAG, summary)}\n{record}"), system=MARKER)
+        answer = await ask(user(f"{framed(EXISTING_TAG, summary)}\n{record}"), system=SUMMARISER_SYSTEM_PROMPT)
         summary = answer.text
 
-    assert "- [#0 user] My appointment 0 is on 12 May." in summary.splitlines()
+    assert "- My appointment 1 is on 12 May. [#1]" in summary.splitlines()
     assert not any(line.startswith("- - ") for line in summary.splitlines())
     assert "Nothing of substance" not in summary
 
@@ -177,6 +176,6 @@ async def test_a_summary_written_anew_time_after_time_gathers_no_dashes_and_no_e
 async def test_a_summary_of_nothing_says_so_once() -> None:
     existing = framed(EXISTING_TAG, "- Nothing of substance yet.")
 
-    answer = await ask(user(f"{existing}\n{framed(CONVERSATION_TAG, '')}"), system=MARKER)
+    answer = await ask(user(f"{existing}\n{framed(CONVERSATION_TAG, '')}"), system=SUMMARISER_SYSTEM_PROMPT)
 
     assert answer.text == "- Nothing of substance yet."

@@ -65,6 +65,7 @@ LINE_TOKENS = 4
 """What joining lines may add to the sum of their counts."""
 
 SMALLEST_BUDGET = 128
+WISHES = "Further wishes:"
 CLOSING_WORDS = "Write the summary now"
 _FAKED_LINE = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029](?=[\u200b-\u200f\u2060\ufeff]*[\[［]\s*[#＃])")
 _NO_LABEL = re.compile(r"[\x00-\x1f\x85\u2028\u2029\[\]]")
@@ -149,7 +150,7 @@ def _hash_of(*texts: str) -> str:
 
 
 def _request(parts: Sequence[str], policy: SummaryPolicy, *, max_tokens: int, instructions: str) -> Prompt:
-    wishes = [policy.style and f"Style: {policy.style}", instructions and f"Further wishes: {instructions}"]
+    wishes = [policy.style and f"Style: {policy.style}", instructions and f"{WISHES} {instructions}"]
     told = [cut_middle(wish, INSTRUCTION_CHARACTERS) for wish in wishes if wish]
     last = f"{CLOSING_WORDS}, in at most {max(max_tokens // 2, 1)} words."
     return Prompt(SUMMARISER_SYSTEM_PROMPT, (PromptMessage(Role.USER, PARAGRAPH.join((*parts, *told, last))),))
