@@ -82,7 +82,7 @@ COMMANDS = {
         ChatCommand("/context", "how full the window is, and what the next message triggers", show_context),
         ChatCommand("/preview [TEXT]", "what the model would be shown with this message", show_preview),
         ChatCommand("/summarize [FOCUS]", "summarize older messages now", summarize),
-        ChatCommand("/summaries", "the versions of the summary", show_summaries),
+        ChatCommand("/summaries [N [M]]", "versions of the summary, the text of one, what changed", show_summaries),
         ChatCommand("/restore VERSION", "go back to a version of the summary", restore),
         ChatCommand("/history [N]", "the newest N messages (20)", show_history),
         ChatCommand("/search WORDS", "find messages of this session by their words", search),

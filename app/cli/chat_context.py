@@ -1,9 +1,13 @@
 """The chat commands on the context: how full it is, what a message would do to it, its summaries, its pins."""
 
+from rich.text import Text
+
 from app.cli.bars import draw_context
 from app.cli.chat_state import ChatState, session_of
-from app.cli.context_views import chosen_version, draw_preview, draw_versions, restored, span
+from app.cli.client import ServiceClient
+from app.cli.context_views import draw_preview, span
 from app.cli.printable import one_line
+from app.cli.summary_views import draw_changes, draw_version, draw_versions, restored, version_named, versions_named
 from app.domain.errors import InvalidInput
 from app.wire.messages import MessageOut
 
@@ -37,15 +41,25 @@ async def summarize(state: ChatState, focus: str) -> None:
     )
 
 
-async def show_summaries(state: ChatState, _argument: str) -> None:
-    """Print the versions of the summary, newest first."""
-    state.screen.draw(draw_versions(await state.client.summaries(session_of(state).id), width=state.screen.width))
+async def show_summaries(state: ChatState, argument: str) -> None:
+    """Print the versions of the summary, newest first; the text of one; or what changed between two."""
+    session = session_of(state)
+    state.screen.draw(await drawn_summaries(state.client, session.id, argument, width=state.screen.width))
+
+
+async def drawn_summaries(client: ServiceClient, session_id: str, argument: str, *, width: int) -> Text:
+    """Draw the list of versions, or the one or two that `argument` names. Raises InvalidInput."""
+    names = versions_named(argument)
+    if not names:
+        return draw_versions(await client.summaries(session_id), width=width)
+    shown = [await client.summary(session_id, name) for name in names]
+    return draw_version(shown[0], width=width) if len(shown) == 1 else draw_changes(*shown[:2], width=width)
 
 
 async def restore(state: ChatState, argument: str) -> None:
     """Go back to a version, by its number or its id."""
     session = session_of(state)
-    version = chosen_version(await state.client.summaries(session.id), argument)
+    version = await state.client.summary(session.id, version_named(argument))
     state.session = await state.client.restore(session.id, version.id)
     state.screen.say(restored(version, state.session))
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import httpx
 
@@ -146,6 +147,11 @@ class ServiceClient:
             if not page.next_cursor:
                 return tuple(found)
             cursor = page.next_cursor
+
+    async def summary(self, session_id: str, version: str) -> SummaryVersionOut:
+        """Return one version of the session's summary, by its number or its id."""
+        path = f"/v1/sessions/{session_id}/summaries/{quote(version, safe='')}"
+        return read_json(SummaryVersionOut, await self._get(path))
 
     async def restore(self, session_id: str, summary_id: str) -> SessionOut:
         """Make a version the session's summary again."""

@@ -10,14 +10,16 @@ import click
 from rich.text import Text
 
 from app.cli.bars import draw_context
+from app.cli.chat_context import drawn_summaries
 from app.cli.chat_state import in_history
 from app.cli.client import ServiceClient, SessionFilter
 from app.cli.connection import Target, asynchronous, open_client, target_options
-from app.cli.context_views import chosen_version, draw_preview, draw_versions, restored
+from app.cli.context_views import draw_preview
 from app.cli.history_views import draw_hit
 from app.cli.printable import joined, moment, one_line, printable
 from app.cli.screen import Screen
 from app.cli.session_files import Renamed, export_session, import_session
+from app.cli.summary_views import restored, version_named
 from app.domain.errors import InvalidInput
 from app.wire.sessions import SessionOut
 
@@ -158,13 +160,14 @@ async def show_context(session_id: UUID, preview: bool, target: Target) -> None:
 
 @sessions.command("summaries")
 @id_argument
+@click.argument("versions", metavar="[VERSION [VERSION]]", nargs=-1)
 @target_options
 @asynchronous
-async def list_summaries(session_id: UUID, target: Target) -> None:
-    """List the versions of a session's summary, newest first."""
+async def list_summaries(session_id: UUID, versions: tuple[str, ...], target: Target) -> None:
+    """List the versions of a session's summary, newest first; print one, or what changed between two."""
     screen = Screen()
     async with open_client(target) as client:
-        screen.draw(draw_versions(await client.summaries(str(session_id)), width=screen.width))
+        screen.draw(await drawn_summaries(client, str(session_id), " ".join(versions), width=screen.width))
 
 
 @sessions.command("restore")
@@ -175,7 +178,7 @@ async def list_summaries(session_id: UUID, target: Target) -> None:
 async def restore(session_id: UUID, version: str, target: Target) -> None:
     """Go back to VERSION (number or id) of a session's summary; no message is lost by it."""
     async with open_client(target) as client:
-        chosen = chosen_version(await client.summaries(str(session_id)), version)
+        chosen = await client.summary(str(session_id), version_named(version))
         Screen().say(restored(chosen, await client.restore(str(session_id), chosen.id)))
 
 

@@ -1,17 +1,14 @@
-"""Drawing the plan for a model call and the versions of a summary: plain functions, never wider than asked."""
+"""Drawing the plan for a model call: plain functions, never wider than asked."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from uuid import UUID
 
 from rich.text import Text
 
 from app.cli.bars import INDENT, percent
-from app.cli.printable import joined, moment, one_line, wrapped
-from app.domain.errors import InvalidInput
+from app.cli.printable import joined, one_line, wrapped
 from app.wire.context import PreviewedMessage, PreviewOut
-from app.wire.sessions import SessionOut, SummaryVersionOut
 
 MOST_ROWS = 24
 """Lines of a preview below its head, so that all of it stays on one screen; the oldest are left out."""
@@ -60,33 +57,6 @@ def draw_preview(preview: PreviewOut, *, width: int) -> Text:
         *_rows(preview),
     ]
     return joined(lines, width=width)
-
-
-def draw_versions(versions: Sequence[SummaryVersionOut], *, width: int) -> Text:
-    """Return one line for each version, in the order given."""
-    if not versions:
-        return Text("No summary yet.")
-    return joined(map(_version_line, versions), width=width)
-
-
-def chosen_version(versions: Sequence[SummaryVersionOut], argument: str) -> SummaryVersionOut:
-    """Return the version that `argument` names by number or id. Raises InvalidInput."""
-    wanted = argument.removeprefix("v")
-    for version in versions:
-        if version.id == argument.lower() or (version.version is not None and str(version.version) == wanted):
-            return version
-    if _is_id(argument) or wanted.isdecimal():
-        raise InvalidInput(f"There is no version {one_line(argument, limit=40)} of the summary.")
-    raise InvalidInput("Write the number or the id of a version; the list of summaries shows them.")
-
-
-def restored(version: SummaryVersionOut, session: SessionOut) -> str:
-    """Return the line that says what a restored version stands for."""
-    name = "it" if version.version is None else f"version {version.version}"
-    return (
-        f"Back at {name}: {session.summarized_count} of {session.message_count} messages are summarized. "
-        "It is kept as a new version."
-    )
 
 
 def span(first: int, last: int) -> str:
@@ -169,23 +139,3 @@ def _rows_of(messages: Sequence[PreviewedMessage]) -> Iterator[Row]:
             reason="" if is_plain else one_line(reason, limit=80),
             tokens=sum(member.tokens for member in members),
         )
-
-
-def _version_line(version: SummaryVersionOut) -> Text:
-    number = "–" if version.version is None else f"v{version.version}"
-    stretches = f" in {version.stretches} stretches" if version.stretches > 1 else ""
-    model = f"  by {one_line(version.model, limit=40)}" if version.model else ""
-    place = span(1, version.through_position) if version.through_position else "nothing"
-    line = (
-        f"{number:<4} {one_line(version.state, limit=10):<10} {place:<9} {version.token_count:>6,} tokens "
-        f"{moment(version.created_at)}{model}{stretches}"
-    )
-    return Text(line, style="bold" if version.state == "adopted" else "")
-
-
-def _is_id(text: str) -> bool:
-    try:
-        UUID(text)
-    except ValueError:
-        return False
-    return True

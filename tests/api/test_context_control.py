@@ -10,7 +10,7 @@ from app.db.database import Database
 from app.domain.ids import SessionId
 from app.domain.message import ImageBlock, TextBlock
 from app.domain.principal import Scope
-from app.wire.sessions import SummaryList
+from app.wire.sessions import SummaryList, SummaryVersionOut
 from fakes.api_stage import KEYED, PREVIEW, ApiStage, open_session, set_stage
 from fakes.conversations import Conversation
 
@@ -134,6 +134,27 @@ async def test_a_version_is_gone_back_to_by_its_id_or_its_number(stage: ApiStage
     assert (by_id.status_code, by_id.json()["summarized_count"]) == (200, 4)
     assert {answer.status_code for answer in unknown} == {404}
     assert "There is no version 9 of the summary of session" in unknown[1].json()["detail"]
+
+
+async def test_a_version_is_read_and_going_back_twice_changes_nothing_more(
+    stage: ApiStage, client: httpx.AsyncClient
+) -> None:
+    path = await open_session(client)
+    conversation = await conversation_at(stage, path)
+    stored = await conversation.say(*"abcdef")
+    await conversation.adopt(stored[1], "first")
+    await conversation.adopt(stored[3], "second")
+
+    shown = await client.get(f"{path}/summaries/1")
+    by_id = await client.get(f"{path}/summaries/{shown.json()['id']}")
+    unknown = [await client.get(f"{path}/summaries/{name}") for name in (9, "x", UUID(int=9))]
+    back = [await client.post(f"{path}/summaries/1/restore") for _ in range(3)]
+
+    SummaryVersionOut.model_validate(shown.json())
+    assert (shown.json()["text"], by_id.json()) == ("first", shown.json())
+    assert {answer.status_code for answer in unknown} == {404}
+    assert {answer.json()["summarized_count"] for answer in back} == {2}
+    assert [version["version"] for version in (await client.get(f"{path}/summaries")).json()["data"]] == [3, 2, 1]
 
 
 async def test_versions_come_in_pages_the_prepared_one_on_the_first(stage: ApiStage, client: httpx.AsyncClient) -> None:

@@ -47,6 +47,7 @@ BY_ID: dict[tuple[str, str], dict[str, object] | None] = {
     ("POST", "/v1/sessions/{session_id}/messages/{message_id}/redact"): None,
     ("POST", "/v1/sessions/{session_id}/summarize"): {},
     ("GET", "/v1/sessions/{session_id}/summaries"): None,
+    ("GET", "/v1/sessions/{session_id}/summaries/{summary_id}"): None,
     ("POST", "/v1/sessions/{session_id}/summaries/{summary_id}/restore"): None,
     ("GET", "/v1/memories/{memory_id}"): None,
     ("PATCH", "/v1/memories/{memory_id}"): {"text": "taken"},

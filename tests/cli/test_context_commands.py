@@ -45,6 +45,18 @@ def test_summaries_are_listed_and_one_is_gone_back_to(
     assert "Back at version 1: 10 of 40 messages are summarized. It is kept as a new version." in result.stdout
 
 
+def test_one_version_is_read_and_two_are_compared(world: FakeWorld, throughline: Throughline, session_id: str) -> None:
+    world.service.summaries = [version_out(2, text="- Ada moved.\n- Bob came."), version_out(1, text="- Ada moved.")]
+
+    result = throughline("chat", "--session", session_id, typed="/summaries 1\n/summaries v1 2\n/summaries 7\n")
+    outside = throughline("sessions", "summaries", session_id, "1", "2")
+
+    assert "- Ada moved." in result.stdout
+    assert "+ - Bob came." in result.stdout
+    assert "There is no version 7 of the summary." in result.stdout + result.stderr
+    assert "+ - Bob came." in outside.stdout
+
+
 def test_a_version_on_a_later_page_is_found(world: FakeWorld, throughline: Throughline, session_id: str) -> None:
     filler = [version_out(number, state="superseded") for number in range(400, 3, -1)]
     world.service.summaries = [*filler, *SUMMARIES]

@@ -1,16 +1,10 @@
-from datetime import UTC
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from app.cli.context_views import MOST_ROWS, chosen_version, draw_preview, draw_versions
-from app.cli.printable import moment
-from app.domain.errors import InvalidInput
+from app.cli.context_views import MOST_ROWS, draw_preview
 from app.wire.context import PreviewedMessage, PreviewOut, StretchToSummarise
-from app.wire.sessions import SummaryVersionOut
-from fakes.wire_shapes import NOW, version_out
 from fakes.wire_shapes import preview_out as preview
 
 COUNTS = st.integers(0, 10**9)
@@ -162,72 +156,3 @@ def test_a_long_plan_is_cut_to_a_screen_at_its_old_end() -> None:
 )
 def test_no_line_of_a_plan_is_wider_than_the_screen(drawn: PreviewOut, width: int) -> None:
     assert max(cell_len(line) for line in draw_preview(drawn, width=width).plain.split("\n")) <= width
-
-
-# --- versions -----------------------------------------------------------------------------------------------------
-
-
-PREPARED = version_out(9, version=None, state="prepared", token_count=700, through_position=40)
-VERSIONS = (
-    PREPARED,
-    version_out(2, stretches=3, token_count=1_500, through_position=25),
-    version_out(1, state="superseded", token_count=400, through_position=9, model=""),
-    version_out(0, state="superseded", stretches=0, token_count=0, model=""),
-)
-
-
-def test_versions_are_listed_with_number_state_reach_size_and_time() -> None:
-    assert draw_versions(VERSIONS, width=80).plain.split("\n") == [
-        f"–    prepared   #1-#40       700 tokens {moment(NOW)}  by m",
-        f"v2   adopted    #1-#25     1,500 tokens {moment(NOW)}  by m in 3 stretches",
-        f"v1   superseded #1-#9        400 tokens {moment(NOW)}",
-        f"v0   superseded nothing        0 tokens {moment(NOW)}",
-    ]
-    assert draw_versions((), width=80).plain == "No summary yet."
-
-
-def test_the_model_of_a_version_is_whole_at_eighty_columns() -> None:
-    version = version_out(12, stretches=13, token_count=11_500, through_position=1_250, model="openai:gpt-4o-mini")
-
-    assert " by openai:gpt-4o-mini" in draw_versions((version,), width=80).plain
-
-
-@pytest.mark.parametrize("named", ["2", "v2", "00000000-0000-0000-0000-000000000002"])
-def test_a_version_is_named_by_number_or_id(named: str) -> None:
-    assert chosen_version(VERSIONS, named) is VERSIONS[1]
-
-
-@pytest.mark.parametrize(
-    ("named", "hint"),
-    [
-        ("7", "There is no version 7"),
-        ("00000000-0000-0000-0000-000000000077", "There is no version 0000"),
-        ("", "Write the number or the id"),
-        ("second", "Write the number or the id"),
-        ("v", "Write the number or the id"),
-    ],
-)
-def test_a_version_there_is_not_is_told(named: str, hint: str) -> None:
-    with pytest.raises(InvalidInput, match=hint):
-        chosen_version(VERSIONS, named)
-
-
-@given(
-    st.lists(
-        st.builds(
-            version_out,
-            COUNTS,
-            state=st.text(max_size=30),
-            stretches=COUNTS,
-            token_count=COUNTS,
-            through_position=COUNTS,
-            model=st.text(max_size=99),
-            created_at=st.datetimes(timezones=st.just(UTC)),
-        ),
-        min_size=1,
-        max_size=5,
-    ).map(tuple),
-    WIDTHS,
-)
-def test_no_line_of_the_versions_is_wider_than_the_screen(versions: tuple[SummaryVersionOut, ...], width: int) -> None:
-    assert max(cell_len(line) for line in draw_versions(versions, width=width).plain.split("\n")) <= width

@@ -90,6 +90,8 @@ ASKED = (
     Asked("GET", f"{SESSION}/context"),
     Asked("POST", f"{SESSION}/context/preview", {}),
     Asked("GET", f"{SESSION}/summaries", query={"limit": 5}),
+    Asked("GET", f"{SESSION}/summaries/{{summary}}"),
+    Asked("GET", f"{SESSION}/summaries/{{summary}}", names={"summary": "unknown"}),
     Asked("POST", f"{SESSION}/summaries/{{summary}}/restore", {}, names={"summary": "prepared"}),
     Asked("POST", f"{SESSION}/summaries/{{summary}}/restore", {}),
     Asked("POST", f"{SESSION}/summarize", {}),

@@ -163,6 +163,7 @@ class FakeService:
                 Route("/v1/sessions/{id}/context", self._context),
                 Route("/v1/sessions/{id}/context/preview", self._preview, methods=["POST"]),
                 Route("/v1/sessions/{id}/summaries", self._summaries),
+                Route("/v1/sessions/{id}/summaries/{summary}", self._summary),
                 Route("/v1/sessions/{id}/summaries/{summary}/restore", self._restore, methods=["POST"]),
                 Route("/v1/sessions/{id}/summarize", self._summarize, methods=["POST"]),
                 Route("/v1/runs/{run}/events", self._events),
@@ -235,6 +236,11 @@ class FakeService:
         limit, first = int(request.query_params["limit"]), int(request.query_params.get("cursor", "0"))
         behind = str(first + limit) if first + limit < len(self.summaries) else None
         return answered(SummaryList(data=self.summaries[first : first + limit], next_cursor=behind))
+
+    async def _summary(self, request: Request) -> Response:
+        wanted = request.path_params["summary"]
+        found = [version for version in self.summaries if wanted in {version.id, str(version.version)}]
+        return answered(found[0]) if found else refused(404, f"There is no version {wanted} of the summary.")
 
     async def _restore(self, request: Request) -> Response:
         chosen = next(version for version in self.summaries if version.id == request.path_params["summary"])

@@ -10,7 +10,15 @@ from app.api.http.call import Reader, Writer, session_id_of, summary_id_of
 from app.api.http.responses import JsonResponse
 from app.api.native.documented import json_body
 from app.api.native.requests import ListSummaries, Summarize
-from app.wire.sessions import SessionOut, SummarizeOut, SummaryList, session_json, summary_version_json
+from app.domain.ids import SummaryId
+from app.wire.sessions import (
+    SessionOut,
+    SummarizeOut,
+    SummaryList,
+    SummaryVersionOut,
+    session_json,
+    summary_version_json,
+)
 from app.wire.shape import page_json
 
 MAX_DIGITS = 9  # any such number fits an integer column
@@ -50,11 +58,20 @@ async def list_summaries(session_id: str, call: Reader, asked: Annotated[ListSum
     return JsonResponse(page_json(page, summary_version_json))
 
 
+@router.get("/summaries/{summary_id}", responses={HTTPStatus.OK: {"model": SummaryVersionOut}})
+async def get_summary(session_id: str, summary_id: str, call: Reader) -> Response:
+    """Show one version of the summary with its text; `summary_id` is its id, or its number."""
+    version = await call.services.database.summaries.get(
+        call.owner_id, session_id_of(session_id), _id_or_number(summary_id)
+    )
+    return JsonResponse(summary_version_json(version))
+
+
 @router.post("/summaries/{summary_id}/restore", responses={HTTPStatus.OK: {"model": SessionOut}})
 async def restore_summary(session_id: str, summary_id: str, call: Writer) -> Response:
     """Make an earlier version the session's summary again, as a new version; the cursor may go back with it.
 
-    `summary_id` is the id of the version, or its number.
+    `summary_id` is the id of the version, or its number. Where what it says is in use already, nothing changes.
 
     The version stays in use until new messages call for a further summary: messages and tokens are counted anew from
     here, and a prompt above the threshold is summarized only once the conversation has grown by a fifth of the window.
@@ -62,12 +79,12 @@ async def restore_summary(session_id: str, summary_id: str, call: Writer) -> Res
     first; it can be looked up, and comes into the next summary. `POST …/summarize` writes that one at once.
     """
     found, summaries = session_id_of(session_id), call.services.database.summaries
-    number = _number(summary_id)
-    wanted = summary_id_of(summary_id) if number is None else await summaries.id_of(call.owner_id, found, number)
-    return JsonResponse(session_json(await summaries.restore(call.owner_id, found, wanted)))
+    wanted = _id_or_number(summary_id)
+    version_id = (await summaries.get(call.owner_id, found, wanted)).id if isinstance(wanted, int) else wanted
+    return JsonResponse(session_json(await summaries.restore(call.owner_id, found, version_id)))
 
 
-def _number(text: str) -> int | None:
-    """Return the number of a version that is meant, None where the text is none."""
+def _id_or_number(text: str) -> SummaryId | int:
+    """Return the version that is meant, by its number or its id. Raises NotFound where it can be neither."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
-    return int(text) if is_number else None
+    return int(text) if is_number else summary_id_of(text)

@@ -18,7 +18,7 @@ from app.db.statements.locks import lock_session
 from app.db.statements.new_ids import new_id
 from app.db.statements.rows import MESSAGE_COLUMNS, PINNED, message_from, to_json
 from app.db.statements.sql import sql
-from app.db.summaries.adopt import supersede
+from app.db.summaries.adopt import discard_prepared, supersede
 from app.domain.errors import NotFound, SessionBusy
 from app.domain.ids import MessageId, SessionId, UserId
 from app.domain.message import Message, text_of
@@ -207,6 +207,7 @@ async def _redact(tx: Statements, session: Session, rows: Sequence[Row], words: 
 async def _step_back(tx: Statements, session: Session, tokens: int, said: str) -> None:
     """Adopt the newest version that is left, as a new one; without any, nothing is summarised."""
     version_id = new_id()
+    await discard_prepared(tx, session.id)
     kept = await tx.fetch(_KEPT, session_id=session.id)
     if kept:
         await supersede(tx, session.id)

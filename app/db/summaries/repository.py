@@ -9,7 +9,7 @@ from app.db.summaries.prepared import adopt_prepared, prepare_summary
 from app.db.summaries.restore import restore
 from app.db.summaries.stretches import find_stretch, save_stretch
 from app.db.summaries.summary_lease import release_lease, renew_lease, take_lease
-from app.db.summaries.versions import latest_version, list_versions, load_parts
+from app.db.summaries.versions import find_version, latest_version, list_versions, load_parts
 from app.db.summaries.view import save_skipped, save_view
 from app.domain.errors import NotFound
 from app.domain.ids import SessionId, SummaryId, UserId
@@ -115,13 +115,15 @@ class SummaryRepository:
             raise session_not_found(session_id)
         return page
 
-    async def id_of(self, owner_id: UserId, session_id: SessionId, version: int) -> SummaryId:
-        """Return the id of the version with this number. Raises NotFound."""
-        page = await self.list(owner_id, session_id, limit=1, newest=version)
-        found = [item.id for item in page.items if item.version == version]
-        if not found:
-            raise NotFound(f"There is no version {version} of the summary of session {session_id}.")
-        return found[0]
+    async def get(self, owner_id: UserId, session_id: SessionId, wanted: SummaryId | int) -> SummaryVersion:
+        """Return the version with this id or number. Raises NotFound."""
+        version, has_session = await find_version(self._transactions, owner_id, session_id, wanted)
+        if not has_session:
+            raise session_not_found(session_id)
+        if version is None:
+            name = f"version {wanted} of the summary" if isinstance(wanted, int) else f"summary {wanted}"
+            raise NotFound(f"There is no {name} of session {session_id}.")
+        return version
 
     async def restore(self, owner_id: UserId, session_id: SessionId, summary_id: SummaryId) -> Session:
         """Adopt an earlier version again, as a new version; the cursor may go back. Raises NotFound, InvalidInput.

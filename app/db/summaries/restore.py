@@ -17,6 +17,11 @@ _FIND = sql(
 """,
     version_columns=VERSION_COLUMNS,
 )
+_IS_SAME = sql("""
+    select 1 as found from summary_versions v join summary_versions a on a.session_id = v.session_id
+    where v.id = :summary_id and v.session_id = :session_id and a.state = 'adopted'
+        and a.through_id = v.through_id and a.stretch_ids = v.stretch_ids and a.text = v.text and a.ledger = v.ledger
+""")
 _COPY = sql("""
     insert into summary_versions (id, session_id, version, base_version, state, stretch_ids, text, ledger, token_count,
         through_id, through_position, model, run_id)
@@ -42,13 +47,14 @@ async def restore(
     The view starts afresh: what was done to it belongs to a summary that reached elsewhere. Messages and tokens are
     counted anew from here, and above the threshold too nothing is summarised before the conversation has grown, so
     that the next message does not undo what the user asked for; what does not fit meanwhile is left out of the view.
+    Where what it says is in use already, nothing changes.
     Raises NotFound, and InvalidInput for a version that was never in use.
     """
     session = await lock_session(tx, session_id, owner_id)
     if await is_adopted(tx, version_id):
         return session
     wanted = await _find(tx, session, summary_id)
-    if wanted.state is SummaryState.ADOPTED:
+    if wanted.state is SummaryState.ADOPTED or await tx.fetch(_IS_SAME, summary_id=summary_id, session_id=session_id):
         return session
     await discard_prepared(tx, session_id)
     await supersede(tx, session_id)

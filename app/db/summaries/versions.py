@@ -7,7 +7,7 @@ from app.db.connection.transactions import Statements
 from app.db.statements.rows import VERSION_COLUMNS, version_from
 from app.db.statements.sql import sql
 from app.db.summaries.stretches import load_stretches
-from app.domain.ids import SessionId, UserId
+from app.domain.ids import SessionId, SummaryId, UserId
 from app.domain.page import Page
 from app.domain.summary import SummaryState, SummaryVersion, SummaryWithStretches
 
@@ -16,6 +16,14 @@ _LIST = sql(
     select {version_columns} from sessions s left join summary_versions v on v.session_id = s.id
         and (cast(:newest as integer) is null or v.version <= cast(:newest as integer))
     where s.id = :session_id and s.owner_id = :owner_id order by v.version desc nulls first limit :limit
+""",
+    version_columns=VERSION_COLUMNS,
+)
+_ONE = sql(
+    """
+    select {version_columns} from sessions s left join summary_versions v on v.session_id = s.id
+        and (v.id = cast(:summary_id as uuid) or v.version = cast(:version as integer))
+    where s.id = :session_id and s.owner_id = :owner_id
 """,
     version_columns=VERSION_COLUMNS,
 )
@@ -47,6 +55,17 @@ async def list_versions(
         return None
     found = tuple(version_from(row) for row in rows if row["id"] is not None)
     return Page(found[:limit], str(found[limit].version) if len(found) > limit else None)
+
+
+async def find_version(
+    tx: Statements, owner_id: UserId, session_id: SessionId, wanted: SummaryId | int
+) -> tuple[SummaryVersion | None, bool]:
+    """Return the version with this id or number, None for none; and whether the owner has such a session."""
+    by_number = isinstance(wanted, int)
+    asked = {"summary_id": None if by_number else wanted, "version": wanted if by_number else None}
+    rows = await tx.fetch(_ONE, session_id=session_id, owner_id=owner_id, **asked)
+    found = version_from(rows[0]) if rows and rows[0]["id"] is not None else None
+    return found, bool(rows)
 
 
 async def latest_version(tx: Statements, session_id: SessionId) -> SummaryVersion | None:
