@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from app.context.policy import SummaryKind
-from app.context.summaries.ledger import extract_ledger, render_ledger
+from app.context.summaries.ledger import extract_ledger
+from app.context.summaries.ledger_text import render_ledger
 from app.context.summaries.tiers import summary_room
 from app.domain.ledger import LedgerKind
 from app.domain.message import Message, Role

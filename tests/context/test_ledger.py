@@ -10,9 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.context.summaries.ledger import (
-    FACTS_HEADING,
     INSTRUCTION_CHARACTERS,
-    INSTRUCTIONS_HEADING,
     MAX_FACTS,
     MAX_FACTS_PER_MESSAGE,
     MAX_FACTS_PER_OUTPUT,
@@ -20,8 +18,8 @@ from app.context.summaries.ledger import (
     SCANNED_HEAD,
     extract_ledger,
     merge_ledgers,
-    render_ledger,
 )
+from app.context.summaries.ledger_text import FACTS_HEADING, INSTRUCTIONS_HEADING, render_ledger
 from app.domain.ledger import LedgerEntry, LedgerKind
 from app.domain.message import Message, Role, TextBlock, ToolCall, text_of
 from context.strategies import COUNTS, Said, by_bytes, by_length, conversations, stored

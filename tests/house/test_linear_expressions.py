@@ -53,7 +53,7 @@ def test_the_check_sees_the_expressions_of_the_project() -> None:
 
     assert len(found) > 150
     assert "app.context.frame._tag_pattern()" in found
-    assert any(name.startswith("app.context.summaries.facts._FINDERS[") for name in found)
+    assert any(name.startswith("app.context.summaries.fact_finders.FINDERS[") for name in found)
     assert any(name.startswith("app.context.summaries.standing_instructions._EN.") for name in found)
     assert any(name.startswith("app.llm.overflow._WINDOW[") for name in found)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from app.context.measure import Count
 from app.context.policy import SummaryKind
-from app.context.summaries.ledger import render_ledger
+from app.context.summaries.ledger_text import render_ledger
 from app.context.summaries.summary_text import HEAD_TOKENS, PARAGRAPH, narrative_text
 from app.context.truncate import truncate_middle
 from app.domain.ledger import LedgerEntry
