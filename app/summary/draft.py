@@ -7,7 +7,7 @@ from app.context.measure import Count
 from app.context.policy import SummaryKind
 from app.context.summaries.ledger import merge_ledgers
 from app.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
-from app.context.summaries.tiers import RenderedSummary, render_summary
+from app.context.summaries.tiers import RenderedSummary, render_beside_instructions, render_summary
 from app.context.summaries.transcript import PROMPT_VERSION, read_hash
 from app.domain.errors import SummaryConflict
 from app.domain.ids import MessageId
@@ -55,17 +55,19 @@ class Draft:
     def rendered(self, session: Session, *, limit_tokens: int, kind: SummaryKind, count: Count) -> RenderedSummary:
         """Return the text to adopt, within the limit.
 
-        A ledger that would make it larger than what it replaces is left out of it (it stays in the version), but for
-        the standing instructions where there is room for them.
+        Facts that would make it as large as what it replaces are left out of it (they stay in the version). The
+        standing instructions never are: what the narrative says beside them is cut instead.
         """
         replaced = max(session.summary_tokens + self.replaced_tokens, SMALL_SUMMARY_TOKENS)
         ledger = self.ledger if kind is SummaryKind.HYBRID else ()
         instructions = tuple(entry for entry in ledger if entry.kind is LedgerKind.INSTRUCTION)
         for shown in (ledger, instructions):
             text = render_summary(self.stretches, shown, limit_tokens=limit_tokens, kind=kind, count=count)
-            if text.tokens < replaced:
+            if text.tokens < replaced or not shown:
                 return text
-        return render_summary(self.stretches, (), limit_tokens=limit_tokens, kind=kind, count=count)
+        return render_beside_instructions(
+            self.stretches, instructions, limit_tokens=limit_tokens, aim_tokens=replaced - 1, count=count
+        )
 
 
 async def open_draft(

@@ -109,7 +109,32 @@ def render_summary(
         facts = render_ledger(
             ledger, max_tokens=room.ledger_tokens, instruction_tokens=room.instruction_tokens, count=count
         )
-    text = PARAGRAPH.join(part for part in (narrative, facts) if part)
+    return _rendered(narrative, facts, limit_tokens, count)
+
+
+def render_beside_instructions(
+    stretches: Sequence[Stretch],
+    instructions: Sequence[LedgerEntry],
+    *,
+    limit_tokens: int,
+    aim_tokens: int,
+    count: Count,
+) -> RenderedSummary:
+    """Return a hybrid summary without facts whose narrative is cut until the whole takes `aim_tokens`.
+
+    The instructions keep their part, and the narrative `LEAST_NODE_TOKENS`, though the whole may then be above the aim.
+    """
+    room = summary_room(limit_tokens, SummaryKind.HYBRID)
+    rules = render_ledger(
+        instructions, max_tokens=room.ledger_tokens, instruction_tokens=room.instruction_tokens, count=count
+    )
+    left = max(aim_tokens - count(rules) - JOIN_TOKENS, LEAST_NODE_TOKENS)
+    most = min(left, _narrative_part(limit_tokens, SummaryKind.HYBRID))
+    return _rendered(narrative_text(stretches, max_tokens=most, count=count), rules, limit_tokens, count)
+
+
+def _rendered(narrative: str, ledger: str, limit_tokens: int, count: Count) -> RenderedSummary:
+    text = PARAGRAPH.join(part for part in (narrative, ledger) if part)
     if count(text) > limit_tokens:
         text = truncate_middle(text, limit_tokens, count, " of the summary")
     return RenderedSummary(text, count(text) if text else 0)

@@ -1,0 +1,88 @@
+"""What a summary in the making looks like beside what it replaces."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from app.context.policy import SummaryKind
+from app.context.summaries.ledger import extract_ledger
+from app.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
+from app.domain.ids import MessageId, SessionId, StretchId, UserId
+from app.domain.ledger import LedgerEntry, LedgerKind
+from app.domain.message import Role, Source
+from app.domain.session import Session
+from app.domain.summary import Stretch
+from app.summary.draft import Draft
+from context.strategies import Said, by_length, stored
+
+SESSION = Session(
+    id=SessionId(UUID(int=1)),
+    owner_id=UserId(UUID(int=2)),
+    agent="assistant",
+    title="",
+    source=Source.API,
+    created_at=datetime(2026, 1, 1, tzinfo=UTC),
+    updated_at=datetime(2026, 1, 1, tzinfo=UTC),
+)
+NARRATIVE = " ".join(
+    f"They went through point {number} of the plan and agreed on what to do next." for number in range(9)
+)
+
+
+def draft(*said: str, narrative: str = NARRATIVE, replaced_tokens: int = 0) -> Draft:
+    messages = stored([Said(Role.USER, text) for text in said], by_length)
+    stretch = Stretch(
+        id=StretchId(UUID(int=3)),
+        from_position=1,
+        through_position=len(messages),
+        through_id=MessageId(UUID(int=4)),
+        level=0,
+        text=narrative,
+        token_count=by_length(narrative),
+        model="m",
+        read_hash="",
+    )
+    return Draft(stretches=(stretch,), ledger=extract_ledger(messages), replaced_tokens=replaced_tokens)
+
+
+def shown(drafted: Draft, limit_tokens: int = 1500, kind: SummaryKind = SummaryKind.HYBRID) -> tuple[str, int]:
+    summary = drafted.rendered(SESSION, limit_tokens=limit_tokens, kind=kind, count=by_length)
+    return summary.text, summary.tokens
+
+
+@pytest.mark.parametrize("replaced_tokens", [0, 150, 205, 230, 260, 5000])
+def test_instructions_stand_in_the_summary_however_little_it_replaces(replaced_tokens: int) -> None:
+    text, tokens = shown(
+        draft("Always answer in German.", "Never use emojis.", "Well, well.", replaced_tokens=replaced_tokens)
+    )
+
+    assert "- Always answer in German. [#1]\n- Never use emojis. [#2]" in text
+    assert "They went through point 0" in text
+    assert tokens < max(replaced_tokens, SMALL_SUMMARY_TOKENS)
+
+
+def test_facts_go_before_a_word_of_the_narrative_does() -> None:
+    text, _ = shown(draft("Never use emojis.", *(f"see /srv/file{n}.py" for n in range(20)), replaced_tokens=260))
+
+    assert "Never use emojis." in text
+    assert "/srv" not in text
+    assert NARRATIVE in text
+
+
+def test_instructions_as_large_as_what_is_replaced_leave_the_narrative_its_least() -> None:
+    rules = tuple(
+        LedgerEntry(LedgerKind.INSTRUCTION, f"Always do thing {n} the way it is done here.", n) for n in range(17)
+    )
+
+    text, _ = shown(replace(draft("Hello."), ledger=rules))
+
+    assert "left out" not in text
+    assert "They went through point 0" in text
+
+
+def test_without_instructions_the_narrative_stands_alone_where_facts_have_no_room() -> None:
+    text, _ = shown(draft(*(f"see /srv/file{n}.py" for n in range(20)), narrative=NARRATIVE * 2))
+
+    assert text == f"[#1-#20]\n{NARRATIVE * 2}"
