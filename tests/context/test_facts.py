@@ -68,6 +68,51 @@ FOUND = (
     ("got 503 Service Unavailable", ERROR, "503 Service Unavailable"),
     ("connect ECONNREFUSED", ERROR, "ECONNREFUSED"),
     ("x\nbash: foo: command not found\n", ERROR, "bash: foo: command not found"),
+    ("it is 12 000 € net", NUMBER, "12 000 €"),
+    ("about 1 200 000 rubles", NUMBER, "1 200 000 rubles"),
+    ("paid 1 234,56 €.", NUMBER, "1 234,56 €"),
+    ("in 10-15 minutes", NUMBER, "10-15 minutes"),
+    ("10 – 15 km", NUMBER, "10 – 15 km"),
+    ("for 1.000.000 € gross", NUMBER, "1.000.000 €"),
+    ("kostet 20 Euro", NUMBER, "20 Euro"),
+    ("a fee of USD 500", NUMBER, "USD 500"),
+    ("EUR 1200 each", NUMBER, "EUR 1200"),
+    (r"see C:\Users\Max Mustermann\report.docx, please", PATH, r"C:\Users\Max Mustermann\report.docx"),
+    ("open '/home/a/My Docs/plan v2.pdf' now", PATH, "/home/a/My Docs/plan v2.pdf"),
+    (r"ls /home/a/My\ Docs/plan.pdf", PATH, r"/home/a/My\ Docs/plan.pdf"),
+    ("clone git@github.com:a/b.git first", URL, "git@github.com:a/b.git"),
+    ("at 2001:db8::ff00:42:8329.", IDENTIFIER, "2001:db8::ff00:42:8329"),
+    ("listens on ::1 only", IDENTIFIER, "::1"),
+    ("in 2026-W14 already", DATE, "2026-W14"),
+    ("in KW 14 already", DATE, "KW 14"),
+    ("call +49 171 2345678 today", IDENTIFIER, "+49 171 2345678"),
+    ("call (555) 123-4567 today", IDENTIFIER, "(555) 123-4567"),
+    ("call 0171 2345678 today", IDENTIFIER, "0171 2345678"),
+    ("IBAN: DE89 3704 0044 0532 0130 00.", IDENTIFIER, "DE89 3704 0044 0532 0130 00"),
+    ("see https://例え.jp/パス for it", URL, "https://例え.jp/パス"),
+    ("so:\n```bash\nmake check\n# then\nnpm test -- --watch\n```\n", COMMAND, "make check"),
+    ("so:\n```bash\nmake check\n# then\nnpm test -- --watch\n```\n", COMMAND, "npm test -- --watch"),
+    ("$ docker run \\\n  -p 80:80 web\n", COMMAND, "docker run \\ -p 80:80 web"),
+    ("to arn:aws:s3:::my_bucket/key now", IDENTIFIER, "arn:aws:s3:::my_bucket/key"),
+    ("mac 00:1A:2B:3C:4D:5E is it", IDENTIFIER, "00:1A:2B:3C:4D:5E"),
+)
+
+PARTS = (
+    ("it is 12 000 € net", "000 €"),
+    ("1234 000 € or so", "000 €"),
+    ("about 1 200 000 rubles", "000 rubles"),
+    ("in 10-15 minutes", "15 minutes"),
+    (r"see C:\Users\Max Mustermann\report.docx", r"C:\Users\Max"),
+    ("open '/home/a/My Docs/plan v2.pdf' now", "/home/a/My"),
+    ("open '/home/a/My Docs/plan v2.pdf' now", "v2.pdf"),
+    ("clone git@github.com:a/b.git first", "git@github.com"),
+    ("for 1.000.000 € gross", "1.000.000"),
+    ("at 2001:db8::ff00:42:8329 is it", "42:83"),
+    ("mac 00:1A:2B:3C:4D:5E is it", "4D"),
+    ("call +49 171 2345678 days", "2345678 days"),
+    ("[#112 user] hi, [#110-#140] and [#89 assistant] users say", "11 user"),
+    ("[#112 user] hi, [#110-#140] and [#89 assistant] users say", "89 assistant"),
+    ("x [#112 users] y", "112 users"),
 )
 
 NOT_FOUND = (
@@ -121,6 +166,17 @@ def test_a_fact_is_found_word_for_word(text: str, kind: LedgerKind, fact: str) -
 @pytest.mark.parametrize("text", NOT_FOUND)
 def test_what_only_looks_like_a_fact_is_none(text: str) -> None:
     assert find_facts(text, with_names=True) == ()
+
+
+@pytest.mark.parametrize(("text", "part"), PARTS)
+def test_a_part_of_a_fact_is_none(text: str, part: str) -> None:
+    assert part not in [fact.text for fact in find_facts(text, with_names=True)]
+
+
+def test_our_own_tags_end_a_fact_and_are_none() -> None:
+    found = find_facts("ERROR: x [#2]; /etc/passwd [#3], 5 [#4 users] and [#11 user] say", with_names=True)
+
+    assert [fact.text for fact in found] == ["ERROR: x", "/etc/passwd"]
 
 
 def test_symbols_and_counted_things_are_taken_from_users_only() -> None:

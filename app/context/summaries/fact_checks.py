@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from ipaddress import ip_network
 
 from app.context.summaries.fact_words import EXTENSIONS, PROGRAMS
 
@@ -10,6 +11,8 @@ SHORTEST_FOLDERS = 3
 
 SHORTEST_VALUE = 3
 """A value behind a field like `order_id` has at least so many characters."""
+
+IBAN_DIGITS, PHONE_DIGITS = 10, range(7, 16)
 
 
 def is_path(text: str) -> bool:
@@ -43,6 +46,25 @@ def is_ticket(text: str) -> bool:
 def is_value(text: str) -> bool:
     """Refuse what stands behind a word like `id` and identifies nothing."""
     return len(text) >= SHORTEST_VALUE and text.lower() not in _NO_VALUES
+
+
+def is_ipv6(text: str) -> bool:
+    """Tell `2001:db8::1` from `10:30` and `::add`."""
+    try:
+        ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return any(letter.isdigit() for letter in text)
+
+
+def is_iban(text: str) -> bool:
+    """Refuse what has too few digits for an account."""
+    return sum(letter.isdigit() for letter in text) >= IBAN_DIGITS
+
+
+def is_phone(text: str) -> bool:
+    """Refuse what has too few or too many digits for a telephone number (15 by E.164)."""
+    return sum(letter.isdigit() for letter in text) in PHONE_DIGITS
 
 
 def is_symbol(text: str) -> bool:

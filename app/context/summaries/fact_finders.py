@@ -8,20 +8,35 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from app.context.summaries.fact_checks import is_code, is_command, is_named, is_path, is_symbol, is_ticket, is_value
-from app.context.summaries.fact_words import EXTENSIONS, FAILURES, MONTHS, REASONS, UNITS
+from app.context.summaries.fact_checks import (
+    is_code,
+    is_command,
+    is_iban,
+    is_ipv6,
+    is_named,
+    is_path,
+    is_phone,
+    is_symbol,
+    is_ticket,
+    is_value,
+)
+from app.context.summaries.fact_words import CURRENCIES, EXTENSIONS, FAILURES, MONTHS, REASONS, UNITS
 from app.domain.ledger import LedgerKind
 
 
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """A pattern: the fact is its group `fact`, else the match; `keep` may refuse it; `names` marks a user's words."""
+    """A pattern: the fact is its group `fact`, else the match; `keep` may refuse it; `names` marks a user's words.
+
+    One that looks at the text `as_written` sees Han and kana; to the others they end a fact.
+    """
 
     kind: LedgerKind
     pattern: re.Pattern[str]
     keep: Callable[[str], bool] = bool
     names: bool = False
     whole_line: bool = False
+    as_written: bool = False
 
 
 DAY = r"\d{1,2}(?:st|nd|rd|th|er|\.|º)?"
@@ -30,7 +45,7 @@ CLOCK = (
     r"(?:\s?(?:UTC|GMT|Z|C?E?S?T|[EP]DT|Uhr|h)\b|\s?[+-]\d{2}:?\d{2})?"
 )
 DATES = (
-    rf"\d{{4}}-\d{{2}}-\d{{2}}(?:[T ]{CLOCK})?",
+    rf"\d{{4}}-\d{{2}}-\d{{2}}(?:[T ]{CLOCK})?|\d{{4}}-?W\d{{2}}(?:-\d)?|(?:KW|CW)[ ]?\d{{1,2}}(?:[ ]?/[ ]?\d{{4}})?",
     r"\d{4}/\d{1,2}/\d{1,2}|\d{1,2}/\d{1,2}/(?:\d{4}|\d{2})|\d{1,2}\.\s?\d{1,2}\.\s?(?:\d{4}|\d{2}(?!\d))",
     r"\d{1,2}-\d{1,2}-\d{4}",
     r"\d{4}年(?:\d{1,2}月(?:\d{1,2}日)?)?|\d{1,2}月\d{1,2}日",
@@ -39,7 +54,14 @@ DATES = (
     rf"(?:{MONTHS})\.?,?\s(?:de\s)?\d{{4}}",
     rf"{CLOCK}|\d{{1,2}}\s?(?:am|pm|Uhr)\b|Q[1-4][ /]?\d{{4}}",
 )
-AMOUNT = r"\d{1,18}(?:[.,'\u00a0\u202f]\d{1,9}){0,6}"
+_GROUPED = r"\d{1,3}(?:[ \u00a0\u202f]\d{3}(?!\d)){1,5}(?:[.,]\d{1,9})?"
+_ONE_AMOUNT = rf"(?:{_GROUPED}|(?!(?<=\d[ \u00a0\u202f])\d{{3}}(?!\d))\d{{1,18}}(?:[.,']\d{{1,9}}){{0,6}})"
+AMOUNT = rf"{_ONE_AMOUNT}(?: ?[-–—] ?{_ONE_AMOUNT}| (?:to|bis|до) {_ONE_AMOUNT})?"
+"""Thousands may stand apart; a last group whose others are out of sight is no amount, nor is the end of a range."""
+
+
+COMMAND_LINE = r"(?:[^\n\\]|\\[^\n]|\\\n){1,400}"
+"""A line, and those it goes on in behind a backslash."""
 
 
 def _finder(kind: LedgerKind, pattern: str, keep: Callable[[str], bool] = bool, *, flags: int = 0) -> Finder:
@@ -57,13 +79,13 @@ def _finders() -> Iterator[Finder]:
     yield from _identifiers()
     for date in DATES:
         yield _finder(LedgerKind.DATE, rf"(?<![\w.,/:-])(?:{date})(?![\w/-])", flags=re.IGNORECASE)
-    yield from _codes()
     yield from _quantities()
+    yield from _codes()
     yield from _names()
 
 
 def _lines() -> Iterator[Finder]:
-    yield _finder(LedgerKind.COMMAND, r"^[ \t]{0,8}\$[ \t]+(?P<fact>[^\n]{1,400})", flags=re.MULTILINE)
+    yield _finder(LedgerKind.COMMAND, rf"^[ \t]{{0,8}}\$[ \t]+(?P<fact>{COMMAND_LINE})", flags=re.MULTILINE)
     yield _finder(LedgerKind.COMMAND, r"(?<!`)`(?:\$ )?(?P<fact>[^`\n]{2,400})`(?!`)", is_command)
     subject = r"(?<![\w.])(?:[a-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Interrupt|Failure|Warning)\b"
     yield _finder(LedgerKind.ERROR, rf"{subject}(?::[ \t]?[^\n]{{1,300}})?")
@@ -94,11 +116,18 @@ def _addresses() -> Iterator[Finder]:
     body = r"[^\s<>\"'`|\\^{}\u3000-\u303f\uff01-\uff60]{1,2000}"
     schemes = "https?|ftp|wss?|s3|gs|git|ssh|postgres(?:ql)?|redis|mongodb|mysql|amqp|file|jdbc|sftp"
     yield _finder(LedgerKind.URL, rf"(?<![A-Za-z0-9])(?:{schemes})(?:\+\w{{1,12}})?://{body}", flags=re.IGNORECASE)
-    yield _finder(LedgerKind.IDENTIFIER, r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,6}")
+    han_host = (
+        r"https?://(?=[^\s/]{0,60}[ぁ-ヿ一-鿿])(?:[\w-]{1,63}\.){1,5}(?:[A-Za-z]{2,24}|中国|中國|みんな)(?::\d{2,5})?"
+    )
+    path = r"(?:/[^\s<>\"'`|\\^{}\u3000-\u303f\uff01-\uff60]{0,500})?"
+    yield Finder(LedgerKind.URL, re.compile(rf"(?<![A-Za-z0-9]){han_host}{path}"), as_written=True)
+    host = r"[\w-]{1,63}(?:\.[\w-]{1,63}){1,6}"
+    yield _finder(LedgerKind.URL, rf"(?<![\w.+-])[\w.+-]{{1,64}}@{host}:[\w.~-]{{0,80}}/[\w.~/-]{{1,200}}")
+    yield _finder(LedgerKind.IDENTIFIER, rf"(?<![\w.+-])[\w.+-]{{1,64}}@{host}(?![\w-]|\.\w|:[\w~/])")
     host = r"(?:[a-z0-9-]{1,63}\.){1,5}(?:com|org|net|io|dev|app|ai|edu|gov|co|de|fr|es|it|eu|uk|ru|cn|jp|br|ch|at)"
     yield _finder(LedgerKind.URL, rf"(?<![\w.@/-]){host}(?:(?::\d{{2,5}})?/{body}|\b(?![\w.(-]))", flags=re.IGNORECASE)
-    yield _finder(LedgerKind.PATH, r"(?<!\w)(?:[A-Za-z]:[\\/]|\\\\(?=\w))[^\s<>\"'`|?*:;,]{1,300}")
-    segment = r"[\w.@+%=-]{1,120}"
+    yield from _paths_with_spaces()
+    segment = r"(?:[\w.@+%=-]|\\[ ()&']){1,120}"
     yield _finder(
         LedgerKind.PATH,
         rf"(?<![\w/.:<*@%+=\\-])(?:~|\.{{1,2}})?/(?:{segment}/){{0,30}}{segment}(?::\d{{1,6}}){{0,2}}/?",
@@ -107,7 +136,33 @@ def _addresses() -> Iterator[Finder]:
     yield _finder(LedgerKind.IDENTIFIER, r"(?<![\w-])[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?![\w-])")
 
 
+def _paths_with_spaces() -> Iterator[Finder]:
+    """Between quotes any; without them a folder of Windows may have them, and a file's name one."""
+    start = r"(?:~|\.{1,2})?/|[A-Za-z]:[\\/]"
+    yield _finder(LedgerKind.PATH, rf"(?<!\w)(?P<mark>[\"'])(?P<fact>(?:{start})[^\"'\n]{{1,300}})(?P=mark)", is_path)
+    word = r"[^\s\\/<>\"'`|?*:;,]{1,100}"
+    folders = rf"(?:{word}(?: {word}){{0,4}}\\){{0,30}}"
+    file = rf"{word} {word}\.(?:{EXTENSIONS})(?!\w)|[^\s<>\"'`|?*:;,]{{1,300}}"
+    yield _finder(LedgerKind.PATH, rf"(?<!\w)(?:[A-Za-z]:[\\/]|\\\\(?=\w)){folders}(?:{file})")
+
+
+def _numbered() -> Iterator[Finder]:
+    """What is known by its form alone: addresses of machines, resources, accounts, telephones."""
+    arn = r"arn:aws[\w-]{0,10}:[\w-]{1,40}:[\w-]{0,30}:\d{0,12}:[\w:/.*+=@-]{1,200}"
+    yield _finder(LedgerKind.IDENTIFIER, rf"(?<![\w:]){arn}")
+    yield _finder(LedgerKind.IDENTIFIER, r"(?<![\w:-])[0-9A-Fa-f]{2}(?:[:-][0-9A-Fa-f]{2}){5}(?![\w-]|:\w)")
+    yield _finder(LedgerKind.IDENTIFIER, r"(?<![\w:.])[0-9A-Fa-f:]{2,39}(?:/\d{1,3})?(?![\w:])", is_ipv6)
+    iban = r"[A-Z]{2}\d{2}(?:[ ]?[A-Z0-9]{4}){2,7}(?:[ ]?[A-Z0-9]{1,4})?"
+    yield _finder(LedgerKind.IDENTIFIER, rf"(?<!\w){iban}(?!\w)", is_iban)
+    abroad = r"(?<![\w+.])\+\d{1,3}(?:[ ./-]?\(?\d{1,8}\)?){1,6}"
+    at_home = r"(?<![\w.,/:+-])0\d{1,5}(?:[ ]?[/-][ ]?|[ ])\d{3,8}(?:[ -]\d{2,8}){0,3}"
+    american = r"(?<![\w.,/:+-])(?:\(\d{2,5}\)[ ]?|\d{3}[-.])\d{3}[ .-]\d{4}"
+    for phone in (abroad, at_home, american):
+        yield _finder(LedgerKind.IDENTIFIER, rf"{phone}(?!\w|[-./]\d)", is_phone)
+
+
 def _identifiers() -> Iterator[Finder]:
+    yield from _numbered()
     yield _finder(LedgerKind.IDENTIFIER, r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?:/\d{1,2}|:\d{1,5})?(?![\w.]\w)")
     yield _finder(LedgerKind.IDENTIFIER, r"(?<![\w.-])localhost:\d{2,5}\b|(?<!\w)[Pp]ort[ :=]{1,2}\d{2,5}\b")
     yield _finder(
@@ -164,7 +219,10 @@ def _codes() -> Iterator[Finder]:
 def _quantities() -> Iterator[Finder]:
     scale = r"(?:\s?(?:k|m|bn|million|billion|thousand|Mio\.?|Mrd\.?|万|亿)(?!\w))?"
     yield _finder(LedgerKind.NUMBER, rf"(?<![\w.,])[-+~≈]?(?:US|R|A|C)?[$€£¥₹₽]\s?{AMOUNT}{scale}(?!\w)")
-    yield _finder(LedgerKind.NUMBER, rf"(?<![\w.,/:])[-+±~≈]?{AMOUNT}{scale}[ \u00a0-]?(?:{UNITS})(?!\w|-\w)")
+    yield _finder(LedgerKind.NUMBER, rf"(?<![\w.,])(?:{CURRENCIES})[ \u00a0]?{AMOUNT}{scale}(?!\w)")
+    yield _finder(
+        LedgerKind.NUMBER, rf"(?<![\w.,/:])(?<!\w[-–])[-+±~≈]?{AMOUNT}{scale}[ \u00a0-]?(?:{UNITS})(?!\w|-\w)"
+    )
     yield _finder(
         LedgerKind.NUMBER, rf"(?<![\w.,/:])[-+]?{AMOUNT}\s?(?:[万亿]?[元円人个個天年月秒件条字行]|小时|分钟|時間|分)"
     )

@@ -36,14 +36,14 @@ UNITS = (
     r"|messages?|rows?"
     r"|requests?(?:/s)?|req/s|[rq]ps|users?|items?|lines?|files?|characters?|words?|pages?|people|persons?"
     r"|cores?|threads?|workers?"
-    r"|nodes?|replicas?|pods?|retries|attempts?|tests?|points?|times|x|euros?|dollars?|pounds?|yen|cents?"
+    r"|nodes?|replicas?|pods?|retries|attempts?|tests?|points?|times|x|[Ee]uros?|[Dd]ollars?|[Pp]ounds?|[Yy]en|cents?"
     r"|EUR|USD|GBP|CHF|JPY|CNY|BRL"
     r"|RUB|[$€£¥₽₹]|million|billion|thousand|k|Mio\.?|Mrd\.?|Sekunden?|Minuten?|Stunden?|Tagen?|Tage?"
     r"|Wochen?|Monaten?|Monate?|Jahren?"
     r"|Nachrichten|Zeilen|secondes?|heures?|jours?|semaines?|mois|ans|segundos?|minutos?|horas?|días?"
     r"|dias?|semanas?|meses|años?"
     r"|anos?|giorni|ore|minuti|secondi|settimane|mesi|anni|секунды?|минуты?|минут|часов|часа|дней|дня"
-    r"|недель|месяцев|лет|года|рублей|руб"
+    r"|недель|месяцев|лет|года|рублей|rubles?|руб"
     r"|[万亿]?[元円人个個天年月日秒件条字行个]|小时|分钟|时间|時間|分"
 )
 REASONS = (
@@ -58,3 +58,4 @@ FAILURES = (
     "|Killed|core dumped|Out of memory|[Nn]o space left on device|Address already in use|npm ERR!"
     "|Traceback|Deadlock detected"
 )
+CURRENCIES = "EUR|USD|GBP|CHF|JPY|CNY|RUB|BRL|INR|CAD|AUD|SEK|NOK|DKK|PLN"

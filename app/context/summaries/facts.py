@@ -4,10 +4,11 @@ The ledger calls this for every text of a message. What the facts look like is i
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from app.context.summaries.fact_finders import FINDERS, Finder
+from app.context.summaries.fact_checks import is_command
+from app.context.summaries.fact_finders import COMMAND_LINE, FINDERS, Finder
 from app.domain.ledger import LedgerKind
 
 FACT_CHARACTERS = 160
@@ -37,14 +38,8 @@ def find_facts(text: str, *, with_names: bool) -> tuple[Fact, ...]:
     (`42 customers`): what a user names matters, in a program's output it is noise.
     """
     text = _without_blobs(text)
-    shadow = _HAN.sub("、", text)  # these scripts set no space between a fact and its neighbours
     taken = bytearray(len(text))
-    found = {
-        (fact.kind, fact.text): fact
-        for finder in FINDERS
-        if with_names or not finder.names
-        for fact in _matches(finder, text, shadow, taken)
-    }
+    found = {(fact.kind, fact.text): fact for fact in _all_matches(text, taken, with_names=with_names)}
     return tuple(sorted(found.values(), key=lambda fact: fact.start))
 
 
@@ -54,8 +49,20 @@ def one_line(text: str, most: int) -> str:
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
-def _matches(finder: Finder, text: str, shadow: str, taken: bytearray) -> Iterator[Fact]:
-    for match in finder.pattern.finditer(shadow):
+def _all_matches(text: str, taken: bytearray, *, with_names: bool) -> Iterator[Fact]:
+    """Look at shadows of the text: our tags end a line there, and letters of scripts without spaces end a fact."""
+    tagless = _TAG.sub(lambda tag: "\n" * len(tag[0]), text)
+    shadow = _HAN.sub("、", tagless)
+    for block in _SHELL_BLOCK.finditer(tagless):
+        yield from _matches(_SHELL_LINE, text, _SHELL_LINE.pattern.finditer(tagless, *block.span("lines")), taken)
+    for finder in FINDERS:
+        if with_names or not finder.names:
+            seen = tagless if finder.as_written else shadow
+            yield from _matches(finder, text, finder.pattern.finditer(seen), taken)
+
+
+def _matches(finder: Finder, text: str, matches: Iterable[re.Match[str]], taken: bytearray) -> Iterator[Fact]:
+    for match in matches:
         start, stop = _span(finder, match, text)
         if taken.find(1, start, stop) >= 0 or not finder.keep(text[start:stop]):
             continue
@@ -67,7 +74,7 @@ def _matches(finder: Finder, text: str, shadow: str, taken: bytearray) -> Iterat
 def _span(finder: Finder, match: re.Match[str], text: str) -> tuple[int, int]:
     start, stop = match.span("fact") if "fact" in finder.pattern.groupindex else match.span()
     if finder.whole_line:
-        before = text.rfind("\n", max(0, start - FACT_CHARACTERS // 2), start)
+        before = match.string.rfind("\n", max(0, start - FACT_CHARACTERS // 2), start)
         start = before + 1 if before >= 0 else start
     return _trimmed(text, start, stop)
 
@@ -95,4 +102,9 @@ def _is_blob(run: str) -> bool:
 
 _TRAILING = " \t\r\n.,;:!?)]}>'\"*_`、。，；：！？）」"
 _HAN = re.compile(r"[ぁ-ヿ一-鿿](?<![元円人个個天年月日秒件条字行小时分钟時間万亿])")
+_TAG = re.compile(r"\[#\d{1,9}(?:-#\d{1,9}|[ ][^\]\n]{1,80})?\]")
+_SHELL_BLOCK = re.compile(r"```(?:bash|sh|shell|zsh|console)[ \t]*\n(?P<lines>[^`]{1,4000}+)```")
+_SHELL_LINE = Finder(
+    LedgerKind.COMMAND, re.compile(rf"^[ \t]{{0,8}}(?:\$[ ])?(?P<fact>{COMMAND_LINE})", re.MULTILINE), is_command
+)
 _RUN = re.compile(rf"[A-Za-z0-9+/=_-]{{{BLOB_CHARACTERS},}}")
