@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from app.domain.message import Role
+
 
 class LedgerKind(StrEnum):
     """What a fact is; standing instructions of the user come first and have a part of their own."""
@@ -15,12 +17,19 @@ class LedgerKind(StrEnum):
     DATE = "date"
     COMMAND = "command"
     ERROR = "error"
+    LEFT_OUT = "left_out"
+    """How many instructions the ledger had no place for, as a text; the position is of the newest of them."""
+
+
+FACT_KINDS = tuple(kind for kind in LedgerKind if kind not in {LedgerKind.INSTRUCTION, LedgerKind.LEFT_OUT})
+"""The kinds of facts; the other two are the user's instructions."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One fact, verbatim, and the position of the message it was last seen in."""
+    """One fact, verbatim, the position of the message it stands for, and who said it there."""
 
     kind: LedgerKind
     text: str
     position: int
+    said_by: Role = Role.USER

@@ -11,7 +11,7 @@ from app.context.summaries.tiers import RenderedSummary, render_beside_instructi
 from app.context.summaries.transcript import PROMPT_VERSION, read_hash
 from app.domain.errors import SummaryConflict
 from app.domain.ids import MessageId
-from app.domain.ledger import LedgerEntry, LedgerKind
+from app.domain.ledger import FACT_KINDS, LedgerEntry
 from app.domain.run import Lease
 from app.domain.session import Session
 from app.domain.summary import NewStretch, Stretch, SummaryState, SummaryWithStretches
@@ -60,7 +60,7 @@ class Draft:
         """
         replaced = max(session.summary_tokens + self.replaced_tokens, SMALL_SUMMARY_TOKENS)
         ledger = self.ledger if kind is SummaryKind.HYBRID else ()
-        instructions = tuple(entry for entry in ledger if entry.kind is LedgerKind.INSTRUCTION)
+        instructions = tuple(entry for entry in ledger if entry.kind not in FACT_KINDS)
         for shown in (ledger, instructions):
             text = render_summary(self.stretches, shown, limit_tokens=limit_tokens, kind=kind, count=count)
             if text.tokens < replaced or not shown:

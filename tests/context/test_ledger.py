@@ -3,10 +3,9 @@
 import base64
 import json
 import random
-from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.context.summaries.ledger import (
@@ -19,31 +18,21 @@ from app.context.summaries.ledger import (
     extract_ledger,
     merge_ledgers,
 )
-from app.context.summaries.ledger_text import FACTS_HEADING, INSTRUCTIONS_HEADING, render_ledger
-from app.domain.ledger import LedgerEntry, LedgerKind
+from app.domain.ledger import FACT_KINDS, LedgerEntry, LedgerKind
 from app.domain.message import Message, Role, TextBlock, ToolCall, text_of
-from context.strategies import COUNTS, Said, by_bytes, by_length, conversations, stored
+from context.strategies import Said, by_length, conversations, stored
 from fakes.growth import grows_linearly
 
 INSTRUCTION, NUMBER, PATH = LedgerKind.INSTRUCTION, LedgerKind.NUMBER, LedgerKind.PATH
-FACT_KINDS = tuple(kind for kind in LedgerKind if kind is not INSTRUCTION)
 
 entries = st.builds(
     LedgerEntry,
-    st.sampled_from(list(LedgerKind)),
+    st.sampled_from([INSTRUCTION, *FACT_KINDS]),
     st.one_of(st.sampled_from(["a", "b", "Always c.", "d; e", "f" * 160]), st.text(min_size=1, max_size=20)),
     st.integers(1, 60),
+    st.sampled_from(list(Role)),
 )
 ledgers = st.lists(entries, max_size=60)
-
-
-def by_words(text: str) -> int:
-    return len(text.split())
-
-
-def too_greedy(text: str) -> int:
-    """Counts more in the whole than in its lines."""
-    return len(text) + len(text) ** 2 // 1000
 
 
 def rows(*said: Said) -> tuple[Message, ...]:
@@ -72,10 +61,6 @@ def fact(text: str, position: int, kind: LedgerKind = NUMBER) -> LedgerEntry:
 
 def rule(text: str, position: int) -> LedgerEntry:
     return LedgerEntry(INSTRUCTION, text, position)
-
-
-def render(ledger: Sequence[LedgerEntry], max_tokens: int = 10_000, instruction_tokens: int = 5000) -> str:
-    return render_ledger(ledger, max_tokens=max_tokens, instruction_tokens=instruction_tokens, count=by_length)
 
 
 # What is taken from messages
@@ -223,8 +208,10 @@ def test_a_merged_ledger_is_ordered_without_doubles_and_stable(old: list[LedgerE
     assert set(keys) == {(entry.kind, entry.text) for entry in (*old, *new)}
     assert [entry.position for entry in merged] == sorted(entry.position for entry in merged)
     for entry in merged:
-        same = [other.position for other in (*old, *new) if (other.kind, other.text) == (entry.kind, entry.text)]
-        assert entry.position == max(same)
+        same = [other for other in (*old, *new) if (other.kind, other.text) == (entry.kind, entry.text)]
+        speaker = max((other.said_by for other in same), key=[Role.ASSISTANT, Role.TOOL, Role.USER].index)
+        assert entry.said_by is speaker
+        assert entry.position == max(other.position for other in same if other.said_by is speaker)
     assert merge_ledgers(merged, merged) == merged
     assert merge_ledgers(merged, ()) == merged
     assert merge_ledgers((), merged) == merged
@@ -250,121 +237,50 @@ def test_a_flood_of_one_kind_does_not_end_another() -> None:
     assert len(merged) == MAX_FACTS
 
 
-# What fits a prompt
+def test_the_instructions_a_ledger_has_no_place_for_are_counted_through_all_merges() -> None:
+    rules = [rule(f"Always {number}.", number) for number in range(MAX_INSTRUCTIONS + 60)]
+
+    first = merge_ledgers((), rules[:-20])
+    second = merge_ledgers(first, rules[-20:])
+
+    assert first[0] == LedgerEntry(LedgerKind.LEFT_OUT, "40", 39)
+    assert second[0] == LedgerEntry(LedgerKind.LEFT_OUT, "60", 59)
+    assert [entry for entry in second if entry.kind is INSTRUCTION] == rules[60:]
 
 
-def test_a_ledger_is_rendered_in_two_parts_facts_newest_first() -> None:
-    ledger = [
-        rule("Always a.", 3),
-        rule("Never b.", 12),
-        fact("/a/b", 9, PATH),
-        fact("c.py", 12, PATH),
-        fact("5 ms", 2),
-    ]
-
-    assert render(ledger) == (
-        f"{INSTRUCTIONS_HEADING}\n- Always a. [#3]\n- Never b. [#12]\n\n"
-        f"{FACTS_HEADING}\npaths: c.py [#12]; /a/b [#9]\nnumbers: 5 ms [#2]"
+def test_an_echo_does_not_make_a_fact_new() -> None:
+    said = (
+        user("It costs 38 euros."),
+        user("It costs 41 euros, not 38 euros."),
+        Said(Role.ASSISTANT, "Understood, no longer 38 euros: [#1 user] said 38 euros, [#2 user] 41 euros and 5 km."),
+        output("38 euros, 5 km"),
+        Said(Role.ASSISTANT, "5 km"),
     )
 
+    merged = merge_ledgers((), extract_ledger(rows(*said)))
 
-def test_nothing_is_rendered_of_nothing_or_into_nothing() -> None:
-    assert render([]) == ""
-    assert render([rule("Always a.", 3), fact("5 ms", 2)], max_tokens=0) == ""
-    assert render([rule("Always a.", 3), fact("5 ms", 2)], max_tokens=3) == ""
-    assert render_ledger([fact("5 ms", 2)], max_tokens=100, instruction_tokens=50, count=lambda _: 10**6) == ""
+    assert [(entry.text, entry.position) for entry in merged] == [("38 euros", 1), ("41 euros", 2), ("5 km", 4)]
 
 
-def test_the_newest_instructions_are_kept_in_order_and_the_others_named() -> None:
-    ledger = [rule(f"Always do the thing number {number}.", number) for number in range(1, 31)]
+def test_a_users_own_repetition_makes_a_fact_new() -> None:
+    ledger = extract_ledger(rows(user("It costs 38 euros."), user("41 euros?"), user("No, 38 euros.")))
 
-    lines = render(ledger, instruction_tokens=100).split("\n")
-
-    kept = [int(line.rpartition("#")[2].strip("]")) for line in lines[1:-1]]
-    assert kept == list(range(31 - len(kept), 31))
-    assert len(kept) > 3
-    assert lines[-1].startswith(f"({30 - len(kept)} older instructions left out; see …, [#")
-    assert lines[-1].endswith(f"[#{30 - len(kept)}])")
-    assert by_length("\n".join(lines)) <= 100
+    assert [(entry.text, entry.position) for entry in merge_ledgers((), ledger)] == [("41 euros", 2), ("38 euros", 3)]
 
 
-def test_an_instruction_too_long_for_its_part_does_not_stand_in_the_way_of_others() -> None:
-    text = render([rule("Always a.", 3), rule("Always " + "b" * 390, 5)], instruction_tokens=60)
+def test_each_fact_tells_who_said_it() -> None:
+    said = (user("a.py"), Said(Role.ASSISTANT, "b.py"), output("c.py"))
 
-    assert "- Always a. [#3]" in text
-    assert "(1 older instruction left out; see [#5])" in text
+    ledger = extract_ledger(rows(*said))
 
-
-def test_five_hundred_numbers_do_not_push_out_the_last_path() -> None:
-    ledger = [fact("/old/path.py", 1, PATH), *(fact(f"{number} ms", 1 + number) for number in range(1, 501))]
-
-    text = render(ledger, max_tokens=200)
-
-    assert "paths: /old/path.py [#1]" in text
-    assert "numbers: 500 ms [#501]; 499 ms [#500]" in text
-    shown = text.count("[#")
-    assert text.endswith(f"(+{501 - shown} older facts left out)")
-
-
-def test_old_small_facts_fill_the_room_that_new_big_ones_leave() -> None:
-    big = [fact("b" * 160 + str(number), 50 + number, PATH) for number in range(5)]
-    small = [fact(f"{number}.py", number, PATH) for number in range(1, 6)]
-
-    text = render(small + big, max_tokens=45)
-
-    assert "paths: 5.py [#5]; 4.py [#4]" in text
-    assert "bbb" not in text
-
-
-@pytest.mark.parametrize("max_tokens", range(400, 2000, 100))
-def test_a_counter_that_finds_more_in_the_whole_than_in_its_lines_is_obeyed(max_tokens: int) -> None:
-    ledger = [
-        entry for number in range(1, 20) for entry in (rule(f"Always {number}.", number), fact(f"{number} ms", number))
+    assert [(entry.text, entry.said_by) for entry in ledger] == [
+        ("a.py", Role.USER),
+        ("b.py", Role.ASSISTANT),
+        ("c.py", Role.TOOL),
     ]
 
-    text = render_ledger(ledger, max_tokens=max_tokens, instruction_tokens=max_tokens // 2, count=too_greedy)
 
-    assert too_greedy(text) <= max_tokens
-    assert INSTRUCTIONS_HEADING in text
-    assert too_greedy(text.partition(f"\n\n{FACTS_HEADING}")[0]) <= max_tokens // 2
-    assert len(text) > max_tokens // 4
-
-
-def test_facts_use_the_room_they_are_given() -> None:
-    ledger = [fact(f"{number} ms", number) for number in range(1, 501)]
-
-    text = render(ledger, max_tokens=400)
-
-    assert by_length(text) > 200
-
-
-@example([LedgerEntry(INSTRUCTION, "00000\x80\x80\x80", 10)], 33, 33, by_bytes)  # nothing is left for the facts
-@given(ledgers, st.integers(0, 300), st.integers(0, 150), st.sampled_from((*COUNTS, by_words, too_greedy)))
-def test_a_rendered_ledger_fits_and_says_what_is_missing(
-    ledger: list[LedgerEntry], max_tokens: int, instruction_tokens: int, count: Callable[[str], int]
-) -> None:
-    asked: list[str] = []
-
-    def counting(text: str) -> int:
-        asked.append(text)
-        return count(text)
-
-    text = render_ledger(ledger, max_tokens=max_tokens, instruction_tokens=instruction_tokens, count=counting)
-
-    again = render_ledger(ledger, max_tokens=max_tokens, instruction_tokens=instruction_tokens, count=count)
-    assert text == again
-    assert not text or count(text) <= max_tokens
-    part = text.partition(f"\n\n{FACTS_HEADING}\n")[0] if text.startswith(INSTRUCTIONS_HEADING) else ""
-    assert not part or count(part) <= instruction_tokens
-    assert len(asked) <= len(ledger) + len(FACT_KINDS) + 24
-    if text and "left out" not in text and FACTS_HEADING in text:
-        assert all(f"[#{entry.position}]" in text for entry in ledger if entry.kind is not INSTRUCTION)
-
-
-@given(ledgers)
-def test_with_room_for_all_everything_is_shown(ledger: list[LedgerEntry]) -> None:
-    text = render_ledger(ledger, max_tokens=10**6, instruction_tokens=10**6, count=by_length)
-
-    assert "left out" not in text
-    for entry in ledger:
-        assert f"{entry.text} [#{entry.position}]" in text
+def test_a_path_with_spaces_is_found_whole_in_a_tools_json() -> None:
+    assert facts_in(output(json.dumps({"file": "/home/a/My Docs/plan v2.pdf"})), PATH) == [
+        "/home/a/My Docs/plan v2.pdf"
+    ]

@@ -10,6 +10,7 @@ from app.db.database import Database
 from app.domain.errors import InvalidInput, LeaseLost, NotFound, SummaryConflict
 from app.domain.ids import SummaryId
 from app.domain.ledger import LedgerEntry, LedgerKind
+from app.domain.message import Role
 from app.domain.summary import SummaryState
 from fakes.conversations import Conversation, adoption_of, everything, open_conversation, stretch_of
 from fakes.raw_sql import run_sql
@@ -177,7 +178,9 @@ async def test_stretches_and_ledger_of_a_version_come_back_as_they_were_given(co
     leaf = await conversation.stretch(stored[3], "leaf", first=3)
     ledger = (
         LedgerEntry(LedgerKind.INSTRUCTION, 'Always answer in "French"\n\u2028', 1),
+        LedgerEntry(LedgerKind.LEFT_OUT, "7", 2),
         LedgerEntry(LedgerKind.PATH, "/srv/données/\U0001f600.txt", 4),
+        *(LedgerEntry(LedgerKind.ERROR, f"Error: {role}", 4, role) for role in Role),
     )
 
     await conversation.database.summaries.adopt_summary(adoption_of(0, stored[3], merged, leaf, ledger=ledger))
@@ -195,9 +198,8 @@ async def test_ledger_entries_of_a_kind_this_version_does_not_know_are_left_asid
 ) -> None:
     stored = await conversation.say("a")
     await conversation.adopt(stored[0])
-    await run_sql(
-        database_url, """update summary_versions set ledger = '[["mood", "fine", 1], ["url", "https://a.b", 1]]'"""
-    )
+    entries = '[["mood", "fine", 1], ["url cat", "https://c.d", 1], ["url", "https://a.b", 1]]'
+    await run_sql(database_url, f"update summary_versions set ledger = '{entries}'")
 
     latest = await conversation.database.summaries.latest(conversation.session.id)
 

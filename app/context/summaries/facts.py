@@ -22,6 +22,10 @@ PATH_SEGMENT = 12
 """A run with fewer slashes than one in so many characters is no path: base64 has one in 64."""
 
 
+WITHDRAWING_CHARACTERS = 24
+"""So far before a fact the words may stand that take it back."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fact:
     """A fact as it stands in a text; `start` is where."""
@@ -35,11 +39,16 @@ def find_facts(text: str, *, with_names: bool) -> tuple[Fact, ...]:
     """Return the facts of `text` in the order they stand there, each once and none inside another.
 
     `with_names` also takes code symbols (`snake_case`, `dotted.name`, `call()`, backticked words) and counted things
-    (`42 customers`): what a user names matters, in a program's output it is noise.
+    (`42 customers`): what a user names matters, in a program's output it is noise. What the text takes back (`not 38
+    euros`) is none.
     """
     text = _without_blobs(text)
     taken = bytearray(len(text))
-    found = {(fact.kind, fact.text): fact for fact in _all_matches(text, taken, with_names=with_names)}
+    found = {
+        (fact.kind, fact.text): fact
+        for fact in _all_matches(text, taken, with_names=with_names)
+        if not _WITHDRAWING.search(text, max(0, fact.start - WITHDRAWING_CHARACTERS), fact.start)
+    }
     return tuple(sorted(found.values(), key=lambda fact: fact.start))
 
 
@@ -106,5 +115,10 @@ _TAG = re.compile(r"\[#\d{1,9}(?:-#\d{1,9}|[ ][^\]\n]{1,80})?\]")
 _SHELL_BLOCK = re.compile(r"```(?:bash|sh|shell|zsh|console)[ \t]*\n(?P<lines>[^`]{1,4000}+)```")
 _SHELL_LINE = Finder(
     LedgerKind.COMMAND, re.compile(rf"^[ \t]{{0,8}}(?:\$[ ])?(?P<fact>{COMMAND_LINE})", re.MULTILINE), is_command
+)
+_WITHDRAWING = re.compile(
+    r"(?<!\w)(?:not|no longer|instead of|rather than|nicht|nicht mehr|statt|anstatt|keine|pas|au lieu de|en vez de"
+    r"|invece di|em vez de|не|вместо)[ ]\Z",
+    re.IGNORECASE,
 )
 _RUN = re.compile(rf"[A-Za-z0-9+/=_-]{{{BLOB_CHARACTERS},}}")

@@ -14,7 +14,7 @@ from app.context.summaries.facts import Fact, find_facts, one_line
 from app.context.summaries.pasted import without_pasted_blocks
 from app.context.summaries.sentences import sentences_of
 from app.context.summaries.standing_instructions import is_standing_instruction
-from app.domain.ledger import LedgerEntry, LedgerKind
+from app.domain.ledger import FACT_KINDS, LedgerEntry, LedgerKind
 from app.domain.message import Message, Role, text_of
 
 MAX_FACTS = 400
@@ -44,6 +44,7 @@ _OUTPUT_ORDER = (
     LedgerKind.NUMBER,
     LedgerKind.COMMAND,
 )
+_WEIGHTS = {Role.ASSISTANT: 0, Role.TOOL: 1, Role.USER: 2}
 _OUTPUT_TURN = 4
 """From a tool output come first the first 4 of each kind, in that order, then the next 4."""
 
@@ -54,6 +55,7 @@ _QUOTED = re.compile(
 _CUT_WORD_AT_END = re.compile(r"(?<=\s)\S{1,200}\Z")
 _CUT_WORD_AT_START = re.compile(r"\A\S{1,200}(?=\s)")
 _COMMAND_KEYS = frozenset(("command", "cmd", "shell", "bash", "commandline"))
+_PATH_START = re.compile(r"(?:~?/|[A-Za-z]:[\\/])[^\n\"']{1,300}\Z")
 _MAX_LEAVES = 2000
 
 
@@ -68,16 +70,47 @@ def extract_ledger(messages: Sequence[Message]) -> tuple[LedgerEntry, ...]:
 
 
 def merge_ledgers(old: Sequence[LedgerEntry], new: Sequence[LedgerEntry]) -> tuple[LedgerEntry, ...]:
-    """Return one ledger, oldest first, where an entry that came again stands at its newest position only.
+    """Return one ledger, oldest first, where an entry that came again stands once.
 
-    Bounded by `MAX_INSTRUCTIONS`, and apart from them by `MAX_FACTS`: half of that is shared equally by the kinds of
-    fact there can be, the rest goes to the newest of all kinds, so that no flood of one kind ends another.
+    That is where it came last, but a tool's output does not repeat what the user said, nor the assistant anybody: an
+    echo does not make a fact new. Bounded by `MAX_INSTRUCTIONS`, those beyond are counted, and apart from them by
+    `MAX_FACTS`: half of that is shared equally by the kinds of fact there can be, the rest goes to the newest of all
+    kinds, so that no flood of one kind ends another.
     """
-    ordered = sorted(_newest_of_each((*old, *new)), key=lambda entry: entry.position)
-    instructions, facts = _divided(ordered)
-    quota = MAX_FACTS // (2 * (len(LedgerKind) - 1))
-    kept = {*instructions[-MAX_INSTRUCTIONS:], *islice(_by_turns(facts, quota), MAX_FACTS)}
-    return tuple(entry for entry in ordered if entry in kept)
+    ordered = _each_once((*old, *new))
+    facts = [entry for entry in reversed(ordered) if entry.kind in FACT_KINDS]
+    instructions = [entry for entry in ordered if entry.kind is LedgerKind.INSTRUCTION]
+    counts = [entry for entry in dict.fromkeys((*old, *new)) if entry.kind is LedgerKind.LEFT_OUT]
+    quota = MAX_FACTS // (2 * len(FACT_KINDS))
+    kept = (
+        *_left_out(counts, instructions[:-MAX_INSTRUCTIONS]),
+        *instructions[-MAX_INSTRUCTIONS:],
+        *islice(_by_turns(facts, quota), MAX_FACTS),
+    )
+    order = {entry: at for at, entry in enumerate(ordered)}
+    return tuple(sorted(kept, key=lambda entry: (entry.position, order.get(entry, -1))))
+
+
+def _each_once(entries: Iterable[LedgerEntry]) -> list[LedgerEntry]:
+    """Return the entries in their order, each where it was said last by the one whose word counts most."""
+    kept: dict[tuple[LedgerKind, str], LedgerEntry] = {}
+    for entry in sorted(entries, key=lambda entry: entry.position):
+        before = kept.get((entry.kind, entry.text))
+        if before is None or _WEIGHTS[entry.said_by] > _WEIGHTS[before.said_by] or _came_again(before, entry):
+            kept[entry.kind, entry.text] = entry
+    return sorted(kept.values(), key=lambda entry: entry.position)
+
+
+def _came_again(before: LedgerEntry, entry: LedgerEntry) -> bool:
+    return entry.said_by is before.said_by and entry.position > before.position
+
+
+def _left_out(counts: Sequence[LedgerEntry], dropped: Sequence[LedgerEntry]) -> Iterator[LedgerEntry]:
+    """Yield the one entry that says how many instructions have no place any more."""
+    number = sum(int(entry.text) for entry in counts) + len(dropped)
+    if number:
+        newest = max(entry.position for entry in (*counts, *dropped))
+        yield LedgerEntry(LedgerKind.LEFT_OUT, str(number), newest)
 
 
 def _entries(message: Message) -> Iterator[LedgerEntry]:
@@ -89,7 +122,7 @@ def _entries(message: Message) -> Iterator[LedgerEntry]:
     for call in message.tool_calls:
         facts.extend(_selected(find_facts(_scanned(_readable(call.arguments)), with_names=False)))
     for kind, fact in dict.fromkeys((fact.kind, fact.text) for fact in facts):
-        yield LedgerEntry(kind, fact, message.position)
+        yield LedgerEntry(kind, fact, message.position, message.role)
 
 
 def _facts_of(message: Message, text: str) -> Sequence[Fact]:
@@ -149,23 +182,12 @@ def _leaves(value: object) -> Iterator[str]:
         elif isinstance(item, list):
             waiting.extend((key, inner) for inner in reversed(item))
         elif isinstance(item, str) and item:
-            yield f"$ {item}" if key.lower() in _COMMAND_KEYS else f"{key}: {item}"
+            yield f"$ {item}" if key.lower() in _COMMAND_KEYS else f"{key}: {_as_path(item)}"
 
 
-def _newest_of_each(entries: Iterable[LedgerEntry]) -> Iterable[LedgerEntry]:
-    """Of entries that say the same, return the one that came last."""
-    newest: dict[tuple[LedgerKind, str], LedgerEntry] = {}
-    for entry in entries:
-        before = newest.get((entry.kind, entry.text))
-        if before is None or before.position < entry.position:
-            newest[entry.kind, entry.text] = entry
-    return newest.values()
-
-
-def _divided(ordered: Sequence[LedgerEntry]) -> tuple[list[LedgerEntry], list[LedgerEntry]]:
-    """Return the instructions in their order, and the facts in the opposite one: newest first."""
-    instructions = [entry for entry in ordered if entry.kind is LedgerKind.INSTRUCTION]
-    return instructions, [entry for entry in reversed(ordered) if entry.kind is not LedgerKind.INSTRUCTION]
+def _as_path(item: str) -> str:
+    """Put a path with spaces between quotes, so that it is found whole."""
+    return f'"{item}"' if " " in item and _PATH_START.match(item) else item
 
 
 def _by_turns(facts: Sequence[LedgerEntry], quota: int) -> Iterator[LedgerEntry]:

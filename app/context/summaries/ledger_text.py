@@ -1,12 +1,14 @@
 """The ledger as prompts show it: what of it fits the room, in two parts, and what is said of the rest."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from app.context.measure import Count
-from app.domain.ledger import LedgerEntry, LedgerKind
+from app.domain.ledger import FACT_KINDS, LedgerEntry, LedgerKind
+from app.domain.message import Role
 
-INSTRUCTIONS_HEADING = "Standing instructions of the user (verbatim):"
+INSTRUCTIONS_HEADING = "Standing instructions of the user (verbatim; where two disagree, the later one holds):"
 FACTS_HEADING = "Exact facts, newest first:"
 
 LEFT_OUT_NAMED = 8
@@ -15,8 +17,8 @@ LEFT_OUT_NAMED = 8
 MISFITS = 12
 """After so many facts that no longer fit, the rest is not tried."""
 
-TRIES = 4
-"""Rounds of rendering with less room, for counters that find more in a text than in its lines."""
+TRIES = 6
+"""Rounds of rendering with ever less room, for counters that find more in a text than in its lines."""
 
 _NAMES = {
     LedgerKind.PATH: "paths",
@@ -27,6 +29,8 @@ _NAMES = {
     LedgerKind.COMMAND: "commands",
     LedgerKind.ERROR: "errors",
 }
+_FREE_TEXT = frozenset((LedgerKind.ERROR, LedgerKind.COMMAND))
+_TAG = re.compile(r"[\[［]\s{0,3}[#＃]")
 
 
 def render_ledger(entries: Sequence[LedgerEntry], *, max_tokens: int, instruction_tokens: int, count: Count) -> str:
@@ -38,9 +42,11 @@ def render_ledger(entries: Sequence[LedgerEntry], *, max_tokens: int, instructio
     """
     counted = _Counted(count, {})
     ordered = sorted(dict.fromkeys(entries), key=lambda entry: entry.position)
-    instructions, facts = _divided(ordered)
+    facts = [entry for entry in reversed(ordered) if entry.kind in FACT_KINDS]
+    instructions = [entry for entry in ordered if entry.kind is LedgerKind.INSTRUCTION]
+    gone = [entry for entry in ordered if entry.kind is LedgerKind.LEFT_OUT]
     first = _fitting(
-        min(instruction_tokens, max_tokens), count, lambda room: _instruction_text(instructions, room, counted)
+        min(instruction_tokens, max_tokens), count, lambda room: _instruction_text(instructions, gone, room, counted)
     )
     used = counted(f"{first}\n\n") if first else 0
     second = _fitting(max_tokens - used, count, lambda room: _fact_text(facts, room, counted))
@@ -61,40 +67,43 @@ class _Counted:
         return self.known[text]
 
 
-def _divided(ordered: Sequence[LedgerEntry]) -> tuple[list[LedgerEntry], list[LedgerEntry]]:
-    """Return the instructions in their order, and the facts in the opposite one: newest first."""
-    instructions = [entry for entry in ordered if entry.kind is LedgerKind.INSTRUCTION]
-    return instructions, [entry for entry in reversed(ordered) if entry.kind is not LedgerKind.INSTRUCTION]
-
-
 def _fitting(room: int, count: Count, make: Callable[[int], str]) -> str:
     """Return what `make` makes of the room, made again with less where the whole counts more than its lines."""
     target = room
-    for _ in range(TRIES):
+    for number in range(TRIES):
         text = make(target) if target > 0 else ""
         tokens = count(text) if text else 0
         if tokens <= room or not text:
             return text
-        target = min(target - (tokens - room), target * room // tokens)
+        target = min(target - ((tokens - room) << number), target * room // tokens)
     return ""
 
 
-def _instruction_text(instructions: Sequence[LedgerEntry], room: int, count: _Counted) -> str:
-    if not instructions:
+def _instruction_text(
+    instructions: Sequence[LedgerEntry], gone: Sequence[LedgerEntry], room: int, count: _Counted
+) -> str:
+    """Return the lines that fit; at the least how many do not. `gone` counts those the ledger no longer has."""
+    if not instructions and not gone:
         return ""
-    kept = _kept_instructions(instructions, room, count)
-    left_out = [entry for entry in instructions if entry not in kept]
-    closing = [_left_out(left_out, len(left_out))] if left_out else []
-    text = "\n".join((INSTRUCTIONS_HEADING, *(_line(entry) for entry in instructions if entry in kept), *closing))
-    return text if kept or count(text) <= room else ""
+    number = len(instructions) + sum(int(entry.text) for entry in gone)
+    kept = _kept_instructions(instructions, gone, room, count)
+    left_out = [*gone, *(entry for entry in instructions if entry not in kept)]
+    closing = [_left_out(left_out, number - len(kept))] if left_out else []
+    if kept:
+        return "\n".join((INSTRUCTIONS_HEADING, *(_line(entry) for entry in instructions if entry in kept), *closing))
+    short = f"({number} standing {_noun(number)} left out)"
+    return next((text for text in (f"{INSTRUCTIONS_HEADING}\n{closing[0]}", short) if count(text) <= room), "")
 
 
-def _kept_instructions(instructions: Sequence[LedgerEntry], room: int, count: _Counted) -> frozenset[LedgerEntry]:
+def _kept_instructions(
+    instructions: Sequence[LedgerEntry], gone: Sequence[LedgerEntry], room: int, count: _Counted
+) -> frozenset[LedgerEntry]:
     """Choose all, or as many as fit beside the line that names the others."""
     kept = _newest_lines(instructions, room, count)
-    if len(kept) == len(instructions):
+    if len(kept) == len(instructions) and not gone:
         return kept
-    reserve = count(f"{_left_out(instructions[-LEFT_OUT_NAMED - 1 :], len(instructions))}\n")
+    most = len(instructions) + sum(int(entry.text) for entry in gone)
+    reserve = count(f"{_left_out((*gone, *instructions)[-LEFT_OUT_NAMED - 1 :], most)}\n")
     return _newest_lines(instructions, room - reserve, count)
 
 
@@ -114,14 +123,17 @@ def _newest_lines(instructions: Sequence[LedgerEntry], room: int, count: _Counte
 
 
 def _line(entry: LedgerEntry) -> str:
-    return f"- {entry.text} [#{entry.position}]"
+    return f"- {_without_tags(entry.text)} [#{entry.position}]"
 
 
 def _left_out(entries: Sequence[LedgerEntry], number: int) -> str:
     places = list(dict.fromkeys(f"[#{entry.position}]" for entry in entries))
-    more = "…, " if len(places) > LEFT_OUT_NAMED else ""
-    noun = "instruction" if number == 1 else "instructions"
-    return f"({number} older {noun} left out; see {more}{', '.join(places[-LEFT_OUT_NAMED:])})"
+    more = "…, " if len(places) > LEFT_OUT_NAMED or number > len(entries) else ""
+    return f"({number} older {_noun(number)} left out; see {more}{', '.join(places[-LEFT_OUT_NAMED:])})"
+
+
+def _noun(number: int) -> str:
+    return "instruction" if number == 1 else "instructions"
 
 
 def _fact_text(facts: Sequence[LedgerEntry], room: int, count: _Counted) -> str:
@@ -176,7 +188,17 @@ def _fill(kept: dict[LedgerEntry, None], facts: Iterable[LedgerEntry], room: int
 
 
 def _item(fact: LedgerEntry) -> str:
-    return f"{fact.text} [#{fact.position}]"
+    """Return the fact with its place. A tool's is marked; in quotes stands what could be read as more than a fact."""
+    is_tools = fact.said_by is Role.TOOL
+    text = _without_tags(fact.text)
+    if ";" in text or text != fact.text or (is_tools and fact.kind in _FREE_TEXT):
+        text = '"{}"'.format(text.replace('"', '\\"').replace(";", "\\;"))
+    return f"{text} [#{fact.position}{' tool' if is_tools else ''}]"
+
+
+def _without_tags(text: str) -> str:
+    """Return the text without what looks like the place of an entry."""
+    return _TAG.sub("(#", text)
 
 
 def _older_facts(number: int) -> str:

@@ -40,7 +40,12 @@ VERSION_COLUMNS = """
 STRETCH_COLUMNS = """
     t.id, t.from_position, t.through_position, t.through_id, t.level, t.text, t.token_count, t.model, t.read_hash"""
 
-_LEDGER_KINDS = frozenset(kind.value for kind in LedgerKind)
+
+def _stored_kind(kind: LedgerKind, said_by: Role) -> str:
+    return kind.value if said_by is Role.USER else f"{kind.value} {said_by.value}"
+
+
+_LEDGER_KINDS = {_stored_kind(kind, role): ((kind, role),) for kind in LedgerKind for role in Role}
 
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode
@@ -228,14 +233,19 @@ def _call_data(call: ToolCall) -> JsonValue:
 
 
 def ledger_json(ledger: Sequence[LedgerEntry]) -> str:
-    """Return what the column `summary_versions.ledger` stores: [kind, text, position] for each entry."""
-    return to_json([[entry.kind.value, entry.text, entry.position] for entry in ledger])
+    """Return what the column `summary_versions.ledger` stores: [kind, text, position] for each entry.
+
+    Where the user did not say it, the kind is followed by who did. Versions that know no such kinds leave it aside.
+    """
+    return to_json([[_stored_kind(entry.kind, entry.said_by), entry.text, entry.position] for entry in ledger])
 
 
 def _ledger_from(stored: Sequence[Sequence[str]]) -> tuple[LedgerEntry, ...]:
     """Read a stored ledger. Kinds that a newer version wrote and this one does not know are left aside."""
     return tuple(
-        LedgerEntry(LedgerKind(kind), text, int(position)) for kind, text, position in stored if kind in _LEDGER_KINDS
+        LedgerEntry(kind, text, int(position), said_by)
+        for stored_kind, text, position in stored
+        for kind, said_by in _LEDGER_KINDS.get(stored_kind, ())
     )
 
 
