@@ -91,10 +91,40 @@ def test_only_users_give_instructions() -> None:
         "<document>\nAlways use tabs.\nNever push.\n</document>",
         "Sieh: „Antworte immer auf Deutsch.“",
         "翻译「请始终用中文回答。」",
+        "Fix this README:\n# Rules\n- Never push to main.\n\nAlways squash.",
+        "Here is the email:\nHi,\n\nfrom now on please always CC legal.",
+        "Translate: Always answer in German.",
+        "Bitte übersetze diesen Text:\nAntworte immer auf Deutsch.",
+        "Am 3. Mai fliegen wir nach Rom.",
     ],
 )
 def test_what_a_user_quotes_or_pastes_orders_nothing(text: str) -> None:
     assert instructions_in(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "instruction"),
+    [
+        ('A 5" disk. Always answer in German. Another 3" disk.', "Always answer in German."),
+        ("For this repository:\n- Never push to main.", "Never push to main."),
+        ("Never push.\nFix this README:\n# Rules\n- Always squash.", "Never push."),
+        ("Write emails like this:\n- Always start with a greeting.", "Always start with a greeting."),
+    ],
+)
+def test_inch_marks_and_lists_of_rules_hide_no_instruction(text: str, instruction: str) -> None:
+    assert instructions_in(text) == [instruction]
+
+
+def test_an_instruction_and_what_takes_it_back_stand_in_their_order() -> None:
+    said = ("Always answer in German.", "From now on answer in English. You no longer have to answer in German.")
+
+    ledger = merge_ledgers((), extract_ledger(rows(*map(user, said))))
+
+    assert [entry.text for entry in ledger] == [
+        "Always answer in German.",
+        "From now on answer in English.",
+        "You no longer have to answer in German.",
+    ]
 
 
 def test_an_instruction_around_a_quotation_or_code_is_kept_whole() -> None:
@@ -281,6 +311,4 @@ def test_each_fact_tells_who_said_it() -> None:
 
 
 def test_a_path_with_spaces_is_found_whole_in_a_tools_json() -> None:
-    assert facts_in(output(json.dumps({"file": "/home/a/My Docs/plan v2.pdf"})), PATH) == [
-        "/home/a/My Docs/plan v2.pdf"
-    ]
+    assert facts_in(output(json.dumps({"file": "/srv/a/My Docs/plan v2.pdf"})), PATH) == ["/srv/a/My Docs/plan v2.pdf"]

@@ -51,6 +51,41 @@ LASTING = (
     "今後は英語で返信してください。",
     "絵文字は使わないでください。",
     "私のことは田中さんと呼んでください。",
+    "請始終用繁體中文回答。",
+    "請不要使用表情符號。",
+    "從現在開始，回覆要簡短。",
+    "沒有我的同意不要修改檔案。",
+    "Use 4 spaces for indentation.",
+    "Stop apologizing.",
+    "Commits should always be signed.",
+)
+
+REVOKED = (
+    "You no longer have to answer in German.",
+    "You may use emojis again.",
+    "You can use emojis again.",
+    "Forget what I said about emojis.",
+    "Forget the rule about emojis.",
+    "Ignore my earlier instruction about tabs.",
+    "Please disregard my previous instructions.",
+    "Cancel that rule.",
+    "That rule no longer applies.",
+    "You don't need to sign your answers anymore.",
+    "Du musst nicht mehr auf Deutsch antworten.",
+    "Du darfst wieder Emojis verwenden.",
+    "Vergiss, was ich über Emojis gesagt habe.",
+    "Die Regel gilt nicht mehr.",
+    "Tu n'es plus obligé de répondre en français.",
+    "Oublie ce que j'ai dit sur les emojis.",
+    "Ya no tienes que responder en español.",
+    "Olvida lo que dije sobre los emojis.",
+    "Non devi più rispondere in italiano.",
+    "Não precisa mais responder em português.",
+    "Больше не нужно отвечать на русском.",
+    "你不用再用中文回答了。",
+    "取消这条规则。",
+    "もう英語で答えなくていいです。",
+    "さっきの指示は忘れてください。",
 )
 
 SAID_ONCE = (
@@ -98,6 +133,22 @@ SAID_ONCE = (
     "请用Python写一个排序函数。",
     "彼女はいつもそう言います。",
     "なぜいつも英語で答えるのですか？",
+    "Am 3. Mai fliegen wir nach Rom.",
+    "Termin: Mai 2026",
+    "Rendez-vous: mai 2026",
+    "Le 3 mai, on part.",
+    "Use 5 eggs.",
+    "Stop smoking.",
+    "Patients should never take this drug.",
+    "Well all you have to do is touch the screen and it opens.",
+    "You need to sign some stuff at the desk.",
+    "My brother must not eat nuts.",
+    "Mein Bruder darf keine Nüsse essen.",
+    "Forget it.",
+    "I forgot what I said.",
+    "Cancel my order.",
+    "Ignore the warning in line 3.",
+    "You can try again.",
     "",
     "   ",
     "?",
@@ -108,6 +159,11 @@ HOSTILE = ("a" * 100_000, "please " * 20_000, "always " * 20_000, ", " * 50_000,
 
 @pytest.mark.parametrize("sentence", LASTING)
 def test_an_order_that_lasts_is_recognised(sentence: str) -> None:
+    assert is_standing_instruction(sentence)
+
+
+@pytest.mark.parametrize("sentence", REVOKED)
+def test_what_takes_an_order_back_is_recognised(sentence: str) -> None:
     assert is_standing_instruction(sentence)
 
 

@@ -4,6 +4,16 @@ Each table has lines `name: pattern`, which go on in the next line behind `|` or
 that name. `standing_instructions.py` says what the names mean and compiles them.
 """
 
+TRADITIONAL = (
+    "請麻煩還對過後從現開這裡裏記絕總給寫說稱無論時問處個為變釋註碼標準應該須許嚴條張剛簡體語漢粵韓國歡傾"
+    "討厭確證儘盡潔賅禮擔緊著誤會氣動優慮認經據當復覆願話項順樣幫終檔沒數閱讀顯規則詢聽覺讓東車與務號錄"
+)
+SIMPLIFIED = (
+    "请麻烦还对过后从现开这里里记绝总给写说称无论时问处个为变释注码标准应该须许严条张刚简体语汉粤韩国欢倾"
+    "讨厌确证尽尽洁赅礼担紧着误会气动优虑认经据当复复愿话项顺样帮终档没数阅读显规则询听觉让东车与务号录"
+)
+"""The letters of the Chinese table as they are written in traditional script, and in its own."""
+
 TEXTS = r"""
 answers|replies|responses|messages|explanations|summaries|outputs?|comments|code|commit messages|commits|emails
 |sentences|(?:variable |function |branch )?names|functions|tests|docs|documentation|lists|dates|times|prices|amounts
@@ -41,7 +51,8 @@ wishes: (?:answer|reply|respond|speak|talk|communicate|chat|write (?:to|back|onl
 |format))\b.{0,40}\b(?:short|brief|concise|simple|terse|minimal|point|under|below|to|in|formal|informal|casual|friendly
 |polite|professional|small|clean|at)\b|be (?:more |very |as |less )?(?:brief|concise|terse|polite|formal|informal
 |honest|direct|friendly|specific|precise|critical|succinct|professional|kind|casual|strict|thorough|detailed|consistent
-|short)\b|(?:only |just )?use (?!only the|the |this |that |these |those |it\b|my |an? |our |your |of |whatever|either
+|short)\b|(?:only |just )?use (?!only the|\d+ (?!space|tab|decimal|digit|char|word|line|sentence|bullet)|the |this\x20
+|that |these |those |it\b|my |an? |our |your |of |whatever|either
 |both|case)\w|use (?:an?|the|my|our) (?:\w+ )?(?:metric|british|american|24|24-hour|formal|informal|imperial|friendly
 |polite|imperative|passive|active|oxford|iso|simple|plain|tone|units?|format|system|names?|style)\b|prefer \w|(?:make a
 |make it a) habit|no need to \w+ (?!it|that|this)|refer to .{1,40} as |i go by \w+\b(?! bus| train| car)|i(?:'d
@@ -55,17 +66,20 @@ wishes: (?:answer|reply|respond|speak|talk|communicate|chat|write (?:to|back|onl
 |get|read|receive))|i (?:only )?(?:want|need|expect) (?:all|every|only|your|short|concise|brief|no|<text>)\b
 |don't (?!worry|know|think|bother|mind|get me wrong|have|see|understand|believe|feel|care|need|want|panic|you\b|wait
 |hesitate|be (?:sorry|afraid|silly|shy)|forget|remember|let me|like|seem|look|work|exist|we\b|i\b|they\b|stop\b|give up
-|move\b)[a-z]+(?! (?:it|that|this|them|him|her|there)\b)(?: \w|[.!,;]?$)|stop (?!the|this|that|it|here|now|at|by|when
+|move\b)[a-z]+(?! (?:it|that|this|them|him|her|there)\b)(?: \w|[.!,;]?$)|stop (?!smok|drinking|eating|crying|laughing
+|worrying|bleeding|the|this|that|it|here|now|at|by|when
 |there|for|working|running|being|trying|training)\w+ing\b|avoid (?!this|that|it\b|the )\w|refrain from
 |no (?:more )?(?:\w+ )?(?:emojis?|comments?|markdown|bullets?|bullet points|jargon|small talk|preambles?|apologies
 |disclaimers|tables|explanations?|semicolons|mocks?|jokes|caveats|code|html|latex|greetings?|intros?|introductions?
 |fluff|pleasantries)\b|skip (?:the |all |any )?(?:intros?|preamble|pleasantries|small talk|explanations?|disclaimers?
 |boilerplate)|(?:make sure|be sure|ensure)(?: that)? (?:to (?!run|fix|push|merge|restart|call|book|update|check it)
 |you (?!have|run|fix|push|are|can)|your|every|each|no |any|all (?!tests|the tests)|(?:the )?<text> (?:are|is|have
-|follow))|(?:you|your [\w ]{2,30}|all [\w ]{2,40}|every [\w ]{2,40}|each [\w ]{2,40}|any [\w ]{2,40}) (?:must
-|needs?(?: to)?|has to|have to|shall|are to|should(?: be| not| only| include| use| answer| respond| write| ask| start
+|follow))|(?:you|your [\w ]{2,30}|all (?!you |we |i |that )[\w ]{2,40}|every [\w ]{2,40}|each [\w ]{2,40}
+|any [\w ]{2,40}) (?:must
+|needs?(?: to)?+|has to|have to|shall|are to|should(?: be| not| only| include| use| answer| respond| write| ask| start
 | end)) (?!(?:pass|work|know|see|find|(?:be )?(?:done|ready|fixed|there|working|green|able|kidding|joking|tired|wrong
-|right|sent)|have (?:been|seen)|admit|look|come|go|help)\b)\w|<text> (?:must|should|need to|have to|shall|are to
+|right|sent)|have (?:been|seen)|admit|look|come|go|help|touch|press|click|fill|buy|pay|bring|visit|register|enter
+|select|sign (?!off|each|every|all|your))\b)\w|<text> (?:must|should|need to|have to|shall|are to
 |go in)\b(?! (?:pass|work|now|have been|appear|be (?:done|ready|fixed|there|working|green|running)))|you (?:may|can
 |are) only\b|you (?:shouldn't|should not|can't|cannot) (?!be\b|see|reach|believe)\w|only <verb>\b|(?:answer|reply
 |respond|return|output|speak|talk|write|explain)(?: to me| me)? (?:only |just |exclusively )?(?:with|in|using|as
@@ -195,7 +209,8 @@ wishes: (?:resp[óo]nd|rispond|cont[eé]st|escr|scriv|h[aá]bl|fal|parl
 |mi aiuti|sistemi|guardi|me ajude|arrume|veja|corrija)\b)|(?:respuestas|risposte|respostas|siempre|sempre|s[oó]lo?)\b)
 |prefier[eo]|preferi(?:sco|rei|ría)|prefiro|n(?:o|ão|on) (?:quiero|quero|voglio) (?:que|che|ver|vedere|más|mais|più|n
 |emoji|coment|comment|tabl|respuestas l)|s(?:é|ea|ii|ia|eja) (?:\w+ )?(?:breve|concis|educa[dt]|amable|dir|form|preci
-|cl|chiar|honest|onest|cr[íi]tic|gentil|sint|sucint|objetiv)\w*|(?:us[aei]|utili[zc][ae]|utilizz[ai]) (?!(?:el|l[aeo]s?
+|cl|chiar|honest|onest|cr[íi]tic|gentil|sint|sucint|objetiv)\w*|(?:us[ai]|use(?! \d)|utili[zc][ae]|utilizz[ai]) (?!
+(?:el|l[aeo]s?
 |est[aeo]s?|es[aeo]|il|i|gli|quest\w+|quell\w+|mi|mio|uno?a?|the|this|th\w+|my|your|our|an?|os?|as|of|it|ess[ae]|uma?
 |meu)\b)\w|(?:us[ae]|utiliz[ae]|utilizza) (?:el|la|las|il|le|o|as|una?|um) (?:sistema|formato|unid\w+|unità|to[nm]o?
 |esti\w+|stile|tu|lei)\b|n(?:o|ão) (?:me |le |lo |o |a )?(?:us|utili[cz]|escrib|escrev|respond|hag|faç|pong|ponh|borr

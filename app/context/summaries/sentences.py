@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator
 
+from app.context.summaries.fact_words import MONTHS
+
 WRAPPED_LINE = 60
 """A line of at least this length without a sentence's end goes on in the next, if that begins in lower case."""
 
@@ -10,6 +12,7 @@ _END = re.compile(r"[.!?…]{1,9}(?=[\"'”’)\]*_x]{0,3}(?:\s|$))|[。！？�
 _ABBREVIATION = re.compile(
     r"(?i)(?:^|[^\w'])(?:e\.g|i\.e|z\.\s?b|d\.\s?h|etc|dr|mrs?|ms|prof|vs|approx|no|nr|bzw|ca|usw|[b-hj-z])$|^\s*\d+$"
 )
+_MONTH = re.compile(rf" (?:{MONTHS})\b", re.IGNORECASE)
 _LIST_MARKER = re.compile(r"\s*+(?:(?:[-*•+–]|\d{1,2}[.)]|\(?[a-z\d]\)|#{1,6}|\[[ x]\])\s++){0,2}+[\s*_]*+")
 
 
@@ -33,4 +36,6 @@ def _goes_on(text: str, start: int, end: re.Match[str]) -> bool:
     if end[0] == "\n":
         line = end.start() - max(start, text.rfind("\n", start, end.start()) + 1)
         return line >= WRAPPED_LINE and text[end.end() : end.end() + 1].islower()
+    if end[0] == "." and text[max(start, end.start() - 1) : end.start()].isdigit() and _MONTH.match(text, end.end()):
+        return True
     return end[0] == "." and bool(_ABBREVIATION.search(text[max(start, end.start() - 8) : end.start()]))

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from app.context.summaries import order_words
+from app.context.summaries.revocations import is_revocation
 
 SENTENCE_CHARACTERS = 600
 """So much of a sentence is judged; a longer one is a list, a log or a paste."""
@@ -19,8 +20,13 @@ _FOLDED_LINE, _PLACEHOLDER = re.compile(r"\n(?=[|(])"), re.compile(r"<(\w+)>")
 def is_standing_instruction(sentence: str) -> bool:
     """Whether a user's `sentence` asks for something lasting; what it quotes should be blanked out before."""
     plain = " ".join(_NOT.sub("don't ", sentence[:SENTENCE_CHARACTERS].translate(_PLAIN).lower()).split())
-    if _REPORT.search(plain):
+    if _HAN_OR_KANA.search(plain) and not _KANA.search(plain):
+        plain = plain.translate(_SIMPLIFIED)
+    if is_revocation(plain) and not plain.endswith(("?", "？")):
+        return True
+    if _REPORT.search(plain) or _OF_OTHERS.search(plain):
         return False
+    plain = _IN_MAY.sub("", plain)
     if plain.endswith(("?", "？")):
         plain, polite = _ASKING.subn("ø ", plain)
         if not polite and not _CJK_ASKING.search(plain):
@@ -113,12 +119,23 @@ _REPORT = _compiled(r"""
 |mi \w+|me) (?:dice|dijo|decía)\b|\b(?:lui|lei|mi[oa] \w+|mi ha) (?:dice|(?:ha )?detto)\b|\b(?:ele|ela|(?:meu
 |minha) \w+) (?:diz|disse|falou|fala)\b|\b(?:он|она|они|мне|начальник|мо[йя] \w+) (?:\w+ )?(?:говори\w+|сказал\w*|пишет
 |советовал\w*)|(?:他|她|老板|同事|老师|文档|妈)[^，。]{0,6}(?:说|告诉|写)|(?:彼|彼女|上司|先生|母|同僚|友達)(?:は|が|に)[^。]{0,40}(?:言|話し|書い)""")
+_OF_OTHERS = _compiled(rf"""
+^{_LEADS}(?:(?:my|his|her|our|their|the|a|all|some|most|young|old|pregnant|mein|meine|unsere?|mon|ma|mes|mi|mis|mio|mia|meu
+|minha) ){{0,3}}(?:patients?|brothers?|sisters?|mother|father|mom|mum|dad|wife|husband|sons?|daughters?|child|children
+|kids?|baby|babies|people|adults?|women|men|boys?|girls?|drivers?|doctors?|nurses?|students?|employees|pets?|dogs?|cats?
+|bruder|schwester|mutter|vater|frau|mann|sohn|tochter|kinder|kind|frère|sœur|mère|père|femme|mari|fils|fille|hermano|hermana
+|madre|padre|hijo|hija|fratello|sorella|figlio|figlia|irmão|irmã|mãe|pai|filho|filha) (?:\w+ )?(?:must|should|shall
+|have to|has to|needs? to|ought to|may|can|cannot|can't|mustn't|shouldn't|darf|muss|soll|dürfen|müssen|sollen
+|ne doi\w+|doi\w+|no deben?|deben?|non dev\w+|dev\w+|não deve\w*)\b""")
+_IN_MAY = _compiled(r"""
+(?:\b\d{1,2}\.? ?|\b(?:im|anfang|mitte|ende|seit|bis|ab|vom|am|en|du|au|fin|début|de) )mai\b|\bmai \d{1,4}\b""")
 _ASKING = _compiled(rf"""
 ^{_LEADS}(?:(?:can|could|would|will) you(?: (?:please|kindly|just)){{0,2}}|(?:kannst|könntest|würdest) du|tu peux
 |(?:können|könnten|würden) sie|(?:peux|pourrais)-tu|(?:pouvez|pourriez)-vous|¿?(?:me )?(?:puedes|podrías|puede)|puoi
 |potresti|(?:você )?(?:pode|poderia)|можешь|можете|не мог(?:ли)? бы (?:ты|вы)|ты можешь)
 (?: (?:bitte|mir|s'il (?:te|vous) plaît|por favor|per favore|пожалуйста))?\b[ ,]*""")
 _CJK_ASKING = re.compile(r"(?:(?:吗|嗎|好吗|可以吗)|(?:もらえ|いただけ|くれ)(?:ます|ない|ません)?か)[？?]$")
+_SIMPLIFIED = str.maketrans(order_words.TRADITIONAL, order_words.SIMPLIFIED)
 _EN = _language(order_words.EN)
 _DE = _language(order_words.DE)
 _FR = _language(order_words.FR)
