@@ -6,18 +6,27 @@ from app.context.summaries.transcript import CLOSING_WORDS, CONVERSATION_TAG, EX
 from app.domain.text import is_blank
 
 SHORT_TEXT_CHARACTERS = 400
-"""Only a short text can be an error message; a long one that begins like one is a summary of it."""
+"""Only a short text is an error message for how it begins; a long one is a summary of it, unless a program wrote it."""
 
 REFUSAL_CHARACTERS = 1500
 """Refusals are wordier than errors, but none of them has sections or cites positions."""
 
+DOWN_CHARACTERS = 200
+"""What a server says of itself in words that a summary may begin with too is said shortly."""
+
 ECHO_CHARACTERS = 60
 """A text that begins with so much of what the summariser is told repeats it."""
 
+_HELP = (
+    r"(?:summari[sz]e|help|assist|comply|fulfil|provide|do\ (?:that|this|so)|continue|process|create|write|generate"
+    r"|produce|access|see|engage|discuss)"
+)
 _REFUSAL = re.compile(
     r"""\A\W*+(?:
         (?:i['’]?m|i\ am)\ (?:really\ |very\ |so\ )?(?:sorry|unable|not\ able)\b
       | (?:sorry|apologies|unfortunately),?\ (?:but\ )?i\b
+      | sorry\s*+[,.!:–—-] | (?:my\ )?apologies\s*+(?:[,.!:;–—-]|but\b|i\b)
+      | i\ (?:do\ |must\ |sincerely\ )?apologi[sz]e\b
       | i\ (?:can(?:['’]?t|not|\ not)|won['’]?t|will\ not|could(?:n['’]?t|\ not)|must\ decline)\b
       | as\ an?\ (?:ai|(?:large\ )?language\ model)\b
       | es\ tut\ mir\ leid | leider\ kann\ ich | (?:das|dabei|dies(?:en|e|es)?)?\ ?\bkann\ ich\ .{0,60}\bnicht\b
@@ -30,19 +39,82 @@ _REFUSAL = re.compile(
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
-_ERROR = re.compile(
-    r"""\A\W*(?:
-        (?:(?:fatal|internal|unknown|unexpected|api|server)\ )*error\b
-      | (?:\w+\.)*\w*(?:Error|Exception)\b\s*[:(]
-      | traceback\ \(most\ recent
-      | (?:http\s*)?[45]\d\d\b
-      | (?:rate\ limit|too\ many\ requests|service\ unavailable|bad\ gateway|gateway\ time-?out|request\ timed\ out
-          |overloaded|quota\ exceeded|context\ length\ exceeded|insufficient_quota)
-      | <!doctype | <html | <\?xml
-      | "?(?:error|detail|message)"?\s*:\s*["{]
+_PLAIN_REFUSAL = re.compile(
+    rf"""\A\W*+(?:
+        (?:(?:(?:i['’]?m|i\ am)\ )?(?:really\ |very\ |so\ )?sorry|(?:my\ )?apologies|i\ apologi[sz]e)
+            \W{{1,3}}(?:but\ )?(?:i|this|that|the|your|we|it)\b
+      | (?:i['’]?m|i\ am)\ (?:unable|not\ able)\ to\ {_HELP}
+      | i\ (?:can(?:['’]?t|not|\ not)|won['’]?t|will\ not|could(?:n['’]?t|\ not))\ {_HELP}
+      | as\ an?\ (?:ai|(?:large\ )?language\ model)\b
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
+"""A refusal also below a heading, where a user's own words may say that they cannot do something."""
+
+_NOT_DONE = re.compile(
+    r"""\A\W*+(?:
+        (?:this|the|your)\ (?:request|content|conversation|message|prompt|response|text)\ (?:
+            can(?:not|['’]t|\ not)\ be\ (?:fulfilled|completed|processed|summari[sz]ed|answered|displayed|generated)
+          | (?:was|is|has\ been)\ (?:blocked|filtered|flagged|rejected|refused|stopped)\b
+              .{0,30}\b(?:content|safety|moderation|usage|filter|polic(?:y|ies))\b
+          | violates\ (?:our|the|my|usage|content|safety)\b )
+      | (?:please|could\ you|can\ you)\ (?:\w+\ )?(?:provide|share|paste|send|give)\ (?:me\ )?(?:with\ )?
+            (?:the|a|your)\ (?:\w+\ )?(?:conversation|transcript|record|chat|dialog|text\ (?:you|to))
+      | [^\n]{0,80}\b(?:nothing|no\ (?:conversation|content|record|transcript|messages?|text|information))
+            \ (?:\w+\ ){0,4}to\ (?:be\ )?summari[sz]ed?\b
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_ORDERS = re.compile(
+    r"""\A[\s#*_>-]*+(?:
+        you\ are\ (?:now\ )?(?:an?|the)\ (?:[\w-]+\ ){0,3}(?:assistant|ai|model|chatbot|bot|agent)\b
+      | (?:please\ )?(?:ignore|disregard|forget)\ (?:all\ |any\ )?(?:of\ )?(?:the\ |your\ |my\ )?
+            (?:previous|prior|above|earlier|preceding|other)\ (?:instruction|prompt|message|rule|direction|order)s?\b
+      | system\ (?:prompt|message)\s*+:
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_STATUS = (
+    r"[45]\d\d\b[\s:,–—-]*+(?:\Z|internal|bad|service|too\ many|unauthori|forbidden|not\ found|gateway|request|payment"
+    r"|(?:server\ |client\ )?error|unprocess|conflict|overloaded|time)"
+)
+_ERROR = re.compile(
+    rf"""\A\W*(?:
+        (?:(?:fatal|internal|unknown|unexpected|api|server)\ )*error\b
+            \s*+(?:[:({{\[–—-]|[.!]*+\Z|code\b|\d|occurred\b|(?:while\ )?(?:processing|generating|calling)\b)
+      | (?:\w+\.)*\w*(?:Error|Exception)\b\s*[:(]
+      | http[\s/\d.]{{0,6}}[45]\d\d\b | {_STATUS}
+      | "?(?:error|detail|message)"?\s*:\s*["{{]
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_DOWN = re.compile(
+    r"""\A\W*+(?:
+        (?:rate\ limit|quota|token\ limit|context\ (?:length|window))\ (?:was\ |is\ |has\ been\ )?(?:exceeded|reached)
+      | rate\ limit\W*+\Z | too\ many\ requests | service\ (?:is\ )?(?:temporarily\ )?unavailable | bad\ gateway
+      | gateway\ time-?out | (?:the\ )?(?:request|operation|connection)\ (?:has\ )?(?:timed\ out|timeout) | overloaded\b
+      | insufficient[_ ](?:quota|credits?|funds)\b
+      | your\ (?:credit|account)\ balance\b | you\ (?:have\ )?exceeded\ your\b
+      | your\ (?:api\ key|account|organi[sz]ation|plan)\ (?:is|has|was|does)\b
+      | (?:invalid|incorrect|missing|expired|no)\ (?:x-)?api[ _-]?key
+      | api[ _-]?key\ (?:is\ )?(?:invalid|not\ valid)
+      | (?:the\ )?model\b[^\n]{0,80}?\b(?:not\ found|does\ not\ exist|(?:is\ )?(?:overloaded|not\ available|loading))
+      | (?:unauthori[sz]ed|forbidden|(?:access|permission)\ denied|authentication\ (?:failed|required)
+          |connection\ (?:error|refused|reset(?:\ by\ peer)?|aborted))\s*+(?:[:.!(]|\Z)
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_MACHINE = re.compile(
+    r"""\A\s*+(?:```\w*\s*)?(?:
+        traceback\ \(most\ recent | <!doctype | <html | <\?xml
+      | \{\s*"(?:error|errors|detail|message|type|status|code)"\s*:
+      | (?:error\ code|http(?:\ status|\ error)?|error)\s*+:?\s*+[45]\d\d\b
+      | (?:[\w.]+)(?:Error|Exception):\s
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""What programs write and nobody else, at whatever length."""
+
 _ERROR_WORD = re.compile(
     r"\b(?:error|exception|failed|failure|denied|refused|unavailable|forbidden|timed?[ -]?out|E[A-Z]{5,})\b",
     re.IGNORECASE,
@@ -50,16 +122,30 @@ _ERROR_WORD = re.compile(
 _RECORD_TAG = re.compile(r"\[#\d+ (?:user|assistant|tool)[^\[\]\n]*+\]\s*+")
 _STRUCTURE = re.compile(r"\[#\d|^#{1,4} |^[^\S\n]*+[-*] ", re.MULTILINE)
 _OPENING = re.compile(r"\s*(?:```\w*\s*)?")
+_NOTHING = (
+    r"[(\[]?(?:none|n/?a|null|nil|nothing|ok(?:ay)?|done|yes|no|sure|true|false|undefined|empty|\{\s*+\})[)\]]?[.!]*+"
+)
 _NO_CONTENT = re.compile(
-    r"""\A\s*+(?:
-        \#{1,6}(?:\s.*+)?
+    rf"""\A\s*+(?:
+        \#{{1,6}}(?:\s.*+)?
       | (?:\*\*|__)[^*_]*+(?:\*\*|__):?
-      | [^\n]{0,80}[:：]
+      | [^\n]{{0,80}}[:：]
       | (?:the\ |a\ )?(?:conversation\ )?summary\.?
-      | [-*_=`~\[\]#\d\s]*+(?:markdown)?
+      | (?:[-*•]\s++)?(?:(?:\*\*|__)?[\w\ ]{{1,30}}+:(?:\*\*|__)?\s*+)?{_NOTHING}
+      | [-*_=`~\[\]{{}}#\d\s]*+(?:markdown)?
     )\s*+""",
     re.IGNORECASE | re.VERBOSE,
 )
+_LABEL = re.compile(
+    r"""\s*+(?:
+        \#{1,6}[^\n]*+\n
+      | (?:\*\*|__)[^*_\n]{1,60}+(?:\*\*|__)[\s:：]*+
+      | (?:here(?:\ is|['’]s)\ )?(?:the\ |a\ |my\ )?(?:conversation\ |existing\ |updated\ |new\ )?
+            (?:summary|zusammenfassung)(?:\ of[^\n:]{0,60}+)?\s*+[:：]
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_PIECE_END = re.compile(r"(?<=[.!?。！？])\s++|\n")
 
 
 def why_no_summary(text: str, record: str = "") -> str:
@@ -70,23 +156,46 @@ def why_no_summary(text: str, record: str = "") -> str:
         return "The summary model repeated what it was told."
     if all(_NO_CONTENT.fullmatch(line) for line in text.splitlines()):
         return "The summary model returned headings and no summary."
-    said = _RECORD_TAG.sub("", text)
-    if _is_refusal(said) or _is_error(said, record):
+    whole = _RECORD_TAG.sub("", _once(text))
+    said = _unlabelled(whole)
+    if _ORDERS.match(said):
+        return "The summary model returned instructions and no summary."
+    if _is_refusal(said, is_labelled=said != whole) or _is_error(said, record):
         return "The summary model returned a refusal or an error text."
     return ""
 
 
-def _is_refusal(text: str) -> bool:
-    if len(text) <= SHORT_TEXT_CHARACTERS and _REFUSAL.match(text) and "[#" not in text:
-        return True
-    return len(text) <= REFUSAL_CHARACTERS and bool(_REFUSAL.match(text)) and not _STRUCTURE.search(text)
+def _once(text: str) -> str:
+    """Return `text` without lines and sentences that stand in it before: an error said fifty times is a short one."""
+    pieces = [piece.strip() for piece in _PIECE_END.split(text)]
+    unique = dict.fromkeys(piece for piece in pieces if piece)
+    return text if len(unique) == len(pieces) else "\n".join(unique)
+
+
+def _unlabelled(text: str) -> str:
+    """Return `text` without the headings and labels it begins with."""
+    end = 0
+    while label := _LABEL.match(text, end):
+        end = label.end()
+    return text[end:]
+
+
+def _is_refusal(text: str, *, is_labelled: bool) -> bool:
+    refusal = (_PLAIN_REFUSAL if is_labelled else _REFUSAL).match(text)
+    if len(text) <= SHORT_TEXT_CHARACTERS and "[#" not in text:
+        return bool(refusal or _NOT_DONE.match(text))
+    return len(text) <= REFUSAL_CHARACTERS and bool(refusal) and not _STRUCTURE.search(text)
 
 
 def _is_error(text: str, record: str) -> bool:
     """An error text, also one that stands in the record; where positions are cited it is a summary of it."""
-    if len(text) > SHORT_TEXT_CHARACTERS or "[#" in text:
+    if "[#" in text:
         return False
-    if _ERROR.match(text):
+    if _MACHINE.match(text) and not _STRUCTURE.search(text):
+        return True
+    if len(text) > SHORT_TEXT_CHARACTERS:
+        return False
+    if _ERROR.match(text) or (len(text) <= DOWN_CHARACTERS and _DOWN.match(text)):
         return True
     return bool(_ERROR_WORD.search(text)) and not _STRUCTURE.search(text) and _words(text) in _words(record)
 
