@@ -215,13 +215,14 @@ class StretchWriter:
         replaced = sum(message.token_count for message in chunk)
         if stretch is None:
             first = 1 if self._is_rolling else self.draft.through_position + 1
+            reach = (first, chunk[-1].position)
             ask = Ask(
                 prompt=self._request(chunk, summariser),
                 max_tokens=self._max_tokens(),
                 replaced_tokens=replaced + (summariser.count(existing) if existing else 0),
+                reach=reach,
             )
             written = await self.calls.ask(summariser, ask)
-            reach = (first, chunk[-1].position)
             stretch = await self._save(_new_stretch(written, reach, chunk[-1].id, known))
         facts = await self.facts(rest[: len(chunk)])
         kept = () if self._is_rolling else self.draft.stretches
@@ -243,8 +244,8 @@ class StretchWriter:
         policy, wishes = summariser.policy, summariser.instructions
         prompt = merge_request(parts, policy, max_tokens=task.max_tokens, instructions=wishes)
         replaced = sum(part.token_count for part in parts)
-        written = await self.calls.ask(summariser, Ask(prompt, task.max_tokens, replaced))
         reach = (parts[0].from_position, parts[-1].through_position)
+        written = await self.calls.ask(summariser, Ask(prompt, task.max_tokens, replaced, reach))
         return await self._save(_new_stretch(written, reach, parts[-1].through_id, known, task.level))
 
     async def _save(self, new: NewStretch) -> Stretch:

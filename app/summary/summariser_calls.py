@@ -10,8 +10,8 @@ from typing import TypeVar
 import structlog
 
 from app.context.frame import unframed
-from app.context.summaries.summary_check import Verdict, check_summary
-from app.context.summaries.transcript import CONVERSATION_TAG
+from app.context.summaries.summary_check import Sources, Verdict, check_summary
+from app.context.summaries.transcript import CONVERSATION_TAG, EXISTING_TAG
 from app.domain.clock import Clock
 from app.domain.errors import ContextOverflow, ModelRejected, ModelUnavailable, ThroughlineError
 from app.domain.message import text_of
@@ -36,11 +36,15 @@ class SummariserResting(ModelUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One text to be written. `replaced_tokens` is what it would stand for, `max_tokens` its most; both our counts."""
+    """One text to be written. `replaced_tokens` is what it would stand for, `max_tokens` its most; both our counts.
+
+    `reach` is the first and the last position it would stand for.
+    """
 
     prompt: Prompt
     max_tokens: int
     replaced_tokens: int
+    reach: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,7 @@ class SummariserCalls:
             replaced_tokens=ask.replaced_tokens,
             max_tokens=ask.max_tokens,
             count=summariser.count,
-            record=unframed(CONVERSATION_TAG, text_of(ask.prompt.messages[0].content)),
+            sources=_sources(ask),
         )
         if checked.verdict is Verdict.ACCEPT:
             return replace(written, text=checked.text, tokens=checked.tokens)
@@ -187,6 +191,13 @@ async def first_success(summarisers: Sequence[Summariser], attempt: Callable[[Su
         except SUMMARISER_ERRORS as error:
             last = error
     raise last
+
+
+def _sources(ask: Ask) -> Sources:
+    """What is merged is the record of a merge: nothing is added to it."""
+    asked = text_of(ask.prompt.messages[0].content)
+    record, existing = unframed(CONVERSATION_TAG, asked), unframed(EXISTING_TAG, asked)
+    return Sources(record, existing, ask.reach) if record else Sources(existing, "", ask.reach)
 
 
 def _request_tokens(prompt: Prompt, summariser: Summariser) -> int:

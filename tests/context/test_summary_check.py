@@ -1,11 +1,14 @@
 """What passes as a summary and what does not."""
 
+import re
+
 import pytest
 
 from app.context.policy import SummaryPolicy
-from app.context.summaries.summary_check import Verdict, check_summary
+from app.context.summaries.summary_check import CheckedSummary, Sources, Verdict, check_summary
 from app.context.summaries.transcript import render_transcript, stretch_request, summary_request
 from app.domain.message import Role, text_of
+from app.llm.offline_extract import extract
 from context.strategies import Said, by_length, stored
 
 ROWS = stored(
@@ -19,7 +22,11 @@ ROWS = stored(
 
 
 def verdict_of(text: str, record: str = "") -> Verdict:
-    return check_summary(text, replaced_tokens=5000, max_tokens=1500, count=by_length, record=record).verdict
+    return checked(text, Sources(record)).verdict
+
+
+def checked(text: str, sources: Sources, *, replaced_tokens: int = 5000, max_tokens: int = 1500) -> CheckedSummary:
+    return check_summary(text, replaced_tokens=replaced_tokens, max_tokens=max_tokens, count=by_length, sources=sources)
 
 
 @pytest.mark.parametrize(
@@ -168,3 +175,104 @@ def test_headings_alone_are_rejected(text: str) -> None:
 )  # fmt: skip
 def test_short_summaries_that_speak_of_errors_or_inability_are_accepted(text: str) -> None:
     assert verdict_of(text) is Verdict.ACCEPT
+
+
+def talk(turns: int) -> str:
+    """A record of so many questions and answers, each about something else."""
+    said = []
+    for number in range(turns):
+        question = (
+            f"Question {number}: what does part {number * 7} of order {number * 31} cost with {number} percent off?"
+        )
+        answer = f"Part {number * 7} costs {number * 13} euros. Order {number * 31} ships on day {number + 3} by train."
+        said += [Said(Role.USER, question), Said(Role.ASSISTANT, answer)]
+    return render_transcript(stored(said, by_length))
+
+
+@pytest.mark.parametrize("share", [0.15, 0.5, 1.0])
+@pytest.mark.parametrize("opening", ["", "Here is what they said:\n\n", "```\n"])
+def test_the_record_or_its_beginning_is_no_summary(share: float, opening: str) -> None:
+    record = talk(60)
+    copy = opening + record[: int(len(record) * share)]
+    bare = re.sub(r"\[#\d+ (\w+)\] ", r"\1: ", copy)
+
+    for text in (copy, bare):
+        assert checked(text, Sources(record, reach=(1, 120)), replaced_tokens=9000).verdict is Verdict.REJECT
+        assert (
+            checked(text, Sources(record, reach=(1, 120)), replaced_tokens=9000, max_tokens=120).verdict
+            is Verdict.REJECT
+        )
+
+
+def test_a_copy_without_long_outputs_is_no_summary_although_it_is_smaller() -> None:
+    record = talk(20)
+
+    assert checked(record, Sources(record), replaced_tokens=90_000).verdict is Verdict.REJECT
+
+
+def test_an_extract_of_sentences_of_the_record_is_a_summary() -> None:
+    record = talk(60)
+
+    text = extract(record, 600, by_length)
+
+    assert len(text) > 1500
+    assert checked(text, Sources(record, reach=(1, 120))).verdict is Verdict.ACCEPT
+
+
+def test_a_short_summary_may_quote_a_short_record() -> None:
+    record = render_transcript(ROWS)
+    quotes = "The user: Deploy it to the cluster, please. Then: could not connect to db-7: connection refused."
+
+    assert verdict_of(quotes, record) is Verdict.ACCEPT
+
+
+def test_a_summary_may_quote_one_long_message_among_its_own_words() -> None:
+    record = talk(60)
+    quoted = " ".join(record.splitlines()[10:14])
+    own = " ".join(f"They went on to agree on the terms of part {number}." for number in range(30))
+
+    assert verdict_of(f"## State\n{own}\nOne answer was: {quoted}", record) is Verdict.ACCEPT
+
+
+def test_the_existing_summary_without_what_is_new_is_no_summary() -> None:
+    existing = "## Intent\nThe user wants prices [#1-#4]."
+    again = "## Intent\n\nThe user wants   prices [#1-#4]. "
+
+    assert checked(again, Sources(talk(6), existing, (1, 20))).verdict is Verdict.REJECT
+    assert checked(f"{again} And parts.", Sources(talk(6), existing, (1, 20))).verdict is Verdict.ACCEPT
+    thanks = "[#5 user] Thank you, that is all.\n[#6 assistant] You are welcome."
+    assert checked(again, Sources(thanks, existing, (1, 6))).verdict is Verdict.ACCEPT
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("They met [#9000-#9100] and left [#3-#7].", "They met and left [#3-#7]."),
+        ("Backwards [#40-#12], nowhere [#0], far [#11], near [#10].", "Backwards, nowhere, far, near [#10]."),
+        ("Many [#2, #5-#6, #900].", "Many [#2, #5-#6]."), ("Digits [#" + "9" * 5000 + "].", "Digits."),
+        ("See ticket [#4711] for all.", "See ticket [#4711] for all."), ("[#1–#3] Alone", "[#1–#3] Alone"),
+    ],
+)  # fmt: skip
+def test_positions_that_were_never_read_are_taken_out_of_a_summary(text: str, kept: str) -> None:
+    assert checked(text, Sources("[#1 user] Close ticket [#4711].", reach=(1, 10))).text == kept
+
+
+def test_a_summary_of_nothing_but_invented_positions_is_none() -> None:
+    assert checked("[#900]", Sources(reach=(1, 10))).verdict is Verdict.REJECT
+    assert checked("I'm sorry, I can't [#900].", Sources(reach=(1, 10))).verdict is Verdict.REJECT
+
+
+def test_what_a_model_thinks_aloud_is_no_part_of_its_summary() -> None:
+    assert checked("<think>Hm.\n</think>\n\nThey met.", Sources()).text == "They met."
+    assert checked("<thinking>a</thinking> <think>b</think>They met.", Sources()).text == "They met."
+    assert checked("They use the tag <think> in prompts.", Sources()).text == "They use the tag <think> in prompts."
+    assert verdict_of("<think>They met and talked.</think>") is Verdict.REJECT
+    assert verdict_of("<think>They met and talked") is Verdict.REJECT
+
+
+def test_the_size_of_a_summary_is_judged_before_it_is_cut() -> None:
+    long = " ".join(f"Fact {number} stands here." for number in range(300))
+
+    assert checked(long, Sources(), replaced_tokens=1000, max_tokens=300).verdict is Verdict.SKIP
+    assert checked(long, Sources(), replaced_tokens=4000, max_tokens=300).verdict is Verdict.ACCEPT
+    assert checked(long * 900, Sources(), replaced_tokens=100_000, max_tokens=300).verdict is Verdict.SKIP

@@ -12,7 +12,7 @@ from app.cli.printable import one_line, printable
 from app.context.frame import escaped, unframed
 from app.context.ladder.importance import distinct_words
 from app.context.summaries.ledger import extract_ledger
-from app.context.summaries.summary_check import check_summary
+from app.context.summaries.summary_check import Sources, check_summary
 from app.context.summaries.transcript import render_transcript
 from app.context.truncate import cut_to_bytes, truncate_middle
 from app.db.search.analyzer import Analyzer, shortened
@@ -41,7 +41,12 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "extract_ledger of a user": lambda text: extract_ledger([_message(Role.USER, text)]),
     "extract_ledger of a tool": lambda text: extract_ledger([_message(Role.TOOL, text)]),
     "render_transcript": lambda text: render_transcript([_message(Role.USER, text), _message(Role.ASSISTANT, text)]),
-    "check_summary": lambda text: check_summary(text, replaced_tokens=9999, max_tokens=500, count=CHARS, record=text),
+    "check_summary": lambda text: check_summary(
+        text, replaced_tokens=9999, max_tokens=500, count=CHARS, sources=Sources(text, text, (1, 9))
+    ),
+    "check_summary of a record": lambda text: check_summary(
+        text, replaced_tokens=9999, max_tokens=500, count=CHARS, sources=Sources(f"[#1 user] {text}", "", (1, 9))
+    ),
     "truncate_middle": lambda text: truncate_middle(text, 500, CHARS),
     "cut_to_bytes": lambda text: cut_to_bytes(text, 2000),
     "distinct_words": lambda text: distinct_words([text]),

@@ -5,9 +5,9 @@ import pytest
 from app.context.policy import SummaryKind, SummaryShape
 from app.db.database import Database
 from app.domain.errors import ContextOverflow, ModelQuotaExhausted, ModelRateLimited, ModelUnavailable
-from app.domain.message import ToolCall
+from app.domain.message import Role, ToolCall
 from app.execution.breaker import FAILURES_TO_OPEN
-from fakes.compactions import SUMMARY, asked, compact_now, fill, open_summarising, positions_read
+from fakes.compactions import SUMMARY, asked, compact_now, fill, open_summarising, positions_read, store
 from fakes.scripted_model import Call, Fail, Hang, Say, ScriptedModel, Step
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
@@ -130,13 +130,39 @@ async def test_nonsense_is_no_summary_and_moves_nothing(database: Database, nons
 
 async def test_a_summary_that_is_too_long_is_cut(database: Database) -> None:
     stage = await open_summarising(database, max_tokens=100, kind=SummaryKind.LLM)
-    stage.model.by_request = lambda _: Say("One sentence of many words. " * 200)
+    stage.model.by_request = lambda _: Say("One sentence of many words. " * 30)
     await fill(stage, 4)
 
     done = await compact_now(stage)
 
     assert done.outcome == "adopted"
     assert 50 < (await stage.reload()).summary_tokens <= 100
+
+
+async def test_a_rolling_summary_that_comes_back_as_it_was_moves_nothing(database: Database) -> None:
+    stage = await open_summarising(database, shape=SummaryShape.ROLLING)
+    stage.model.by_request = lambda _: Say(SUMMARY)
+    await fill(stage, 4)
+    await compact_now(stage)
+    await store(stage, (Role.USER, " ".join(f"detail{number}" for number in range(40))), (Role.ASSISTANT, "noted"))
+    await fill(stage, 1)
+
+    done = await compact_now(stage)
+
+    assert done.outcome == "failed"
+    assert (await stage.reload()).summary_through_position == 6
+
+
+async def test_positions_nobody_read_are_not_stored(database: Database) -> None:
+    stage = await open_summarising(database, chunk_messages=4)
+    stage.model.by_request = lambda _: Say("The user counts [#5-#8], then rests [#9000].")
+    await fill(stage, 5)
+
+    await compact_now(stage)
+
+    text = (await stage.reload()).conversation_summary
+    assert "[#1-#4]\nThe user counts, then rests." in text
+    assert "[#5-#8]\nThe user counts [#5-#8], then rests." in text
 
 
 async def test_a_summary_no_smaller_than_what_it_replaces_is_skipped_and_no_failure(database: Database) -> None:
