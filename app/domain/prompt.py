@@ -51,6 +51,20 @@ class TextDelta:
     text: str
 
 
+WINDOW_FULL = "model_context_window_exceeded"
+"""Anthropic's reason where prompt and answer met the window before the answer met its own limit."""
+
+CUT_REASONS = frozenset({
+    "length",
+    "max_tokens",
+    "max_output_tokens",
+    "max_completion_tokens",
+    "model_length",
+    WINDOW_FULL,
+})
+"""The finish reasons, in lower case, of an answer that met a limit before its end."""
+
+
 @dataclass(frozen=True, slots=True)
 class AnswerComplete:
     """The end of a complete answer: it came with a finish reason. `text` is the whole text."""
@@ -59,6 +73,11 @@ class AnswerComplete:
     tool_calls: tuple[ToolCall, ...]
     usage: Usage
     finish_reason: str
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the model had more to say than it was allowed to."""
+        return self.finish_reason.lower() in CUT_REASONS
 
 
 ModelEvent: TypeAlias = TextDelta | AnswerComplete

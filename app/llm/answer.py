@@ -9,7 +9,7 @@ from langchain_core.messages import AIMessageChunk
 from app.domain.arguments import is_json_object
 from app.domain.errors import AnswerIncomplete, AnswerTooLong, ContextOverflow, ModelRefused
 from app.domain.message import ToolCall
-from app.domain.prompt import AnswerComplete, Usage
+from app.domain.prompt import CUT_REASONS, WINDOW_FULL, AnswerComplete, Usage
 from app.domain.text import clean_text, is_blank
 from app.llm.stream_text import StreamText
 from app.llm.translate import CALL_ID
@@ -26,17 +26,6 @@ COMPLETE = frozenset({
     "complete",
     "eos",
     "eos_token",
-})
-WINDOW_FULL = "model_context_window_exceeded"
-"""Anthropic's reason where prompt and answer met the window before the answer met its own limit."""
-
-CUT = frozenset({
-    "length",
-    "max_tokens",
-    "max_output_tokens",
-    "max_completion_tokens",
-    "model_length",
-    WINDOW_FULL,
 })
 REFUSED = frozenset({
     "refusal",
@@ -112,7 +101,7 @@ class AnswerAssembly:
         reason = self.finish_reason.lower()
         self._check_reason(model, reason)
         calls = self._finished_calls(taken_ids)
-        if reason in CUT:
+        if reason in CUT_REASONS:
             calls = tuple(call for call in calls if _is_whole(call))
         if not calls and is_blank(self.text.whole):
             raise self._empty(model, reason)
@@ -121,7 +110,7 @@ class AnswerAssembly:
     def _check_reason(self, model: str, reason: str) -> None:
         if self.refused or reason in REFUSED:
             raise ModelRefused(f"{model}: the model or its content filter declined to answer")
-        if reason not in COMPLETE | CUT:
+        if reason not in COMPLETE | CUT_REASONS:
             raise AnswerIncomplete(f"{model}: the answer broke off{_named(reason)}; try again")
 
     def _empty(self, model: str, reason: str) -> ContextOverflow | AnswerIncomplete:

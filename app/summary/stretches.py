@@ -13,7 +13,7 @@ import structlog
 from app.context.policy import SummaryKind, SummaryPolicy, SummaryShape
 from app.context.summaries.ledger import extract_ledger
 from app.context.summaries.stretch_ends import first_stretch
-from app.context.summaries.summary_check import Verdict, check_summary
+from app.context.summaries.summary_check import Sources, Verdict, check_summary
 from app.context.summaries.tiers import LEAST_NODE_TOKENS, MERGED, MergeTask, merge_due, stretch_tokens, summary_room
 from app.context.summaries.transcript import (
     PROMPT_VERSION,
@@ -106,8 +106,9 @@ class StretchWriter:
 
     async def take(self, text: str, reached: Session, facts: Sequence[LedgerEntry], replaced_tokens: int) -> bool:
         """Use `text` as the summary of all up to the cursor of `reached`; False where it cannot serve as one."""
-        limit = self.assignment.narrative_tokens
-        checked = check_summary(text, replaced_tokens=replaced_tokens, max_tokens=limit, count=self._count)
+        limit, sources = self.assignment.narrative_tokens, Sources(reach=(1, reached.summary_through_position))
+        check = partial(check_summary, text, replaced_tokens=replaced_tokens, max_tokens=limit, count=self._count)
+        checked = await run_off_loop_if_large(len(text), partial(check, sources=sources))
         if checked.verdict is not Verdict.ACCEPT or reached.summary_through_id is None:
             return False
         written = Written(checked.text, checked.tokens, BY_HOOK, input_tokens=0, output_tokens=0, seconds=0)

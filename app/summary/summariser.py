@@ -9,14 +9,19 @@ import structlog
 from app.context.budget import summary_limit
 from app.context.calibration import factor, trusted_window, unscale
 from app.context.policy import SummaryPolicy
+from app.context.summaries.summary_check import MOST_CHARACTERS_PER_TOKEN, without_thinking
+from app.context.summaries.summary_text import cut_back
 from app.context.summaries.transcript import summary_request
-from app.domain.errors import AnswerIncomplete, PermanentError, SettingInvalid
+from app.domain.errors import AnswerIncomplete, AnswerTooLong, PermanentError, SettingInvalid
 from app.domain.message import Message
-from app.domain.prompt import AnswerComplete, ModelRequest, Prompt, Usage
+from app.domain.prompt import AnswerComplete, ModelRequest, Prompt, TextDelta, Usage
 from app.domain.text import clean_text
 from app.ports.models import ChatModel
 from app.prompting.ready_agent import ReadyAgent
 from app.summary.parts import SummaryParts
+
+LEAST_ANSWER_BYTES = 200_000
+"""So much is always taken in of an answer: models that think aloud do so beside their limit."""
 
 log = structlog.get_logger(__name__)
 
@@ -94,15 +99,29 @@ async def summarize_messages(messages: Sequence[Message], existing_summary: str,
 async def write_summary(prompt: Prompt, summariser: Summariser, *, max_tokens: int) -> Summarised:
     """Send one request for a text of at most `max_tokens` by our count; no tools are offered.
 
+    An answer that met its limit is cut back to its last whole line or sentence and marked; nothing may be left of it.
     Raises the ModelRejected and ModelUnavailable families.
     """
-    request = ModelRequest(prompt=prompt, tools=(), max_output_tokens=summariser.output_tokens(max_tokens))
-    stream = summariser.model.stream(request)
+    output_tokens = summariser.output_tokens(max_tokens)
+    most = max(output_tokens * MOST_CHARACTERS_PER_TOKEN, LEAST_ANSWER_BYTES)
+    request = ModelRequest(prompt=prompt, tools=(), max_output_tokens=output_tokens, max_answer_bytes=most)
+    answer = await _collect(summariser.model, request)
+    text = clean_text(answer.text).strip()
+    if answer.is_cut:
+        text = cut_back(without_thinking(text))
+    return Summarised(text=text, usage=answer.usage, has_calls=bool(answer.tool_calls))
+
+
+async def _collect(model: ChatModel, request: ModelRequest) -> AnswerComplete:
+    """Return the answer; one longer than the request allows is given up, which hangs up on the provider."""
+    stream, left = model.stream(request), request.max_answer_bytes
     try:
         async for event in stream:
+            left -= len(event.text.encode()) if isinstance(event, TextDelta) else 0
+            if left < 0 or len(event.text) > request.max_answer_bytes:
+                raise AnswerTooLong(f"The summary model wrote more than {request.max_answer_bytes} bytes.")
             if isinstance(event, AnswerComplete):
-                text = clean_text(event.text).strip()
-                return Summarised(text=text, usage=event.usage, has_calls=bool(event.tool_calls))
+                return event
     finally:
         await stream.aclose()
     raise AnswerIncomplete("The summary model ended without an answer.")

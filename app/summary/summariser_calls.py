@@ -5,6 +5,7 @@ Used by `stretches`; it also keeps what was paid, and which model was being aske
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -17,6 +18,7 @@ from app.domain.errors import ContextOverflow, ModelRejected, ModelUnavailable, 
 from app.domain.message import text_of
 from app.domain.prompt import Prompt
 from app.execution.breaker import Breakers
+from app.execution.off_loop import run_off_loop_if_large
 from app.ports.metrics import Metrics
 from app.summary.summariser import NotWorthIt, Summarised, Summariser, SummaryRejected, write_summary
 
@@ -132,14 +134,20 @@ class SummariserCalls:
     async def _write_and_check(self, summariser: Summariser, ask: Ask) -> Written:
         began = self.clock.monotonic()
         answer = await self._try_twice(summariser, ask)
-        written = self._priced(summariser, ask, answer, self.clock.monotonic() - began)
-        checked = check_summary(
+        seconds = self.clock.monotonic() - began
+        asked = text_of(ask.prompt.messages[0].content)
+        size = len(answer.text) + len(asked)
+        tokens = await run_off_loop_if_large(size, partial(_tokens, summariser, ask, answer))
+        written = self._priced(summariser, answer, tokens, seconds)
+        check = partial(
+            check_summary,
             "" if answer.has_calls else answer.text,
             replaced_tokens=ask.replaced_tokens,
             max_tokens=ask.max_tokens,
             count=summariser.count,
-            sources=_sources(ask),
+            sources=_sources(asked, ask.reach),
         )
+        checked = await run_off_loop_if_large(size, check)
         if checked.verdict is Verdict.ACCEPT:
             return replace(written, text=checked.text, tokens=checked.tokens)
         error = NotWorthIt(checked.reason) if checked.verdict is Verdict.SKIP else SummaryRejected(checked.reason)
@@ -158,15 +166,13 @@ class SummariserCalls:
         await self.clock.sleep(pause)
         return await write_summary(ask.prompt, summariser, max_tokens=ask.max_tokens)
 
-    def _priced(self, summariser: Summariser, ask: Ask, answer: Summarised, seconds: float) -> Written:
-        """A provider that reports no usage is taken to count like us."""
-        reported, written = answer.usage.input_tokens, answer.usage.output_tokens
+    def _priced(self, summariser: Summariser, answer: Summarised, tokens: tuple[int, int], seconds: float) -> Written:
         price = Written(
             text=answer.text,
             tokens=0,
             model=summariser.model.name,
-            input_tokens=_request_tokens(ask.prompt, summariser) if reported is None else reported,
-            output_tokens=summariser.count(answer.text) if written is None else written,
+            input_tokens=tokens[0],
+            output_tokens=tokens[1],
             seconds=seconds,
         )
         self.metrics.summary_written(
@@ -193,11 +199,19 @@ async def first_success(summarisers: Sequence[Summariser], attempt: Callable[[Su
     raise last
 
 
-def _sources(ask: Ask) -> Sources:
+def _sources(asked: str, reach: tuple[int, int]) -> Sources:
     """What is merged is the record of a merge: nothing is added to it."""
-    asked = text_of(ask.prompt.messages[0].content)
     record, existing = unframed(CONVERSATION_TAG, asked), unframed(EXISTING_TAG, asked)
-    return Sources(record, existing, ask.reach) if record else Sources(existing, "", ask.reach)
+    return Sources(record, existing, reach) if record else Sources(existing, "", reach)
+
+
+def _tokens(summariser: Summariser, ask: Ask, answer: Summarised) -> tuple[int, int]:
+    """Return what was read and what was written; a provider that reports no usage is taken to count like us."""
+    reported, written = answer.usage.input_tokens, answer.usage.output_tokens
+    return (
+        _request_tokens(ask.prompt, summariser) if reported is None else reported,
+        summariser.count(answer.text) if written is None else written,
+    )
 
 
 def _request_tokens(prompt: Prompt, summariser: Summariser) -> int:

@@ -18,6 +18,7 @@ class Say:
     text: str
     gate: asyncio.Event | None = None
     usage: Usage = field(default_factory=Usage)
+    finish_reason: str = "stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +116,10 @@ def _shown(step: Step) -> Sequence[str]:
 
 async def _end_of(step: Step) -> ModelEvent:
     match step:
-        case Say(text=text, gate=gate, usage=usage):
+        case Say(text=text, gate=gate, usage=usage, finish_reason=reason):
             if gate is not None:
                 await gate.wait()
-            return AnswerComplete(text=text, tool_calls=(), usage=usage, finish_reason="stop")
+            return AnswerComplete(text=text, tool_calls=(), usage=usage, finish_reason=reason)
         case Call(calls=calls, text=text, usage=usage):
             return AnswerComplete(text=text, tool_calls=calls, usage=usage, finish_reason="tool_calls")
         case Fail(error=error):

@@ -10,6 +10,7 @@ from app.context.policy import SummaryPolicy, SummaryShape
 from app.context.triggers import Cause
 from app.db.database import Database
 from app.execution.breaker import FAILURES_TO_OPEN
+from app.execution.off_loop import LARGE_CHARACTERS
 from app.ports.hooks import Decision, Hook
 from app.prompting.conversation import at_rest
 from app.prompting.planning import context_input
@@ -20,6 +21,7 @@ from fakes.own_hooks import OwnHooks, Remembers
 from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS
+from fakes.watched_counter import WatchedCounter
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 
@@ -175,3 +177,15 @@ async def test_a_hook_that_fails_again_and_again_is_left_alone(database: Databas
         await fill(stage, 2)
 
     assert len(calls) == FAILURES_TO_OPEN
+
+
+async def test_a_hooks_huge_summary_is_judged_beside_the_loop_and_not_used(database: Database) -> None:
+    stage = await open_with(database, lambda _: Decision(summary="So they talked on and on. " * 400_000))
+    counter = WatchedCounter()
+    stage.parts = replace(stage.parts, make_counter=lambda _: counter)
+
+    done = await compact_now(stage)
+
+    assert done.outcome == "adopted"
+    assert "talked on" not in (await stage.reload()).conversation_summary
+    assert max(counter.on_loop) <= LARGE_CHARACTERS

@@ -3,6 +3,7 @@
 import pytest
 
 from app.context.policy import SummaryKind, SummaryShape
+from app.context.summaries.summary_text import CUT_MARK
 from app.db.database import Database
 from app.domain.errors import ContextOverflow, ModelQuotaExhausted, ModelRateLimited, ModelUnavailable
 from app.domain.message import Role, ToolCall
@@ -137,6 +138,37 @@ async def test_a_summary_that_is_too_long_is_cut(database: Database) -> None:
 
     assert done.outcome == "adopted"
     assert 50 < (await stage.reload()).summary_tokens <= 100
+
+
+@pytest.mark.parametrize("reason", ["length", "max_tokens", "MAX_TOKENS"])
+async def test_an_answer_that_met_its_limit_ends_with_its_last_whole_sentence(database: Database, reason: str) -> None:
+    stage = await open_summarising(database)
+    text = "## State\nAda moved [#1]. She decided not to delete the production database but"
+    stage.model.by_request = lambda _: Say(text, finish_reason=reason)
+    await fill(stage, 4)
+
+    await compact_now(stage)
+
+    assert f"Ada moved [#1].{CUT_MARK}" in (await stage.reload()).conversation_summary
+
+
+async def test_nothing_is_left_of_an_answer_that_broke_off_in_its_first_sentence(database: Database) -> None:
+    stage = await open_summarising(database)
+    stage.model.by_request = lambda _: Say("## State\nShe decided not to delete the", finish_reason="length")
+    await fill(stage, 4)
+
+    assert (await compact_now(stage)).outcome == "failed"
+
+
+async def test_a_summariser_that_never_stops_is_hung_up_on(database: Database) -> None:
+    stage = await open_summarising(database)
+    stage.model.by_request = lambda _: Say(" ".join(["word" * 5000] * 100))
+    await fill(stage, 4)
+
+    done = await compact_now(stage)
+
+    assert done.outcome == "failed"
+    assert [row["reason"] for row in stage.metrics.of("summary_failed")] == ["answer_too_long"]
 
 
 async def test_a_rolling_summary_that_comes_back_as_it_was_moves_nothing(database: Database) -> None:

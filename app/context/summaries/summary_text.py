@@ -18,6 +18,8 @@ CUT_TRIES = 3
 """Rounds of cutting a little deeper, for counters that find more in the whole than in its parts."""
 
 _BOUNDARY = re.compile(r"\n\n|\n|(?<=[.!?。!?])\s")
+_WHOLE = re.compile(r"[.!?](?=\s|\Z)|[。！？]|\n")
+_HEADING = re.compile(r"\s*+#{1,6}\s")
 _HEAD_LINE = re.compile(r"^(?=\[#\d+-#\d+\]\s*$)", re.MULTILINE)
 
 
@@ -65,6 +67,15 @@ def cut_at_boundary(text: str, max_tokens: int, count: Count) -> str:
     ends = [match.start() for match in _BOUNDARY.finditer(text)]
     fitting = _last_fitting(text, ends, max_tokens, count)
     return f"{text[:fitting].rstrip()}{CUT_MARK}" if fitting else truncate_middle(text, max_tokens, count)
+
+
+def cut_back(text: str) -> str:
+    """Return a text that broke off up to its last whole line or sentence, marked; '' where there is none."""
+    ends = [match.end() for match in _WHOLE.finditer(text)]
+    lines = text[: ends[-1]].rstrip().split("\n") if ends else []
+    while lines and (not lines[-1].strip() or _HEADING.match(lines[-1])):
+        lines.pop()
+    return "\n".join(lines) + CUT_MARK if lines else ""
 
 
 def _body(stretch: Stretch) -> str:
