@@ -3,6 +3,8 @@
 import re
 from functools import cache
 
+from app.context.lookalikes import INVISIBLE, LEFT_ANGLES, SLASHES, word_alike
+
 
 def framed(tag: str, text: str) -> str:
     """Return `text` between `<tag>` and `</tag>`, with every such tag inside it escaped."""
@@ -16,10 +18,14 @@ def unframed(tag: str, text: str) -> str:
 
 
 def escaped(tag: str, text: str) -> str:
-    """Return `text` with the angle bracket of every opening or closing `tag` in it written as `&lt;`."""
+    """Return `text` with the angle bracket of every opening or closing `tag` in it written as `&lt;`.
+
+    Also of what only looks like one: with invisible characters in it, another bracket or letters of another script.
+    """
     return _tag_pattern(tag).sub(r"&lt;\1", text)
 
 
 @cache
 def _tag_pattern(tag: str) -> re.Pattern[str]:
-    return re.compile(rf"[<\N{{FULLWIDTH LESS-THAN SIGN}}](\s*+(?:/\s*+)?{re.escape(tag)})", re.IGNORECASE)
+    gap = rf"[\s{INVISIBLE}]*+"
+    return re.compile(rf"[{LEFT_ANGLES}]({gap}(?:[{SLASHES}]{gap})?+{word_alike(tag)})", re.IGNORECASE)

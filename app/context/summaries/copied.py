@@ -19,7 +19,7 @@ LARGE_SHARE_PERCENT = 50
 SUBSTANCE_CHARACTERS = 100
 """A record whose new words are fewer, all together, may leave a summary as it is: thanks, a greeting, filler."""
 
-_TAG = re.compile(r"^\[#\d+ (?:user|assistant|tool)\b[^\[\]\n]*+\]", re.MULTILINE)
+_TAG = re.compile(r"^\[#\d+ (?:user|assistant|tool|calls)\b[^\[\]\n]*+\]", re.MULTILINE)
 _SPEAKER = re.compile(
     r"^[*_]{0,2}(?:user|human|assistant|ai|tool)[*_]{0,2}:[*_]{0,2}(?=\s)", re.MULTILINE | re.IGNORECASE
 )

@@ -119,7 +119,7 @@ _ERROR_WORD = re.compile(
     r"\b(?:error|exception|failed|failure|denied|refused|unavailable|forbidden|timed?[ -]?out|E[A-Z]{5,})\b",
     re.IGNORECASE,
 )
-_RECORD_TAG = re.compile(r"\[#\d+ (?:user|assistant|tool)[^\[\]\n]*+\]\s*+")
+_RECORD_TAG = re.compile(r"\[#\d+ (?:user|assistant|tool|calls)[^\[\]\n]*+\]\s*+")
 _STRUCTURE = re.compile(r"\[#\d|^#{1,4} |^[^\S\n]*+[-*] ", re.MULTILINE)
 _OPENING = re.compile(r"\s*(?:```\w*\s*)?")
 _NOTHING = (

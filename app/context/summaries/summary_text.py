@@ -3,8 +3,10 @@
 import re
 from collections.abc import Sequence
 
+from app.context.lookalikes import INVISIBLE
 from app.context.measure import Count
 from app.context.shrink import fair_level
+from app.context.summaries.ledger import FACTS_HEADING, INSTRUCTIONS_HEADING
 from app.context.truncate import truncate_middle
 from app.domain.summary import Stretch
 
@@ -20,7 +22,9 @@ CUT_TRIES = 3
 _BOUNDARY = re.compile(r"\n\n|\n|(?<=[.!?。!?])\s")
 _WHOLE = re.compile(r"[.!?](?=\s|\Z)|[。！？]|\n")
 _HEADING = re.compile(r"\s*+#{1,6}\s")
-_HEAD_LINE = re.compile(r"^(?=\[#\d+-#\d+\]\s*$)", re.MULTILINE)
+_HEAD_LINE = re.compile(rf"^(?=[{INVISIBLE}]*+\[#\d+-#\d+\][^\S\n]*+$)", re.MULTILINE)
+_HEADINGS = "|".join(re.escape(heading.rstrip(":")) for heading in (INSTRUCTIONS_HEADING, FACTS_HEADING))
+_LEDGER_LINE = re.compile(rf"^(?=[^\w\n]*+(?:{_HEADINGS}))", re.MULTILINE | re.IGNORECASE)
 
 
 def head_line(stretch: Stretch) -> str:
@@ -29,7 +33,11 @@ def head_line(stretch: Stretch) -> str:
 
 
 def node_text(stretch: Stretch) -> str:
-    """Return the stretch under its head line; a line of its text that looks like one is moved to the right."""
+    """Return the stretch under its head line.
+
+    A line of its text that looks like one is moved to the right, one that looks like a heading of the ledger is shown
+    as a quotation.
+    """
     return f"{head_line(stretch)}\n{_body(stretch)}"
 
 
@@ -79,7 +87,7 @@ def cut_back(text: str) -> str:
 
 
 def _body(stretch: Stretch) -> str:
-    return _HEAD_LINE.sub(" ", stretch.text.strip())
+    return _LEDGER_LINE.sub("> ", _HEAD_LINE.sub(" ", stretch.text.strip()))
 
 
 def _cut_biggest(stretches: Sequence[Stretch], sizes: Sequence[int], room: int, count: Count) -> str:

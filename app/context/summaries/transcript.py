@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from app.context.frame import escaped, framed
 from app.context.groups import split_at_cuts
+from app.context.lookalikes import BLANK, HASHES, INVISIBLE, LEFT_BRACKETS, LINE_ENDS
 from app.context.measure import Count
 from app.context.policy import SummaryPolicy
 from app.context.shrink import fair_level
@@ -16,7 +17,7 @@ from app.domain.message import Content, ImageBlock, Message, Role, ToolCall
 from app.domain.prompt import Prompt, PromptMessage
 from app.domain.summary import Stretch
 
-PROMPT_VERSION = "2"
+PROMPT_VERSION = "3"
 """Changes with every change of what the summariser is told; stored beside each summary."""
 
 SUMMARISER_SYSTEM_PROMPT = """\
@@ -67,7 +68,7 @@ LINE_TOKENS = 4
 SMALLEST_BUDGET = 128
 WISHES = "Further wishes:"
 CLOSING_WORDS = "Write the summary now"
-_FAKED_LINE = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029](?=[\u200b-\u200f\u2060\ufeff]*[\[［]\s*[#＃])")
+_FAKED_LINE = re.compile(rf"[{LINE_ENDS}](?=[{BLANK}{INVISIBLE}]*+[{LEFT_BRACKETS}][\s{INVISIBLE}]*+[{HASHES}])")
 _NO_LABEL = re.compile(r"[\x00-\x1f\x85\u2028\u2029\[\]]")
 
 
@@ -100,7 +101,10 @@ def merge_request(
 
 
 def render_transcript(messages: Sequence[Message]) -> str:
-    """Return the messages as text, each tagged `[#position role]`; tool outputs and arguments are shortened."""
+    """Return the messages as text, each tagged `[#position role]`, each call below its message `[#position calls]`.
+
+    Tool outputs and arguments are shortened.
+    """
     return "\n".join(_line(message) for message in messages)
 
 
@@ -168,7 +172,7 @@ def _line(message: Message) -> str:
     text = _text(message.content)
     if message.role is Role.TOOL:
         text = cut_middle(text, TOOL_CHARACTERS)
-    calls = "".join(_call_line(call) for call in _calls(message))
+    calls = "".join(_call_line(message.position, call) for call in _calls(message))
     return f"[#{message.position} {message.role.value}{name}{author}] {_within_its_line(text)}{calls}"
 
 
@@ -182,9 +186,9 @@ def _label(name: str) -> str:
     return _NO_LABEL.sub("_", name)
 
 
-def _call_line(call: ToolCall) -> str:
+def _call_line(position: int, call: ToolCall) -> str:
     arguments = _within_its_line(cut_middle(call.arguments, ARGUMENT_CHARACTERS))
-    return f"\n  calls {_label(call.name)}({arguments})"
+    return f"\n[#{position} calls] {_label(call.name)}({arguments})"
 
 
 def _calls(message: Message) -> tuple[ToolCall, ...]:
@@ -232,7 +236,12 @@ def _cut_line(message: Message, level: int, count: Count) -> Message:
         return replace(message, content=text)
     each = share // len(calls) - LINE_TOKENS
     cut = tuple(
-        replace(call, arguments=truncate_middle(call.arguments, each - count(f"\n  calls {call.name}()"), count))
+        replace(
+            call,
+            arguments=truncate_middle(
+                call.arguments, each - count(f"\n[#{message.position} calls] {call.name}()"), count
+            ),
+        )
         for call in calls
     )
     return replace(message, content=text, tool_calls=cut)

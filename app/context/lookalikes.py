@@ -1,0 +1,47 @@
+"""Characters that show nothing or look like others: what a text may use to pose as our own marks and tags."""
+
+import re
+import unicodedata
+from functools import cache
+
+INVISIBLE = (
+    r"\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    r"\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff"
+)
+"""For a character class: what a reader, and mostly a model, does not see."""
+
+BLANK = r" \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000"
+"""For a character class: what is as empty as a space and ends no line."""
+
+LINE_ENDS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+LEFT_ANGLES = r"<\uff1c\ufe64\u2039\u3008\u2329\u27e8\u276e\u2770\u02c2\u1438\u227a\u00ab\u300a\u226a"
+LEFT_BRACKETS = r"\[\uff3b\u3010\u3014\u3016\u3018\u301a\u27e6\u2045\u2772\ufe5d\u298b\uff62\u300c"
+HASHES = r"#\uff03\ufe5f\u266f"
+SLASHES = r"/\uff0f\u2044\u2215\u2571\u29f8"
+
+_ALIKE = {
+    "_": "＿﹍﹎﹏‗-‐‑‒–—",
+    "a": "аɑα", "b": "ЬƄ", "c": "сϲ", "d": "ԁ", "e": "еҽё", "f": "ƒ", "g": "ɡց", "h": "һհ", "i": "іιıﺍ", "j": "јϳ",
+    "k": "кκ", "l": "ӏІ|1", "m": "м", "n": "ոпη", "o": "оοօ0", "p": "рρ", "q": "ԛ", "r": "гᴦ", "s": "ѕ", "t": "тτ",
+    "u": "υս", "v": "νѵ", "w": "ԝω", "x": "хχ", "y": "уүγ", "z": "ᴢ",
+}  # fmt: skip
+_MATHEMATICAL = (*range(0xFF21, 0xFF5B), *range(0x1D400, 0x1D7CC), *range(0x24B6, 0x24EA), *range(0x2160, 0x2180))
+
+
+def word_alike(word: str) -> str:
+    """Return an expression, for `re.IGNORECASE`, that finds `word` also in letters that look like its own."""
+    return rf"[{INVISIBLE}]*+".join(_letter(letter) for letter in word.casefold())
+
+
+def _letter(letter: str) -> str:
+    return f"[{re.escape(letter + _ALIKE.get(letter, '') + _styled().get(letter, ''))}]"
+
+
+@cache
+def _styled() -> dict[str, str]:
+    """The bold, italic, wide and circled forms of each letter."""
+    found: dict[str, str] = {}
+    for code in _MATHEMATICAL:
+        plain = unicodedata.normalize("NFKC", chr(code)).casefold()
+        found[plain] = found.get(plain, "") + chr(code)
+    return found
