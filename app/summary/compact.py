@@ -190,6 +190,7 @@ class Writing:
             summarisers=await find_summarisers(self.parts, task.agent, wishes),
             calls=self.calls,
             draft=draft,
+            refused_merges=self.parts.refused_merges,
         )
 
     async def _take(self, writer: StretchWriter, text: str) -> bool:

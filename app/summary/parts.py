@@ -1,11 +1,12 @@
 """What writing a summary needs from outside, whether a turn asks for it, a job or a user."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.domain.clock import Clock
 from app.execution.breaker import Breakers
 from app.ports.hooks import Hooks
 from app.prompting.ready_agent import PromptParts
+from app.summary.refused_merges import RefusedMerges
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +16,4 @@ class SummaryParts(PromptParts):
     breakers: Breakers
     hooks: Hooks
     clock: Clock
+    refused_merges: RefusedMerges = field(default_factory=RefusedMerges, kw_only=True)

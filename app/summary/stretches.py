@@ -37,7 +37,8 @@ from app.domain.summary import Adoption, NewStretch, Stretch
 from app.execution.off_loop import characters_of, run_off_loop_if_large
 from app.ports.summaries import SummaryStore
 from app.summary.draft import Draft
-from app.summary.summariser import NotWorthIt, Summariser
+from app.summary.refused_merges import RefusedMerges
+from app.summary.summariser import NotWorthIt, Summariser, SummaryRejected
 from app.summary.summariser_calls import SUMMARISER_ERRORS, Ask, SummariserCalls, Written, first_success
 
 HALVINGS = 3
@@ -76,6 +77,7 @@ class StretchWriter:
     summarisers: tuple[Summariser, ...]
     calls: SummariserCalls
     draft: Draft
+    refused_merges: RefusedMerges
     rooms: dict[str, int] = field(default_factory=dict)
 
     async def read(self, messages: Sequence[Message]) -> None:
@@ -91,14 +93,21 @@ class StretchWriter:
     async def merge(self) -> None:
         """Merge neighbours while there are too many; one that fails is left for the next time.
 
+        One that was answered with what cannot be used is left until there are further stretches.
         Raises LeaseLost, DatabaseUnavailable.
         """
         if self._is_rolling:
             return
         while (task := merge_due(self.draft.stretches, self.assignment.narrative_tokens)) is not None:
+            parts, number = self.draft.stretches[task.start : task.stop], len(self.draft.stretches)
+            known = merge_hash(parts, _wishes(self.summarisers[0]))
+            if not self.refused_merges.may_try(known, number):
+                return
             try:
                 merged = await first_success(self.summarisers, partial(self._merge, task))
             except (*SUMMARISER_ERRORS, NotWorthIt) as error:
+                if isinstance(error, SummaryRejected | NotWorthIt):
+                    self.refused_merges.note(known, number)
                 log.info("stretches are merged another time", error=error.code, level=task.level)
                 return
             stretches = self.draft.stretches

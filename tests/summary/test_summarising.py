@@ -91,6 +91,23 @@ async def test_a_merge_that_fails_loses_no_leaf_and_is_made_up_for(database: Dat
     assert [part.level for part in merged.stretches] == [1, 0]
 
 
+async def test_a_merge_whose_answer_cannot_be_used_is_asked_for_again_after_four_further_stretches(
+    database: Database,
+) -> None:
+    stage = await open_summarising(database, shape=SummaryShape.TIERED, chunk_messages=2)
+    stage.model.by_request = lambda request: Say("None" if MERGE_TASK in asked(request) else "leaf words")
+    await fill(stage, 5)
+    merges = []
+
+    for _ in range(6):
+        await compact_now(stage)
+        merges.append(sum(1 for request in stage.model.requests if MERGE_TASK in asked(request)))
+        await fill(stage, 1)
+
+    assert merges == [1, 1, 1, 1, 2, 2]
+    assert (await stage.reload()).summary_through_position == 18
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_messages_that_arrive_between_cycles_are_neither_skipped_nor_read_twice(
     database: Database, shape: SummaryShape
