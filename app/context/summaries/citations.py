@@ -7,7 +7,7 @@ from functools import partial
 POSITION_DIGITS = 9
 """No session has a position with more digits."""
 
-_CITATION = re.compile(r"(?P<before>[^\S\n]?+)\[(?P<places>#\d+(?:[\s,;#–—-]|\d)*+)\]")
+_CITATION = re.compile(r"(?P<before>[^\S\n]?+)\[(?P<places>#\d[\d\s,;#–—-]*+)\]")
 _PLACE = re.compile(r"#?(\d++)(?:\s*+[–—-]\s*+#?(\d++))?+")
 
 

@@ -23,7 +23,7 @@ _TAG = re.compile(r"^\[#\d+ (?:user|assistant|tool|calls)\b[^\[\]\n]*+\]", re.MU
 _SPEAKER = re.compile(
     r"^[*_]{0,2}(?:user|human|assistant|ai|tool)[*_]{0,2}:[*_]{0,2}(?=\s)", re.MULTILINE | re.IGNORECASE
 )
-_QUOTED_LINE = re.compile(r"\s*+(?:[-*•>]|#{1,6}|\d+[.)])\s")
+_QUOTED_LINE = re.compile(r"\A(?:[-*•>]|#{1,6}|\d+[.)])\s")
 _WORD = re.compile(r"\w+")
 
 
@@ -79,5 +79,5 @@ def _grams(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _is_list(text: str) -> bool:
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line.lstrip() for line in text.splitlines() if line.strip()]
     return 2 * sum(1 for line in lines if _QUOTED_LINE.match(line)) > len(lines)

@@ -17,6 +17,9 @@ DOWN_CHARACTERS = 200
 ECHO_CHARACTERS = 60
 """A text that begins with so much of what the summariser is told repeats it."""
 
+MOST_LABELS = 8
+"""More headings and labels than these before the first word are not looked through."""
+
 _HELP = (
     r"(?:summari[sz]e|help|assist|comply|fulfil|provide|do\ (?:that|this|so)|continue|process|create|write|generate"
     r"|produce|access|see|engage|discuss)"
@@ -105,7 +108,7 @@ _DOWN = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _MACHINE = re.compile(
-    r"""\A\s*+(?:```\w*\s*)?(?:
+    r"""\A\s*+(?:```\w*+\s*+)?+(?:
         traceback\ \(most\ recent | <!doctype | <html | <\?xml
       | \{\s*"(?:error|errors|detail|message|type|status|code)"\s*:
       | (?:error\ code|http(?:\ status|\ error)?|error)\s*+:?\s*+[45]\d\d\b
@@ -137,7 +140,7 @@ _NO_CONTENT = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _LABEL = re.compile(
-    r"""\s*+(?:
+    r"""\A\s*+(?:
         \#{1,6}[^\n]*+\n
       | (?:\*\*|__)[^*_\n]{1,60}+(?:\*\*|__)[\s:：]*+
       | (?:here(?:\ is|['’]s)\ )?(?:the\ |a\ |my\ )?(?:conversation\ |existing\ |updated\ |new\ )?
@@ -174,10 +177,12 @@ def _once(text: str) -> str:
 
 def _unlabelled(text: str) -> str:
     """Return `text` without the headings and labels it begins with."""
-    end = 0
-    while label := _LABEL.match(text, end):
-        end = label.end()
-    return text[end:]
+    for _ in range(MOST_LABELS):
+        label = _LABEL.match(text)
+        if label is None:
+            break
+        text = text[label.end() :]
+    return text
 
 
 def _is_refusal(text: str, *, is_labelled: bool) -> bool:

@@ -17,8 +17,8 @@ SMALL_SUMMARY_TOKENS = 200
 MOST_CHARACTERS_PER_TOKEN = 64
 """What is longer is not read whole: it is cut anyhow, and reading it would take seconds."""
 
-_THINKING = re.compile(r"\s*+<think(?:ing)?>", re.IGNORECASE)
-_THOUGHT = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
+_THINKING = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
+_THOUGHT = re.compile(r"</think(?:ing)?>\s*+", re.IGNORECASE)
 
 
 class Verdict(StrEnum):
@@ -83,11 +83,11 @@ def check_summary(
 
 def without_thinking(text: str) -> str:
     """Return `text` without the `<think>` blocks it begins with; of one that never ends nothing is left."""
-    end = 0
+    text, end = text.strip(), 0
     while opening := _THINKING.match(text, end):
         closing = _THOUGHT.search(text, opening.end())
         end = closing.end() if closing else len(text)
-    return text[end:].strip()
+    return text[end:]
 
 
 def _why_not(text: str, sources: Sources) -> str:

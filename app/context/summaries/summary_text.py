@@ -21,7 +21,7 @@ CUT_TRIES = 3
 
 _BOUNDARY = re.compile(r"\n\n|\n|(?<=[.!?。!?])\s")
 _WHOLE = re.compile(r"[.!?](?=\s|\Z)|[。！？]|\n")
-_HEADING = re.compile(r"\s*+#{1,6}\s")
+_HEADING = re.compile(r"\A#{1,6}\s")
 _HEAD_LINE = re.compile(rf"^(?=[{INVISIBLE}]*+\[#\d+-#\d+\][^\S\n]*+$)", re.MULTILINE)
 _HEADINGS = "|".join(re.escape(heading.rstrip(":")) for heading in (INSTRUCTIONS_HEADING, FACTS_HEADING))
 _LEDGER_LINE = re.compile(rf"^(?=[^\w\n]*+(?:{_HEADINGS}))", re.MULTILINE | re.IGNORECASE)
@@ -81,7 +81,7 @@ def cut_back(text: str) -> str:
     """Return a text that broke off up to its last whole line or sentence, marked; '' where there is none."""
     ends = [match.end() for match in _WHOLE.finditer(text)]
     lines = text[: ends[-1]].rstrip().split("\n") if ends else []
-    while lines and (not lines[-1].strip() or _HEADING.match(lines[-1])):
+    while lines and (not lines[-1].strip() or _HEADING.match(lines[-1].lstrip())):
         lines.pop()
     return "\n".join(lines) + CUT_MARK if lines else ""
 
