@@ -206,14 +206,17 @@ async def test_whatever_the_summariser_does_the_turn_is_answered(database: Datab
     assert all(faults(prompt) == [] for prompt in prompts(stage))
 
 
-async def test_a_summary_that_is_far_too_long_is_cut_and_used(database: Database) -> None:
+@pytest.mark.parametrize(("facts", "is_used"), [(250, True), (5000, False)])
+async def test_a_summary_above_its_limit_is_cut_and_used_unless_it_is_larger_than_what_it_replaces(
+    database: Database, *, facts: int, is_used: bool
+) -> None:
     stage = await open_stage(database, agent=with_context(window=2048, min_recent_messages=2), model=ScriptedModel())
-    stage.model.by_request = lambda request: Say(("A fact. " * 5000) if is_summariser(request) else "noted " * 30)
+    stage.model.by_request = lambda request: Say(("A fact. " * facts) if is_summariser(request) else "noted " * 30)
 
     runs = [await stage.turn(f"number {number} " + "word " * 60) for number in range(8)]
 
     assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
-    assert 0 < (await stage.reload()).summary_tokens < 500
+    assert (0 < (await stage.reload()).summary_tokens < 500) is is_used
 
 
 async def test_a_refused_prompt_that_cannot_be_smaller_keeps_the_providers_error(database: Database) -> None:
