@@ -6,7 +6,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 TOKENS = (256, 1_024, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072, 262_144, 1_048_576)
@@ -56,26 +56,32 @@ def _drop_exception_text(
 
 
 class SummarySeries:
-    """The series on summarizer calls; how many there were is the count of `throughline_summary_seconds`."""
+    """The series on summariser calls; how many there were is the count of `throughline_summary_seconds`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the series in `registry`."""
         self.tokens = Counter(
-            "throughline_summary_tokens", "Tokens of summarizer calls", ("model", "direction"), registry=registry
+            "throughline_summary_tokens", "Tokens of summariser calls", ("model", "direction"), registry=registry
         )
         self.seconds = Histogram(
             "throughline_summary_seconds", "Time a summariser call took", ("model",), buckets=SECONDS, registry=registry
         )
         self.unused = Counter(
             "throughline_summary_tokens_unused",
-            "Tokens of summarizer calls whose text was never adopted",
+            "Tokens of summariser calls whose text was never adopted",
             ("model", "reason"),
             registry=registry,
         )
         self.failures = Counter(
             "throughline_summary_failures",
-            "Summarizer calls that gave no usable text",
+            "Summariser calls that gave no usable text, or were not made as the model rests",
             ("model", "reason"),
+            registry=registry,
+        )
+        self.breaker_open = Gauge(
+            "throughline_summary_breaker_open",
+            "1 from when a summary model failed several times in a row until a call reaches it again",
+            ("model",),
             registry=registry,
         )
 
@@ -182,8 +188,12 @@ class PrometheusMetrics:
         self._summaries.unused.labels(model, reason).inc(tokens)
 
     def summary_failed(self, *, model: str, reason: str) -> None:
-        """Count a summariser call that gave no usable text, by error code."""
+        """Count a summariser call that gave no usable text, or was not made, by error code."""
         self._summaries.failures.labels(model, reason).inc()
+
+    def summary_breaker_read(self, *, model: str, is_open: bool) -> None:
+        """Show whether a summary model is being left alone."""
+        self._summaries.breaker_open.labels(model).set(is_open)
 
     def estimate_compared(self, *, model: str, estimated: int, reported: int) -> None:
         """Record how far the provider's count of a prompt lies from ours; above 0: we counted too few."""

@@ -34,6 +34,15 @@ def test_what_summaries_cost_is_counted_also_where_they_are_never_used() -> None
     assert value(metrics, "throughline_summary_failures_total", model="m", reason="model_timeout") == 1
 
 
+def test_a_summary_model_that_is_left_alone_is_shown_until_a_call_reaches_it_again() -> None:
+    metrics = PrometheusMetrics()
+
+    metrics.summary_breaker_read(model="m", is_open=True)
+    assert value(metrics, "throughline_summary_breaker_open", model="m") == 1
+    metrics.summary_breaker_read(model="m", is_open=False)
+    assert value(metrics, "throughline_summary_breaker_open", model="m") == 0
+
+
 @pytest.mark.parametrize(
     ("reported", "above", "upto"),
     [

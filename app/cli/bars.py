@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from app.cli.printable import joined, moment, one_line, wrapped
-from app.wire.context import ContextOut, SummaryOut
+from app.wire.context import ContextOut, SummariserOut, SummaryOut
 
 FULL, EMPTY, MARK = "█", "░", "│"
 SMALLEST_BAR, LARGEST_BAR = 8, 40
@@ -178,7 +178,17 @@ def _summary_lines(context: ContextOut) -> list[str]:
         lines = [f"Summary: {_summary_text(context.summary)}", f"Summaries so far: {context.summary_count}"]
     if context.prepared is not None:
         lines.append(f"Prepared: {_summary_text(context.prepared)}")
-    return lines
+    return [*lines, *_resting(context.summariser)]
+
+
+def _resting(summariser: SummariserOut | None) -> list[str]:
+    """Say that the summary model failed, and when it is tried again; nothing while all is well."""
+    if summariser is None or summariser.state == "closed":
+        return []
+    failed = f"The summary model {one_line(summariser.model, limit=100)} failed several times in a row"
+    if summariser.state == "open":
+        return [f"{failed}; it is not asked for another {summariser.retry_after_seconds} seconds."]
+    return [f"{failed}; the next summary tries it again."]
 
 
 def _summary_text(summary: SummaryOut) -> str:

@@ -59,13 +59,23 @@ class NextAction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class SummariserReport:
+    """The model asked first for a summary, and its breaker: `closed`, `open` for so many seconds, or `half_open`."""
+
+    model: str
+    state: str
+    retry_after_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class SummaryFacts:
-    """What is stored of a session's summaries: how many there were, the adopted one."""
+    """What is known of a session's summaries: how many there were, the adopted one, who writes them."""
 
     agent: str
     model: str
     summary_count: int = 0
     adopted: AdoptedSummary | None = None
+    summariser: SummariserReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +127,7 @@ class ContextReport:
     estimated_response_tokens: int
     summary: SummaryReport | None
     prepared: SummaryReport | None
+    summariser: SummariserReport | None
 
 
 def explain_context(inp: ContextInput, facts: SummaryFacts) -> ContextReport:
@@ -147,6 +158,7 @@ def report_json(report: ContextReport) -> dict[str, JsonValue]:
         "next_action": report.next_action.value,
         "summary": _summary_json(report.summary),
         "prepared": _summary_json(report.prepared),
+        "summariser": _summariser_json(report.summariser),
     }
 
 
@@ -169,9 +181,7 @@ def _report(plan: ContextPlan, facts: SummaryFacts) -> ContextReport:
     since = messages_since_summary(inp)
     since_tokens = scale(tokens_since_summary(inp), inp.factor)
     action = _next_action(plan)
-    is_counting = is_summarising(inp)
-    most_messages = inp.policy.max_messages_before_summary if is_counting else None
-    most_tokens = inp.policy.max_tokens_before_summary if is_counting else None
+    most_messages, most_tokens = _thresholds(inp)
     return ContextReport(
         agent=facts.agent,
         model=facts.model,
@@ -199,7 +209,15 @@ def _report(plan: ContextPlan, facts: SummaryFacts) -> ContextReport:
         estimated_response_tokens=_expected_answer(view),
         summary=_summary_report(facts.adopted),
         prepared=_prepared_report(inp.prepared),
+        summariser=facts.summariser,
     )
+
+
+def _thresholds(inp: ContextInput) -> tuple[int | None, int | None]:
+    """Return after how many messages and tokens a summary is due; None where none is written unasked."""
+    if not is_summarising(inp):
+        return None, None
+    return inp.policy.max_messages_before_summary, inp.policy.max_tokens_before_summary
 
 
 def _fixed_tokens(view: View) -> tuple[int, int, int]:
@@ -242,6 +260,12 @@ def _is_due(plan: ContextPlan) -> bool:
 
 def _summary_json(summary: SummaryReport | None) -> JsonValue:
     return None if summary is None else {name: getattr(summary, name) for name in SummaryReport.__slots__}
+
+
+def _summariser_json(summariser: SummariserReport | None) -> JsonValue:
+    if summariser is None:
+        return None
+    return {name: getattr(summariser, name) for name in SummariserReport.__slots__}
 
 
 def _summary_report(version: AdoptedSummary | None) -> SummaryReport | None:

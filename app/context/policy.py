@@ -114,8 +114,9 @@ class SummaryPolicy:
     """What a summary has to keep, in the operator's words."""
 
     timeout_seconds: Annotated[float, Range(gt=0, le=600)] = 10.0
-    """Seconds that a turn waits for summaries altogether. Chosen: about as long as somebody waits for an answer to
-    begin; a turn whose summary is late goes on without it."""
+    """Seconds that a turn waits for summaries altogether, of which a summary model with another behind it has half.
+    Chosen: about as long as somebody waits for an answer to begin; a turn whose summary is late goes on without it. One
+    that is asked for, or written ahead, has 60."""
 
     chunk_messages: Annotated[int | None, MESSAGES] = None
     """The most messages one stretch stands for; None: as many as fit the summary model's window, which asks it least

@@ -16,9 +16,10 @@ Trigger: TypeAlias = Literal["auto", "manual"]
 class PreCompact:
     """What a hook is told.
 
-    `tokens` is the prompt as it stands, `target_tokens` what the compaction aims at, both in the model's tokens;
-    `message_count` is how many messages would be summarised, up to `through_position`. `must_compact` says that
-    cancelling will be ignored, as the prompt would not fit otherwise.
+    `tokens` is the prompt as it stands, `target_tokens` what the compaction aims at, both in the model's tokens. The
+    summary to be written stands for the `message_count` messages from `from_position` to `through_position`; what lies
+    before is summarised already. `must_compact` says that cancelling will be ignored, as the prompt would not fit
+    otherwise.
     """
 
     trigger: Trigger
@@ -27,6 +28,7 @@ class PreCompact:
     tokens: int
     target_tokens: int
     message_count: int
+    from_position: int
     through_position: int
     instructions: str
     must_compact: bool
@@ -34,7 +36,11 @@ class PreCompact:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a hook may answer (None: go on). `summary` is taken as the model's own text would be, checks included."""
+    """What a hook may answer (None: go on).
+
+    `summary` is taken as the model's own text would be, checks included: for the messages the hook was told of, after
+    what is summarised already. Where all that no longer fits the summary, a model makes one text of several.
+    """
 
     cancel: bool = False
     instructions: str = ""

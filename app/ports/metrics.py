@@ -15,7 +15,7 @@ class Metrics(Protocol):
         ...
 
     def compaction_finished(self, *, cause: str, outcome: str, seconds: float, tokens_freed: int) -> None:
-        """Count a compaction: outcome is `adopted`, `skipped` or `failed`."""
+        """Count a compaction: outcome is `adopted`, `skipped`, `failed` or `cancelled`."""
         ...
 
     def model_failed(self, *, model: str, error: str) -> None:
@@ -39,7 +39,11 @@ class Metrics(Protocol):
         ...
 
     def summary_failed(self, *, model: str, reason: str) -> None:
-        """Count a summariser call that gave no usable text, by error code."""
+        """Count a summariser call that gave no usable text, or was not made as the model rests, by error code."""
+        ...
+
+    def summary_breaker_read(self, *, model: str, is_open: bool) -> None:
+        """Show whether a summary model is being left alone: open until a call has reached it again."""
         ...
 
     def estimate_compared(self, *, model: str, estimated: int, reported: int) -> None:

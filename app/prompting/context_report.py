@@ -1,10 +1,11 @@
 """What is told of a session's context: GET …/context, POST …/context/preview, and the end of every turn."""
 
+import math
 from dataclasses import dataclass, replace
 
 import structlog
 
-from app.context.explain import ContextReport, SummaryFacts, explain_context, explain_end, report_json
+from app.context.explain import ContextReport, SummariserReport, SummaryFacts, explain_context, explain_end, report_json
 from app.context.preview import preview_json
 from app.domain.conversation import Conversation
 from app.domain.errors import TemporaryError
@@ -17,6 +18,7 @@ from app.execution.off_loop import run_off_loop_if_large
 from app.prompting.conversation import at_rest
 from app.prompting.planning import characters_planned, context_input, count_new
 from app.prompting.ready_agent import PromptParts, ReadyAgent
+from app.prompting.summary_model import named_summary_model, read_health
 
 log = structlog.get_logger(__name__)
 
@@ -64,18 +66,25 @@ async def _facts_if_there(parts: PromptParts, agent: ReadyAgent, conversation: C
     except TemporaryError as error:
         session = conversation.session
         log.warning("a context report lacks its summary", session_id=str(session.id), error=error.code)
-        return SummaryFacts(agent=agent.definition.name, model=agent.model.name, summary_count=session.summary_version)
+        return replace(_facts_at_hand(parts, agent, session), summary_count=session.summary_version)
 
 
 async def _facts(parts: PromptParts, agent: ReadyAgent, conversation: Conversation) -> SummaryFacts:
     """Only a summary that came into use after the conversation was loaded costs a query."""
     session, adopted = conversation.session, conversation.adopted
-    facts = SummaryFacts(agent=agent.definition.name, model=agent.model.name)
+    facts = _facts_at_hand(parts, agent, session)
     if session.summary_version == 0:
         return facts
     if adopted is None or adopted.version != session.summary_version:
         adopted = _as_adopted(await parts.summaries.latest(session.id))
     return replace(facts, summary_count=session.summary_version, adopted=adopted)
+
+
+def _facts_at_hand(parts: PromptParts, agent: ReadyAgent, session: Session) -> SummaryFacts:
+    summariser = named_summary_model(parts.models, agent) or agent.model
+    found = read_health(parts.breakers, summariser.calibration_key, str(session.id))
+    report = SummariserReport(summariser.name, found.state.value, math.ceil(found.retry_after_seconds))
+    return SummaryFacts(agent=agent.definition.name, model=agent.model.name, summariser=report)
 
 
 def _as_adopted(version: SummaryVersion | None) -> AdoptedSummary | None:

@@ -9,6 +9,7 @@ from app.context.budget import Budget, make_budget
 from app.context.calibration import Calibration, factor, trusted_window
 from app.context.measure import count_tool_specs
 from app.domain.prompt import ToolSpec
+from app.execution.breaker import Breakers
 from app.ports.metrics import Metrics
 from app.ports.models import ChatModel, Models, TokenCounter
 from app.ports.storage import CalibrationStore, MessageStore
@@ -43,6 +44,7 @@ class PromptParts:
     tools: Tools
     agents: AgentRegistry
     calibrations: CalibrationStore
+    breakers: Breakers
     metrics: Metrics
     make_counter: Callable[[str], TokenCounter]
 

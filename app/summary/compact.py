@@ -27,10 +27,11 @@ from app.summary.draft import open_draft
 from app.summary.parts import SummaryParts
 from app.summary.stretches import Assignment, StretchWriter
 from app.summary.summariser import NotWorthIt, find_summarisers, summary_tokens
-from app.summary.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
+from app.summary.summariser_calls import FAIR_SHARE, SUMMARISER_ERRORS, SummariserCalls
+from app.summary.summariser_health import SummariserHealth
 from app.summary.unsummarised import Unsummarised
 
-NOTHING_TO_READ = "There is nothing that could be summarized without tearing a call from its results."
+NOTHING_TO_READ = "All that is left belongs to the newest messages: a call and its results stay together."
 CHANGED_MEANWHILE = "The session's summary was changed meanwhile, by another turn or on demand."
 CANCELLED_BY_HOOK = "The agent's pre_compact hook cancelled it."
 log = structlog.get_logger(__name__)
@@ -40,7 +41,7 @@ log = structlog.get_logger(__name__)
 class Compaction:
     """What is to be compacted, for whom. `lease` is None where no turn asks (on demand, or ahead).
 
-    `seconds_left` is what the turn has left of the policy's time limit, None for all of it.
+    `seconds_left` is what may be spent now, None for the policy's time limit.
     """
 
     agent: ReadyAgent
@@ -52,9 +53,9 @@ class Compaction:
 
     @property
     def limit_seconds(self) -> float:
-        """What may be spent now: the policy's limit, or what a turn has left of it."""
-        limit = self.agent.definition.context.summary.timeout_seconds
-        return limit if self.seconds_left is None else min(limit, self.seconds_left)
+        """What may be spent now."""
+        usual = self.agent.definition.context.summary.timeout_seconds
+        return usual if self.seconds_left is None else self.seconds_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +137,14 @@ class Writing:
 
     def __post_init__(self) -> None:
         """The limit counts from here."""
-        parts = self.parts
-        deadline = parts.clock.monotonic() + self.limit_seconds
-        self.calls = SummariserCalls(parts.clock, parts.metrics, parts.breakers, deadline)
+        parts, usual = self.parts, self.task.agent.definition.context.summary.timeout_seconds
+        self.calls = SummariserCalls(
+            clock=parts.clock,
+            metrics=parts.metrics,
+            health=SummariserHealth(parts.breakers, parts.metrics, self._session_id),
+            deadline=parts.clock.monotonic() + self.limit_seconds,
+            fair_seconds=FAIR_SHARE * max(usual, self.limit_seconds),
+        )
 
     async def run(self) -> Ended:
         """Write until all is read, the time is up or something fails. Raises LeaseLost, DatabaseUnavailable.
@@ -155,7 +161,7 @@ class Writing:
                 return await self._write()
         except TimeoutError:
             self.calls.timed_out()
-            return Ended("failed", f"The summary was not ready within {self.limit_seconds:g} seconds.")
+            return Ended("failed", f"The time for it, {self.limit_seconds:.3g} seconds, was up.")
         except NotWorthIt as error:
             return Ended("skipped", error.detail)
         except SummaryConflict:
@@ -169,11 +175,10 @@ class Writing:
         if decision.cancel:
             return Ended("cancelled", CANCELLED_BY_HOOK)
         self.writer = writer = await self._open_writer(decision)
-        if decision.summary and await self._take(writer, decision.summary):
-            return Ended("skipped", NOTHING_TO_READ)
-        unsummarised = self._unsummarised()
-        while batch := await unsummarised.next_batch(writer.session()):
-            await writer.read(batch)
+        if not (decision.summary and await self._take(writer, decision.summary)):
+            unsummarised = self._unsummarised()
+            while batch := await unsummarised.next_batch(writer.session()):
+                await writer.read(batch)
         await writer.merge()
         return Ended("skipped", NOTHING_TO_READ)
 
@@ -216,17 +221,20 @@ class Writing:
         return str(self.task.conversation.session.id)
 
 
-def hook_event(task: Compaction, plan: ContextPlan) -> PreCompact:
+def hook_event(task: Compaction, plan: ContextPlan, *, extends_prepared: bool = False) -> PreCompact:
     """Return what the agent's hook is told; cancelling is no choice where the prompt would not fit otherwise."""
-    agent, session = task.agent, task.conversation.session
-    through = _through_position(task, plan)
+    agent, session, prepared = task.agent, task.conversation.session, task.conversation.prepared
+    reached, through = session.summary_through_position, _through_position(task, plan)
+    if extends_prepared and prepared is not None:
+        reached = prepared.through_position
     return PreCompact(
         trigger="manual" if plan.cause is Cause.MANUAL else "auto",
         agent=agent.definition.name,
         session_id=str(session.id),
         tokens=plan.tokens,
         target_tokens=agent.budget.target_tokens,
-        message_count=max(through - session.summary_through_position, 0),
+        message_count=max(through - reached, 0),
+        from_position=reached + 1,
         through_position=through,
         instructions=task.instructions,
         must_compact=plan.tokens > agent.budget.budget_tokens,
@@ -255,7 +263,8 @@ async def _adopt_prepared(parts: SummaryParts, task: Compaction, plan: ContextPl
 
 
 async def _write_and_adopt(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> Compacted:
-    event, extends_prepared = hook_event(task, plan), _extends_prepared(task, plan)
+    extends_prepared = _extends_prepared(task, plan)
+    event = hook_event(task, plan, extends_prepared=extends_prepared)
     writing = Writing(parts, task, plan, event, task.limit_seconds, extends_prepared=extends_prepared)
     ended = await writing.run()
     writer = writing.writer
@@ -269,7 +278,14 @@ async def _write_and_adopt(parts: SummaryParts, task: Compaction, plan: ContextP
     except ValueError as error:  # stretches that do not follow each other: no turn fails for a summary
         log.error("summary broke", session_id=event.session_id, error=type(error).__name__)
         return _unchanged(task, plan, Ended("failed", "The summary could not be written."))
-    return await _adopted(task, plan, session, ended.detail if ended.outcome == "failed" else "")
+    return await _adopted(task, plan, session, _what_is_left(ended, writer.draft.through_position, event))
+
+
+def _what_is_left(ended: Ended, reached: int, event: PreCompact) -> str:
+    """Say how far a summary got that something stopped; nothing where it got as far as it was to."""
+    if ended.outcome != "failed" or reached >= event.through_position:
+        return ""
+    return f"It reaches #{reached}; up to #{event.through_position} is left for the next one. {ended.detail}"
 
 
 def _extends_prepared(task: Compaction, plan: ContextPlan) -> bool:

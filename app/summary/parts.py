@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from app.domain.clock import Clock
-from app.execution.breaker import Breakers
 from app.ports.hooks import Hooks
 from app.prompting.ready_agent import PromptParts
+from app.summary.hook_calls import HangingHooks
 from app.summary.refused_merges import RefusedMerges
 
 
@@ -13,7 +13,7 @@ from app.summary.refused_merges import RefusedMerges
 class SummaryParts(PromptParts):
     """What preparing a prompt needs, and what stands around the models that write summaries."""
 
-    breakers: Breakers
     hooks: Hooks
     clock: Clock
     refused_merges: RefusedMerges = field(default_factory=RefusedMerges, kw_only=True)
+    hanging_hooks: HangingHooks = field(default_factory=HangingHooks, kw_only=True)

@@ -45,7 +45,8 @@ async def _prepare(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> 
     if further.cause is None:
         return False
     is_further = task.conversation.prepared is not None
-    event = replace(hook_event(task, further), trigger="auto", tokens=plan.tokens, must_compact=False)
+    told = hook_event(task, further, extends_prepared=is_further)
+    event = replace(told, trigger="auto", tokens=plan.tokens, must_compact=False)
     writing = Writing(parts, task, further, event, PREPARE_SECONDS, extends_prepared=is_further)
     ended = await writing.run()
     writer = writing.writer

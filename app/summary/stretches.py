@@ -14,7 +14,15 @@ from app.context.policy import SummaryKind, SummaryPolicy, SummaryShape
 from app.context.summaries.ledger import extract_ledger
 from app.context.summaries.stretch_ends import first_stretch
 from app.context.summaries.summary_check import Sources, Verdict, check_summary
-from app.context.summaries.tiers import LEAST_NODE_TOKENS, MERGED, MergeTask, merge_due, stretch_tokens, summary_room
+from app.context.summaries.tiers import (
+    LEAST_NODE_TOKENS,
+    MERGED,
+    MergeTask,
+    merge_due,
+    merge_of_large,
+    stretch_tokens,
+    summary_room,
+)
 from app.context.summaries.transcript import (
     PROMPT_VERSION,
     SMALLEST_BUDGET,
@@ -39,7 +47,7 @@ from app.ports.summaries import SummaryStore
 from app.summary.draft import Draft
 from app.summary.refused_merges import RefusedMerges
 from app.summary.summariser import NotWorthIt, Summariser, SummaryRejected
-from app.summary.summariser_calls import SUMMARISER_ERRORS, Ask, SummariserCalls, Written, first_success
+from app.summary.summariser_calls import SUMMARISER_ERRORS, Ask, SummariserCalls, Written
 
 HALVINGS = 3
 """How often a stretch that the summariser calls too long is halved before the smallest is tried."""
@@ -87,7 +95,7 @@ class StretchWriter:
         """
         rest = tuple(messages)
         while rest:
-            taken = await first_success(self.summarisers, partial(self._read_next, rest))
+            taken = await self.calls.first_success(self.summarisers, partial(self._read_next, rest))
             rest = rest[taken:]
 
     async def merge(self) -> None:
@@ -96,15 +104,13 @@ class StretchWriter:
         One that was answered with what cannot be used is left until there are further stretches.
         Raises LeaseLost, DatabaseUnavailable.
         """
-        if self._is_rolling:
-            return
-        while (task := merge_due(self.draft.stretches, self.assignment.narrative_tokens)) is not None:
+        while (task := self._merge_due()) is not None:
             parts, number = self.draft.stretches[task.start : task.stop], len(self.draft.stretches)
             known = merge_hash(parts, _wishes(self.summarisers[0]))
             if not self.refused_merges.may_try(known, number):
                 return
             try:
-                merged = await first_success(self.summarisers, partial(self._merge, task))
+                merged = await self.calls.first_success(self.summarisers, partial(self._merge, task))
             except (*SUMMARISER_ERRORS, NotWorthIt) as error:
                 if isinstance(error, SummaryRejected | NotWorthIt):
                     self.refused_merges.note(known, number)
@@ -176,6 +182,14 @@ class StretchWriter:
         is_too_small = self.assignment.narrative_tokens < (MERGED - 1) * LEAST_NODE_TOKENS
         return is_too_small or self.assignment.policy.shape is SummaryShape.ROLLING
 
+    def _merge_due(self) -> MergeTask | None:
+        """A hook's texts may be as large as the whole narrative; a model's are made to fit, or roll on as one."""
+        stretches, room = self.draft.stretches, self.assignment.narrative_tokens
+        due = None if self._is_rolling else merge_due(stretches, room)
+        if due is not None or not any(stretch.model == BY_HOOK for stretch in stretches):
+            return due
+        return merge_of_large(stretches, room)
+
     async def _read_next(self, rest: tuple[Message, ...], summariser: Summariser) -> int:
         """Summarise the beginning of `rest`; return how many messages that were.
 
@@ -194,7 +208,7 @@ class StretchWriter:
         try:
             return await self._read_chunk(smallest, rest, summariser)
         except ContextOverflow:
-            self.calls.breakers.failed(summariser.key)  # to it everything is too long
+            self.calls.too_long(summariser)
             raise
 
     def _room(self, summariser: Summariser) -> int:

@@ -4,26 +4,23 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import structlog
-
 from app.context.budget import summary_limit
 from app.context.calibration import factor, trusted_window, unscale
 from app.context.policy import SummaryPolicy
 from app.context.summaries.summary_check import MOST_CHARACTERS_PER_TOKEN, without_thinking
 from app.context.summaries.summary_text import cut_back
 from app.context.summaries.transcript import summary_request
-from app.domain.errors import AnswerIncomplete, AnswerTooLong, PermanentError, SettingInvalid
+from app.domain.errors import AnswerIncomplete, AnswerTooLong, PermanentError
 from app.domain.message import Message
 from app.domain.prompt import AnswerComplete, ModelRequest, Prompt, TextDelta, Usage
 from app.domain.text import clean_text
 from app.ports.models import ChatModel
 from app.prompting.ready_agent import ReadyAgent
+from app.prompting.summary_model import named_summary_model
 from app.summary.parts import SummaryParts
 
 LEAST_ANSWER_BYTES = 200_000
 """So much is always taken in of an answer: models that think aloud do so beside their limit."""
-
-log = structlog.get_logger(__name__)
 
 
 class NotWorthIt(PermanentError):
@@ -134,7 +131,7 @@ async def find_summarisers(parts: SummaryParts, agent: ReadyAgent, instructions:
     """
     policy = agent.definition.context.summary
     wishes = "\n".join(part for part in (policy.instructions, instructions) if part)
-    models = [model for model in (_named(parts, agent), agent.model) if model is not None]
+    models = [model for model in (named_summary_model(parts.models, agent), agent.model) if model is not None]
     if len(models) > 1 and models[0].calibration_key == agent.model.calibration_key:
         models.pop()
     return tuple([await _summariser(parts, agent, model, wishes) for model in models])
@@ -144,17 +141,6 @@ def summary_tokens(agent: ReadyAgent) -> int:
     """Return how many tokens, by our count, the agent's summary may have."""
     limit = summary_limit(agent.definition.context.summary, agent.budget)
     return max(unscale(limit, agent.factor), 1)
-
-
-def _named(parts: SummaryParts, agent: ReadyAgent) -> ChatModel | None:
-    policy = agent.definition.context.summary
-    if not policy.model:
-        return None
-    try:
-        return parts.models.get(policy.model, policy.base_url)
-    except SettingInvalid as error:
-        log.warning("summary model cannot be used", model=policy.model, error=error.code)
-        return None
 
 
 async def _summariser(parts: SummaryParts, agent: ReadyAgent, model: ChatModel, instructions: str) -> Summariser:

@@ -1,8 +1,9 @@
-"""The failure ladder of one compaction's model calls: one retry, then the fallback model, and a breaker for each.
+"""The failure ladder of one compaction's model calls: one retry, then the fallback model, each in a share of the time.
 
 Used by `stretches`; it also keeps what was paid, and which model was being asked when the time ran out.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,23 +18,27 @@ from app.domain.clock import Clock
 from app.domain.errors import ContextOverflow, ModelRejected, ModelUnavailable, ThroughlineError
 from app.domain.message import text_of
 from app.domain.prompt import Prompt
-from app.execution.breaker import Breakers
 from app.execution.off_loop import run_off_loop_if_large
 from app.ports.metrics import Metrics
 from app.summary.summariser import NotWorthIt, Summarised, Summariser, SummaryRejected, write_summary
+from app.summary.summariser_health import SummariserHealth
 
 T = TypeVar("T")
 RETRY_PAUSE_SECONDS = 0.5
 SUMMARISER_ERRORS = (ModelRejected, ModelUnavailable, SummaryRejected)
 """What the next summariser may do better."""
 
+FAIR_SHARE = 0.4
+"""A call that was given less of the time limit says nothing of the model. With a fallback behind it, a first call in a
+fresh compaction has half."""
+
 log = structlog.get_logger(__name__)
 
 
-class SummariserResting(ModelUnavailable):
-    """The summary model failed several times in a row and is left alone for a while."""
+class SummariserTooSlow(ModelUnavailable):
+    """The summary model did not answer within its share of the time."""
 
-    code = "summariser_resting"
+    code = "summariser_too_slow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,47 +66,88 @@ class Written:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """The call under way: whom it asks, and from when to when it may last."""
+
+    summariser: Summariser
+    began: float
+    until: float
+
+
 @dataclass(slots=True)
 class SummariserCalls:
-    """All model calls of one compaction. `deadline` is of `clock.monotonic`: no retry waits beyond it.
+    """All model calls of one compaction, which end at `deadline` (of `clock.monotonic`).
 
-    `asking` is the summariser whose call is under way; where the time limit cuts a call off it stays set.
-    `unsaved` is a text that came back and is not stored yet, `kept` what was stored.
+    `fair_seconds` is what a call must have had before being cut off counts as a failure of the model. `under_way` stays
+    set where the time limit cuts a call off. `unsaved` is a text that came back and is not stored yet, `kept` what was
+    stored. `too_slow` names the models that were cut off: while another is there they are not asked again.
+    `share_ends` is when the time of the summariser whose turn it is ends, None where it has all that is left.
     """
 
     clock: Clock
     metrics: Metrics
-    breakers: Breakers
+    health: SummariserHealth
     deadline: float
-    asking: Summariser | None = None
+    fair_seconds: float
+    under_way: _UnderWay | None = None
     unsaved: Written | None = None
     kept: list[Written] = field(default_factory=list)
+    too_slow: set[str] = field(default_factory=set)
+    share_ends: float | None = None
+
+    async def first_success(
+        self, summarisers: Sequence[Summariser], attempt: Callable[[Summariser], Awaitable[T]]
+    ) -> T:
+        """Return what the first summariser achieves that does not fail, each in an even share of the time left.
+
+        Where none does, raise NotWorthIt if that is what one of them found, else the last one's error.
+        """
+        not_worth: NotWorthIt | None = None
+        last: ThroughlineError = SummaryRejected("There is no summary model to ask.")
+        for index, summariser in enumerate(summarisers):
+            behind = len(summarisers) - index - 1
+            if behind and summariser.key in self.too_slow:
+                continue
+            self.share_ends = self._share(behind)
+            try:
+                return await attempt(summariser)
+            except NotWorthIt as error:
+                not_worth = error
+            except SUMMARISER_ERRORS as error:
+                last = error
+        raise not_worth or last
 
     async def ask(self, summariser: Summariser, ask: Ask) -> Written:
         """Have a text written and checked.
 
-        Raises SummariserResting, SummaryRejected and the model's errors, and NotWorthIt, which is no failure.
+        Raises SummariserResting, SummariserTooSlow, SummaryRejected and the model's errors, and NotWorthIt, which is no
+        failure.
         """
-        if not self.breakers.may_call(summariser.key):
-            raise SummariserResting("The summary model failed several times in a row and is left alone for a while.")
-        self.asking = summariser
+        self.health.take_leave(summariser)
+        now = self.clock.monotonic()
+        until = self.deadline if self.share_ends is None else self.share_ends
+        self.under_way = _UnderWay(summariser, now, until)
         try:
-            written = await self._write_and_check(summariser, ask)
-        except (ContextOverflow, NotWorthIt) as error:
-            self.breakers.released(summariser.key)  # it answered; what was asked was wrong
-            if isinstance(error, ContextOverflow):
-                self.metrics.summary_failed(model=summariser.model.name, reason=error.code)
-            self.asking = None
-            raise
-        except SUMMARISER_ERRORS as error:
-            self.failed(error.code)
+            async with asyncio.timeout(None if self.share_ends is None else max(until - now, 0)):
+                written = await self._try_twice(summariser, ask, until)
+        except TimeoutError:
+            self.too_slow.add(summariser.key)
+            self._cut_off()
+            raise SummariserTooSlow("The summary model did not answer in time.") from None
+        except (*SUMMARISER_ERRORS, NotWorthIt) as error:
+            self._note(summariser, error)
             raise
         except BaseException:
-            self.breakers.released(summariser.key)
+            self.health.released(summariser)
             raise
-        self.breakers.succeeded(summariser.key)
-        self.asking, self.unsaved = None, written
+        self.health.answered(summariser)
+        self.under_way, self.unsaved = None, written
         return written
+
+    def too_long(self, summariser: Summariser) -> None:
+        """To it everything of this session is too long."""
+        self.health.is_of_no_use(summariser)
 
     def saved(self) -> None:
         """The text that came back last is stored."""
@@ -109,18 +155,9 @@ class SummariserCalls:
             self.kept.append(self.unsaved)
         self.unsaved = None
 
-    def failed(self, reason: str) -> None:
-        """Count a failure of the summariser that is, or was, being asked."""
-        if self.asking is None:
-            return
-        self.breakers.failed(self.asking.key)
-        self.metrics.summary_failed(model=self.asking.model.name, reason=reason)
-        log.warning("summariser failed", model=self.asking.model.name, error=reason)
-        self.asking = None
-
     def timed_out(self) -> None:
-        """The time limit cut the work off: the call under way failed, a text that was not stored is lost."""
-        self.failed("timeout")
+        """The time limit cut the work off: so it did the call under way, and a text that was not stored is lost."""
+        self._cut_off()
         if self.unsaved is not None:
             self._count_unused(self.unsaved, "timeout")
         self.unsaved = None
@@ -131,9 +168,48 @@ class SummariserCalls:
             self._count_unused(written, reason)
         self.kept.clear()
 
+    def _share(self, behind: int) -> float | None:
+        """Return when the summariser's time is up, None where no other stands behind it: it has all that is left."""
+        now = self.clock.monotonic()
+        return now + (self.deadline - now) / (behind + 1) if behind else None
+
+    def _note(self, summariser: Summariser, error: ThroughlineError) -> None:
+        if isinstance(error, NotWorthIt):
+            self.health.answered(summariser)
+        elif isinstance(error, ContextOverflow):
+            self.health.met_overflow(summariser)
+        else:
+            self.health.failed(summariser, error)
+        self.under_way = None
+
+    def _cut_off(self) -> None:
+        call, self.under_way = self.under_way, None
+        if call is not None:
+            had = min(call.until, self.deadline) - call.began
+            self.health.cut_off(call.summariser, had_its_share=had >= self.fair_seconds)
+
+    async def _try_twice(self, summariser: Summariser, ask: Ask, until: float) -> Written:
+        """Ask again once: after a short pause or the one the provider wishes, or at once where a text is of no use.
+
+        Only if there is time for it: for another text, as much as the first one took.
+        """
+        began = self.clock.monotonic()
+        try:
+            return await self._write_and_check(summariser, ask)
+        except (ModelUnavailable, SummaryRejected) as error:
+            took = self.clock.monotonic() - began
+            pause = _pause(error) if isinstance(error, ModelUnavailable) else 0.0
+            needed = took if isinstance(error, SummaryRejected) else pause
+            if began + took + needed >= until:
+                raise
+            log.info("summariser is asked again", model=summariser.model.name, error=error.code)
+        if pause:
+            await self.clock.sleep(pause)
+        return await self._write_and_check(summariser, ask)
+
     async def _write_and_check(self, summariser: Summariser, ask: Ask) -> Written:
         began = self.clock.monotonic()
-        answer = await self._try_twice(summariser, ask)
+        answer = await write_summary(ask.prompt, summariser, max_tokens=ask.max_tokens)
         seconds = self.clock.monotonic() - began
         asked = text_of(ask.prompt.messages[0].content)
         size = len(answer.text) + len(asked)
@@ -153,18 +229,6 @@ class SummariserCalls:
         error = NotWorthIt(checked.reason) if checked.verdict is Verdict.SKIP else SummaryRejected(checked.reason)
         self._count_unused(written, error.code)
         raise error
-
-    async def _try_twice(self, summariser: Summariser, ask: Ask) -> Summarised:
-        """Ask again once, after a short pause or the one the provider wishes, if there is time for it."""
-        try:
-            return await write_summary(ask.prompt, summariser, max_tokens=ask.max_tokens)
-        except ModelUnavailable as error:
-            pause = RETRY_PAUSE_SECONDS if error.delay_seconds is None else error.delay_seconds
-            if self.clock.monotonic() + pause >= self.deadline:
-                raise
-            log.info("summariser is asked again", model=summariser.model.name, error=error.code)
-        await self.clock.sleep(pause)
-        return await write_summary(ask.prompt, summariser, max_tokens=ask.max_tokens)
 
     def _priced(self, summariser: Summariser, answer: Summarised, tokens: tuple[int, int], seconds: float) -> Written:
         price = Written(
@@ -188,15 +252,8 @@ class SummariserCalls:
         self.metrics.summary_unused(model=written.model, tokens=tokens, reason=reason)
 
 
-async def first_success(summarisers: Sequence[Summariser], attempt: Callable[[Summariser], Awaitable[T]]) -> T:
-    """Return what the first summariser achieves that does not fail; raise the last one's error where all do."""
-    last: ThroughlineError = SummaryRejected("There is no summary model to ask.")
-    for summariser in summarisers:
-        try:
-            return await attempt(summariser)
-        except SUMMARISER_ERRORS as error:
-            last = error
-    raise last
+def _pause(error: ModelUnavailable) -> float:
+    return RETRY_PAUSE_SECONDS if error.delay_seconds is None else error.delay_seconds
 
 
 def _sources(asked: str, reach: tuple[int, int]) -> Sources:

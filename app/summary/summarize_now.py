@@ -22,6 +22,10 @@ LEASE_SECONDS = 15.0
 """How long a process that died keeps others from summarizing; one that lives renews in time."""
 
 BEATS_PER_LEASE = 3
+
+ON_DEMAND_SECONDS = 60.0
+"""Who asks for a summary waits for it and no turn does: it has longer than a turn, as one written ahead has."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -53,15 +57,23 @@ async def _summarize(parts: SummaryParts, session: Session, instructions: str) -
     agent, conversation = await at_rest(parts, session)
     plan = await plan_off_loop(context_input(agent, conversation, None), forced=Cause.MANUAL)
     if plan.cause is None:
-        detail = "There is nothing to summarize yet: the newest messages always stay as they are."
+        detail = _nothing_to_do(conversation.session)
         return CompactionResult("skipped", detail, plan.tokens, plan.tokens, conversation.session)
-    done = await compact(parts, Compaction(agent=agent, conversation=conversation, instructions=instructions), plan)
+    seconds = max(ON_DEMAND_SECONDS, agent.definition.context.summary.timeout_seconds)
+    done = await compact(parts, Compaction(agent, conversation, instructions=instructions, seconds_left=seconds), plan)
     after = done.conversation.session
     if done.outcome == "adopted":
         parts.metrics.compaction_measured(tokens_before=done.tokens_before, tokens_after=done.tokens_after)
     if done.is_stale:
         after = (await at_rest(parts, session))[1].session
     return CompactionResult(done.outcome, done.detail, done.tokens_before, done.tokens_after, after)
+
+
+def _nothing_to_do(session: Session) -> str:
+    if session.summary_through_position == 0:
+        return "There is nothing to summarize yet: the newest messages always stay as they are."
+    done = session.summary_through_position
+    return f"There is nothing new to summarize: all up to #{done} is, and the newest messages always stay as they are."
 
 
 @asynccontextmanager

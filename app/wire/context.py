@@ -22,6 +22,16 @@ class SummaryOut(Shape):
     model: str
 
 
+class SummariserOut(Shape):
+    """The model that is asked first for a summary, as the process that tells has found it."""
+
+    model: str
+    state: Annotated[str, one_of("closed", "open", "half_open")] = Field(
+        description="open: it failed several times in a row and is not asked; half_open: the next call decides"
+    )
+    retry_after_seconds: int = Field(description="how long it is still not asked, 0 unless it is open")
+
+
 class ContextOut(Shape):
     """The state of a session's context. Tokens are the model's: our counts times the factor.
 
@@ -61,6 +71,7 @@ class ContextOut(Shape):
     estimated_response_tokens: int
     summary: SummaryOut | None
     prepared: SummaryOut | None
+    summariser: SummariserOut | None
 
     @property
     def is_compacting_next(self) -> bool:

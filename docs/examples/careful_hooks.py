@@ -3,7 +3,9 @@
 
     AGENTS_DIR=docs/examples PYTHONPATH=docs/examples make run
 
-It may be `async` too. If it raises, answers something else, or takes too long, the compaction goes on without it.
+It may be `async` too. If it raises, answers something else, or takes too long, the compaction goes on without it, and
+while a call of it hangs it is not asked again. A summary of its own, `Decision(summary=…)`, is to stand for the
+`about.message_count` messages from `about.from_position` to `about.through_position`.
 """
 
 from app.tools import Decision, PreCompact

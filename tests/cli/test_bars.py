@@ -5,7 +5,7 @@ from rich.cells import cell_len
 
 from app.cli.bars import Gauge, draw_bar, draw_context, percent
 from app.cli.printable import moment
-from app.wire.context import ContextOut
+from app.wire.context import ContextOut, SummariserOut
 from fakes.wire_shapes import NOW, summary_out
 from fakes.wire_shapes import context_out as context
 
@@ -55,6 +55,20 @@ def test_the_lightning_says_what_the_next_message_triggers() -> None:
 
     assert text.count("⚡") == 2
     assert "older messages are shortened or summarized first" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ("open", "The summary model small failed several times in a row; it is not asked for another 42 seconds."),
+        ("half_open", "The summary model small failed several times in a row; the next summary tries it again."),
+    ],
+)
+def test_a_summary_model_that_failed_is_told_and_when_it_is_tried_again(state: str, told: str) -> None:
+    resting = SummariserOut(model="small", state=state, retry_after_seconds=42 if state == "open" else 0)
+
+    assert told in " ".join(draw_context(context(summariser=resting), width=80).plain.split())
+    assert "summary model" not in draw_context(context(), width=80).plain
 
 
 def test_a_due_summary_is_told_without_the_lightning_of_one_that_is_made_now() -> None:

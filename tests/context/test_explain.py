@@ -49,6 +49,7 @@ FIELDS = [
     "estimated_response_tokens",
     "summary",
     "prepared",
+    "summariser",
 ]
 
 

@@ -8,7 +8,7 @@ from app.context.policy import SummaryPolicy
 from app.context.summaries.summary_check import CheckedSummary, Sources, Verdict, check_summary
 from app.context.summaries.transcript import render_transcript, stretch_request, summary_request
 from app.domain.message import Role, text_of
-from app.llm.offline_extract import extract
+from app.llm.offline_summary import summarise
 from context.strategies import Said, by_length, stored
 
 ROWS = stored(
@@ -213,7 +213,7 @@ def test_a_copy_without_long_outputs_is_no_summary_although_it_is_smaller() -> N
 def test_an_extract_of_sentences_of_the_record_is_a_summary() -> None:
     record = talk(60)
 
-    text = extract(record, 600, by_length)
+    text = summarise("", record, wishes="", max_tokens=600, count=by_length)
 
     assert len(text) > 1500
     assert checked(text, Sources(record, reach=(1, 120))).verdict is Verdict.ACCEPT

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.context.policy import SummaryKind
-from app.context.summaries.ledger import FACTS_HEADING, INSTRUCTIONS_HEADING
+from app.context.summaries.ledger_text import FACTS_HEADING, INSTRUCTIONS_HEADING
 from app.context.summaries.summary_text import CUT_MARK, narrative_text
 from app.context.summaries.tiers import MergeTask, merge_due, render_summary, stretch_tokens, summary_room
 from app.domain.ids import MessageId, StretchId
@@ -210,6 +210,18 @@ def test_where_old_stretches_are_too_large_the_biggest_is_cut_visibly_and_the_ot
     assert first.endswith(f"fact is this.{CUT_MARK}")
     assert rest == f"{('Bob came. ' * 9).strip()}\n\n[#100-#109]\nA fact stands here."
     assert text == narrative_text(parts, max_tokens=300, count=by_length)
+
+
+def test_where_nothing_readable_would_be_left_of_each_the_oldest_are_left_out_and_it_is_said() -> None:
+    parts = tuple(stretch(10 * i + 1, 10 * i + 10, text=f"Fact {i} is this. " * 30) for i in range(30))
+
+    text = narrative_text(parts, max_tokens=300, count=by_length)
+
+    first, *shown = text.split("\n\n")
+    assert by_length(text) <= 300
+    assert first == f"[#1-#{300 - 10 * len(shown)}]\n[The oldest parts of the summary are left out here.]"
+    assert len(shown) >= 3
+    assert all(f"Fact {30 - len(shown) + i} is this." in node for i, node in enumerate(shown))
 
 
 def test_a_text_cannot_fake_the_head_of_another_stretch() -> None:

@@ -8,7 +8,14 @@ import pytest
 from app.context.policy import SummaryPolicy
 from app.db.database import Database
 from app.domain.errors import ModelUnavailable
-from app.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN, Breakers
+from app.execution.breaker import (
+    COOL_DOWN_SECONDS,
+    FAILURES_TO_OPEN,
+    MOST_RECORDS,
+    BreakerReading,
+    Breakers,
+    BreakerState,
+)
 from fakes.compactions import SUMMARY, compact_now, fill
 from fakes.manual_clock import ManualClock
 from fakes.scripted_model import Fail, Hang, Say
@@ -88,6 +95,32 @@ def test_a_deciding_call_that_was_never_heard_of_again_is_no_latch() -> None:
     assert breakers.may_call("model")
 
     clock.advance(COOL_DOWN_SECONDS)
+
+    assert breakers.may_call("model")
+
+
+def test_reading_it_tells_how_long_it_stays_open_and_changes_nothing() -> None:
+    clock = ManualClock()
+    breakers = opened(clock)
+    clock.advance(COOL_DOWN_SECONDS - 20)
+
+    assert breakers.reading("model") == BreakerReading(BreakerState.OPEN, 20)
+    assert breakers.reading("another") == BreakerReading(BreakerState.CLOSED)
+    clock.advance(20)
+    assert breakers.reading("model") == breakers.reading("model") == BreakerReading(BreakerState.HALF_OPEN)
+    assert breakers.may_call("model")
+    assert breakers.reading("model") == BreakerReading(BreakerState.HALF_OPEN)
+    breakers.succeeded("model")
+    assert breakers.reading("model") == BreakerReading(BreakerState.CLOSED)
+
+
+def test_of_very_many_the_one_that_failed_longest_ago_is_forgotten() -> None:
+    breakers = opened(ManualClock())
+
+    for number in range(MOST_RECORDS - 1):
+        breakers.failed(f"model {number}")
+    assert not breakers.may_call("model")
+    breakers.failed("one more")
 
     assert breakers.may_call("model")
 

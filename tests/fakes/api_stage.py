@@ -16,7 +16,7 @@ from app.agents.registry import AgentDefaults, load_agents
 from app.api.app import create_app
 from app.api.http.config import ApiConfig
 from app.api.http.services import Readiness, Services
-from app.context.explain import ContextReport, NextAction, report_json
+from app.context.explain import ContextReport, NextAction, SummariserReport, report_json
 from app.db.database import Database
 from app.db.sessions.messages import MessageQuery
 from app.domain.errors import InvalidInput, NotFound
@@ -61,6 +61,7 @@ REPORT = ContextReport(
     estimated_response_tokens=10,
     summary=None,
     prepared=None,
+    summariser=SummariserReport("offline", "closed", 0),
 )
 
 

@@ -75,6 +75,29 @@ def answers_with_numbers(_event: PreCompact) -> Decision:
     return Decision(summary=7)  # type: ignore[arg-type]  # that is what is wrong with it
 
 
+class Undecided:
+    """Neither true nor false, as an array of numbers is."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("the text of an error may hold anything")
+
+
+def answers_with_what_is_neither(_event: PreCompact) -> Decision:
+    return Decision(cancel=Undecided())  # type: ignore[arg-type]  # that is what is wrong with it
+
+
+class _Breaks(Decision):
+    @property
+    def _told(self) -> str:
+        raise SystemExit(3)
+
+    instructions = _told
+
+
+def answers_with_what_breaks(_event: PreCompact) -> Decision:
+    return _Breaks.__new__(_Breaks)
+
+
 class Remembers:
     """Goes on, and keeps what it was told."""
 

@@ -36,6 +36,9 @@ class SilentMetrics:
     def summary_failed(self, *, model: str, reason: str) -> None:
         self.reports.append(("summary_failed", {"model": model, "reason": reason}))
 
+    def summary_breaker_read(self, *, model: str, is_open: bool) -> None:
+        self.reports.append(("summary_breaker_read", {"model": model, "is_open": is_open}))
+
     def estimate_compared(self, *, model: str, estimated: int, reported: int) -> None:
         fields = {"model": model, "estimated": estimated, "reported": reported}
         self.reports.append(("estimate_compared", fields))

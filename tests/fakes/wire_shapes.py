@@ -9,7 +9,7 @@ from uuid import UUID
 from starlette.responses import Response
 
 from app.domain.json_types import JsonObject
-from app.wire.context import ContextOut, PreviewedMessage, PreviewOut, SummaryOut
+from app.wire.context import ContextOut, PreviewedMessage, PreviewOut, SummariserOut, SummaryOut
 from app.wire.memories import MemoryOut
 from app.wire.messages import HitOut, MessageOut
 from app.wire.runs import RunOut, UsageOut
@@ -141,6 +141,7 @@ def context_out(**changes: object) -> ContextOut:
         estimated_response_tokens=700,
         summary=None,
         prepared=None,
+        summariser=SummariserOut(model="offline", state="closed", retry_after_seconds=0),
     )
     return changed(shape, **changes)
 

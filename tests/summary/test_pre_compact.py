@@ -1,5 +1,6 @@
 """The operator's `pre_compact` hook: what it is told, what it may do, and that it cannot hurt."""
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -9,18 +10,19 @@ from app.context.plan import plan_context
 from app.context.policy import SummaryPolicy, SummaryShape
 from app.context.triggers import Cause
 from app.db.database import Database
-from app.execution.breaker import FAILURES_TO_OPEN
+from app.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from app.execution.off_loop import LARGE_CHARACTERS
-from app.ports.hooks import Decision, Hook
+from app.ports.hooks import Decision, Hook, PreCompact
 from app.prompting.conversation import at_rest
 from app.prompting.planning import context_input
 from app.summary.compact import Compacted, Compaction, compact
+from app.summary.prepare import prepare_next
 from fakes import own_hooks
 from fakes.compactions import SUMMARY, asked, compact_now, fill
 from fakes.own_hooks import OwnHooks, Remembers
 from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage, with_context
-from fakes.waiting import HANG_SECONDS
+from fakes.waiting import HANG_SECONDS, until
 from fakes.watched_counter import WatchedCounter
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
@@ -56,7 +58,8 @@ async def test_it_is_told_once_what_is_going_to_be_compacted(database: Database)
     (told,) = hook.told
     assert done.outcome == "adopted"
     assert (told.trigger, told.agent, told.session_id) == ("manual", "assistant", str(stage.session.id))
-    assert (told.message_count, told.through_position, told.instructions) == (6, 6, "mind the numbers")
+    assert (told.message_count, told.from_position, told.through_position) == (6, 1, 6)
+    assert told.instructions == "mind the numbers"
     assert (told.tokens, told.must_compact) == (done.tokens_before, False)
     assert 0 < told.target_tokens < 8192
 
@@ -134,6 +137,8 @@ async def test_a_summary_of_its_own_that_cannot_serve_is_ignored(database: Datab
         own_hooks.interrupts,
         own_hooks.talks_nonsense,
         own_hooks.answers_with_numbers,
+        own_hooks.answers_with_what_is_neither,
+        own_hooks.answers_with_what_breaks,
     ],
 )
 async def test_a_hook_that_fails_is_logged_without_its_words_and_ignored(database: Database, hook: Hook) -> None:
@@ -189,3 +194,65 @@ async def test_a_hooks_huge_summary_is_judged_beside_the_loop_and_not_used(datab
     assert done.outcome == "adopted"
     assert "talked on" not in (await stage.reload()).conversation_summary
     assert max(counter.on_loop) <= LARGE_CHARACTERS
+
+
+@pytest.mark.parametrize("hook", [own_hooks.answers_with_what_is_neither, own_hooks.answers_with_what_breaks])
+async def test_a_hook_that_fails_costs_no_turn_what_was_prepared(database: Database, hook: Hook) -> None:
+    stage = await open_with(database, Remembers(), turns=20)
+    assert await prepare_next(stage.parts, await stage.reload())
+    stage.parts = replace(stage.parts, hooks=OwnHooks({"hooks:own": hook}))
+    agent, conversation = await at_rest(stage.parts, await stage.reload())
+    plan = replace(plan_context(context_input(agent, conversation, None), forced=Cause.MANUAL), adopts_prepared=True)
+
+    assert (await compact(stage.parts, Compaction(agent, conversation), plan)).outcome == "adopted"
+
+
+async def test_of_what_is_prepared_it_is_told_as_of_what_is_summarised_already(database: Database) -> None:
+    hook = Remembers()
+    stage = await open_with(database, hook, turns=20)
+    assert await prepare_next(stage.parts, await stage.reload())
+    await fill(stage, 6)
+
+    await compact_now(stage)
+
+    ahead, now = hook.told
+    assert (now.from_position, now.message_count) == (ahead.through_position + 1, 12)
+    assert now.through_position == ahead.through_position + 12
+
+
+async def test_a_hook_is_not_asked_again_while_it_still_hangs(database: Database) -> None:
+    asked: list[PreCompact] = []
+
+    def counts(event: PreCompact) -> None:
+        asked.append(event)
+        own_hooks.hangs(event)
+
+    stage = await open_with(database, counts, timeout_seconds=1)
+
+    with capture_logs() as logs:
+        for _ in range(FAILURES_TO_OPEN):
+            await fill(stage, 2)
+            assert (await compact_now(stage)).outcome == "adopted"
+            stage.clock.advance(COOL_DOWN_SECONDS + 1)
+
+    assert len(asked) == 1
+    assert [log["event"] for log in logs].count("pre_compact hook still hangs and is not asked") == FAILURES_TO_OPEN - 1
+
+
+async def test_a_hook_that_was_only_slow_is_asked_again(database: Database) -> None:
+    is_held, asked = threading.Event(), threading.Semaphore(0)
+
+    def waits(_event: PreCompact) -> None:
+        asked.release()
+        is_held.wait()
+
+    stage = await open_with(database, waits, timeout_seconds=1)
+    await compact_now(stage)
+    assert asked.acquire(timeout=0)
+    is_held.set()
+    await until(lambda: not stage.parts.hanging_hooks.is_hanging("hooks:own"))
+    await fill(stage, 2)
+
+    await compact_now(stage)
+
+    assert asked.acquire(timeout=0)

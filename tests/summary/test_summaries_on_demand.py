@@ -10,7 +10,7 @@ from app.domain.errors import SummaryInProgress
 from app.summary.summarize_now import summarize_now
 from fakes.compactions import SUMMARY, fill
 from fakes.raw_sql import run_sql
-from fakes.scripted_model import Break, Say
+from fakes.scripted_model import Break, Say, Step
 from fakes.stage import Stage, open_stage, with_context
 
 
@@ -101,3 +101,25 @@ async def test_a_lease_that_is_renewed_does_not_run_out(stage: Stage, database_u
 
     with pytest.raises(SummaryInProgress):
         await summaries.take_lease(stage.session.id, 10)
+
+
+async def test_one_that_is_asked_for_has_longer_than_a_turn_has(stage: Stage) -> None:
+    def slowly(_: object) -> Step:
+        stage.clock.advance(12)
+        return Say(SUMMARY) if len(stage.model.requests) > 1 else Say("")
+
+    stage.model.by_request = slowly
+
+    done = await summarize_now(stage.parts, await stage.reload(), "")
+
+    assert (done.outcome, len(stage.model.requests)) == ("adopted", 2)
+
+
+async def test_asked_for_again_it_says_what_is_summarised_already(stage: Stage) -> None:
+    stage.model.script(Say(SUMMARY))
+    done = await summarize_now(stage.parts, await stage.reload(), "")
+
+    again = await summarize_now(stage.parts, done.session, "")
+
+    assert (again.outcome, done.session.summary_through_position) == ("skipped", 10)
+    assert again.detail.startswith("There is nothing new to summarize: all up to #10 is,")

@@ -88,6 +88,7 @@ def test_the_example_hook_leaves_small_compactions_for_later(
         tokens=7_000,
         target_tokens=4_000,
         message_count=message_count,
+        from_position=1,
         through_position=message_count,
         instructions="",
         must_compact=must_compact,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.explain import ContextReport, NextAction, SummaryReport, report_json
+from app.context.explain import ContextReport, NextAction, SummariserReport, SummaryReport, report_json
 from app.context.forms import Form
 from app.context.preview import Action
 from app.context.triggers import Cause
@@ -20,7 +20,8 @@ from app.domain.recall import Hit
 from app.domain.run import Run, RunError, RunInput, RunStatus
 from app.domain.session import Session
 from app.domain.summary import SummaryState, SummaryVersion
-from app.wire.context import ContextOut, PreviewedMessage, PreviewOut
+from app.execution.breaker import BreakerState
+from app.wire.context import ContextOut, PreviewedMessage, PreviewOut, SummariserOut
 from app.wire.memories import MemoryList, MemoryOut, memory_json
 from app.wire.messages import HitOut, MessageOut, MessagePage, hit_json, message_json
 from app.wire.runs import RunOut, run_json
@@ -143,6 +144,7 @@ REPORTS = st.builds(
     last_summary_at=st.none() | TIMES.map(datetime.isoformat),
     summary=st.none() | SUMMARIES,
     prepared=st.none() | SUMMARIES,
+    summariser=st.none() | st.builds(SummariserReport, model=TEXT, state=st.sampled_from(BreakerState).map(str)),
     next_action=st.sampled_from(NextAction),
     usage_percent=NUMBERS,
     messages_percent=st.none() | NUMBERS,
@@ -207,6 +209,7 @@ def words_of(shape: type[Shape], field: str) -> set[str]:
     ("shape", "field", "words"),
     [
         (ContextOut, "next_action", set(NextAction)),
+        (SummariserOut, "state", set(BreakerState)),
         (PreviewOut, "action", set(Action)),
         (PreviewOut, "cause", set(Cause)),
         (PreviewedMessage, "form", set(Form)),

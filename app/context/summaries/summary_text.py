@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from app.context.lookalikes import INVISIBLE
 from app.context.measure import Count
 from app.context.shrink import fair_level
-from app.context.summaries.ledger import FACTS_HEADING, INSTRUCTIONS_HEADING
+from app.context.summaries.ledger_text import FACTS_HEADING, INSTRUCTIONS_HEADING
 from app.context.truncate import truncate_middle
 from app.domain.summary import Stretch
 
@@ -16,6 +16,9 @@ PARAGRAPH = "\n\n"
 HEAD_TOKENS = 12
 """A head line and the blank line before it: `[#123456-#123999]` has 10 tokens in cl100k."""
 
+LEAST_SHOWN_TOKENS = 48
+"""A stretch cut to less says nothing: the oldest are left out instead, so that the others can be read."""
+
 CUT_TRIES = 3
 """Rounds of cutting a little deeper, for counters that find more in the whole than in its parts."""
 
@@ -23,7 +26,7 @@ _BOUNDARY = re.compile(r"\n\n|\n|(?<=[.!?。!?])\s")
 _WHOLE = re.compile(r"[.!?](?=\s|\Z)|[。！？]|\n")
 _HEADING = re.compile(r"\A#{1,6}\s")
 _HEAD_LINE = re.compile(rf"^(?=[{INVISIBLE}]*+\[#\d+-#\d+\][^\S\n]*+$)", re.MULTILINE)
-_HEADINGS = "|".join(re.escape(heading.rstrip(":")) for heading in (INSTRUCTIONS_HEADING, FACTS_HEADING))
+_HEADINGS = "|".join(re.escape(re.split(" [(]|,", head)[0]) for head in (INSTRUCTIONS_HEADING, FACTS_HEADING))
 _LEDGER_LINE = re.compile(rf"^(?=[^\w\n]*+(?:{_HEADINGS}))", re.MULTILINE | re.IGNORECASE)
 
 
@@ -44,8 +47,8 @@ def node_text(stretch: Stretch) -> str:
 def narrative_text(stretches: Sequence[Stretch], *, max_tokens: int, count: Count) -> str:
     """Return the stretches, oldest to newest, in at most `max_tokens`; empty ones are left out.
 
-    Where they take more, the biggest are cut at a boundary, all to the same size, as many as it needs. The same
-    stretches and limit give the same bytes.
+    Where they take more, the biggest are cut at a boundary, all to the same size, as many as it needs; where nothing
+    readable would be left of them so, the oldest are left out first. The same stretches and limit give the same bytes.
     """
     told = [stretch for stretch in stretches if stretch.text.strip()]
     whole = PARAGRAPH.join(node_text(stretch) for stretch in told)
@@ -57,15 +60,33 @@ def narrative_text(stretches: Sequence[Stretch], *, max_tokens: int, count: Coun
 
 def _cut_to_fit(told: Sequence[Stretch], max_tokens: int, count: Count) -> str | None:
     """Return the stretches with the biggest ones cut, None where a few tries were not enough."""
-    sizes = [count(node_text(stretch)) + 1 for stretch in told]
-    room = max_tokens
+    all_sizes = [count(node_text(stretch)) + 1 for stretch in told]
+    left_out = _left_out(all_sizes, max_tokens)
+    opening, shown, sizes = _opening(told[:left_out]), told[left_out:], all_sizes[left_out:]
+    room = max_tokens - (count(opening) if opening else 0)
     for _ in range(CUT_TRIES):
-        cut = _cut_biggest(told, sizes, room, count)
+        cut = opening + _cut_biggest(shown, sizes, room, count)
         tokens = count(cut)
         if tokens <= max_tokens:
             return cut
         room -= tokens - max_tokens
     return None
+
+
+def _left_out(sizes: Sequence[int], max_tokens: int) -> int:
+    """Return how many of the oldest have to go for each of the others to keep enough to be read."""
+    for start in range(len(sizes) - 1):
+        if fair_level(sizes[start:], max_tokens - (LEAST_SHOWN_TOKENS if start else 0)) >= LEAST_SHOWN_TOKENS:
+            return start
+    return max(len(sizes) - 1, 0)
+
+
+def _opening(left_out: Sequence[Stretch]) -> str:
+    """What stands for the stretches that are left out."""
+    if not left_out:
+        return ""
+    first, last = left_out[0].from_position, left_out[-1].through_position
+    return f"[#{first}-#{last}]\n[The oldest parts of the summary are left out here.]{PARAGRAPH}"
 
 
 def cut_at_boundary(text: str, max_tokens: int, count: Count) -> str:

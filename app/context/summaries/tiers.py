@@ -95,6 +95,21 @@ def merge_due(stretches: Sequence[Stretch], narrative_tokens: int) -> MergeTask 
     return None
 
 
+def merge_of_large(stretches: Sequence[Stretch], narrative_tokens: int) -> MergeTask | None:
+    """Return the merge into half the narrative of stretches that were not made to fit it; None while they do.
+
+    The newest stays as it is where the other half is enough for it.
+    """
+    if len(stretches) < 2 or _whole_tokens(stretches) <= narrative_tokens:  # noqa: PLR2004  # one cannot be merged
+        return None
+    half = narrative_tokens // 2
+    stop = len(stretches)
+    if stop > 2 and _whole_tokens(stretches[-1:]) <= half:  # noqa: PLR2004  # one cannot be merged
+        stop -= 1
+    level = max(stretch.level for stretch in stretches)
+    return MergeTask(0, stop, level, max(half - HEAD_TOKENS, 1))
+
+
 def render_summary(
     stretches: Sequence[Stretch], ledger: Sequence[LedgerEntry], *, limit_tokens: int, kind: SummaryKind, count: Count
 ) -> RenderedSummary:
@@ -158,8 +173,11 @@ def _node_tokens(highest_level: int, narrative_tokens: int) -> int:
 def _is_crowded(stretches: Sequence[Stretch], levels: Sequence[int], narrative_tokens: int) -> bool:
     """Stretches made when fewer levels were in use are larger than those of today: their tokens count too."""
     slots = (MERGED - 1) * (max(levels, default=0) + 1)
-    tokens = sum(stretch.token_count + HEAD_TOKENS for stretch in stretches)
-    return len(stretches) > slots or tokens > narrative_tokens
+    return len(stretches) > slots or _whole_tokens(stretches) > narrative_tokens
+
+
+def _whole_tokens(stretches: Sequence[Stretch]) -> int:
+    return sum(stretch.token_count + HEAD_TOKENS for stretch in stretches)
 
 
 def _run_of(level: int, levels: Sequence[int]) -> int | None:

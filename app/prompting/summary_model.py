@@ -1,0 +1,33 @@
+"""Which model an agent names for its summaries, and whether a session can have it asked now."""
+
+import structlog
+
+from app.domain.errors import SettingInvalid
+from app.execution.breaker import BreakerReading, Breakers, BreakerState
+from app.ports.models import ChatModel, Models
+from app.prompting.ready_agent import ReadyAgent
+
+log = structlog.get_logger(__name__)
+
+
+def named_summary_model(models: Models, agent: ReadyAgent) -> ChatModel | None:
+    """Return the agent's summary model; None where its own writes its summaries, or the named one cannot be had."""
+    policy = agent.definition.context.summary
+    if not policy.model:
+        return None
+    try:
+        return models.get(policy.model, policy.base_url)
+    except SettingInvalid as error:
+        log.warning("summary model cannot be used", model=policy.model, error=error.code)
+        return None
+
+
+def content_key(model_key: str, session_id: str) -> str:
+    """Under what the answers of a model that a session cannot use are counted."""
+    return f"{model_key} for {session_id}"
+
+
+def read_health(breakers: Breakers, model_key: str, session_id: str) -> BreakerReading:
+    """Return whether the session can have the model asked: of both breakers the one that lasts longer."""
+    readings = (breakers.reading(model_key), breakers.reading(content_key(model_key, session_id)))
+    return max(readings, key=lambda reading: (reading.state is not BreakerState.CLOSED, reading.retry_after_seconds))

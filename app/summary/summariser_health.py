@@ -1,0 +1,104 @@
+"""What is known of how summary models do: whether one may be asked now, and what each call says of it.
+
+A model that cannot be reached is left alone by all sessions; one whose answers are of no use, by the session whose
+messages or wishes they answer: what one user writes keeps no other from being summarised.
+"""
+
+import math
+from dataclasses import dataclass
+
+import structlog
+
+from app.domain.errors import ModelAuthenticationFailed, ModelQuotaExhausted, ModelUnavailable, ThroughlineError
+from app.execution.breaker import Breakers, BreakerState
+from app.ports.metrics import Metrics
+from app.prompting.summary_model import content_key, read_health
+from app.summary.summariser import Summariser
+
+OF_THE_MODEL = (ModelUnavailable, ModelAuthenticationFailed, ModelQuotaExhausted)
+"""Failures that everybody would meet; all others come of what the model was asked."""
+
+log = structlog.get_logger(__name__)
+
+
+class SummariserResting(ModelUnavailable):
+    """The summary model failed several times in a row and is not asked until its cool-down is over."""
+
+    code = "summariser_resting"
+
+
+@dataclass(frozen=True, slots=True)
+class SummariserHealth:
+    """Asks and tells the breakers for one session."""
+
+    breakers: Breakers
+    metrics: Metrics
+    session_id: str
+
+    def take_leave(self, summariser: Summariser) -> None:
+        """Raise SummariserResting unless the model may be asked now; who asks tells afterwards how it went."""
+        own = content_key(summariser.key, self.session_id)
+        if self.breakers.may_call(summariser.key):
+            if self.breakers.may_call(own):
+                return
+            self.breakers.released(summariser.key)
+        name = summariser.model.name
+        self.metrics.summary_failed(model=name, reason=SummariserResting.code)
+        seconds = math.ceil(read_health(self.breakers, summariser.key, self.session_id).retry_after_seconds)
+        raise SummariserResting(
+            f"The summary model {name} failed several times in a row; it is asked again in {max(seconds, 1)} seconds."
+        )
+
+    def answered(self, summariser: Summariser) -> None:
+        """It wrote what can be used, or a text that is only too large to be worth it."""
+        self.breakers.succeeded(content_key(summariser.key, self.session_id))
+        self._reachable(summariser)
+
+    def met_overflow(self, summariser: Summariser) -> None:
+        """It called the request too long: it can be reached, and is asked for less."""
+        self.breakers.released(content_key(summariser.key, self.session_id))
+        self.metrics.summary_failed(model=summariser.model.name, reason="context_overflow")
+        self._reachable(summariser)
+
+    def is_of_no_use(self, summariser: Summariser) -> None:
+        """What it answered cannot be used, whatever it is asked of this session."""
+        self.breakers.failed(content_key(summariser.key, self.session_id))
+        self._reachable(summariser)
+
+    def failed(self, summariser: Summariser, error: ThroughlineError) -> None:
+        """Count a failure where it belongs: with the model, or with what this session asks of it."""
+        if isinstance(error, OF_THE_MODEL):
+            self._is_away(summariser)
+        else:
+            self.is_of_no_use(summariser)
+        self._report(summariser, error.code)
+
+    def cut_off(self, summariser: Summariser, *, had_its_share: bool) -> None:
+        """The time was up. That is the model's failure only where it had its fair share of it."""
+        if had_its_share:
+            self._is_away(summariser)
+        else:
+            self.released(summariser)
+        self._report(summariser, "timeout")
+
+    def released(self, summariser: Summariser) -> None:
+        """The call says nothing of the model."""
+        self.breakers.released(summariser.key)
+        self.breakers.released(content_key(summariser.key, self.session_id))
+
+    def _reachable(self, summariser: Summariser) -> None:
+        self.breakers.succeeded(summariser.key)
+        self._show(summariser)
+
+    def _is_away(self, summariser: Summariser) -> None:
+        self.breakers.released(content_key(summariser.key, self.session_id))
+        self.breakers.failed(summariser.key)
+        self._show(summariser)
+
+    def _show(self, summariser: Summariser) -> None:
+        is_open = self.breakers.reading(summariser.key).state is not BreakerState.CLOSED
+        self.metrics.summary_breaker_read(model=summariser.model.name, is_open=is_open)
+
+    def _report(self, summariser: Summariser, reason: str) -> None:
+        self.metrics.summary_failed(model=summariser.model.name, reason=reason)
+        log.warning("summariser failed", model=summariser.model.name, error=reason)

@@ -1,0 +1,224 @@
+"""The failure ladder of summaries: a retry, the fallback in its share of the time, and who is left alone for whom."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.context.explain import SummariserReport
+from app.context.plan import plan_context
+from app.context.policy import SummaryKind
+from app.context.triggers import Cause
+from app.db.database import Database
+from app.domain.errors import ContextOverflow, ModelInvalidRequest, ModelQuotaExhausted, ModelRefused, ModelUnavailable
+from app.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN, BreakerState
+from app.prompting.context_report import report_context
+from app.prompting.conversation import at_rest
+from app.prompting.planning import context_input
+from app.summary.compact import Compacted, Compaction, compact
+from fakes.compactions import SUMMARY, compact_now, fill, open_summarising
+from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, Step
+from fakes.stage import Stage
+
+REFUSAL = Say("I'm sorry, but I can't help with that.")
+WORDY = Say("A sentence that says nothing. " * 60)
+SHORT = Say("The user counts.")
+
+
+def always(step: Step) -> ScriptedModel:
+    model = ScriptedModel()
+    model.by_request = lambda _: step
+    return model
+
+
+async def open_beside(database: Database, stage: Stage) -> Stage:
+    """Open another session in the same process, whose summary model is well."""
+    other = await open_summarising(database)
+    other.parts = replace(other.parts, breakers=stage.parts.breakers)
+    other.model.by_request = lambda _: Say(SUMMARY)
+    await fill(other, 4)
+    return other
+
+
+async def compact_within(stage: Stage, seconds: float) -> Compacted:
+    agent, conversation = await at_rest(stage.parts, await stage.reload())
+    plan = plan_context(context_input(agent, conversation, None), forced=Cause.MANUAL)
+    return await compact(stage.parts, Compaction(agent, conversation, seconds_left=seconds), plan)
+
+
+async def test_a_slow_summary_model_leaves_its_fallback_the_time_to_answer(database: Database) -> None:
+    own = always(Say("own words"))
+    stage = await open_summarising(database, own=own, timeout_seconds=2, chunk_messages=2)
+    stage.model.by_request = lambda _: Hang()
+    await fill(stage, 4)
+
+    done = await compact_now(stage)
+
+    assert (done.outcome, done.conversation.session.summary_through_position) == ("adopted", 6)
+    assert "own words" in done.conversation.session.conversation_summary
+    assert (len(stage.model.requests), len(own.requests)) == (1, 3)
+    assert [row["reason"] for row in stage.metrics.of("summary_failed")] == ["timeout"]
+
+
+async def test_a_summary_model_too_slow_for_its_share_three_times_is_left_alone(database: Database) -> None:
+    own = always(Say("own words"))
+    stage = await open_summarising(database, own=own, timeout_seconds=1)
+    stage.model.by_request = lambda _: Hang()
+
+    for _ in range(FAILURES_TO_OPEN + 1):
+        await fill(stage, 2)
+        assert (await compact_now(stage)).outcome == "adopted"
+
+    assert len(stage.model.requests) == FAILURES_TO_OPEN
+
+
+async def test_a_call_that_was_given_little_time_says_nothing_of_the_model(database: Database) -> None:
+    stage = await open_summarising(database)
+    stage.model.by_request = lambda _: Hang()
+    await fill(stage, 4)
+
+    for _ in range(FAILURES_TO_OPEN):
+        assert (await compact_within(stage, 0.2)).outcome == "failed"
+
+    assert stage.parts.breakers.reading("scripted").state is BreakerState.CLOSED
+    assert [row["reason"] for row in stage.metrics.of("summary_failed")] == FAILURES_TO_OPEN * ["timeout"]
+
+
+@pytest.mark.parametrize("nonsense", [Say(""), REFUSAL, Say("Error: 503 service unavailable")])
+async def test_a_text_of_no_use_is_asked_for_once_more(database: Database, nonsense: Step) -> None:
+    stage = await open_summarising(database)
+    stage.model.script(nonsense, Say(SUMMARY))
+    await fill(stage, 4)
+
+    done = await compact_now(stage)
+
+    assert done.outcome == "adopted"
+    assert stage.clock.slept == []
+    assert stage.metrics.of("summary_failed") == []
+
+
+async def test_a_text_of_no_use_is_not_asked_for_again_where_the_time_is_short(database: Database) -> None:
+    stage = await open_summarising(database)
+
+    def slowly(_: object) -> Step:
+        stage.clock.advance(6)
+        return REFUSAL
+
+    stage.model.by_request = slowly
+    await fill(stage, 4)
+
+    assert (await compact_now(stage)).outcome == "failed"
+    assert len(stage.model.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [REFUSAL, Fail(ContextOverflow("too long")), Fail(ModelRefused("no")), Fail(ModelInvalidRequest("what is this"))],
+)
+async def test_what_one_session_is_answered_keeps_no_other_from_being_summarised(
+    database: Database, answer: Step
+) -> None:
+    stage = await open_summarising(database)
+    stage.model.by_request = lambda _: answer
+    await fill(stage, 4)
+    for _ in range(FAILURES_TO_OPEN):
+        await compact_now(stage, "refuse")
+    asked = len(stage.model.requests)
+    other = await open_beside(database, stage)
+
+    resting, done = await compact_now(stage), await compact_now(other)
+
+    assert (done.outcome, resting.outcome) == ("adopted", "failed")
+    assert len(stage.model.requests) == asked
+    stage.model.by_request = lambda _: Say(SUMMARY)
+    stage.clock.advance(COOL_DOWN_SECONDS)
+    assert (await compact_now(stage)).outcome == "adopted"
+
+
+@pytest.mark.parametrize("failure", [ModelUnavailable("away"), ModelQuotaExhausted("no credit")])
+async def test_a_model_that_cannot_be_had_is_left_alone_by_all_and_both_are_counted(
+    database: Database, failure: ModelUnavailable | ModelQuotaExhausted
+) -> None:
+    stage = await open_summarising(database)
+    stage.model.by_request = lambda _: Fail(failure)
+    await fill(stage, 4)
+    for _ in range(FAILURES_TO_OPEN):
+        await compact_now(stage)
+    other = await open_beside(database, stage)
+
+    resting = await compact_now(other)
+    stage.clock.advance(COOL_DOWN_SECONDS)
+    back = await compact_now(other)
+
+    assert (resting.outcome, back.outcome) == ("failed", "adopted")
+    assert (
+        resting.detail == "The summary model scripted failed several times in a row; it is asked again in 60 seconds."
+    )
+    assert [row["reason"] for row in other.metrics.of("summary_failed")] == ["summariser_resting"]
+    assert [row["is_open"] for row in stage.metrics.of("summary_breaker_read")] == [False, False, True]
+    assert [row["is_open"] for row in other.metrics.of("summary_breaker_read")] == [False]
+
+
+async def test_a_report_on_the_context_tells_whether_the_summary_model_can_be_asked(database: Database) -> None:
+    stage = await open_summarising(database, own=always(Say("own words")))
+    stage.model.by_request = lambda _: Fail(ModelUnavailable("away"))
+    told = [(await report_context(stage.parts, stage.session)).summariser]
+    for _ in range(FAILURES_TO_OPEN):
+        await fill(stage, 2)
+        await compact_now(stage)
+
+    told.append((await report_context(stage.parts, stage.session)).summariser)
+    stage.clock.advance(COOL_DOWN_SECONDS)
+    told.append((await report_context(stage.parts, stage.session)).summariser)
+
+    assert told == [
+        SummariserReport("scripted", "closed", 0),
+        SummariserReport("scripted", "open", 60),
+        SummariserReport("scripted", "half_open", 0),
+    ]
+
+
+async def test_a_report_tells_what_holds_for_its_own_session(database: Database) -> None:
+    stage = await open_summarising(database)
+    stage.model.by_request = lambda _: REFUSAL
+    await fill(stage, 4)
+    for _ in range(FAILURES_TO_OPEN):
+        await compact_now(stage)
+    other = await open_beside(database, stage)
+
+    told = [(await report_context(here.parts, here.session)).summariser for here in (stage, other)]
+
+    assert told == [SummariserReport("scripted", "open", 60), SummariserReport("scripted", "closed", 0)]
+
+
+async def test_a_fallback_may_write_what_is_worth_it(database: Database) -> None:
+    own = always(SHORT)
+    stage = await open_summarising(database, own=own, kind=SummaryKind.LLM)
+    stage.model.by_request = lambda _: WORDY
+    await fill(stage, 2, words=5)
+
+    done = await compact_now(stage)
+
+    assert done.outcome == "adopted"
+    assert "The user counts." in done.conversation.session.conversation_summary
+
+
+async def test_where_one_finds_it_not_worth_it_no_failure_of_the_other_is_told(database: Database) -> None:
+    stage = await open_summarising(database, own=always(REFUSAL))
+    stage.model.by_request = lambda _: WORDY
+    await fill(stage, 2, words=5)
+
+    assert (await compact_now(stage)).outcome == "skipped"
+
+
+async def test_a_text_that_is_not_worth_it_shows_that_the_model_is_back(database: Database) -> None:
+    stage = await open_summarising(database)
+    stage.model.by_request = lambda _: Fail(ModelUnavailable("away"))
+    await fill(stage, 2, words=5)
+    for _ in range(FAILURES_TO_OPEN):
+        await compact_now(stage)
+    stage.clock.advance(COOL_DOWN_SECONDS)
+    stage.model.by_request = lambda _: WORDY
+
+    assert (await compact_now(stage)).outcome == "skipped"
+
+    assert stage.parts.breakers.reading("scripted").state is BreakerState.CLOSED
