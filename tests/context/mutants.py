@@ -120,7 +120,7 @@ GUARDS = (
         "compaction.py",
         "<= _roomy_tokens(inp)",
         "<= 10**9",
-        first=347,
+        first=40_220,
     ),
     Mutant("too few recent messages", "cut.py", " - task.min_recent)", ")"),
     Mutant(

@@ -39,7 +39,7 @@ def writes(words: int) -> Hook:
 
 async def compact_often(stage: Stage) -> str:
     for _ in range(COMPACTIONS):
-        await fill(stage, 2, words=150)
+        await fill(stage, 2, words=300)
         assert (await compact_now(stage)).outcome == "adopted"
     session = await stage.reload()
     assert session.summary_through_position > 4 * (COMPACTIONS - 1)
@@ -77,7 +77,7 @@ async def test_what_a_merge_is_given_holds_its_older_texts(database: Database, s
 
     stage.model.by_request = remember
     for _ in range(2):
-        await fill(stage, 2, words=150)
+        await fill(stage, 2, words=300)
         await compact_now(stage)
 
     (merge,) = requests

@@ -26,7 +26,9 @@ _BOUNDARY = re.compile(r"\n\n|\n|(?<=[.!?。!?])\s")
 _WHOLE = re.compile(r"[.!?](?=\s|\Z)|[。！？]|\n")
 _HEADING = re.compile(r"\A#{1,6}\s")
 _HEAD_LINE = re.compile(rf"^(?=[{INVISIBLE}]*+\[#\d+-#\d+\][^\S\n]*+$)", re.MULTILINE)
-_HEADINGS = "|".join(re.escape(re.split(" [(]|,", head)[0]) for head in (INSTRUCTIONS_HEADING, FACTS_HEADING))
+_HEADINGS = "|".join(
+    re.escape(heading.partition(" (")[0].rstrip(":")) for heading in (INSTRUCTIONS_HEADING, FACTS_HEADING)
+)
 _LEDGER_LINE = re.compile(rf"^(?=[^\w\n]*+(?:{_HEADINGS}))", re.MULTILINE | re.IGNORECASE)
 
 
