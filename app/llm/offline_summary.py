@@ -33,7 +33,7 @@ _PART_HEAD = re.compile(r"\[#(\d+)-#(\d+)\]\s*+")
 _CITED = re.compile(r"(\[#(\d+)(?:-#\d+)?\])\Z")
 _TAG = re.compile(r"\[#\d+[^\[\]\n]{0,80}\]\s*+")
 _MARKS = re.compile(r"^(?:[-*•>#+]{1,6}\s++)+")
-_CALL = re.compile(r"  calls \S")
+_CALL = re.compile(r"\[#\d+ calls\] ")
 _WEIGHTY = re.compile(
     r"\b(?:remember|always|never|must|decided|agreed|prefer|name is|call me|deadline|because|plan|todo|error|failed)\b"
     r"|\d[\d.,:/-]*+|https?://|\b\w+[/\\]\w+|\bI (?:am|want|need|like|live|work)\b|\bmy\b",
@@ -200,7 +200,7 @@ def _messages(lines: Iterable[str]) -> Iterator[_Told]:
         if head:
             yield told
             told = _Told(int(head[1]), head[2], head[3].strip(), [line[head.end() :]])
-        elif not (told.role == "assistant" and _CALL.match(line)):
+        elif not _CALL.match(line):
             told.lines.append(line)
     yield told
 
