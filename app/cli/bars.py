@@ -175,7 +175,7 @@ def _summary_lines(context: ContextOut) -> list[str]:
     if context.summary is None:
         lines = ["No summary yet."]
     else:
-        lines = [f"Summary: {_summary_text(context.summary)}", f"Summaries so far: {context.summary_count}"]
+        lines = [f"Summary: {_summary_text(context.summary)}", f"Versions of the summary: {context.summary_count}"]
     if context.prepared is not None:
         lines.append(f"Prepared: {_summary_text(context.prepared)}")
     return [*lines, *_resting(context.summariser)]

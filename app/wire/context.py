@@ -55,7 +55,9 @@ class ContextOut(Shape):
     last_rung: str | None = Field(description="what last changed what is shown; null: all is shown as it is stored")
     threshold_tokens: int
     usage_percent: float
-    messages_since_summary: int
+    messages_since_summary: int = Field(
+        description="since the newest summary, prepared or in use; counted anew where one was gone back to"
+    )
     messages_threshold: int | None
     messages_percent: float | None
     tokens_since_summary: int
@@ -66,7 +68,7 @@ class ContextOut(Shape):
         description="what an empty message and answer would set off; compact: anything that makes the prompt smaller "
         "first; prepare: a summary is due after the answer, and is written in the background"
     )
-    summary_count: int
+    summary_count: int = Field(description="versions of the summary, those that were gone back to counted again")
     last_summary_at: Time | None
     estimated_response_tokens: int
     summary: SummaryOut | None
