@@ -66,7 +66,8 @@ def find_differences(played: Sequence[Played], messages: Sequence[Json]) -> list
 def find_unread(cursor: int, requests: Sequence[Json]) -> list[int]:
     """Return the positions up to the cursor that no summariser was shown in a request that ended well.
 
-    `requests` are records of a double that tell which `[#N …` lines each request held.
+    `requests` are records of a double that tell which `[#N role …` lines of the record each request held; those of one
+    session. What is found again by its hash was read when it was written, and a merge reads no record.
     """
     read = {position for record in requests if is_read(record) for position in record["positions"]}
     return [position for position in range(1, cursor + 1) if position not in read]
@@ -74,4 +75,5 @@ def find_unread(cursor: int, requests: Sequence[Json]) -> list[int]:
 
 def is_read(record: Json) -> bool:
     """Whether a summariser's request was answered whole: not refused, not cut off, and not with an empty text."""
-    return bool(record["line"] == "summariser" and record["verdict"] == "answered" and not record["refusal"])
+    is_answered = record["verdict"] == "answered" and not record["refusal"]
+    return bool(record["line"] == "summariser" and is_answered and record["is_whole"])

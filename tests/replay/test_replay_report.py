@@ -80,7 +80,8 @@ def test_a_message_whose_authors_were_not_kept_is_noticed() -> None:
 
 
 def summary_request(*positions: int, **more: object) -> dict[str, Any]:
-    return {"line": "summariser", "verdict": "answered", "refusal": "", "positions": list(positions), **more}
+    ended = {"verdict": "answered", "refusal": "", "is_whole": True}
+    return {"line": "summariser", **ended, "positions": list(positions), **more}
 
 
 def test_every_message_behind_the_cursor_that_some_summariser_was_shown_is_read() -> None:
@@ -100,6 +101,7 @@ def test_one_message_that_no_summariser_was_shown_is_found() -> None:
         {"verdict": "over_window", "refusal": "too long"},
         {"verdict": "invalid"},
         {"refusal": "empty"},
+        {"is_whole": False},
         {"line": "a conversation's own"},
     ],
 )

@@ -21,10 +21,14 @@ def make_application(double: AnthropicDouble) -> Starlette:
     async def messages(request: Request) -> Sending:
         exchange = double.receive(await request.body(), request.headers)
         reply = replace(exchange.reply, headers=(*exchange.reply.headers, ("connection", "close")))
-        return Sending(reply, lambda: double.leave(exchange.conversation))
+        return Sending(
+            reply,
+            at_end=lambda: double.leave(exchange.conversation),
+            when_whole=lambda: double.sent_whole(exchange.number),
+        )
 
     async def count_tokens(request: Request) -> Sending:
-        return Sending(double.count_tokens(await request.body(), request.headers), lambda: None)
+        return Sending(double.count_tokens(await request.body(), request.headers))
 
     return Starlette(
         routes=[

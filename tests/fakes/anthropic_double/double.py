@@ -14,7 +14,7 @@ from fakes.anthropic_double.units import system_blocks, texts_of, units_of
 from fakes.provider_double.double import SUMMARISER_MARKER, Exchange
 from fakes.provider_double.json_types import Json
 from fakes.provider_double.models import look_up_model
-from fakes.provider_double.records import PrefixMeter, RequestRecord, Verdict, positions_in_texts
+from fakes.provider_double.records import PrefixMeter, RequestRecord, Verdict, positions_in_texts, sent_whole
 from fakes.provider_double.script import ANY_TURN, SUMMARISER, Failure, Script, ScriptStep
 from fakes.provider_double.wire import Reply, json_reply
 
@@ -100,6 +100,10 @@ class AnthropicDouble:
         """Note that an answer is over."""
         self._busy[conversation] = max(self._busy.get(conversation, 1) - 1, 0)
 
+    def sent_whole(self, number: int) -> None:
+        """Note that an answer was sent to its end."""
+        sent_whole(self.requests, number)
+
     def _serve(self, request: MessagesRequest) -> Exchange:
         record = self._describe(request)
         try:
@@ -123,7 +127,7 @@ class AnthropicDouble:
             )
         )
         self._busy[record.conversation] = self._busy.get(record.conversation, 0) + 1
-        return Exchange(step_reply(step, request, use, self._number), record.conversation)
+        return Exchange(step_reply(step, request, use, self._number), record.conversation, number=self._number)
 
     def _describe(self, request: MessagesRequest) -> RequestRecord:
         body = request.body

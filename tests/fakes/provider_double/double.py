@@ -11,7 +11,7 @@ from fakes.provider_double.chat_request import ChatRequest, check_request, check
 from fakes.provider_double.embeddings import EmbeddingDouble
 from fakes.provider_double.json_types import Json
 from fakes.provider_double.models import find_model
-from fakes.provider_double.records import PrefixMeter, RequestRecord, Verdict, positions_in
+from fakes.provider_double.records import PrefixMeter, RequestRecord, Verdict, positions_in, sent_whole
 from fakes.provider_double.refusals import Refused
 from fakes.provider_double.replies import refusal_reply, step_reply
 from fakes.provider_double.script import ANY_TURN, SUMMARISER, Failure, Script, ScriptStep
@@ -39,12 +39,13 @@ class DoubleConfig:
 class Exchange:
     """A request and its reply, which is to be sent after a wait.
 
-    `conversation` is to be handed to `ProviderDouble.leave` when it is over.
+    `conversation` is to be handed to `ProviderDouble.leave` when it is over, `number` to `sent_whole` if it is whole.
     """
 
     reply: Reply
     conversation: str = ""
     wait_seconds: float = 0.0
+    number: int = 0
 
 
 @dataclass(slots=True)
@@ -123,6 +124,10 @@ class ProviderDouble:
         """Note that an answer is over."""
         self._busy[conversation] = max(self._busy.get(conversation, 1) - 1, 0)
 
+    def sent_whole(self, number: int) -> None:
+        """Note that an answer was sent to its end."""
+        sent_whole(self.requests, number)
+
     def _serve(self, request: ChatRequest) -> Exchange:
         record = self._describe(request)
         try:
@@ -139,7 +144,7 @@ class ProviderDouble:
         self._record(replace(record, verdict=verdict, refusal=step.failure.value if step.failure else ""))
         self._busy[record.conversation] = self._busy.get(record.conversation, 0) + 1
         wait = self.config.summary_seconds if record.is_summary else self.config.answer_seconds
-        return Exchange(step_reply(step, request, self._number), record.conversation, wait)
+        return Exchange(step_reply(step, request, self._number), record.conversation, wait, self._number)
 
     def _describe(self, request: ChatRequest) -> RequestRecord:
         system = _system_text(request.messages)

@@ -3,13 +3,15 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 
+from app.context.frame import unframed
+from app.context.summaries.transcript import EXISTING_TAG
 from fakes.provider_double.counting import texts_of
 from fakes.provider_double.json_types import Json
 
-_SHOWN = re.compile(r"^\[#(\d+) ", re.MULTILINE)
+_SHOWN = re.compile(r"^\[#(\d+) (?:user|assistant|tool)\b", re.MULTILINE)
 _BLOCK = 4096
 
 
@@ -28,9 +30,10 @@ class RequestRecord:
 
     `line` is the script line it was answered from, `conversation` the name its system message carries.
     `overlapped` tells that another request of the same conversation was still being answered. `positions` are the
-    numbers of the `[#N …` record lines it was shown. `prompt` is empty where prompts are not kept; `shared_bytes` of
-    the `previous_bytes` of the conversation's last prompt stand at the start of this one, too. The last three are
-    of providers with a prompt cache: tokens read from it and written to it, and the request's cache markers.
+    numbers of the `[#N role …` record lines it was shown. `is_whole` tells that its answer was sent to the end, to a
+    client that was still there. `prompt` is empty where prompts are not kept; `shared_bytes` of
+    the `previous_bytes` of the conversation's last prompt stand at the start of this one, too. `cache_read_tokens`,
+    `cache_written_tokens` and `markers` (in the request) are of providers with a prompt cache.
     """
 
     number: int
@@ -52,6 +55,7 @@ class RequestRecord:
     cache_read_tokens: int = 0
     cache_written_tokens: int = 0
     markers: int = 0
+    is_whole: bool = False
 
     @property
     def is_summary(self) -> bool:
@@ -93,9 +97,24 @@ def positions_in(messages: Sequence[Json]) -> tuple[int, ...]:
 
 
 def positions_in_texts(texts: Iterable[str]) -> tuple[int, ...]:
-    """Return the numbers of the record lines in the texts, each once, in order."""
+    """Return the numbers of the record lines in the texts, each once, in order.
+
+    Lines of an existing summary, which a merge is made of, are no record.
+    """
     shown = (text for text in texts if "[#" in text)
-    return tuple(sorted({int(number) for text in shown for number in _SHOWN.findall(text)}))
+    return tuple(sorted({int(number) for text in shown for number in _SHOWN.findall(_without_summaries(text))}))
+
+
+def sent_whole(requests: list[RequestRecord], number: int) -> None:
+    """Note in its record that the answer to request `number` was sent to its end."""
+    for place, record in enumerate(requests):
+        if record.number == number:
+            requests[place] = replace(record, is_whole=True)
+
+
+def _without_summaries(text: str) -> str:
+    summary = unframed(EXISTING_TAG, text)
+    return text.replace(summary, "") if summary else text
 
 
 def _dumps(value: Sequence[Json]) -> bytes:
