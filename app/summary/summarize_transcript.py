@@ -1,0 +1,72 @@
+"""A summary of messages that belong to no session, however many they are: window after window, nothing stored."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from app.context.summaries.summary_check import Sources, Verdict, check_summary
+from app.context.summaries.transcript import SMALLEST_BUDGET, chunk_for_summariser, render_transcript
+from app.domain.errors import InvalidInput, ModelUnavailable
+from app.domain.message import Message
+from app.execution.off_loop import characters_of, run_off_loop_if_large
+from app.summary.summariser import NotWorthIt, Summariser, SummaryRejected, summarize_messages
+from app.summary.summariser_calls import RETRY_PAUSE_SECONDS
+
+Chunk = tuple[Message, ...]
+
+
+async def summarize_transcript(messages: Sequence[Message], existing_summary: str, summariser: Summariser) -> str:
+    """Return one checked text for `existing_summary` and `messages` together; each window is added to the text before.
+
+    What cannot be used, or did not come, is asked for once more. Raises InvalidInput where the summary model's window
+    has no room for messages, SummaryRejected, NotWorthIt, and the ModelRejected and ModelUnavailable families.
+    """
+    text, count = existing_summary, summariser.count
+    replaced = await run_off_loop_if_large(len(text), partial(count, text))
+    room = _room(max(replaced, summariser.max_tokens), summariser)
+    cut = partial(chunk_for_summariser, tuple(messages), budget_tokens=room, count=count)
+    for chunk in await run_off_loop_if_large(characters_of(messages), cut):
+        record = render_transcript(chunk)
+        replaced += await run_off_loop_if_large(len(record), partial(count, record))
+        text = await _ask_twice(chunk, Sources(record, text, (1, chunk[-1].position)), replaced, summariser)
+    return text
+
+
+def _room(kept_tokens: int, summariser: Summariser) -> int:
+    """Return what a request may take beside the summary that each one carries, and the wishes."""
+    most = summariser.request_tokens(summariser.max_tokens)
+    room = most - kept_tokens - summariser.count(summariser.instructions) - SMALLEST_BUDGET
+    if room < max(most // 4, SMALLEST_BUDGET):
+        raise InvalidInput(
+            f"The existing summary and the instructions take {most - max(room, 0)} of the {most} tokens that a request "
+            f"to {summariser.model.name} may have: shorten them, or name a model with a larger window.",
+            field="existing_summary",
+        )
+    return room
+
+
+async def _ask_twice(chunk: Chunk, sources: Sources, replaced_tokens: int, summariser: Summariser) -> str:
+    try:
+        return await _ask(chunk, sources, replaced_tokens, summariser)
+    except SummaryRejected:
+        pass
+    except ModelUnavailable as error:
+        await asyncio.sleep(RETRY_PAUSE_SECONDS if error.delay_seconds is None else error.delay_seconds)
+    return await _ask(chunk, sources, replaced_tokens, summariser)
+
+
+async def _ask(chunk: Chunk, sources: Sources, replaced_tokens: int, summariser: Summariser) -> str:
+    """`replaced_tokens` is the size of all that was read so far: the text stands for all of it."""
+    answer = await summarize_messages(chunk, sources.existing, summariser)
+    check = partial(
+        check_summary,
+        "" if answer.has_calls else answer.text,
+        replaced_tokens=replaced_tokens,
+        max_tokens=summariser.max_tokens,
+        count=summariser.count,
+        sources=sources,
+    )
+    checked = await run_off_loop_if_large(len(answer.text) + len(sources.record), check)
+    if checked.verdict is Verdict.ACCEPT:
+        return checked.text
+    raise NotWorthIt(checked.reason) if checked.verdict is Verdict.SKIP else SummaryRejected(checked.reason)
