@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from chaos.client import Client, GaveUp, open_client
 from chaos.client_log import Sent
@@ -47,6 +48,7 @@ class Bench:
     client: Client
     database_url: str
     server: Program | None
+    calls_log: Path
     hits: int = 0
     recoveries: list[float] = field(default_factory=list)
     late: list[Finding] = field(default_factory=list)
@@ -145,7 +147,7 @@ async def open_bench(grounds: Grounds, form: Form, url: str) -> AsyncGenerator[B
     try:
         await node.begin()
         async with open_client([f"http://127.0.0.1:{port}"]) as client:
-            yield Bench(form, node, client, url, server)
+            yield Bench(form, node, client, url, server, grounds.calls_log)
     finally:
         await node.end()
         if server is not None:

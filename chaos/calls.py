@@ -1,4 +1,4 @@
-"""What the model has seen: each call of each message, from when to when."""
+"""What the model has seen: each call of each message, from when to when, and what summarisers were shown."""
 
 import json
 from collections import defaultdict
@@ -8,16 +8,24 @@ from itertools import pairwise
 from pathlib import Path
 
 from chaos.findings import Fault, Finding
+from chaos.stored import Stored
+
+HEAD_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call. `kind` is answer, calls, summary or refused; `message` the name of the message it was made for."""
+    """One call. `kind` is answer, calls, summary or refused; `message` the name of the message it was made for.
+
+    `shown` are the positions a summariser was shown, each with the head of its text; nothing where its answer did not
+    go out whole.
+    """
 
     message: str
     kind: str
     began: float
     ended: float
+    shown: frozenset[tuple[int, str]] = frozenset()
 
     @property
     def conversation(self) -> str:
@@ -31,7 +39,13 @@ def read_calls(path: Path) -> tuple[Call, ...]:
         return ()
     calls = [json.loads(line) for line in path.read_text().splitlines()]
     return tuple(
-        Call(call["message"], call["kind"], call["began"], call["ended"])
+        Call(
+            message=call["message"],
+            kind=call["kind"],
+            began=call["began"],
+            ended=call["ended"],
+            shown=frozenset((position, head) for position, head in call["shown"]),
+        )
         for call in sorted(calls, key=lambda call: float(call["began"]))
     )
 
@@ -54,6 +68,23 @@ def check_calls(calls: Iterable[Call], order: Mapping[str, Sequence[str]]) -> tu
         if conversation in order and executed != list(order[conversation]):
             findings.append(Finding(Fault.ORDER, f"{conversation} was not executed in the order of acceptance"))
     return tuple(findings)
+
+
+def check_read(stored: Stored, calls: Iterable[Call]) -> tuple[Finding, ...]:
+    """Return the messages behind a cursor that no summariser was shown in a call that was answered whole."""
+    read = {line for call in calls for line in call.shown}
+    cursors = {session.id: session.through_position for session in stored.sessions}
+    return tuple(
+        Finding(Fault.UNREAD, f"session {message.session_id}: #{message.position} lies unread behind the cursor")
+        for message in stored.messages
+        if message.position <= cursors.get(message.session_id, 0)
+        and (message.position, head_of(message.content)) not in read
+    )
+
+
+def head_of(text: str) -> str:
+    """Return by what a text is told from others: the beginning of its first line."""
+    return text.partition("\n")[0][:HEAD_CHARACTERS].strip()
 
 
 def _is_refused(call: Call) -> bool:

@@ -16,6 +16,7 @@ class Fault(StrEnum):
     ANSWER = "answers"
     ORDER = "order"
     SUMMARY = "summaries"
+    UNREAD = "summarised unread"
     EVENTS = "events"
     FAILED = "failed runs"
     STUCK = "stuck"

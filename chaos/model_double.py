@@ -1,14 +1,14 @@
 """The model for the chaos scenarios, its own process: strict as the provider double, but answers by what it is shown.
 
 A script would run out of step when a call is repeated after a crash; here the same prompt has the same answer.
-Each call is written down when it ends: whose it was, and from when to when.
+Each call is written down when it ends: whose it was, from when to when, and what a summariser read.
 """
 
 import argparse
 import json
 import os
+import re
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from app.context.frame import unframed
+from app.context.summaries.transcript import CONVERSATION_TAG
+from chaos.calls import head_of
 from chaos.messages import ANSWER_PIECES, TOOLS, answer_to, name_in, slow_seconds_in
 from fakes.provider_double.answers import summarise
 from fakes.provider_double.application import Sending
@@ -29,6 +32,8 @@ from fakes.provider_double.replies import refusal_reply, step_reply
 from fakes.provider_double.script import ScriptedCall, ScriptStep
 from fakes.provider_double.serving import bind, server_of
 
+_SHOWN = re.compile(r"^\[#(\d+) (?:user|assistant|tool)[^\]\n]*\] (.*)", re.MULTILINE)
+
 
 @dataclass(slots=True)
 class CallLog:
@@ -38,20 +43,36 @@ class CallLog:
     _number: int = 0
     _file: int = field(default=-1)
 
-    def begin(self, message: str, kind: str) -> Callable[[], None]:
-        """Note the beginning of a call; the returned function writes it down with its end."""
+    def begin(self, message: str, kind: str) -> "OpenCall":
+        """Note the beginning of a call, which is written down at its end."""
         self._number += 1
-        number, began = self._number, time.time()
+        return OpenCall(
+            self, {"number": self._number, "message": message, "kind": kind, "began": time.time(), "shown": []}
+        )
 
-        def end() -> None:
-            self._write({"number": number, "message": message, "kind": kind, "began": began, "ended": time.time()})
-
-        return end
-
-    def _write(self, call: Json) -> None:
+    def write(self, call: Json) -> None:
+        """Add a line."""
         if self._file < 0:
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.write(self._file, json.dumps(call).encode() + b"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call that is being answered."""
+
+    log: CallLog
+    told: Json
+
+    def read(self, asked: ChatRequest) -> None:
+        """Note that a summariser's answer went out whole: what it was shown is read."""
+        texts = [text for message in asked.messages for text in texts_of(message)]
+        lines = [line for text in texts for line in _SHOWN.findall(unframed(CONVERSATION_TAG, text))]
+        self.told["shown"] = [(int(position), head_of(said)) for position, said in lines]
+
+    def end(self) -> None:
+        """Write it down."""
+        self.log.write({**self.told, "ended": time.time()})
 
 
 def make_application(log: CallLog) -> Starlette:
@@ -62,10 +83,15 @@ def make_application(log: CallLog) -> Starlette:
             asked = check_request(parse_body(await request.body()))
             check_window(asked)
         except Refused as refused:
-            return Sending(refusal_reply(refused), log.begin(refused.message, "refused"))
+            return Sending(refusal_reply(refused), log.begin(refused.message, "refused").end)
         user = _last_user_text(asked)
         kind, step = _step(asked, user)
-        return Sending(step_reply(step, asked, 1), log.begin(str(name_in(user) or ""), kind))
+        call = log.begin(str(name_in(user) or ""), kind)
+        return Sending(
+            step_reply(step, asked, 1),
+            at_end=call.end,
+            when_whole=lambda: call.read(asked) if kind == "summary" else None,
+        )
 
     async def ready(request: Request) -> Response:
         del request

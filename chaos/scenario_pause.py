@@ -4,6 +4,7 @@ import asyncio
 import random
 
 from chaos.bench import FORMS, open_bench
+from chaos.calls import check_read, read_calls
 from chaos.check import check
 from chaos.client import open_client
 from chaos.cluster import any_of, open_cluster, servers
@@ -40,7 +41,9 @@ async def _stop_everywhere(grounds: Grounds, url: str, kind: TurnKind) -> Report
         for _ in range(TRIES):
             waiting = [point for point in waiting if not await bench.stop_at(kind, point)]
         await until_quiet(url)
-        findings = (*check(bench.client.log, await read_stored(url)), *bench.late, *check_notes(grounds.notes))
+        stored = await read_stored(url)
+        unread = check_read(stored, read_calls(grounds.calls_log))
+        findings = (*check(bench.client.log, stored), *unread, *bench.late, *check_notes(grounds.notes))
     counts = {
         "points": points,
         "pauses": bench.hits,
@@ -67,4 +70,6 @@ async def _play(grounds: Grounds, pauses: int, writers: int, seed: int) -> Repor
         "resumed runs": sum(run.attempt > 1 for run in stored.runs),
         "slowest answer s": round(crowd.slowest_seconds, 1),
     }
-    return Report("pause: at random", counts, (*check(client.log, stored), *crowd.gave_up, *check_notes(grounds.notes)))
+    unread = check_read(stored, read_calls(grounds.calls_log))
+    findings = (*check(client.log, stored), *unread, *crowd.gave_up, *check_notes(grounds.notes))
+    return Report("pause: at random", counts, findings)

@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from itertools import product
 
 from chaos.bench import FORMS, Bench, open_bench
+from chaos.calls import check_read, read_calls
 from chaos.check import check
 from chaos.grounds import new_database, open_grounds
 from chaos.notes import check_notes
@@ -41,7 +42,8 @@ async def _kill_everywhere(
         for _ in range(TRIES):
             waiting = [point for point in waiting if not await bench.kill_at(kind, point)]
         await until_quiet(bench.database_url)
-        findings = [*check(bench.client.log, await read_stored(bench.database_url)), *bench.late]
+        stored = await read_stored(bench.database_url)
+        findings = [*check(bench.client.log, stored), *check_read(stored, read_calls(bench.calls_log)), *bench.late]
     counts = {
         "points": len(points),
         "kills": bench.hits,

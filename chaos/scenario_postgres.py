@@ -10,6 +10,7 @@ from pathlib import Path
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
+from chaos.calls import check_read, read_calls
 from chaos.check import check
 from chaos.client import open_client
 from chaos.cluster import open_cluster, servers
@@ -50,7 +51,12 @@ async def _play(grounds: Grounds, kills: int, writers: int, seed: int) -> Report
         "slowest answer s": round(crowd.slowest_seconds, 1),
         "quiet after s": round(quiet, 1),
     }
-    findings = (*check(client.log, stored, has_events=False), *crowd.gave_up, *check_notes(grounds.notes))
+    findings = (
+        *check(client.log, stored, has_events=False),
+        *check_read(stored, read_calls(grounds.calls_log)),
+        *crowd.gave_up,
+        *check_notes(grounds.notes),
+    )
     return Report("postgres", counts, findings)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import random
 
+from chaos.calls import check_read, read_calls
 from chaos.check import check
 from chaos.client import open_client
 from chaos.cluster import any_of, open_cluster, servers
@@ -32,7 +33,12 @@ async def _play(grounds: Grounds, kills: int, writers: int, seed: int) -> Report
                 await any_of(nodes, dice).replace()
         await until_quiet(grounds.database_url)
         stored = await read_stored(grounds.database_url)
-    findings = [*check(client.log, stored), *crowd.gave_up, *check_notes(grounds.notes)]
+    findings = [
+        *check(client.log, stored),
+        *check_read(stored, read_calls(grounds.calls_log)),
+        *crowd.gave_up,
+        *check_notes(grounds.notes),
+    ]
     counts = {
         "kills": kills,
         "writers": writers,

@@ -7,11 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
-from chaos.calls import Call, check_calls
+from chaos.calls import Call, check_calls, check_read, head_of
 from chaos.findings import Fault
 from chaos.messages import Name, answer_to, text_of
 from chaos.readers import Event, Reader, check_reading
-from chaos.stored import StoredEvent
+from chaos.stored import Stored, StoredEvent, StoredMessage, StoredSession
 
 TEXT = text_of(Name("talk", 1))
 ANSWER = answer_to(TEXT)
@@ -88,3 +88,16 @@ def test_a_request_the_model_refuses_is_found() -> None:
     refused = [Call("Invalid 'messages'", "refused", 0, 1)]
 
     assert [finding.fault for finding in check_calls(refused, {})] == [Fault.ANSWER]
+
+
+def test_a_message_behind_the_cursor_that_no_summariser_was_shown_is_found() -> None:
+    said = [StoredMessage(f"m{place}", "s", place, "user", f"{place} {TEXT}", "r") for place in (1, 2, 3)]
+    stored = Stored((StoredSession("s", 3, 2),), tuple(said), ())
+    first, second, other = ((place, head_of(said[index].content)) for place, index in ((1, 0), (2, 1), (2, 2)))
+
+    def found(*shown: tuple[int, str]) -> list[Fault]:
+        return [finding.fault for finding in check_read(stored, [Call("", "summary", 0, 1, frozenset(shown))])]
+
+    assert found(first, second) == []
+    assert found(first) == [Fault.UNREAD]
+    assert found(first, other) == [Fault.UNREAD]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from chaos.bench import FORMS, Form, open_bench
+from chaos.calls import check_read, read_calls
 from chaos.check import check
 from chaos.grounds import Grounds, lay_out
 from chaos.notes import check_notes
@@ -76,7 +77,9 @@ async def test_a_process_that_is_killed_loses_nothing_and_does_nothing_twice(
         trace = await bench.trace(kind_named(kind))
         reached = [await bench.kill_at(kind_named(kind), found(trace, *place)) for place in places]
 
-    findings = [*check(bench.client.log, await read_stored(grounds.database_url)), *bench.late]
+    stored = await read_stored(grounds.database_url)
+    findings = [*check(bench.client.log, stored), *check_read(stored, read_calls(grounds.calls_log)), *bench.late]
     assert findings == []
     assert check_notes(grounds.notes) == ()
+    assert any(session.through_position for session in stored.sessions) == (kind == "compaction")
     assert reached == [True] * len(places)
