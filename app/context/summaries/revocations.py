@@ -3,21 +3,27 @@
 import re
 
 
-def is_revocation(sentence: str) -> bool:
-    """Whether the `sentence`, in lower case, its spaces single, ends what was asked for before."""
-    return _REVOCATION.search(sentence) is not None
+def start_of_revocation(sentence: str) -> int | None:
+    """Where in the `sentence`, in lower case, its spaces single, it begins to end what was asked for before."""
+    found = _REVOCATION.search(sentence)
+    return found.start() if found else None
 
 
 _RULE_EN = (
     r"(?:(?:my|the|that|this|those|these|all|any|your|last|earlier|previous|prior|old|first|above|of|other) ){1,4}"
     r"(?:rules?|instructions?|(?<=my )requests?|(?<=earlier )requests?"
-    r"|preferences?|conventions?|policy|policies|orders? (?:about|on|to)"
-    r"|restrictions?)\b"
+    r"|preferences?|conventions?|policy|policies|restrictions?)\b"
 )
+_EARLIER_RULE_EN = (
+    r"(?:all )?(?:of )?(?:my|your|the|that|this|those|these|last|earlier|previous|prior|above) "
+    r"(?:(?:last|earlier|previous|prior|old|first|above|other) ){0,2}(?:rules?|instructions?)\b"
+)
+"""What "cancel" and "drop" must name: they are said of orders, policies and files too, and then for once."""
 _EN = (
-    r"\b(?:forget|ignore|disregard|cancel|drop|revoke|scrap|undo|withdraw|lift|retract|never mind) (?:about )?"
+    rf"\b(?:forget|ignore|disregard|retract|never mind) (?:about )?"
     rf"(?:{_RULE_EN}|(?:what|everything|anything|all|whatever)(?: that)? i(?:'ve)? (?:\w+ )?(?:said|told"
     rf"|asked|wrote))"
+    rf"|\b(?:cancel|drop|revoke|scrap|undo|withdraw|lift) {_EARLIER_RULE_EN}"
     rf"|{_RULE_EN}[^,.;]{{0,40}} (?:no longer (?:applies|apply|holds?|counts?)|(?:is|are) (?:cancelled"
     rf"|canceled|over|lifted"
     r"|off|void|no longer))"
@@ -25,8 +31,8 @@ _EN = (
     r"|are no longer (?:required|asked|bound))"
     r"|\byou (?:don't|do not) (?:have|need) to .{1,60} (?:any ?more|any longer)\b"
     r"|\byou(?: are|'re)? (?:can|may|could|should|free to|allowed to) (?:use|write|answer|reply|respond"
-    r"|speak|talk|add|include"
-    r"|call|push|commit|make|give|show|format|be|ask|mention|send|create|put)\b.{0,60} again\b"
+    r"|speak|talk|say|format|phrase|(?:add|include|make) (?:emojis?|comments?|jokes|tables|bullet points|markdown))"
+    r"\b.{0,60} again\b"
     r"|\b(?:emojis?|comments?|jokes|tables|bullet points|markdown) (?:is|are) (?:ok|okay|fine|allowed"
     r"|welcome) again"
 )

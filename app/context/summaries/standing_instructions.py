@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from app.context.summaries import order_words
-from app.context.summaries.revocations import is_revocation
+from app.context.summaries.revocations import start_of_revocation
 
 SENTENCE_CHARACTERS = 600
 """So much of a sentence is judged; a longer one is a list, a log or a paste."""
@@ -22,8 +22,9 @@ def is_standing_instruction(sentence: str) -> bool:
     plain = " ".join(_NOT.sub("don't ", sentence[:SENTENCE_CHARACTERS].translate(_PLAIN).lower()).split())
     if _HAN_OR_KANA.search(plain) and not _KANA.search(plain):
         plain = plain.translate(_SIMPLIFIED)
-    if is_revocation(plain) and not plain.endswith(("?", "？")):
-        return True
+    revoked = start_of_revocation(plain)
+    if revoked is not None and not plain.endswith(("?", "？")):
+        return not _REPORT.search(plain[:revoked])
     if _REPORT.search(plain) or _OF_OTHERS.search(plain):
         return False
     plain = _IN_MAY.sub("", plain)
