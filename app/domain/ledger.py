@@ -27,7 +27,7 @@ FACT_KINDS = tuple(kind for kind in LedgerKind if kind not in {LedgerKind.INSTRU
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One fact, verbatim, the position of the message it stands for, and who said it there."""
+    """One fact, verbatim, its position, and who said it: of several the one whose word counts most."""
 
     kind: LedgerKind
     text: str

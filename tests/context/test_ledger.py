@@ -241,7 +241,8 @@ def test_a_merged_ledger_is_ordered_without_doubles_and_stable(old: list[LedgerE
         same = [other for other in (*old, *new) if (other.kind, other.text) == (entry.kind, entry.text)]
         speaker = max((other.said_by for other in same), key=[Role.ASSISTANT, Role.TOOL, Role.USER].index)
         assert entry.said_by is speaker
-        assert entry.position == max(other.position for other in same if other.said_by is speaker)
+        echoes = entry.kind in {INSTRUCTION, NUMBER, LedgerKind.DATE}
+        assert entry.position == max(other.position for other in same if other.said_by is speaker or not echoes)
     assert merge_ledgers(merged, merged) == merged
     assert merge_ledgers(merged, ()) == merged
     assert merge_ledgers((), merged) == merged
@@ -290,6 +291,27 @@ def test_an_echo_does_not_make_a_fact_new() -> None:
     merged = merge_ledgers((), extract_ledger(rows(*said)))
 
     assert [(entry.text, entry.position) for entry in merged] == [("38 euros", 1), ("41 euros", 2), ("5 km", 4)]
+
+
+def test_a_file_named_once_and_used_all_the_time_stays_with_the_newest() -> None:
+    path = "app/core/engine.py"
+    touched = [output(f"{path} and other_{number}.py") for number in range(2 * MAX_FACTS)]
+
+    merged = merge_ledgers((), extract_ledger(rows(user(f"work on {path}"), *touched)))
+
+    assert LedgerEntry(PATH, path, 1 + 2 * MAX_FACTS, Role.USER) in merged
+    assert len(merged) == MAX_FACTS
+
+
+@pytest.mark.parametrize("kind", FACT_KINDS)
+@pytest.mark.parametrize("echo", [Role.ASSISTANT, Role.TOOL])
+def test_only_of_numbers_and_dates_an_echo_is_not_where_they_stand(kind: LedgerKind, echo: Role) -> None:
+    of_user, of_other = LedgerEntry(kind, "x", 1, Role.USER), LedgerEntry(kind, "x", 9, echo)
+
+    (whole,) = merge_ledgers([of_user], [of_other])
+    (turned,) = merge_ledgers([of_other], [of_user])
+
+    assert whole == turned == LedgerEntry(kind, "x", 1 if kind in {NUMBER, LedgerKind.DATE} else 9, Role.USER)
 
 
 def test_a_users_own_repetition_makes_a_fact_new() -> None:

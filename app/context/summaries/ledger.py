@@ -8,6 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from app.context.summaries.facts import Fact, find_facts, one_line
@@ -44,6 +45,9 @@ _OUTPUT_ORDER = (
     LedgerKind.NUMBER,
     LedgerKind.COMMAND,
 )
+_MOVED_BY_ECHOES = frozenset(FACT_KINDS) - {LedgerKind.NUMBER, LedgerKind.DATE}
+"""Facts in use as long as anybody names them; a number or date in an echo may be one the user has withdrawn."""
+
 _WEIGHTS = {Role.ASSISTANT: 0, Role.TOOL: 1, Role.USER: 2}
 _OUTPUT_TURN = 4
 """From a tool output come first the first 4 of each kind, in that order, then the next 4."""
@@ -72,10 +76,11 @@ def extract_ledger(messages: Sequence[Message]) -> tuple[LedgerEntry, ...]:
 def merge_ledgers(old: Sequence[LedgerEntry], new: Sequence[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     """Return one ledger, oldest first, where an entry that came again stands once.
 
-    That is where it came last, but a tool's output does not repeat what the user said, nor the assistant anybody: an
-    echo does not make a fact new. Bounded by `MAX_INSTRUCTIONS`, those beyond are counted, and apart from them by
-    `MAX_FACTS`: half of that is shared equally by the kinds of fact there can be, the rest goes to the newest of all
-    kinds, so that no flood of one kind ends another.
+    That is where it came last. Of numbers and dates it is where the one whose word counts most said it last: a tool's
+    output does not repeat what the user said, nor the assistant anybody, for an echo must not make a value new that was
+    taken back. Bounded by `MAX_INSTRUCTIONS`, those beyond are counted, and apart from them by `MAX_FACTS`:
+    half of that is shared equally by the kinds of fact there can be, the rest goes to the newest of all kinds, so that
+    no flood of one kind ends another.
     """
     ordered = _each_once((*old, *new))
     facts = [entry for entry in reversed(ordered) if entry.kind in FACT_KINDS]
@@ -92,17 +97,19 @@ def merge_ledgers(old: Sequence[LedgerEntry], new: Sequence[LedgerEntry]) -> tup
 
 
 def _each_once(entries: Iterable[LedgerEntry]) -> list[LedgerEntry]:
-    """Return the entries in their order, each where it was said last by the one whose word counts most."""
+    """Return the entries in their order, each once, as the word of the one whose word counts most."""
     kept: dict[tuple[LedgerKind, str], LedgerEntry] = {}
     for entry in sorted(entries, key=lambda entry: entry.position):
-        before = kept.get((entry.kind, entry.text))
-        if before is None or _WEIGHTS[entry.said_by] > _WEIGHTS[before.said_by] or _came_again(before, entry):
-            kept[entry.kind, entry.text] = entry
+        before = kept.get((entry.kind, entry.text), entry)
+        kept[entry.kind, entry.text] = _once(before, entry)
     return sorted(kept.values(), key=lambda entry: entry.position)
 
 
-def _came_again(before: LedgerEntry, entry: LedgerEntry) -> bool:
-    return entry.said_by is before.said_by and entry.position > before.position
+def _once(before: LedgerEntry, entry: LedgerEntry) -> LedgerEntry:
+    """Return the one entry for two of the same text, of which `entry` is not the older."""
+    if _WEIGHTS[entry.said_by] >= _WEIGHTS[before.said_by]:
+        return entry
+    return replace(before, position=entry.position) if entry.kind in _MOVED_BY_ECHOES else before
 
 
 def _left_out(counts: Sequence[LedgerEntry], dropped: Sequence[LedgerEntry]) -> Iterator[LedgerEntry]:
