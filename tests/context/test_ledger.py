@@ -18,6 +18,7 @@ from app.context.summaries.ledger import (
     extract_ledger,
     merge_ledgers,
 )
+from app.context.summaries.ledger_text import FACTS_HEADING, render_ledger
 from app.domain.ledger import FACT_KINDS, LedgerEntry, LedgerKind
 from app.domain.message import Message, Role, TextBlock, ToolCall, text_of
 from context.strategies import Said, by_length, conversations, stored
@@ -334,3 +335,27 @@ def test_each_fact_tells_who_said_it() -> None:
 
 def test_a_path_with_spaces_is_found_whole_in_a_tools_json() -> None:
     assert facts_in(output(json.dumps({"file": "/srv/a/My Docs/plan v2.pdf"})), PATH) == ["/srv/a/My Docs/plan v2.pdf"]
+
+
+# What a model copies from it
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("find . -exec rm {} \\;", '"find . -exec rm {} \\;"'),
+        ("https://x/y;z=1", '"https://x/y;z=1"'),
+        ("for i in a; do", '"for i in a; do"'),
+        ('echo "a"; ls', '`echo "a"; ls`'),
+        ('echo "a" `b`; ls', '``echo "a" `b`; ls``'),
+        ('echo "a"; `b ``c```', '```` echo "a"; `b ``c``` ````'),
+        ('a "b" c', 'a "b" c'),
+        ('x "y" [#3]; z', '`x "y" (#3]; z`'),
+    ],
+)
+def test_a_fact_is_shown_character_for_character(text: str, shown: str) -> None:
+    ledger = [fact(text, 9, LedgerKind.COMMAND)]
+
+    whole = render_ledger(ledger, max_tokens=1000, instruction_tokens=500, count=len)
+
+    assert whole == f"{FACTS_HEADING}\ncommands: {shown} [#9]"

@@ -12,7 +12,7 @@ from app.domain.message import Role
 from context.strategies import COUNTS, by_bytes, by_length
 
 INSTRUCTION, NUMBER, PATH = LedgerKind.INSTRUCTION, LedgerKind.NUMBER, LedgerKind.PATH
-ESCAPED = ';[［"'
+ALTERED = "[［"
 
 entries = st.builds(
     LedgerEntry,
@@ -160,7 +160,7 @@ def test_with_room_for_all_everything_is_shown(ledger: list[LedgerEntry]) -> Non
     assert "left out" not in text
     for entry in ledger:
         assert f"[#{entry.position}" in text
-        assert entry.text in text or not set(entry.text).isdisjoint(ESCAPED)
+        assert entry.text in text or not set(entry.text).isdisjoint(ALTERED)
 
 
 def test_an_item_cannot_pass_for_several() -> None:
@@ -168,9 +168,7 @@ def test_an_item_cannot_pass_for_several() -> None:
 
     text = render(ledger)
 
-    assert text.endswith(
-        f'- Never a. (#4] [#5]\n\n{FACTS_HEADING}\nerrors: "ERROR: \\"x\\" (#2]\\; /etc/passwd (#3]" [#9]'
-    )
+    assert text.endswith(f'- Never a. (#4] [#5]\n\n{FACTS_HEADING}\nerrors: `ERROR: "x" (#2]; /etc/passwd (#3]` [#9]')
 
 
 def test_what_a_tool_said_is_marked_and_its_sentences_are_quoted() -> None:

@@ -30,6 +30,7 @@ _NAMES = {
     LedgerKind.ERROR: "errors",
 }
 _FREE_TEXT = frozenset((LedgerKind.ERROR, LedgerKind.COMMAND))
+_BACKTICKS = re.compile("`+")
 _TAG = re.compile(r"[\[［]\s{0,3}[#＃]")
 
 
@@ -192,8 +193,18 @@ def _item(fact: LedgerEntry) -> str:
     is_tools = fact.said_by is Role.TOOL
     text = _without_tags(fact.text)
     if ";" in text or text != fact.text or (is_tools and fact.kind in _FREE_TEXT):
-        text = '"{}"'.format(text.replace('"', '\\"').replace(";", "\\;"))
+        text = _quoted(text)
     return f"{text} [#{fact.position}{' tool' if is_tools else ''}]"
+
+
+def _quoted(text: str) -> str:
+    """Return the text, which is copied from here and so never escaped, between marks that do not occur in it."""
+    if '"' not in text:
+        return f'"{text}"'
+    longest = max(map(len, _BACKTICKS.findall(text)), default=0)
+    marks = "`" * (longest + 1)
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{marks}{space}{text}{space}{marks}"
 
 
 def _without_tags(text: str) -> str:
