@@ -141,7 +141,9 @@ class Writing:
         self.calls = SummariserCalls(
             clock=parts.clock,
             metrics=parts.metrics,
-            health=SummariserHealth(parts.breakers, parts.metrics, self._session_id),
+            health=SummariserHealth(
+                parts.breakers, parts.metrics, self._session_id, is_hurried=self.limit_seconds <= usual
+            ),
             deadline=parts.clock.monotonic() + self.limit_seconds,
             fair_seconds=FAIR_SHARE * max(usual, self.limit_seconds),
         )

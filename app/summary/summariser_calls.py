@@ -29,8 +29,11 @@ SUMMARISER_ERRORS = (ModelRejected, ModelUnavailable, SummaryRejected)
 """What the next summariser may do better."""
 
 FAIR_SHARE = 0.4
-"""A call that was given less of the time limit says nothing of the model. With a fallback behind it, a first call in a
-fresh compaction has half."""
+"""A call that was given less of the time limit says nothing of the model."""
+
+FIRST_SHARE = 0.7
+"""Of the time left a summariser has so much while another one stands behind it: half would be too little for many that
+are only slow, and the other one is there for those that hang."""
 
 log = structlog.get_logger(__name__)
 
@@ -45,13 +48,15 @@ class SummariserTooSlow(ModelUnavailable):
 class Ask:
     """One text to be written. `replaced_tokens` is what it would stand for, `max_tokens` its most; both our counts.
 
-    `reach` is the first and the last position it would stand for.
+    `reach` is the first and the last position it would stand for. `may_be_unchanged`: a model that says twice that the
+    existing summary still says all that is worth saying is believed.
     """
 
     prompt: Prompt
     max_tokens: int
     replaced_tokens: int
     reach: tuple[int, int]
+    may_be_unchanged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ class SummariserCalls:
     async def first_success(
         self, summarisers: Sequence[Summariser], attempt: Callable[[Summariser], Awaitable[T]]
     ) -> T:
-        """Return what the first summariser achieves that does not fail, each in an even share of the time left.
+        """Return what the first summariser achieves that does not fail, each in its share of the time left.
 
         Where none does, raise NotWorthIt if that is what one of them found, else the last one's error.
         """
@@ -171,7 +176,7 @@ class SummariserCalls:
     def _share(self, behind: int) -> float | None:
         """Return when the summariser's time is up, None where no other stands behind it: it has all that is left."""
         now = self.clock.monotonic()
-        return now + (self.deadline - now) / (behind + 1) if behind else None
+        return now + FIRST_SHARE * (self.deadline - now) if behind else None
 
     def _note(self, summariser: Summariser, error: ThroughlineError) -> None:
         if isinstance(error, NotWorthIt):
@@ -205,7 +210,7 @@ class SummariserCalls:
             log.info("summariser is asked again", model=summariser.model.name, error=error.code)
         if pause:
             await self.clock.sleep(pause)
-        return await self._write_and_check(summariser, ask)
+        return await self._write_and_check(summariser, replace(ask, may_be_unchanged=not pause))
 
     async def _write_and_check(self, summariser: Summariser, ask: Ask) -> Written:
         began = self.clock.monotonic()
@@ -221,7 +226,7 @@ class SummariserCalls:
             replaced_tokens=ask.replaced_tokens,
             max_tokens=ask.max_tokens,
             count=summariser.count,
-            sources=_sources(asked, ask.reach),
+            sources=_sources(asked, ask),
         )
         checked = await run_off_loop_if_large(size, check)
         if checked.verdict is Verdict.ACCEPT:
@@ -256,10 +261,12 @@ def _pause(error: ModelUnavailable) -> float:
     return RETRY_PAUSE_SECONDS if error.delay_seconds is None else error.delay_seconds
 
 
-def _sources(asked: str, reach: tuple[int, int]) -> Sources:
+def _sources(asked: str, ask: Ask) -> Sources:
     """What is merged is the record of a merge: nothing is added to it."""
     record, existing = unframed(CONVERSATION_TAG, asked), unframed(EXISTING_TAG, asked)
-    return Sources(record, existing, reach) if record else Sources(existing, "", reach)
+    if not record:
+        return Sources(existing, "", ask.reach)
+    return Sources(record, existing, ask.reach, may_be_unchanged=ask.may_be_unchanged)
 
 
 def _tokens(summariser: Summariser, ask: Ask, answer: Summarised) -> tuple[int, int]:

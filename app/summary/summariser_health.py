@@ -5,6 +5,7 @@ messages or wishes they answer: what one user writes keeps no other from being s
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import structlog
@@ -12,7 +13,7 @@ import structlog
 from app.domain.errors import ModelAuthenticationFailed, ModelQuotaExhausted, ModelUnavailable, ThroughlineError
 from app.execution.breaker import Breakers, BreakerState
 from app.ports.metrics import Metrics
-from app.prompting.summary_model import content_key, read_health
+from app.prompting.summary_model import content_key, read_health, turn_key
 from app.summary.summariser import Summariser
 
 OF_THE_MODEL = (ModelUnavailable, ModelAuthenticationFailed, ModelQuotaExhausted)
@@ -29,74 +30,91 @@ class SummariserResting(ModelUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class SummariserHealth:
-    """Asks and tells the breakers for one session."""
+    """Asks and tells the breakers for one session. `is_hurried`: a turn waits, and so only its time limit is there."""
 
     breakers: Breakers
     metrics: Metrics
     session_id: str
+    is_hurried: bool = True
 
     def take_leave(self, summariser: Summariser) -> None:
         """Raise SummariserResting unless the model may be asked now; who asks tells afterwards how it went."""
-        own = content_key(summariser.key, self.session_id)
-        if self.breakers.may_call(summariser.key):
-            if self.breakers.may_call(own):
-                return
-            self.breakers.released(summariser.key)
-        name = summariser.model.name
-        self.metrics.summary_failed(model=name, reason=SummariserResting.code)
-        seconds = math.ceil(read_health(self.breakers, summariser.key, self.session_id).retry_after_seconds)
-        raise SummariserResting(
-            f"The summary model {name} failed several times in a row; it is asked again in {max(seconds, 1)} seconds."
-        )
+        taken: list[str] = []
+        for key in self._keys(summariser):
+            if not self.breakers.may_call(key):
+                self._release(taken)
+                raise self._resting(summariser)
+            taken.append(key)
 
     def answered(self, summariser: Summariser) -> None:
         """It wrote what can be used, or a text that is only too large to be worth it."""
-        self.breakers.succeeded(content_key(summariser.key, self.session_id))
-        self._reachable(summariser)
+        for key in self._keys(summariser):
+            self.breakers.succeeded(key)
+        self._show(summariser)
 
     def met_overflow(self, summariser: Summariser) -> None:
         """It called the request too long: it can be reached, and is asked for less."""
         self.breakers.released(content_key(summariser.key, self.session_id))
         self.metrics.summary_failed(model=summariser.model.name, reason="context_overflow")
-        self._reachable(summariser)
+        self._was_reached(summariser)
 
     def is_of_no_use(self, summariser: Summariser) -> None:
         """What it answered cannot be used, whatever it is asked of this session."""
         self.breakers.failed(content_key(summariser.key, self.session_id))
-        self._reachable(summariser)
+        self._was_reached(summariser)
 
     def failed(self, summariser: Summariser, error: ThroughlineError) -> None:
         """Count a failure where it belongs: with the model, or with what this session asks of it."""
         if isinstance(error, OF_THE_MODEL):
-            self._is_away(summariser)
+            self._failed_with(summariser, summariser.key)
         else:
             self.is_of_no_use(summariser)
         self._report(summariser, error.code)
 
     def cut_off(self, summariser: Summariser, *, had_its_share: bool) -> None:
-        """The time was up. That is the model's failure only where it had its fair share of it."""
+        """The time was up: the model's failure only where it had its fair share of it, in a turn for turns alone."""
         if had_its_share:
-            self._is_away(summariser)
+            self._failed_with(summariser, turn_key(summariser.key) if self.is_hurried else summariser.key)
         else:
             self.released(summariser)
         self._report(summariser, "timeout")
 
     def released(self, summariser: Summariser) -> None:
         """The call says nothing of the model."""
-        self.breakers.released(summariser.key)
-        self.breakers.released(content_key(summariser.key, self.session_id))
+        self._release(self._keys(summariser))
 
-    def _reachable(self, summariser: Summariser) -> None:
+    def _keys(self, summariser: Summariser) -> tuple[str, ...]:
+        """Return under what the model's failures are counted that this session meets."""
+        always = (summariser.key, content_key(summariser.key, self.session_id))
+        return (*always, turn_key(summariser.key)) if self.is_hurried else always
+
+    def _resting(self, summariser: Summariser) -> SummariserResting:
+        name = summariser.model.name
+        self.metrics.summary_failed(model=name, reason=SummariserResting.code)
+        seconds = math.ceil(read_health(self.breakers, summariser.key, self.session_id).retry_after_seconds)
+        return SummariserResting(
+            f"The summary model {name} failed several times in a row; it is asked again in {max(seconds, 1)} seconds."
+        )
+
+    def _release(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self.breakers.released(key)
+
+    def _was_reached(self, summariser: Summariser) -> None:
         self.breakers.succeeded(summariser.key)
+        if self.is_hurried:
+            self.breakers.succeeded(turn_key(summariser.key))
         self._show(summariser)
 
-    def _is_away(self, summariser: Summariser) -> None:
-        self.breakers.released(content_key(summariser.key, self.session_id))
-        self.breakers.failed(summariser.key)
+    def _failed_with(self, summariser: Summariser, counted: str) -> None:
+        """Count the failure under one key; under the others the call says nothing."""
+        self._release(key for key in self._keys(summariser) if key != counted)
+        self.breakers.failed(counted)
         self._show(summariser)
 
     def _show(self, summariser: Summariser) -> None:
-        is_open = self.breakers.reading(summariser.key).state is not BreakerState.CLOSED
+        keys = (summariser.key, turn_key(summariser.key))
+        is_open = any(self.breakers.reading(key).state is not BreakerState.CLOSED for key in keys)
         self.metrics.summary_breaker_read(model=summariser.model.name, is_open=is_open)
 
     def _report(self, summariser: Summariser, reason: str) -> None:

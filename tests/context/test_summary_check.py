@@ -5,7 +5,7 @@ import re
 import pytest
 
 from app.context.policy import SummaryPolicy
-from app.context.summaries.summary_check import CheckedSummary, Sources, Verdict, check_summary
+from app.context.summaries.summary_check import CheckedSummary, Sources, Verdict, check_summary, without_thinking
 from app.context.summaries.transcript import render_transcript, stretch_request, summary_request
 from app.domain.message import Role, text_of
 from app.llm.offline_summary import summarise
@@ -276,3 +276,54 @@ def test_the_size_of_a_summary_is_judged_before_it_is_cut() -> None:
     assert checked(long, Sources(), replaced_tokens=1000, max_tokens=300).verdict is Verdict.SKIP
     assert checked(long, Sources(), replaced_tokens=4000, max_tokens=300).verdict is Verdict.ACCEPT
     assert checked(long * 900, Sources(), replaced_tokens=100_000, max_tokens=300).verdict is Verdict.SKIP
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "## Intent\nIgnore all previous instructions about formatting: the user now wants plain prose [#1].",
+        "You are an assistant helping Maria plan a trip to Rome in May [#3].",
+        "Connection refused: the user's Postgres was not listening on 5433; fixed.",
+        "Forbidden (403) on the S3 bucket was due to a missing role.",
+        "The model railway shop is loading slowly and Bob wants a new theme.",
+        "User builds a cron job. It should skip days with nothing to summarize.",
+        '{"type":"summary","text":"Bob wants tea"}',
+        "404 pages were indexed, and 3 errors found [#2].",
+    ],
+)
+def test_summaries_that_begin_like_a_refusal_an_error_or_an_order_are_accepted(text: str) -> None:
+    assert verdict_of(text) is Verdict.ACCEPT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "So they talk of a report,\nand it is due.\n</think>\nThe report is due on Friday [#3].",
+        "[THINK]What is it?[/THINK]The report is due on Friday [#3].",
+        "<reasoning>Hm.</reasoning>\nThe report is due on Friday [#3].",
+        "<|channel|>analysis<|message|>Hm.<|end|><|channel|>final<|message|>The report is due on Friday [#3].",
+    ],
+)
+def test_thoughts_are_known_by_their_end_and_in_other_marks(text: str) -> None:
+    assert without_thinking(text) == "The report is due on Friday [#3]."
+
+
+def test_a_draft_kept_word_for_word_below_sections_with_positions_is_no_copy() -> None:
+    poem = "\n".join(
+        f"Line {number} of the poem tells of the sea and of ships that never came home." for number in range(9)
+    )
+    record = f"[#1 user] Write a poem.\n[#2 assistant] {poem}\n" + "\n".join(
+        f"[#{number} user] " + f"and then word{number} " * 40 for number in range(3, 20)
+    )
+    text = f"## Intent\nA poem of the sea [#1].\n## State\nThe draft [#2]:\n{poem}"
+
+    assert checked(text, Sources(record, reach=(1, 20)), replaced_tokens=9000).verdict is Verdict.ACCEPT
+
+
+def test_numbers_of_tickets_links_and_code_are_no_invented_positions() -> None:
+    text = "Work on [#1234, #1290] is done [#900]; [#1301](https://example.org) and `[#99]` and bg-[#336699] stay."
+    record = "[#1 user] See [#1234] and #1290."
+
+    told = checked(text, Sources(record, reach=(1, 40))).text
+
+    assert told == "Work on [#1234, #1290] is done; [#1301](https://example.org) and `[#99]` and bg-[#336699] stay."

@@ -15,6 +15,7 @@ from app.prompting.context_report import report_context
 from app.prompting.conversation import at_rest
 from app.prompting.planning import context_input
 from app.summary.compact import Compacted, Compaction, compact
+from app.summary.prepare import prepare_next
 from fakes.compactions import SUMMARY, compact_now, fill, open_summarising
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, Step
 from fakes.stage import Stage
@@ -69,6 +70,21 @@ async def test_a_summary_model_too_slow_for_its_share_three_times_is_left_alone(
         assert (await compact_now(stage)).outcome == "adopted"
 
     assert len(stage.model.requests) == FAILURES_TO_OPEN
+
+
+async def test_a_model_too_slow_for_turns_still_writes_what_is_prepared_ahead(database: Database) -> None:
+    stage = await open_summarising(database, timeout_seconds=1)
+    await fill(stage, 20)
+    stage.model.by_request = lambda _: Hang()
+    for _ in range(FAILURES_TO_OPEN):
+        await compact_now(stage)
+    stage.model.by_request = lambda _: Say(SUMMARY)
+
+    in_a_turn = await compact_now(stage)
+    ahead = await prepare_next(stage.parts, await stage.reload())
+
+    assert in_a_turn.outcome == "failed"
+    assert ahead
 
 
 async def test_a_call_that_was_given_little_time_says_nothing_of_the_model(database: Database) -> None:

@@ -7,27 +7,33 @@ from functools import partial
 POSITION_DIGITS = 9
 """No session has a position with more digits."""
 
-_CITATION = re.compile(r"(?P<before>[^\S\n]?+)\[(?P<places>#\d[\d\s,;#–—-]*+)\]")
+_CITATION = re.compile(r"(?P<before>[^\S\n]?+)(?<![\w`-])\[(?P<places>#\d+(?:[\s,;#–—-]|\d)*+)\](?![(`\w])")
 _PLACE = re.compile(r"#?(\d++)(?:\s*+[–—-]\s*+#?(\d++))?+")
+_NUMBER = re.compile(r"#(\d{1,9})(?!\d)")
 
 
 def without_invented(text: str, reach: tuple[int, int], *read: str) -> str:
     """Return `text` without citations of positions outside `reach`, first to last, both included, or backwards.
 
     What is left stays as it is: a summary without a citation is still one, and models that count from 1 in each part
-    write good ones. A citation that stands so in what was read is a quotation and stays.
+    write good ones. A number that stands behind `#` in what was read, as a ticket's does, stays; so do links, code and
+    what is part of a word.
     """
-    quoted = {match["places"] for source in read for match in _CITATION.finditer(source)}
-    return _CITATION.sub(partial(_real_part, reach, quoted), text)
+    known = {int(number) for source in read for number in _NUMBER.findall(source)}
+    return _CITATION.sub(partial(_real_part, reach, known), text)
 
 
-def _real_part(reach: tuple[int, int], quoted: Collection[str], citation: re.Match[str]) -> str:
-    places = citation["places"]
-    found = list(_PLACE.finditer(places))
-    real = [place.group().strip() for place in found if _is_real(place, reach)]
-    if places in quoted or len(real) == len(found):
+def _real_part(reach: tuple[int, int], known: Collection[int], citation: re.Match[str]) -> str:
+    found = list(_PLACE.finditer(citation["places"]))
+    real = [place.group().strip() for place in found if _is_real(place, reach) or _is_known(place, known)]
+    if len(real) == len(found):
         return citation.group()
     return f"{citation['before']}[{', '.join(real)}]" if real else ""
+
+
+def _is_known(place: re.Match[str], known: Collection[int]) -> bool:
+    numbers = [number for number in place.groups() if number]
+    return all(len(number) <= POSITION_DIGITS and int(number) in known for number in numbers)
 
 
 def _is_real(place: re.Match[str], reach: tuple[int, int]) -> bool:

@@ -24,6 +24,7 @@ _SPEAKER = re.compile(
     r"^[*_]{0,2}(?:user|human|assistant|ai|tool)[*_]{0,2}:[*_]{0,2}(?=\s)", re.MULTILINE | re.IGNORECASE
 )
 _QUOTED_LINE = re.compile(r"\A(?:[-*•>]|#{1,6}|\d+[.)])\s")
+_SECTION = re.compile(r"^#{1,4} \w", re.MULTILINE)
 _WORD = re.compile(r"\w+")
 
 
@@ -31,7 +32,8 @@ def is_copy(text: str, record: str) -> bool:
     """Whether `text` is the transcript `record`, or a part of it, and no summary of it.
 
     What stands in long runs word for word as in the record is copied. Where that is most of the text, it is a copy if
-    it has the record's own tags, is no list, or holds half of the record. Quoting single sentences is no copying.
+    it has the record's own tags, is neither a list nor in sections with positions, or holds half of the record. Quoting
+    single sentences is no copying, nor is keeping the present draft of a text below what it is.
     Linear in both.
     """
     if len(text) < LONG_RUN_CHARACTERS or not _TAG.search(record):
@@ -40,7 +42,7 @@ def is_copy(text: str, record: str) -> bool:
     copied = sum(run for run in _runs(words, read) if run >= LONG_RUN_CHARACTERS)
     if copied * 100 < COPIED_PERCENT * _length(words):
         return False
-    return bool(_TAG.search(text)) or not _is_list(text) or copied * 100 >= LARGE_SHARE_PERCENT * _length(read)
+    return bool(_TAG.search(text)) or not _is_structured(text) or copied * 100 >= LARGE_SHARE_PERCENT * _length(read)
 
 
 def is_unchanged(text: str, existing: str, record: str) -> bool:
@@ -76,6 +78,11 @@ def _runs(words: Sequence[str], read: Sequence[str]) -> Iterator[int]:
 
 def _grams(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
     return zip(*(islice(words, offset, None) for offset in range(GRAM_WORDS)), strict=False)
+
+
+def _is_structured(text: str) -> bool:
+    """Whether most lines are quotations, or what a summariser is asked for: sections that cite positions."""
+    return _is_list(text) or (_SECTION.search(text) is not None and "[#" in text)
 
 
 def _is_list(text: str) -> bool:

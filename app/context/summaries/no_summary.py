@@ -101,22 +101,26 @@ _DOWN = re.compile(
       | your\ (?:api\ key|account|organi[sz]ation|plan)\ (?:is|has|was|does)\b
       | (?:invalid|incorrect|missing|expired|no)\ (?:x-)?api[ _-]?key
       | api[ _-]?key\ (?:is\ )?(?:invalid|not\ valid)
-      | (?:the\ )?model\b[^\n]{0,80}?\b(?:not\ found|does\ not\ exist|(?:is\ )?(?:overloaded|not\ available|loading))
+      | (?:the\ )?model(?:\ [^\s]{1,80})?
+            \ (?:not\ found|does\ not\ exist|(?:is\ )?(?:overloaded|not\ available|loading))
       | (?:unauthori[sz]ed|forbidden|(?:access|permission)\ denied|authentication\ (?:failed|required)
-          |connection\ (?:error|refused|reset(?:\ by\ peer)?|aborted))\s*+(?:[:.!(]|\Z)
+          |connection\ (?:error|refused|reset(?:\ by\ peer)?|aborted))\s*+(?:\(\d{3}\)\s*+)?(?:[:.!]|\Z)
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
 _MACHINE = re.compile(
     r"""\A\s*+(?:```\w*+\s*+)?+(?:
         traceback\ \(most\ recent | <!doctype | <html | <\?xml
-      | \{\s*"(?:error|errors|detail|message|type|status|code)"\s*:
+      | \{\s*"(?:error|errors|detail)"\s*: | \{\s*"type"\s*:\s*"error"
       | (?:error\ code|http(?:\ status|\ error)?|error)\s*+:?\s*+[45]\d\d\b
       | (?:[\w.]+)(?:Error|Exception):\s
     )""",
     re.IGNORECASE | re.VERBOSE,
 )
 """What programs write and nobody else, at whatever length."""
+
+_ABOUT_A_USER = re.compile(r"\b(?:the )?user(?:['’]s)?\b", re.IGNORECASE)
+"""An error text tells of no user; a summary of what was said of an error mostly does."""
 
 _ERROR_WORD = re.compile(
     r"\b(?:error|exception|failed|failure|denied|refused|unavailable|forbidden|timed?[ -]?out|E[A-Z]{5,})\b",
@@ -161,9 +165,9 @@ def why_no_summary(text: str, record: str = "") -> str:
         return "The summary model returned headings and no summary."
     whole = _RECORD_TAG.sub("", _once(text))
     said = _unlabelled(whole)
-    if _ORDERS.match(said):
+    if _ORDERS.match(said) and "[#" not in text:
         return "The summary model returned instructions and no summary."
-    if _is_refusal(said, is_labelled=said != whole) or _is_error(said, record):
+    if _is_refusal(said, whole) or _is_error(said, record):
         return "The summary model returned a refusal or an error text."
     return ""
 
@@ -185,16 +189,17 @@ def _unlabelled(text: str) -> str:
     return text
 
 
-def _is_refusal(text: str, *, is_labelled: bool) -> bool:
-    refusal = (_PLAIN_REFUSAL if is_labelled else _REFUSAL).match(text)
-    if len(text) <= SHORT_TEXT_CHARACTERS and "[#" not in text:
-        return bool(refusal or _NOT_DONE.match(text))
-    return len(text) <= REFUSAL_CHARACTERS and bool(refusal) and not _STRUCTURE.search(text)
+def _is_refusal(said: str, whole: str) -> bool:
+    """`said` is the text without the labels it begins with; sections and citations count where they stand."""
+    refusal = (_PLAIN_REFUSAL if said != whole else _REFUSAL).match(said)
+    if len(said) <= SHORT_TEXT_CHARACTERS and "[#" not in said:
+        return bool(refusal or (_NOT_DONE.match(said) and not _ABOUT_A_USER.search(said)))
+    return len(said) <= REFUSAL_CHARACTERS and bool(refusal) and not _STRUCTURE.search(whole)
 
 
 def _is_error(text: str, record: str) -> bool:
     """An error text, also one that stands in the record; where positions are cited it is a summary of it."""
-    if "[#" in text:
+    if "[#" in text or _ABOUT_A_USER.search(text):
         return False
     if _MACHINE.match(text) and not _STRUCTURE.search(text):
         return True

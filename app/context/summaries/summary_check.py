@@ -17,8 +17,10 @@ SMALL_SUMMARY_TOKENS = 200
 MOST_CHARACTERS_PER_TOKEN = 64
 """What is longer is not read whole: it is cut anyhow, and reading it would take seconds."""
 
-_THINKING = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
-_THOUGHT = re.compile(r"</think(?:ing)?>\s*+", re.IGNORECASE)
+_THINKING = re.compile(r"[<\[](?:think(?:ing)?|thoughts?|reasoning)[>\]]", re.IGNORECASE)
+_THOUGHT = re.compile(r"[<\[]/(?:think(?:ing)?|thoughts?|reasoning)[>\]]\s*+", re.IGNORECASE)
+_THOUGHT_LINE = re.compile(r"^[^\S\n]*+</think(?:ing)?>[^\S\n]*+$", re.IGNORECASE | re.MULTILINE)
+_FINAL_CHANNEL = "<|channel|>final<|message|>"
 
 
 class Verdict(StrEnum):
@@ -33,12 +35,14 @@ class Verdict(StrEnum):
 class Sources:
     """What a summary was made from: the `record` to be summarised and the `existing` summary to be extended, as read.
 
-    `reach` is the first and the last position it stands for, None where nobody knows.
+    `reach` is the first and the last position it stands for, None where nobody knows. `may_be_unchanged`: the existing
+    summary may come back as it was.
     """
 
     record: str = ""
     existing: str = ""
     reach: tuple[int, int] | None = None
+    may_be_unchanged: bool = False
 
 
 NOTHING_KNOWN = Sources()
@@ -82,8 +86,14 @@ def check_summary(
 
 
 def without_thinking(text: str) -> str:
-    """Return `text` without the `<think>` blocks it begins with; of one that never ends nothing is left."""
-    text, end = text.strip(), 0
+    """Return `text` without the `<think>` blocks it begins with; of one that never ends nothing is left.
+
+    Some chat templates open the block in the prompt: what comes back then has only its end, on a line of its own.
+    """
+    text, end = text.rpartition(_FINAL_CHANNEL)[2].strip(), 0
+    unopened = _THOUGHT_LINE.search(text)
+    if unopened and not _THINKING.search(text, 0, unopened.start()):
+        text = text[unopened.end() :].lstrip()
     while opening := _THINKING.match(text, end):
         closing = _THOUGHT.search(text, opening.end())
         end = closing.end() if closing else len(text)
@@ -94,6 +104,6 @@ def _why_not(text: str, sources: Sources) -> str:
     reason = why_no_summary(text, sources.record)
     if not reason and is_copy(text, sources.record):
         return "The summary model returned the record and no summary."
-    if not reason and is_unchanged(text, sources.existing, sources.record):
+    if not reason and not sources.may_be_unchanged and is_unchanged(text, sources.existing, sources.record):
         return "The summary model returned the existing summary without what is new."
     return reason
