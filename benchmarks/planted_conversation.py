@@ -4,7 +4,7 @@ import itertools
 import json
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -21,8 +21,10 @@ BEGIN = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 FILLER_CHARACTERS = 600
 SERVICE_EVERY = 10
 EARLY_PART = 50
-"""The first fact of each kind stands in this part of the conversation: the first compaction has it before it."""
+"""What is planted early stands in this part of the conversation: the first compaction has it before it."""
 
+ROOMY = 2
+"""A conversation has at least so many turns for each planted sentence, or it would consist of facts."""
 
 COLOURS = ("blue", "green", "dented", "striped", "smaller", "wooden", "painted", "heavy", "round", "torn")
 THINGS = ("crate", "lamp", "suitcase", "ladder", "mirror", "carpet", "basket", "globe", "chess board", "umbrella")
@@ -34,6 +36,7 @@ SHAPES = (
     "nobody but {name} may open the {colour} {thing} under the {place}",
     "{name} is afraid of the {colour} {thing} next to the {place}",
 )
+CORRECTION = "Correction: "
 FOLDERS = ("reports", "billing", "etl", "web", "infra", "notes")
 
 
@@ -45,6 +48,8 @@ class FactKind(StrEnum):
     DATE = "date"
     FREE_FORM = "free form"
     INSTRUCTION = "instruction"
+    CORRECTION = "correction"
+    WITHDRAWN = "withdrawn value"
     PIN = "pin"
 
 
@@ -54,18 +59,27 @@ PLANTED = {
     FactKind.DATE: 8,
     FactKind.FREE_FORM: 20,
     FactKind.INSTRUCTION: 10,
+    FactKind.CORRECTION: 8,
     FactKind.PIN: 4,
 }
-"""How many of each kind are planted in one conversation, whatever its length."""
+"""How many of each kind are planted in one conversation, whatever its length. Each correction has a statement before it
+whose value it withdraws."""
+
+EARLY = {kind: 3 if kind is FactKind.FREE_FORM else 1 for kind in PLANTED}
+"""How many of each kind are planted early."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A planted fact: `sentence` is what the user says, `key` the words that must survive."""
+    """A planted fact: `sentence` is what the user says, `key` the words that must survive.
+
+    A correction names in `withdrawn` the key of the statement that it corrects.
+    """
 
     kind: FactKind
     sentence: str
     key: str
+    withdrawn: str = ""
     position: int = 0
 
 
@@ -77,13 +91,19 @@ class Planted:
     facts: tuple[Fact, ...]
 
 
+def least_turns(load: int) -> int:
+    """Return how many turns a conversation must have at least."""
+    return ROOMY * load * (sum(PLANTED.values()) + PLANTED[FactKind.CORRECTION])
+
+
 def plant(turns: int, rng: random.Random, instructions: Sequence[str], count: Count, load: int = 1) -> Planted:
     """Return a conversation of `turns` user messages and as many answers; the planted ones are spread over it.
 
-    `load` multiplies how many are planted.
+    `load` multiplies how many are planted. Raises ValueError for fewer turns than `least_turns`.
     """
-    facts = _make_facts(rng, instructions, load)
-    places = dict(zip(_places(turns, len(facts), rng), facts, strict=True))
+    if turns < least_turns(load):
+        raise ValueError(f"{turns} turns are too few for what is planted: at least {least_turns(load)} are needed")
+    places = _placed(_make_facts(rng, instructions, load), turns, rng)
     filler = _filler(rng)
     messages: list[Message] = []
     planted: list[Fact] = []
@@ -91,18 +111,42 @@ def plant(turns: int, rng: random.Random, instructions: Sequence[str], count: Co
         fact = places.get(turn)
         position = 2 * turn + 1
         if fact is not None:
-            planted.append(Fact(fact.kind, fact.sentence, fact.key, position))
+            planted.append(replace(fact, position=position))
         said = fact.sentence if fact is not None else next(filler)
         messages.append(stored_message(position, Role.USER, said, count, is_pinned=_is_pin(fact)))
         messages.append(stored_message(position + 1, Role.ASSISTANT, next(filler), count))
     return Planted(tuple(messages), tuple(planted))
 
 
-def _places(turns: int, number: int, rng: random.Random) -> list[int]:
-    """Places all over the conversation, one for the first fact of each kind near its beginning."""
-    early = rng.sample(range(turns // EARLY_PART), len(PLANTED))
-    late = rng.sample(range(turns // EARLY_PART, turns), number - len(PLANTED))
-    return [*early, *late]
+def _placed(facts: Sequence[Fact], turns: int, rng: random.Random) -> dict[int, Fact]:
+    """Return the facts by turn, all over the conversation, some of each kind near its beginning.
+
+    What is withdrawn is said first, the correction later.
+    """
+    of_kinds = [[fact for fact in facts if fact.kind is kind] for kind in PLANTED]
+    early = [fact for group in of_kinds for fact in group[: EARLY[group[0].kind]]]
+    late = [fact for group in of_kinds for fact in group[EARLY[group[0].kind] :]]
+    part = max(turns // EARLY_PART, ROOMY * _sentences(early))
+    placed: dict[int, Fact] = {}
+    for group, within in ((early, range(part)), (late, range(part, turns))):
+        turns_of_group = rng.sample(within, _sentences(group))
+        for fact in group:
+            places = sorted(turns_of_group.pop() for _ in range(_sentences([fact])))
+            placed |= zip(places, _said(fact), strict=True)
+    return placed
+
+
+def _sentences(facts: Sequence[Fact]) -> int:
+    return sum(2 if fact.withdrawn else 1 for fact in facts)
+
+
+def _said(fact: Fact) -> tuple[Fact, ...]:
+    """Return a fact as it is said; before a correction stands what it corrects."""
+    if not fact.withdrawn:
+        return (fact,)
+    thing = fact.sentence.removeprefix(CORRECTION).partition(" costs ")[0]
+    stated = Fact(FactKind.WITHDRAWN, f"By the way, {thing} costs {fact.withdrawn}.", fact.withdrawn)
+    return (stated, fact)
 
 
 def _is_pin(fact: Fact | None) -> bool:
@@ -113,11 +157,12 @@ def _make_facts(rng: random.Random, instructions: Sequence[str], load: int) -> l
     numbers = rng.sample(range(10_000, 99_999), 2000)
     free = _free_form(rng)
     rules = iter(rng.sample(list(instructions), PLANTED[FactKind.INSTRUCTION] * load))
-    kinds = [*PLANTED, *(kind for kind, times in PLANTED.items() for _ in range(times * load - 1))]
-    return [_make_fact(kind, numbers.pop(), free, rules) for kind in kinds]
+    kinds = [kind for kind, times in PLANTED.items() for _ in range(times * load)]
+    return [_make_fact(kind, (numbers.pop(), numbers.pop()), free, rules) for kind in kinds]
 
 
-def _make_fact(kind: FactKind, number: int, free: Iterator[str], rules: Iterator[str]) -> Fact:
+def _make_fact(kind: FactKind, numbers: tuple[int, int], free: Iterator[str], rules: Iterator[str]) -> Fact:
+    number = numbers[0]
     folder = FOLDERS[number % len(FOLDERS)]
     day = (BEGIN + timedelta(days=number % 900)).date().isoformat()
     match kind:
@@ -135,6 +180,15 @@ def _make_fact(kind: FactKind, number: int, free: Iterator[str], rules: Iterator
         case FactKind.FREE_FORM | FactKind.PIN:
             key = next(free)
             return Fact(kind, f"By the way, {key}.", key)
+        case FactKind.CORRECTION | FactKind.WITHDRAWN:
+            return _correction(numbers)
+
+
+def _correction(numbers: tuple[int, int]) -> Fact:
+    wrong, right = (f"{number:,} euros" for number in numbers)
+    thing = f"{THINGS[numbers[0] % len(THINGS)]} number {numbers[1] % 89} under {NAMES[numbers[1] % len(NAMES)]}'s bed"
+    sentence = f"{CORRECTION}the {thing} costs not {wrong.removesuffix(' euros')} but {right}."
+    return Fact(FactKind.CORRECTION, sentence, key=right, withdrawn=wrong)
 
 
 def _free_form(rng: random.Random) -> Iterator[str]:

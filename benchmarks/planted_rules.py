@@ -14,7 +14,7 @@ from app.context.summaries.tiers import summary_room
 from app.domain.ledger import LedgerKind
 from app.domain.message import Message, Role
 from benchmarks.planted_conversation import DATA, FactKind, Planted, stored_message
-from benchmarks.planted_summariser import Memory
+from benchmarks.planted_memory import Memory
 from benchmarks.planted_table import Rules
 
 EVERYTHING = 1_000_000

@@ -1,25 +1,24 @@
 """The figures of the planted-fact measure, and the table they make."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from app.context.policy import SummaryKind, SummaryShape
+from app.context.policy import SummaryKind
 from app.context.summaries.tiers import summary_room
 from benchmarks.planted_conversation import FactKind
-
-HEADINGS = (
-    "compactions", "fact", "planted",
-    "narrative: rolling", "tiered", "ledger", "prompt: rolling", "tiered",
-)  # fmt: skip
+from benchmarks.planted_memory import Variant
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """How many of the facts of a kind that lie before the cursor are found, and where."""
+    """How many of the facts of a kind that lie before the cursor are found, and where.
+
+    Of withdrawn values, those are found whose correction is not there: they mislead.
+    """
 
     seed: int
-    shape: SummaryShape
+    variant: Variant
     compactions: int
     kind: FactKind
     planted: int
@@ -32,8 +31,9 @@ class Found:
 class Cost:
     """What one session's summaries took from the model, and how many bytes of each stood at the next one's start."""
 
-    shape: SummaryShape
+    variant: Variant
     calls: int
+    unused_calls: int
     tokens: int
     stable_share: float
     largest_tokens: int
@@ -57,26 +57,43 @@ class Rules:
     fitting: int
 
 
+Place = Callable[[Found], int]
+COLUMNS: tuple[tuple[str, Variant, Place], ...] = (
+    ("narrative: rolling", Variant.ROLLING, lambda row: row.narrative),
+    ("tiered", Variant.TIERED, lambda row: row.narrative),
+    ("llm", Variant.LLM, lambda row: row.narrative),
+    ("ledger", Variant.TIERED, lambda row: row.ledger),
+    ("prompt: rolling", Variant.ROLLING, lambda row: row.prompt),
+    ("tiered", Variant.TIERED, lambda row: row.prompt),
+    ("llm", Variant.LLM, lambda row: row.prompt),
+)
+TABLE_NOTES = (
+    "planted: facts before the cursor, of all seeds. ledger: without a model, the same for rolling and tiered.",
+    "misleading: corrections of which only the withdrawn value is there (fewer is better); not part of all.",
+)
+
+
 def render_table(found: Sequence[Found]) -> str:
-    """Return a Markdown table: a row for each checkpoint and kind, shares over all seeds, rolling beside tiered."""
-    lines: list[tuple[str, ...]] = [HEADINGS]
+    """Return a Markdown table: a row for each checkpoint and kind, shares over all seeds, the variants side by side."""
+    lines: list[tuple[str, ...]] = [("compactions", "fact", "planted", *(title for title, _, _ in COLUMNS))]
     for compactions in sorted({row.compactions for row in found}):
         at = [row for row in found if row.compactions == compactions]
-        lines.extend(_line(compactions, kind.value, [row for row in at if row.kind is kind]) for kind in FactKind)
-        lines.append(_line(compactions, "all", at))
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+        lines.extend(_line(compactions, _title(kind), [row for row in at if row.kind is kind]) for kind in FactKind)
+        lines.append(_line(compactions, "all", [row for row in at if row.kind is not FactKind.WITHDRAWN]))
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     rendered = [" | ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in lines]
     rule = "-|-".join("-" * width for width in widths)
-    return "\n".join(f"| {line} |" for line in (rendered[0], rule, *rendered[1:]))
+    return "\n".join((*(f"| {line} |" for line in (rendered[0], rule, *rendered[1:])), "", *TABLE_NOTES))
 
 
 def cost_lines(costs: Sequence[Cost]) -> list[str]:
-    """Return what each shape took from the summary model, and how much of a summary the next one begins with."""
+    """Return what each variant took from the summary model, and how much of a summary the next one begins with."""
     lines = []
-    for shape in SummaryShape:
-        of = [cost for cost in costs if cost.shape is shape]
+    for variant in Variant:
+        of = [cost for cost in costs if cost.variant is variant]
         lines.append(
-            f"{shape.value}: {mean(cost.calls for cost in of):.0f} calls, "
+            f"{variant.value}: {mean(cost.calls for cost in of):.0f} calls "
+            f"({mean(cost.unused_calls for cost in of):.1f} not accepted), "
             f"{mean(cost.tokens for cost in of):,.0f} summariser tokens, {mean(cost.stable_share for cost in of):.0%} "
             f"of a summary stand at the start of the next, largest {max(cost.largest_tokens for cost in of)} tokens"
         )
@@ -90,47 +107,29 @@ def rule_lines(rules: Sequence[Rules], limit_tokens: int) -> list[str]:
     part = summary_room(limit_tokens, SummaryKind.HYBRID).instruction_tokens
     others, fitting = mean(rule.others for rule in rules), mean(rule.fitting for rule in rules)
     last = sum(rule.kept for rule in rules)
-    first = f"standing instructions planted: {recognised} of {planted} recognised; {others:.0f} more a conversation"
     return [
-        f"{first} are taken from other talk",
+        f"standing instructions planted: {_percent(recognised, planted)} recognised",
+        f"  false positives: {others:.0f} sentences of other talk a conversation were taken for standing instructions",
         f"  while all fit their part of {part} tokens ({fitting:.0f} compactions): {_percent(kept, looked_for)} kept",
         f"  after the last compaction: {_percent(last, recognised)} kept, the newest first",
     ]
 
 
-def verdict(found: Iterable[Found]) -> str:
-    """Return which shape the measure speaks for: more free-form facts in the narrative at the end."""
-    rows = [row for row in found if row.kind is FactKind.FREE_FORM]
-    last = max(row.compactions for row in rows)
-    shares = {
-        shape: _share([row for row in rows if row.shape is shape and row.compactions == last], "narrative")
-        for shape in SummaryShape
-    }
-    best = max(shares, key=lambda shape: shares[shape])
-    told = ", ".join(f"{shape.value} {share:.0%}" for shape, share in shares.items())
-    return f"free-form facts left after {last} compactions: {told}: the default should be `{best.value}`"
-
-
 def _line(compactions: int, fact: str, rows: Sequence[Found]) -> tuple[str, ...]:
-    rolling = [row for row in rows if row.shape is SummaryShape.ROLLING]
-    tiered = [row for row in rows if row.shape is SummaryShape.TIERED]
-    planted = sum(row.planted for row in rolling)
+    planted = sum(row.planted for row in rows if row.variant is Variant.TIERED)
     if not planted:
-        return (str(compactions), fact, "0", *["-"] * (len(HEADINGS) - 3))
-    shares = (
-        _share(rolling, "narrative"), _share(tiered, "narrative"), _share(tiered, "ledger"),
-        _share(rolling, "prompt"), _share(tiered, "prompt"),
-    )  # fmt: skip
-    return (str(compactions), fact, str(planted), *(f"{share:.0%}" for share in shares))
+        return (str(compactions), fact, "0", *["-"] * len(COLUMNS))
+    shares = (share([row for row in rows if row.variant is variant], place) for _, variant, place in COLUMNS)
+    return (str(compactions), fact, str(planted), *(f"{value:.0%}" for value in shares))
 
 
-def _share(rows: Sequence[Found], place: str) -> float:
-    hits = {"narrative": 0, "ledger": 0, "prompt": 0}
-    for row in rows:
-        hits["narrative"] += row.narrative
-        hits["ledger"] += row.ledger
-        hits["prompt"] += row.prompt
-    return hits[place] / max(sum(row.planted for row in rows), 1)
+def share(rows: Sequence[Found], place: Place) -> float:
+    """Return the share of what was planted that is found in this place."""
+    return sum(map(place, rows)) / max(sum(row.planted for row in rows), 1)
+
+
+def _title(kind: FactKind) -> str:
+    return "misleading" if kind is FactKind.WITHDRAWN else kind.value
 
 
 def _percent(part: int, whole: int) -> str:

@@ -1,0 +1,126 @@
+"""One session's stretches and its adopted summary, kept in memory: where a measure without a database has them."""
+
+from dataclasses import fields, replace
+from uuid import UUID
+
+from app.domain.errors import SummaryConflict
+from app.domain.ids import SessionId, StretchId, SummaryId
+from app.domain.json_types import JsonObject
+from app.domain.run import Lease
+from app.domain.session import Session
+from app.domain.summary import (
+    Adoption,
+    NewStretch,
+    Stretch,
+    SummaryLease,
+    SummaryState,
+    SummaryVersion,
+    SummaryWithStretches,
+)
+
+_STORED = frozenset(field.name for field in fields(Stretch)) - {"id"}
+
+
+class KeptSummaries:
+    """A SummaryStore of one session that nobody else writes to; what is prepared ahead and leases it has not."""
+
+    def __init__(self, session: Session) -> None:
+        """Begin without a summary."""
+        self.session = session
+        self.stretches: dict[str, Stretch] = {}
+        self._adopted: SummaryVersion | None = None
+
+    async def find_stretch(self, session_id: SessionId, read_hash: str) -> Stretch | None:
+        """Return the stretch that was made from exactly this."""
+        del session_id
+        return self.stretches.get(read_hash)
+
+    async def save_stretch(self, session_id: SessionId, stretch: NewStretch, lease: Lease | None = None) -> Stretch:
+        """Keep a stretch, as it is found again by its hash."""
+        del session_id, lease
+        stored = {name: getattr(stretch, name) for name in _STORED}
+        new = Stretch(id=StretchId(UUID(int=len(self.stretches) + 1)), **stored)
+        return self.stretches.setdefault(stretch.read_hash, new)
+
+    async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithStretches | None:
+        """Return the adopted version with its stretches."""
+        del session_id
+        version = self._adopted
+        if version is None or state is not SummaryState.ADOPTED:
+            return None
+        by_id = {stretch.id: stretch for stretch in self.stretches.values()}
+        return SummaryWithStretches(version, tuple(by_id[known] for known in version.stretch_ids))
+
+    async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
+        """Make it the session's summary."""
+        del lease
+        if adoption.expected_version != self.session.summary_version:
+            raise SummaryConflict("The session's summary was changed meanwhile.")
+        self.session = replace(
+            self.session,
+            conversation_summary=adoption.text,
+            summary_tokens=adoption.token_count,
+            summary_through_id=adoption.through_id,
+            summary_through_position=adoption.through_position,
+            summary_version=adoption.expected_version + 1,
+        )
+        self._adopted = _version(self.session, adoption)
+        return self.session
+
+    async def prepare_summary(self, adoption: Adoption) -> SummaryVersion:
+        """Nothing is prepared here."""
+        raise _not_measured(adoption)
+
+    async def adopt_prepared(
+        self, session_id: SessionId, summary_id: SummaryId, expected_version: int, lease: Lease | None = None
+    ) -> Session:
+        """Nothing is prepared here."""
+        raise _not_measured(session_id, summary_id, expected_version, lease)
+
+    async def save_view(
+        self, session_id: SessionId, view_state: JsonObject, expected_version: int, lease: Lease | None = None
+    ) -> bool:
+        """No view is kept here."""
+        raise _not_measured(session_id, view_state, expected_version, lease)
+
+    async def save_skipped(self, session_id: SessionId, through_position: int, expected_version: int) -> None:
+        """No view is kept here."""
+        raise _not_measured(session_id, through_position, expected_version)
+
+    async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
+        """Nobody asks on demand."""
+        raise _not_measured(session_id, seconds)
+
+    async def renew_lease(self, lease: SummaryLease, seconds: float) -> None:
+        """Nobody asks on demand."""
+        raise _not_measured(lease, seconds)
+
+    async def release_lease(self, lease: SummaryLease) -> None:
+        """Nobody asks on demand."""
+        raise _not_measured(lease)
+
+    async def latest(self, session_id: SessionId) -> SummaryVersion | None:
+        """Return the adopted version."""
+        del session_id
+        return self._adopted
+
+
+def _not_measured(*given: object) -> AssertionError:
+    return AssertionError(f"The measure writes summaries when they are due, one after the other: {given}")
+
+
+def _version(session: Session, adoption: Adoption) -> SummaryVersion:
+    return SummaryVersion(
+        id=SummaryId(UUID(int=session.summary_version)),
+        session_id=session.id,
+        version=session.summary_version,
+        state=SummaryState.ADOPTED,
+        text=adoption.text,
+        token_count=adoption.token_count,
+        through_id=adoption.through_id,
+        through_position=adoption.through_position,
+        model=adoption.model,
+        created_at=session.created_at,
+        stretch_ids=adoption.stretch_ids,
+        ledger=adoption.ledger,
+    )
