@@ -22,9 +22,11 @@ import httpx
 from benchmarks.processes import DOUBLES, ROOT, Running, ServiceOptions, run_double, run_service
 from benchmarks.replay_agents import write_agents, write_tools
 from benchmarks.replay_cell import Cell, Replayer
+from benchmarks.replay_cost import render_costs
 from benchmarks.replay_data import Dataset, Turn, chain, merge_turns
 from benchmarks.replay_double import DoubleControl
 from benchmarks.replay_readers import LOADERS, load_datasets
+from benchmarks.replay_strategies import SHIPPED, STRATEGIES
 from benchmarks.replay_table import Row, failures_of, progress, render_table
 
 SAMPLE = Path(__file__).parent / "data"
@@ -50,6 +52,7 @@ class Plan:
     datasets: tuple[Dataset, ...]
     windows: tuple[str, ...]
     countings: tuple[str, ...]
+    strategies: tuple[str, ...]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _wait_for(url, folder)
         with contextlib.closing(Replayer(url, options.pause)) as replayer:
             rows, problems = _replay(cells, replayer, doubles)
-    print(f"\n{render_table(rows)}\n")
+    print(f"\n{render_table(rows)}\n\n{render_costs(rows)}\n")
     problems += [failure for row in rows for failure in failures_of(row)]
     print("\n".join(problems) or ALL_KEPT)
     return 1 if problems else 0
@@ -85,6 +88,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--windows", default=",".join(WINDOWS), help="for example 8k,16k")
     parser.add_argument("--countings", default=",".join(COUNTINGS))
     parser.add_argument("--providers", default="openai", help=f"of {','.join(DOUBLES)}")
+    parser.add_argument("--strategies", default=SHIPPED, help=f"of {','.join(STRATEGIES)}, to be compared")
     parser.add_argument("--quick", action="store_true", help="window 8k counted in cl100k, nothing else")
     parser.add_argument("--pause", type=float, default=0.1, help="seconds between turns: people take longer")
     parser.add_argument("--url", default="", help="a service that is started by hand")
@@ -101,25 +105,28 @@ def _plan(options: argparse.Namespace) -> Plan:
     providers = tuple(options.providers.split(","))
     if unknown := [name for name in providers if name not in DOUBLES]:
         sys.exit(f"There is no double of {', '.join(unknown)}: choose from {', '.join(DOUBLES)}")
+    strategies = tuple(options.strategies.split(","))
+    if unknown := [name for name in strategies if name not in STRATEGIES]:
+        sys.exit(f"There is no strategy {', '.join(unknown)}: choose from {', '.join(STRATEGIES)}")
     datasets = tuple(found[name] for name in names)
-    if options.quick:
-        return Plan(providers, datasets, ("8k",), ("cl100k",))
-    return Plan(providers, datasets, tuple(options.windows.split(",")), tuple(options.countings.split(",")))
+    windows, countings = ("8k", "cl100k") if options.quick else (options.windows, options.countings)
+    return Plan(providers, datasets, tuple(windows.split(",")), tuple(countings.split(",")), strategies)
 
 
 def _make_cells(plan: Plan, doubles: Mapping[str, DoubleControl]) -> list[Cell]:
-    kinds = itertools.product(plan.providers, plan.windows, plan.countings, plan.datasets)
+    kinds = itertools.product(plan.providers, plan.windows, plan.countings, plan.datasets, plan.strategies)
     return [
-        _make_cell(dataset, (provider, window, counting), doubles[provider])
-        for provider, window, counting, dataset in kinds
+        _make_cell(dataset, (provider, window, counting, strategy), doubles[provider])
+        for provider, window, counting, dataset, strategy in kinds
     ]
 
 
-def _make_cell(dataset: Dataset, kind: tuple[str, str, str], double: DoubleControl) -> Cell:
-    provider, window, counting = kind
-    name = f"replay-{provider}-{window}-{counting}-{dataset.name}"
+def _make_cell(dataset: Dataset, kind: tuple[str, str, str, str], double: DoubleControl) -> Cell:
+    provider, window, counting, strategy = kind
+    special = "" if strategy == SHIPPED else f"-{strategy}"
+    name = f"replay-{provider}-{window}-{counting}-{dataset.name}{special}"
     prompt = f"{dataset.system_prompt}\n\n[script:{name}]"
-    empty = Cell(provider, dataset.name, window, counting, name, prompt, ())
+    empty = Cell(provider, dataset.name, window, counting, name, prompt, (), strategy)
     tokens = WINDOWS_TO_FILL * empty.window_tokens
     return empty.with_turns(double.fill(_turns(dataset, tokens, counting), empty.model, tokens))
 

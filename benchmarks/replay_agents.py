@@ -6,6 +6,7 @@ from pathlib import Path
 
 from benchmarks.replay_cell import Cell
 from benchmarks.replay_data import Dataset, tool_shapes
+from benchmarks.replay_strategies import STRATEGIES
 
 TOOL_ROUNDS = 100
 
@@ -24,7 +25,7 @@ def write_agents(folder: Path, cells: Iterable[Cell], double_urls: Mapping[str, 
             "system_prompt": cell.system_prompt,
             "tools": [f"benchmarks.replay_tools:{name}" for name in _called(cell)],
             "max_tool_rounds": TOOL_ROUNDS,
-            "context": {"window": cell.window_tokens},
+            "context": {"window": cell.window_tokens, **STRATEGIES[cell.strategy]},
         }
         (folder / f"{cell.agent}.yaml").write_text(json.dumps(agent, indent=1), "utf-8")
 

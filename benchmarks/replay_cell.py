@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 import httpx
 
 from benchmarks.replay_check import Json, Played, find_differences, find_unread
+from benchmarks.replay_cost import growing_price, repeated_tokens
 from benchmarks.replay_data import Turn
 from benchmarks.replay_double import DoubleControl
 from benchmarks.replay_stages import Prefix, Told, adopted_ahead, prefix_of, read_turn, stage_flags
+from benchmarks.replay_strategies import SHIPPED
 from benchmarks.replay_table import Row
 
 PAGE = 200
@@ -20,6 +22,7 @@ TURN_SECONDS = 330.0
 STREAM = {"Accept": "text/event-stream"}
 NOT_ACCEPTED = ("summary_rejected", "summary_not_worth_it", "timeout")
 _UNUSED = re.compile(r'^throughline_summary_tokens_unused_total{.*reason="(\w+)".*} (\S+)$', re.MULTILINE)
+_WRITTEN = re.compile(r'^throughline_summary_tokens_total{.*direction="output".*} (\S+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class Cell:
     agent: str
     system_prompt: str
     turns: tuple[Turn, ...]
+    strategy: str = SHIPPED
 
     @property
     def model(self) -> str:
@@ -98,16 +102,17 @@ class Replayer:
     def run(self, cell: Cell, double: DoubleControl) -> tuple[Row, list[str]]:
         """Replay the cell; return its figures and what went wrong."""
         double.reset()
-        rejected = self._rejected_tokens()
+        rejected, written = self._rejected_tokens(), self._written_tokens()
         replayed = self._play(cell, double)
-        rejected = self._rejected_tokens() - rejected
+        rejected, written = self._rejected_tokens() - rejected, self._written_tokens() - written
         played = [Played(sent.turn, sent.told.is_answered) for sent in replayed.sent]
         differences = find_differences(played, replayed.messages)
         unread = find_unread(replayed.cursor, replayed.summaries)
         full = double.full_history(cell.model, cell.system_prompt, cell.turns)
-        row = replace(_measure(cell, replayed), full_history_tokens=full, differences=len(differences))
+        row = replace(_measure(cell, replayed), full_history_tokens=sum(full), full_history_price=growing_price(full))
         notes = [f"unread behind the cursor at {replayed.cursor}: {unread[:20]}"] if unread else []
-        row = replace(row, unread=len(unread), rejected_tokens=rejected)
+        row = replace(row, differences=len(differences), unread=len(unread))
+        row = replace(row, rejected_tokens=rejected, summary_written_tokens=written)
         return row, [*_errors(replayed), *differences[:5], *notes]
 
     def _play(self, cell: Cell, double: DoubleControl) -> Replayed:
@@ -145,8 +150,14 @@ class Replayer:
 
     def _rejected_tokens(self) -> int:
         """Return how many tokens summaries took so far that came back and were not accepted."""
-        metrics = self._service.get("/metrics").raise_for_status().text
-        return sum(int(float(value)) for reason, value in _UNUSED.findall(metrics) if reason in NOT_ACCEPTED)
+        return sum(int(float(value)) for reason, value in _UNUSED.findall(self._metrics()) if reason in NOT_ACCEPTED)
+
+    def _written_tokens(self) -> int:
+        """Return how many tokens summarisers have written so far."""
+        return sum(int(float(value)) for value in _WRITTEN.findall(self._metrics()))
+
+    def _metrics(self) -> str:
+        return self._service.get("/metrics").raise_for_status().text
 
 
 def _errors(replayed: Replayed) -> list[str]:
@@ -185,6 +196,8 @@ def _measure(cell: Cell, replayed: Replayed) -> Row:
         stable_prefix=prefix.share,
         stable_prefix_at_rest=prefix.share_at_rest,
         turns_per_second=len(replayed.sent) / max(seconds, 1e-9),
+        strategy=cell.strategy,
+        repeated_tokens=repeated_tokens(prompts),
     )
 
 

@@ -71,17 +71,18 @@ class DoubleControl:
         counted: list[int] = self._http.post("/control/count", json=body).raise_for_status().json()["prompts"]
         return counted
 
-    def full_history(self, model: str, system_prompt: str, turns: Sequence[Turn]) -> int:
-        """Return what all prompts would come to with the whole history in each; the tools' schemas left out."""
+    def full_history(self, model: str, system_prompt: str, turns: Sequence[Turn]) -> list[int]:
+        """Return what each prompt would come to with the whole history in it; the tools' schemas left out."""
         said = [item for turn in turns for item in said_in(turn)]
         fixed, *tokens = self.count(model, [(system_prompt, ()), *(("", (item,)) for item in said)])
         reply = self.count(model, [("", ())])[0]
-        total, history = 0, fixed
+        prompts: list[int] = []
+        history = fixed
         for item, counted in zip(said, tokens, strict=True):
             if item.role == "assistant":
-                total += history
+                prompts.append(history)
             history += counted - reply
-        return total
+        return prompts
 
     def _requests_seen(self) -> int:
         verdicts: dict[str, int] = self._http.get("/control/stats").raise_for_status().json()["verdicts"]

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from benchmarks.replay_strategies import SHIPPED, WITHOUT_SUMMARIES
+
 PREFIX_AIM = 0.95
 """At least so much of a prompt should stand at the start of the next one while no stage comes between them."""
 
@@ -15,7 +17,8 @@ class Row:
     `unachieved` compactions ended without one. `rungs` counts the stages that did something by name. Tokens are as the
     provider counts them. `cursor` is how many messages the summary stands for in the end, `unread` how many of them no
     summariser was shown. `rejected_tokens` were paid for summaries that were not accepted; which ones those were a
-    double cannot know.
+    double cannot know. `repeated_tokens` of the prompts stood at the start of the prompt before, too;
+    `full_history_price` is what full histories cost where that is cheaper (`replay_cost`).
     """
 
     provider: str
@@ -46,16 +49,24 @@ class Row:
     differences: int = 0
     unread: int = 0
     rejected_tokens: int = 0
+    strategy: str = SHIPPED
+    repeated_tokens: int = 0
+    summary_written_tokens: int = 0
+    full_history_price: int = 0
 
     @property
     def name(self) -> str:
         """The cell's name."""
-        return f"{self.provider} {self.dataset} {self.window} {self.counting}"
+        name = f"{self.provider} {self.dataset} {self.window} {self.counting}"
+        return name if self.strategy == SHIPPED else f"{name} {self.strategy}"
 
     @property
     def was_run(self) -> bool:
-        """Whether the cell shows anything: without a compaction the window was never under pressure."""
-        return self.compactions > 0
+        """Whether the cell shows anything: without a compaction the window was never under pressure.
+
+        A strategy without summaries leaves messages out instead.
+        """
+        return self.compactions > 0 or (self.strategy in WITHOUT_SUMMARIES and bool(self.rungs))
 
     @property
     def share(self) -> float:
@@ -69,6 +80,7 @@ HEADINGS: tuple[Column, ...] = (
     ("dataset", lambda row: row.dataset),
     ("window", lambda row: row.window),
     ("counting", lambda row: row.counting),
+    ("strategy", lambda row: row.strategy),
     ("turns", lambda row: f"{row.turns:,}"),
     ("prompts", lambda row: f"{row.prompts:,}"),
     ("compactions", lambda row: str(row.compactions) if row.was_run else "0: not run"),
@@ -110,7 +122,12 @@ def progress(row: Row) -> str:
 def render_table(rows: Sequence[Row]) -> str:
     """Return the rows as a Markdown table with aligned columns."""
     lines = [[title for title, _ in HEADINGS], *([render(row) for _, render in HEADINGS] for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    return aligned(lines)
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Return lines of cells, the headings first, as a Markdown table."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     rendered = [" | ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in lines]
     rule = "-|-".join("-" * width for width in widths)
     return "\n".join(f"| {line} |" for line in (rendered[0], rule, *rendered[1:]))
