@@ -15,8 +15,8 @@ SUMMARY_TOKENS = 400
 
 LINE_CHARACTERS = 110
 ECHO_CHARACTERS = 60
-_RECORD_LINE = re.compile(r"^(?:- )?(\[#\d+ \w.+)", re.MULTILINE)
-"""Lines of the record, or of summaries of it."""
+_RECORD_LINE = re.compile(r"^\[#(\d+) (\w[^\]\n]*)\] ?(.*)", re.MULTILINE)
+_SUMMARY_LINE = re.compile(r"^- (\S.* \[#\d+\])$", re.MULTILINE)
 _BROKEN_CALL = ScriptedCall("call_broken", "calculator", '{"expression": "1 + ')
 
 
@@ -40,17 +40,23 @@ def summarise(request: ChatRequest) -> str:
 
 def summary_of(record: str, max_tokens: int | None, count: Callable[[str], int]) -> str:
     """Return a summary of the record lines in `record`, whatever wire it came over."""
-    lines = _RECORD_LINE.findall(record) or record.splitlines()
+    lines = _SUMMARY_LINE.findall(record) + [_told(line) for line in _RECORD_LINE.finditer(record)]
+    lines = lines or [line[:LINE_CHARACTERS] for line in record.splitlines()]
     room = min(SUMMARY_TOKENS, int(0.6 * (max_tokens or SUMMARY_TOKENS)), count(record) // 4)
     parts = ["## State"]
     used = count(parts[0])
     for line in _evenly(lines, max(room // 40, 1)):
-        part = f"- {line[:LINE_CHARACTERS]}"
+        part = f"- {line}"
         used += count(part) + 1
         if used > room and len(parts) > 1:
             break
         parts.append(part)
     return "\n".join(parts)
+
+
+def _told(line: re.Match[str]) -> str:
+    """Return a line of the record as a summary tells it: what was said and by whom, with its position behind it."""
+    return f"{line[2]}: {line[3][:LINE_CHARACTERS].rstrip()} [#{line[1]}]"
 
 
 def complete(step: ScriptStep, request: ChatRequest, number: int) -> Completion:
