@@ -53,7 +53,7 @@ def big_ones_before_old_ones(step: Step) -> str:
     level = max(min(int(BIG_SHARE * room), BIG_TOKENS), SMALLEST)
     shown = [(message, tokens) for message, tokens in _free(step) if not message.tool_calls]
     newest = max((message.position or 0 for message in view.messages if message.tool_calls), default=math.inf)
-    share = max(level, int(RESULT_SHARE * room))
+    share = max(level, int(RESULT_SHARE * view.inp.budget.budget_tokens / view.inp.factor))  # whatever was refused
     big = [
         message.position
         for message, tokens in shown

@@ -180,7 +180,8 @@ class Judge:
         is_whole = step.outcome == "prepared_adopted" or (step.given and step.given[-1] == step.plan.through_position)
         if step.compacted is None or not is_whole or step.plan.cause not in {Cause.THRESHOLD, Cause.OVERFLOW}:
             return ""
-        if step.plan.floor_too_high or step.plan.view.state.pins_to_tokens is not None:  # cut pins are whole again now
+        is_whole_again = step.plan.view.state.pins_to_tokens is not None or self.is_arbitrary  # cut pins, a summary
+        if step.plan.floor_too_high or is_whole_again:
             return ""
         inp = step.compacted.inp
         share = AHEAD if step.outcome == "prepared_adopted" else GROWTH
