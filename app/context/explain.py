@@ -156,9 +156,9 @@ def report_json(report: ContextReport) -> dict[str, JsonValue]:
     fields: dict[str, JsonValue] = {name: getattr(report, name) for name in ContextReport.__slots__}
     return fields | {
         "next_action": report.next_action.value,
-        "summary": _summary_json(report.summary),
-        "prepared": _summary_json(report.prepared),
-        "summariser": _summariser_json(report.summariser),
+        "summary": _part_json(report.summary),
+        "prepared": _part_json(report.prepared),
+        "summariser": _part_json(report.summariser),
     }
 
 
@@ -258,14 +258,8 @@ def _is_due(plan: ContextPlan) -> bool:
     return plan.prepare_cause is not None
 
 
-def _summary_json(summary: SummaryReport | None) -> JsonValue:
-    return None if summary is None else {name: getattr(summary, name) for name in SummaryReport.__slots__}
-
-
-def _summariser_json(summariser: SummariserReport | None) -> JsonValue:
-    if summariser is None:
-        return None
-    return {name: getattr(summariser, name) for name in SummariserReport.__slots__}
+def _part_json(part: SummaryReport | SummariserReport | None) -> JsonValue:
+    return None if part is None else {name: getattr(part, name) for name in part.__slots__}
 
 
 def _summary_report(version: AdoptedSummary | None) -> SummaryReport | None:

@@ -114,7 +114,7 @@ class SummaryPolicy:
     """What a summary has to keep, in the operator's words."""
 
     timeout_seconds: Annotated[float, Range(gt=0, le=600)] = 10.0
-    """Seconds that a turn waits for summaries altogether, of which a summary model with another behind it has half.
+    """Seconds that a turn waits for summaries altogether, of which a summary model with another behind it has 70 %.
     Chosen: about as long as somebody waits for an answer to begin; a turn whose summary is late goes on without it. One
     that is asked for, or written ahead, has 60."""
 

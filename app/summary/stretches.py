@@ -37,7 +37,7 @@ from app.context.summaries.transcript import (
 from app.domain.errors import ContextOverflow, SummaryConflict
 from app.domain.ids import MessageId
 from app.domain.ledger import LedgerEntry
-from app.domain.message import Message, text_of
+from app.domain.message import Message
 from app.domain.prompt import Prompt
 from app.domain.run import Lease
 from app.domain.session import Session
@@ -215,7 +215,7 @@ class StretchWriter:
         """Return what a transcript may take of the summariser's window, by our count."""
         max_tokens = self._max_tokens()
         whole = summariser.request_tokens(max_tokens)
-        return max(whole - _tokens(self._request((), summariser), summariser) - SLACK_TOKENS, SMALLEST_BUDGET)
+        return max(whole - summariser.prompt_tokens(self._request((), summariser)) - SLACK_TOKENS, SMALLEST_BUDGET)
 
     async def _chunk(self, rest: tuple[Message, ...], room: int, summariser: Summariser) -> tuple[Message, ...]:
         """Return the first messages of `rest` that fit, or the first group cut so that it fits."""
@@ -223,7 +223,7 @@ class StretchWriter:
 
         def choose() -> tuple[Message, ...]:
             chosen = first_stretch(rest, room_tokens=room, max_messages=most, count=count)
-            frame = _tokens(summary_request("…", (), SummaryPolicy()), summariser)
+            frame = summariser.prompt_tokens(summary_request("…", (), SummaryPolicy()))
             budget = room + frame + SLACK_TOKENS
             return chunk_for_summariser(chosen, budget_tokens=budget, count=count)[0]
 
@@ -294,11 +294,6 @@ class StretchWriter:
 def _wishes(summariser: Summariser) -> str:
     """What the operator and the user want of the text: another wish makes another stretch."""
     return "\n".join(part for part in (summariser.policy.style, summariser.instructions) if part)
-
-
-def _tokens(prompt: Prompt, summariser: Summariser) -> int:
-    texts = [prompt.system, *(text_of(message.content) for message in prompt.messages)]
-    return sum(summariser.count(text) for text in texts)
 
 
 def _new_stretch(

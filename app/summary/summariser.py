@@ -3,17 +3,26 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from app.context.budget import summary_limit
 from app.context.calibration import factor, trusted_window, unscale
 from app.context.policy import SummaryPolicy
-from app.context.summaries.summary_check import MOST_CHARACTERS_PER_TOKEN, without_thinking
+from app.context.summaries.summary_check import (
+    MOST_CHARACTERS_PER_TOKEN,
+    CheckedSummary,
+    Sources,
+    Verdict,
+    check_summary,
+    without_thinking,
+)
 from app.context.summaries.summary_text import cut_back
 from app.context.summaries.transcript import summary_request
 from app.domain.errors import AnswerIncomplete, AnswerTooLong, PermanentError
-from app.domain.message import Message
+from app.domain.message import Message, text_of
 from app.domain.prompt import AnswerComplete, ModelRequest, Prompt, TextDelta, Usage
 from app.domain.text import clean_text
+from app.execution.off_loop import run_off_loop_if_large
 from app.ports.models import ChatModel
 from app.prompting.ready_agent import ReadyAgent
 from app.prompting.summary_model import named_summary_model
@@ -69,6 +78,10 @@ class Summariser:
         """Return how large, by our count, a request may be that leaves room for a text of `max_tokens`."""
         return int((self.window_tokens - self.output_tokens(max_tokens)) / self._safe_factor)
 
+    def prompt_tokens(self, prompt: Prompt) -> int:
+        """Return what the texts of a request take by our count."""
+        return sum(self.count(text) for text in (prompt.system, *(text_of(said.content) for said in prompt.messages)))
+
     def output_tokens(self, max_tokens: int) -> int:
         """Return `max_tokens` as the model counts them."""
         return math.ceil(max_tokens * self._safe_factor)
@@ -107,6 +120,28 @@ async def write_summary(prompt: Prompt, summariser: Summariser, *, max_tokens: i
     if answer.is_cut:
         text = cut_back(without_thinking(text))
     return Summarised(text=text, usage=answer.usage, has_calls=bool(answer.tool_calls))
+
+
+async def check_answer(
+    answer: Summarised, summariser: Summariser, *, replaced_tokens: int, max_tokens: int, sources: Sources
+) -> CheckedSummary:
+    """Return the answer as it may be stored; large ones are judged beside the loop.
+
+    Raises SummaryRejected for what cannot serve as a summary, NotWorthIt for one too large.
+    """
+    check = partial(
+        check_summary,
+        "" if answer.has_calls else answer.text,
+        replaced_tokens=replaced_tokens,
+        max_tokens=max_tokens,
+        count=summariser.count,
+        sources=sources,
+    )
+    size = len(answer.text) + len(sources.record) + len(sources.existing)
+    checked = await run_off_loop_if_large(size, check)
+    if checked.verdict is Verdict.ACCEPT:
+        return checked
+    raise NotWorthIt(checked.reason) if checked.verdict is Verdict.SKIP else SummaryRejected(checked.reason)
 
 
 async def _collect(model: ChatModel, request: ModelRequest) -> AnswerComplete:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import structlog
 
 from app.context.frame import unframed
-from app.context.summaries.summary_check import Sources, Verdict, check_summary
+from app.context.summaries.summary_check import Sources
 from app.context.summaries.transcript import CONVERSATION_TAG, EXISTING_TAG
 from app.domain.clock import Clock
 from app.domain.errors import ContextOverflow, ModelRejected, ModelUnavailable, ThroughlineError
@@ -20,7 +20,14 @@ from app.domain.message import text_of
 from app.domain.prompt import Prompt
 from app.execution.off_loop import run_off_loop_if_large
 from app.ports.metrics import Metrics
-from app.summary.summariser import NotWorthIt, Summarised, Summariser, SummaryRejected, write_summary
+from app.summary.summariser import (
+    NotWorthIt,
+    Summarised,
+    Summariser,
+    SummaryRejected,
+    check_answer,
+    write_summary,
+)
 from app.summary.summariser_health import SummariserHealth
 
 T = TypeVar("T")
@@ -203,7 +210,7 @@ class SummariserCalls:
             return await self._write_and_check(summariser, ask)
         except (ModelUnavailable, SummaryRejected) as error:
             took = self.clock.monotonic() - began
-            pause = _pause(error) if isinstance(error, ModelUnavailable) else 0.0
+            pause = pause_seconds(error) if isinstance(error, ModelUnavailable) else 0.0
             needed = took if isinstance(error, SummaryRejected) else pause
             if began + took + needed >= until:
                 raise
@@ -220,20 +227,18 @@ class SummariserCalls:
         size = len(answer.text) + len(asked)
         tokens = await run_off_loop_if_large(size, partial(_tokens, summariser, ask, answer))
         written = self._priced(summariser, answer, tokens, seconds)
-        check = partial(
-            check_summary,
-            "" if answer.has_calls else answer.text,
-            replaced_tokens=ask.replaced_tokens,
-            max_tokens=ask.max_tokens,
-            count=summariser.count,
-            sources=_sources(asked, ask),
-        )
-        checked = await run_off_loop_if_large(size, check)
-        if checked.verdict is Verdict.ACCEPT:
-            return replace(written, text=checked.text, tokens=checked.tokens)
-        error = NotWorthIt(checked.reason) if checked.verdict is Verdict.SKIP else SummaryRejected(checked.reason)
-        self._count_unused(written, error.code)
-        raise error
+        try:
+            checked = await check_answer(
+                answer,
+                summariser,
+                replaced_tokens=ask.replaced_tokens,
+                max_tokens=ask.max_tokens,
+                sources=_sources(asked, ask),
+            )
+        except (NotWorthIt, SummaryRejected) as error:
+            self._count_unused(written, error.code)
+            raise
+        return replace(written, text=checked.text, tokens=checked.tokens)
 
     def _priced(self, summariser: Summariser, answer: Summarised, tokens: tuple[int, int], seconds: float) -> Written:
         price = Written(
@@ -257,7 +262,8 @@ class SummariserCalls:
         self.metrics.summary_unused(model=written.model, tokens=tokens, reason=reason)
 
 
-def _pause(error: ModelUnavailable) -> float:
+def pause_seconds(error: ModelUnavailable) -> float:
+    """Return how long to wait before a model is asked again: as long as its provider wishes."""
     return RETRY_PAUSE_SECONDS if error.delay_seconds is None else error.delay_seconds
 
 
@@ -273,11 +279,6 @@ def _tokens(summariser: Summariser, ask: Ask, answer: Summarised) -> tuple[int, 
     """Return what was read and what was written; a provider that reports no usage is taken to count like us."""
     reported, written = answer.usage.input_tokens, answer.usage.output_tokens
     return (
-        _request_tokens(ask.prompt, summariser) if reported is None else reported,
+        summariser.prompt_tokens(ask.prompt) if reported is None else reported,
         summariser.count(answer.text) if written is None else written,
     )
-
-
-def _request_tokens(prompt: Prompt, summariser: Summariser) -> int:
-    texts = [prompt.system, *(text_of(message.content) for message in prompt.messages)]
-    return sum(summariser.count(text) for text in texts)

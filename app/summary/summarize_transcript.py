@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from app.context.summaries.summary_check import Sources, Verdict, check_summary
+from app.context.summaries.summary_check import Sources
 from app.context.summaries.transcript import SMALLEST_BUDGET, chunk_for_summariser, render_transcript
 from app.domain.errors import InvalidInput, ModelUnavailable
 from app.domain.message import Message
 from app.execution.off_loop import characters_of, run_off_loop_if_large
-from app.summary.summariser import NotWorthIt, Summariser, SummaryRejected, summarize_messages
-from app.summary.summariser_calls import RETRY_PAUSE_SECONDS
+from app.summary.summariser import Summariser, SummaryRejected, check_answer, summarize_messages
+from app.summary.summariser_calls import pause_seconds
 
 Chunk = tuple[Message, ...]
 
@@ -51,22 +51,14 @@ async def _ask_twice(chunk: Chunk, sources: Sources, replaced_tokens: int, summa
     except SummaryRejected:
         pass
     except ModelUnavailable as error:
-        await asyncio.sleep(RETRY_PAUSE_SECONDS if error.delay_seconds is None else error.delay_seconds)
+        await asyncio.sleep(pause_seconds(error))
     return await _ask(chunk, sources, replaced_tokens, summariser)
 
 
 async def _ask(chunk: Chunk, sources: Sources, replaced_tokens: int, summariser: Summariser) -> str:
     """`replaced_tokens` is the size of all that was read so far: the text stands for all of it."""
     answer = await summarize_messages(chunk, sources.existing, summariser)
-    check = partial(
-        check_summary,
-        "" if answer.has_calls else answer.text,
-        replaced_tokens=replaced_tokens,
-        max_tokens=summariser.max_tokens,
-        count=summariser.count,
-        sources=sources,
+    checked = await check_answer(
+        answer, summariser, replaced_tokens=replaced_tokens, max_tokens=summariser.max_tokens, sources=sources
     )
-    checked = await run_off_loop_if_large(len(answer.text) + len(sources.record), check)
-    if checked.verdict is Verdict.ACCEPT:
-        return checked.text
-    raise NotWorthIt(checked.reason) if checked.verdict is Verdict.SKIP else SummaryRejected(checked.reason)
+    return checked.text
