@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from app.context.groups import CutPoint, cut_points, settled_length
+from app.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
 from app.domain.message import Message, Role
 
 
@@ -130,10 +131,14 @@ def _sums(task: CutTask) -> _Sums:
 
 
 def _cut_at(task: CutTask, point: CutPoint, sums: _Sums) -> Cut:
-    """The summary after the cut is taken to be as large as it may become; rows that are not shown are read too."""
+    """The summary after the cut is taken to be as large as it may become; rows that are not shown are read too.
+
+    None is adopted that is as large as what it replaces, unless both are small.
+    """
     index = point.index
     now = task.fixed_tokens + sums.shown[-1] + task.summary_tokens
     rest = now - task.summary_tokens - (sums.shown[index] - sums.kept[index])
     read = sums.read[index] - sums.kept[index] + task.summary_tokens
-    after = rest + (task.summary_limit if task.is_more_before else min(task.summary_limit, read))
+    most = max(read, SMALL_SUMMARY_TOKENS)
+    after = rest + (task.summary_limit if task.is_more_before else min(task.summary_limit, most))
     return Cut(index, point.through_position, tokens_after=after, freed_tokens=now - after)

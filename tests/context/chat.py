@@ -1,6 +1,6 @@
 """A session without chance in it: turns of given sizes, a summary prepared after each where one is due."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -9,7 +9,7 @@ from app.context.context_input import ContextInput
 from app.context.plan import ContextPlan
 from app.context.policy import ContextPolicy
 from app.context.recall_hints import NO_HINTS
-from app.domain.message import NewMessage, Role, Source, ToolCall
+from app.domain.message import Message, NewMessage, Role, Source, ToolCall
 from context.play import Play
 from context.random_session import Model
 from context.step import Step
@@ -105,7 +105,7 @@ class Chat(Play):
             return "skipped", ()
         return super()._compact(plan, pending)
 
-    def _summary_text(self) -> str:
+    def _summary_text(self, rows: Sequence[Message]) -> str:  # noqa: ARG002  # of the size that was asked for
         return f"{self.cursor}: " + "fact " * int(self.summary_tokens * CHARACTERS_A_TOKEN / 5)
 
 

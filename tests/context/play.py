@@ -16,10 +16,12 @@ from app.context.context_input import ContextInput
 from app.context.explain import NEXT_MESSAGE, is_summary_due
 from app.context.fit import FittedPrompt, fit_view
 from app.context.groups import split_at_cuts
+from app.context.measure import tokens_of
 from app.context.plan import ContextPlan, backlog, in_force, plan_context
 from app.context.policy import Strategy
 from app.context.recall_hints import NO_HINTS, RECALL_TOOLS, hints_for
 from app.context.reopen import kept_state, reopen, waiting_for_growth
+from app.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
 from app.context.triggers import Cause
 from app.context.view import View
 from app.context.view_state import ViewState, view_state_from, view_state_json
@@ -211,7 +213,7 @@ class Play:
             pieces = split_at_cuts(rows)
             some = tuple(row for piece in pieces[: self.random.randint(1, len(pieces))] for row in piece)
             outcome, rows = "summarised" if len(some) == len(rows) else "summarised_in_part", some
-        self._adopt(rows[-1].position, self._summary_text())
+        self._adopt(rows[-1].position, self._summary_text(rows))
         return outcome, tuple(row.position for row in rows)
 
     def _to_read(self, plan: ContextPlan, pending: NewMessage | None) -> tuple[Message, ...]:
@@ -294,7 +296,7 @@ class Play:
         self.was_due_in_vain = self.was_due_in_vain or further.cause is None
         if further.cause is None or further.must_load_first or not further.to_summarise:
             return
-        text = self._summary_text()
+        text = self._summary_text(further.to_summarise)
         through = further.to_summarise[-1].position
         if self.random.random() < STRAY_SHARE:
             through = self.random.choice(further.to_summarise).position
@@ -376,9 +378,11 @@ class Play:
     def _take_in(self, number: int) -> None:
         self.conversation.own = (*self.conversation.own, *self.stored.rows[-number:])
 
-    def _summary_text(self) -> str:
-        """A summary of any size that the summariser may write."""
+    def _summary_text(self, rows: Sequence[Message]) -> str:
+        """A summary of any size that the summariser may write: smaller than what it replaces, unless that is small."""
+        replaced = self.count(self.summary) + sum(tokens_of(row, "test", self.count) for row in rows)
         limit = unscale(summary_limit(self.policy.summary, self.model.budget), self.model.factor)
+        limit = min(limit, max(replaced, SMALL_SUMMARY_TOKENS) - 1)
         tokens = self.random.choice((limit, limit, limit // 2, min(limit, 30)))
         unit = max(self.count("fact " * 100) / 100, 1)
         return f"{self.cursor}: " + "fact " * max(int((tokens - 8) / unit), 1)
