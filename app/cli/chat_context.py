@@ -7,9 +7,18 @@ from app.cli.chat_state import ChatState, session_of
 from app.cli.client import ServiceClient
 from app.cli.context_views import draw_preview, span
 from app.cli.printable import one_line
-from app.cli.summary_views import draw_changes, draw_version, draw_versions, restored, version_named, versions_named
+from app.cli.summary_views import (
+    PREPARED,
+    draw_changes,
+    draw_version,
+    draw_versions,
+    restored,
+    version_named,
+    versions_named,
+)
 from app.domain.errors import InvalidInput
 from app.wire.messages import MessageOut
+from app.wire.sessions import SummaryVersionOut
 
 LARGEST_POSITION = 2**31 - 1
 
@@ -52,8 +61,18 @@ async def drawn_summaries(client: ServiceClient, session_id: str, argument: str,
     names = versions_named(argument)
     if not names:
         return draw_versions(await client.summaries(session_id), width=width)
-    shown = [await client.summary(session_id, name) for name in names]
+    shown = [await _version(client, session_id, name) for name in names]
     return draw_version(shown[0], width=width) if len(shown) == 1 else draw_changes(*shown[:2], width=width)
+
+
+async def _version(client: ServiceClient, session_id: str, name: str) -> SummaryVersionOut:
+    """Return the version of that number or id, or the newest prepared one. Raises InvalidInput where none is."""
+    if name != PREPARED:
+        return await client.summary(session_id, name)
+    waiting = [version for version in await client.summaries(session_id) if version.state == PREPARED]
+    if not waiting:
+        raise InvalidInput("No summary is prepared now; the list of summaries shows what there is.")
+    return waiting[0]
 
 
 async def restore(state: ChatState, argument: str) -> None:

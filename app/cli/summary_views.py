@@ -12,6 +12,9 @@ from app.domain.errors import InvalidInput
 from app.wire.sessions import SessionOut, SummaryVersionOut
 
 MOST_VERSIONS = 2
+PREPARED = "prepared"
+"""How the newest summary that waits for its use is named: it has no number yet."""
+
 UNCHANGED_AROUND = 1
 """So many lines that did not change are shown on either side of what did."""
 
@@ -49,11 +52,11 @@ def draw_changes(old: SummaryVersionOut, new: SummaryVersionOut, *, width: int) 
 
 
 def versions_named(argument: str) -> tuple[str, ...]:
-    """Return the versions that `argument` names, by number or id: none, one or two. Raises InvalidInput."""
+    """Return the versions that `argument` names: none, one or two numbers, ids or `prepared`. Raises InvalidInput."""
     words = argument.split()
     if len(words) > MOST_VERSIONS:
         raise InvalidInput("Write one version to read it, or two to see what changed between them.")
-    return tuple(map(version_named, words))
+    return tuple(word if word == PREPARED else version_named(word) for word in words)
 
 
 def version_named(argument: str) -> str:
@@ -65,7 +68,9 @@ def version_named(argument: str) -> str:
 
 
 def restored(version: SummaryVersionOut, session: SessionOut) -> str:
-    """Return the line that says what a restored version stands for."""
+    """Return the line that says what a restored version stands for; one that was in use has changed nothing."""
+    if version.state == "adopted":
+        return f"{_name(version).capitalize()} is in use already; nothing has changed."
     return (
         f"Back at {_name(version)}: {session.summarized_count} of {session.message_count} messages are summarized. "
         "It is kept as a new version."

@@ -57,6 +57,28 @@ def test_one_version_is_read_and_two_are_compared(world: FakeWorld, throughline:
     assert "+ - Bob came." in outside.stdout
 
 
+def test_a_prepared_summary_is_read_and_compared_by_that_name(
+    world: FakeWorld, throughline: Throughline, session_id: str
+) -> None:
+    typed = "/summaries prepared\n/summaries 2 prepared\n"
+    result = throughline("chat", "--session", session_id, typed=typed)
+    world.service.summaries = [version_out(2)]
+    without = throughline("sessions", "summaries", session_id, "prepared")
+
+    assert "–    prepared   #1-#30" in result.stdout
+    assert "version 2 (#1-#20) → the prepared one (#1-#30)" in result.stdout
+    assert "No summary is prepared now" in without.stderr
+
+
+@pytest.mark.usefixtures("world")
+def test_going_back_to_the_version_in_use_says_that_nothing_has_changed(
+    throughline: Throughline, session_id: str
+) -> None:
+    result = throughline("chat", "--session", session_id, typed="/restore 2\n")
+
+    assert "Version 2 is in use already; nothing has changed." in result.stdout
+
+
 def test_a_version_on_a_later_page_is_found(world: FakeWorld, throughline: Throughline, session_id: str) -> None:
     filler = [version_out(number, state="superseded") for number in range(400, 3, -1)]
     world.service.summaries = [*filler, *SUMMARIES]
