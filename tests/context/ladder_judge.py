@@ -106,7 +106,8 @@ def the_newest_step_last(step: Step) -> str:
         return ""
     running = [row for row in view.inp.rows if row.position > (current.position or 0)]
     newest = running[max((index for index, row in enumerate(running) if row.tool_calls), default=len(running)) :]
-    if not newest or any(row.counter != view.inp.counter_name for row in running):
+    is_kept = any(row.position in view.pinned for row in newest)  # pinned steps are never folded
+    if not newest or is_kept or any(row.counter != view.inp.counter_name for row in running):
         return ""
     state = view.state
     level = state.truncated_to(newest[0].position)
