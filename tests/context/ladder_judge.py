@@ -112,12 +112,21 @@ def the_newest_step_last(step: Step) -> str:
     state = view.state
     level = state.truncated_to(newest[0].position)
     is_squeezed = level is not None and 0 < level <= MOST_SQUEEZED
-    unpruned = [row for row in newest if row.role is Role.TOOL and row.position > state.pruned_through_position]
-    if not is_squeezed and any(row.token_count > MOST_SQUEEZED + SLACK for row in unpruned):
+    if not is_squeezed and _has_big_result(step, newest):
         return "it was not squeezed before it was folded"
     tokens = _squeezed(newest, view.inp.count) + view.tokens
     is_alone = all(row.role is Role.TOOL for row in newest[1:]) and not AFTER_FOLDING & set(step.fitted.notes)
     return f"{tokens} tokens of {_room(step)} were enough" if is_alone and tokens <= _room(step) else ""
+
+
+def _has_big_result(step: Step, rows: Sequence[Message]) -> bool:
+    """Whether a result that was not pruned took more than a squeezed one, as it was shown before the last ladder."""
+    view, pruned = step.plan.view, step.fitted.view.state.pruned_through_position
+    shown = {message.position: tokens for message, tokens in zip(view.messages, view.counts, strict=True)}
+    results = [row for row in rows if row.role is Role.TOOL and row.position > pruned]
+    return any(
+        min(row.token_count, shown.get(row.position, row.token_count)) > MOST_SQUEEZED + SLACK for row in results
+    )
 
 
 def _squeezed(step_rows: Sequence[Message], count: Callable[[str], int]) -> int:

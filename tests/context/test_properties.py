@@ -33,6 +33,7 @@ def test_no_session_breaks_a_promise_and_the_generator_is_not_tame(subtests: pyt
 @example(1_026_656)  # a pin shown a few tokens above its level is cut further before the user's text is
 @example(3_008_160)  # a pinned call's name alone is too much for a window of 200 tokens: the pin goes last
 @example(3_029_039)  # calls that cannot be cut leave less for texts: one fitting is enough, the next changes nothing
+@example(6_141_375)  # an image that was cut before needs no squeezing: its step is folded as it is
 @example(6_119_125)  # the newest step is pinned: it stays, and the one before it is folded after it was squeezed
 @example(3_035_875)  # a user's text that was cut to next to nothing does not grow again
 @settings(deadline=None, derandomize=True, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
