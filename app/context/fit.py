@@ -13,6 +13,7 @@ from app.context.ladder.rungs import HARD_RUNGS, OLDEST_TRIMMED, SOFT_RUNGS, Run
 from app.context.ladder.trimming import Goal, forgetful
 from app.context.listing import hidden_through
 from app.context.measure import tokens_of
+from app.context.triggers import critical_tokens
 from app.context.view import View, show
 from app.context.view_state import ViewState
 from app.domain.errors import PromptCannotFit
@@ -96,7 +97,7 @@ def _marks(inp: ContextInput) -> tuple[Goal, int]:
         limit = min(limit, inp.cap_tokens)
     room = unscale(int(ROOM_SHARE * inp.budget.window_tokens), inp.factor)
     goal = Goal(limit=limit, aim=max(limit - room, int(LEAST_AIM_SHARE * limit)))
-    return goal, min(unscale(int(inp.policy.prune.critical * inp.budget.window_tokens), inp.factor), limit)
+    return goal, critical_tokens(inp)
 
 
 def _climb(view: View, goal: Goal, fired: list[str]) -> View:

@@ -13,7 +13,7 @@ from app.context.context_input import ContextInput
 from app.context.groups import cut_points
 from app.context.ladder.prune import prune
 from app.context.ladder.strategy import STRATEGIES
-from app.context.triggers import GROWTH_SHARE, Cause, compaction_causes, is_summarising
+from app.context.triggers import GROWTH_SHARE, Cause, compaction_causes, critical_tokens, is_summarising
 from app.context.view import View, show
 from app.context.view_state import NEW_VIEW, ViewState, after_compaction
 from app.domain.message import Message
@@ -28,9 +28,10 @@ class ContextPlan:
 
     `tokens` is the prompt as it stands after pruning, in the model's tokens; `tokens_before` what it was. `opened` is
     the view as it was found; `fired` names what was done to it, and `view` is what it is now. `cause` is None where
-    nothing is to be summarised. With `adopts_prepared` the prepared summary is used; otherwise `to_summarise` follows
-    the cursor without a gap. Where older messages have to be loaded first it is empty and `must_load_first` is set:
-    they lie between the cursor and what was given, and would be skipped unread.
+    nothing is to be summarised; whether the call waits for it says `writes_now`. With `adopts_prepared` the prepared
+    summary is used; otherwise `to_summarise` follows the cursor without a gap. Where older messages have to be loaded
+    first it is empty and `must_load_first` is set: they lie between the cursor and what was given, and would be
+    skipped unread.
     """
 
     tokens_before: int
@@ -49,6 +50,19 @@ class ContextPlan:
     def view_state(self) -> ViewState:
         """What has been done to the view so far."""
         return self.view.state
+
+    @property
+    def writes_now(self) -> bool:
+        """Whether the model call waits for a summary: one was asked for, or else the prompt would be cut.
+
+        All others are left to the background. So are those for messages that have to be loaded first: to read them
+        takes longer than anybody should wait, and the newest ones fit without them.
+        """
+        if self.cause is None or self.adopts_prepared:
+            return False
+        if self.cause in {Cause.MANUAL, Cause.OVERFLOW}:
+            return True
+        return not self.must_load_first and self.raw_tokens > critical_tokens(self.view.inp)
 
     @property
     def prepare_cause(self) -> Cause | None:

@@ -29,7 +29,7 @@ def preview_json(inp: ContextInput) -> JsonObject:
     Where a summary would have to be written first, sizes and messages are those before it; a prepared one is taken as
     adopted.
     """
-    plan = plan_context(inp)
+    plan = _done_now(plan_context(inp))
     fitted = fit_view(_once_adopted(plan))
     view = plan.view if _action(plan, fitted) is Action.COMPACT else fitted.view
     budget, tokens = view.inp.budget, scale(view.tokens, view.inp.factor)
@@ -48,6 +48,13 @@ def preview_json(inp: ContextInput) -> JsonObject:
         "summarise": _to_summarise(plan, inp),
         "messages": [_message_json(shown, view.inp.factor) for shown in _with_plan(plan, shown_messages(view))],
     }
+
+
+def _done_now(plan: ContextPlan) -> ContextPlan:
+    """Return the plan without a summary that is left to the background."""
+    if plan.adopts_prepared or plan.writes_now:
+        return plan
+    return replace(plan, cause=None, to_summarise=(), through_position=None)
 
 
 def _once_adopted(plan: ContextPlan) -> View:

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from app.context.calibration import scale
+from app.context.calibration import scale, unscale
 from app.context.context_input import ContextInput
 from app.context.measure import tokens_of
 from app.context.policy import Adopt, Strategy
@@ -66,6 +66,14 @@ def is_reducing(inp: ContextInput) -> bool:
 def ahead_tokens(inp: ContextInput) -> float:
     """Return what the prompt may take, in the model's tokens, once a prepared summary is adopted."""
     return inp.budget.threshold_tokens - AHEAD_SHARE * inp.budget.window_tokens
+
+
+def critical_tokens(inp: ContextInput) -> int:
+    """Return the mark, by our count, above which the last ladder cuts what is shown."""
+    limit = unscale(inp.budget.budget_tokens, inp.factor)
+    if inp.cap_tokens is not None:
+        limit = min(limit, inp.cap_tokens)
+    return min(unscale(int(inp.policy.prune.critical * inp.budget.window_tokens), inp.factor), limit)
 
 
 def has_unread(inp: ContextInput) -> bool:

@@ -79,6 +79,7 @@ async def make_room(
     """
     call = _Call(agent, pending, None if refused_tokens is None else max(int(LESS_THAN_REFUSED * refused_tokens), 1))
     plan = await call.plan(conversation)
+    _leave_to_the_background(turn, conversation, plan)
     if not plan.fired and not _may_compact(turn, agent, plan):
         return Room(conversation, plan.view)
     turn.events.emit(CompactionStarted(_cause(plan), plan.tokens_before))
@@ -112,12 +113,24 @@ async def fit_room(turn: Turn, room: Room) -> Ready:
 
 
 def _may_compact(turn: Turn, agent: ReadyAgent, plan: ContextPlan) -> bool:
-    """Adopting costs no model call and is always open; writing is not, once time is up or a summariser has failed."""
+    """Whether a summary is adopted or written now.
+
+    Adopting costs no model call and is always open. Writing is for prompts that would else be cut, and no longer open
+    once time is up or a summariser has failed.
+    """
     if plan.cause is None or (turn.waited.is_cancelled and plan.tokens <= agent.budget.budget_tokens):
         return False
     if plan.adopts_prepared:
         return True
-    return not turn.waited.has_failed and _seconds_left(turn, agent) > 0
+    return plan.writes_now and not turn.waited.has_failed and _seconds_left(turn, agent) > 0
+
+
+def _leave_to_the_background(turn: Turn, conversation: Conversation, plan: ContextPlan) -> None:
+    """Have a summary that is due, and that this call does not wait for, written while the turn goes on."""
+    is_left = plan.cause is not None and not plan.adopts_prepared and not plan.writes_now
+    if is_left and not turn.waited.is_preparing:
+        turn.waited.is_preparing = True
+        turn.prepare_soon(conversation.session.id)
 
 
 def _seconds_left(turn: Turn, agent: ReadyAgent) -> float:

@@ -1,9 +1,11 @@
 """The state of one turn: what the nodes hand to each other, and what surrounds them (`Turn`)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from app.domain.conversation import Conversation
+from app.domain.ids import SessionId
 from app.domain.message import NewMessage, Source
 from app.domain.prompt import MAX_ANSWER_BYTES, Usage
 from app.domain.run import ClaimedRun, Lease
@@ -13,6 +15,7 @@ from app.summary.parts import SummaryParts
 from app.turn.event_writer import EventWriter
 
 T = TypeVar("T")
+PrepareSoon: TypeAlias = Callable[[SessionId], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,10 @@ class TurnState:
     answer: NewMessage | None = None
     usage: Usage = field(default_factory=Usage)
     stages: tuple[str, ...] = ()
+
+
+def nothing_prepared(_session_id: SessionId) -> None:
+    """Stand in for the background where there is none."""
 
 
 def present(value: T | None) -> T:
@@ -71,16 +78,21 @@ class Waited:
     """What this turn has spent on summaries: its compactions share one time limit, and none follows a failed one.
 
     `is_cancelled`: the hook forbade one; it is asked again only where the prompt would not fit otherwise.
+    `is_preparing`: a summary was asked for in the background.
     """
 
     seconds: float = 0.0
     has_failed: bool = False
     is_cancelled: bool = False
+    is_preparing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn under way: the shared parts, its event writer and its deadline (of `clock.monotonic`)."""
+    """One turn under way: the shared parts, its event writer and its deadline (of `clock.monotonic`).
+
+    `prepare_soon` has a session's next summary written in the background.
+    """
 
     parts: TurnParts
     lease: Lease
@@ -88,4 +100,5 @@ class Turn:
     deadline: float
     attempt: int
     source: Source
+    prepare_soon: PrepareSoon = nothing_prepared
     waited: Waited = field(default_factory=Waited)

@@ -20,7 +20,7 @@ from app.turn.event_writer import EventWriter
 from app.turn.graph import TurnGraph, step_limit
 from app.turn.keep_step import PAUSE_SECONDS, wait_for_database
 from app.turn.lease import Heartbeat, StopReason
-from app.turn.state import Turn, TurnParts, TurnState, present
+from app.turn.state import PrepareSoon, Turn, TurnParts, TurnState, nothing_prepared, present
 
 log = structlog.get_logger(__name__)
 
@@ -33,6 +33,7 @@ class TurnStart:
     graph: TurnGraph
     claimed: ClaimedRun
     heartbeat: Heartbeat
+    prepare_soon: PrepareSoon = nothing_prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ def _open(start: TurnStart) -> Turn:
         deadline=start.parts.clock.monotonic() + start.parts.config.deadline_seconds,
         attempt=start.claimed.run.attempt,
         source=start.claimed.run.source,
+        prepare_soon=start.prepare_soon,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 import structlog
 
 from app.domain.errors import OwnerSummariesTaken, ThroughlineError, TurnsTaken
-from app.domain.ids import RunId, UserId
+from app.domain.ids import RunId, SessionId, UserId
 from app.domain.run import ClaimedRun, Claimer
 from app.domain.session import Session
 from app.execution.error_boundary import ErrorBoundary
@@ -166,7 +166,13 @@ class Worker:
     def start(self, claimed: ClaimedRun) -> None:
         """Take the claimed run through its turn in the reserved slot."""
         heartbeat = self._heartbeats.of(claimed.lease)
-        turn_start = TurnStart(parts=self._parts, graph=self._graph, claimed=claimed, heartbeat=heartbeat)
+        turn_start = TurnStart(
+            parts=self._parts,
+            graph=self._graph,
+            claimed=claimed,
+            heartbeat=heartbeat,
+            prepare_soon=self._prepare_soon,
+        )
         if claimed.run.cancel_requested or claimed.run.id in self._cancels:
             heartbeat.hurry()  # whoever held it died before it stopped, or the cancel came while it was being claimed
         task = asyncio.create_task(take_turn(turn_start), name=f"turn {claimed.run.id}")
@@ -279,7 +285,10 @@ class Worker:
         if (error := task.exception()) is not None:
             log.error("turn ended without a record", run_id=str(claimed.run.id), error=type(error).__name__)
         elif (session := task.result()) is not None:
-            self._jobs.enqueue_soon(summary_job(session.id))
+            self._prepare_soon(session.id)
+
+    def _prepare_soon(self, session_id: SessionId) -> None:
+        self._jobs.enqueue_soon(summary_job(session_id))
 
 
 def _places_for_others(concurrency: int) -> OwnerLimits:

@@ -110,7 +110,7 @@ def test_the_adopted_summary_is_described() -> None:
         (14, Adopt.AT_THRESHOLD, NextAction.PREPARE),
         (13, Adopt.IMMEDIATELY, NextAction.NONE),
         (14, Adopt.IMMEDIATELY, NextAction.PREPARE),
-        (15, Adopt.IMMEDIATELY, NextAction.COMPACT),
+        (15, Adopt.IMMEDIATELY, NextAction.PREPARE),
         (300, Adopt.AT_THRESHOLD, NextAction.COMPACT),
     ],
 )

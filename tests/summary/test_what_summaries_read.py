@@ -14,13 +14,18 @@ from app.summary.prepare import prepare_next
 from app.summary.summarize_now import summarize_now
 from fakes.compactions import fill
 from fakes.scripted_model import Fail, Say, Step
-from fakes.stage import open_stage, with_context
+from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS
 
 
 def answers(request: ModelRequest) -> Step:
     is_summariser = "You write the memory of a conversation" in request.prompt.system
     return Say("## Intent\nThe user counts [#1-#2].") if is_summariser else Say("noted " * 30)
+
+
+async def turn_and_prepare(stage: Stage) -> None:
+    await stage.turn("tell me more")
+    await prepare_next(stage.parts, await stage.reload())
 
 
 async def test_a_summary_that_extends_what_was_adopted_meanwhile_is_refused(database: Database) -> None:
@@ -88,14 +93,14 @@ async def test_what_was_restored_stays_until_there_is_news_for_another_summary(d
     stage = await open_stage(database, agent=agent)
     stage.model.by_request = answers
     while (await stage.reload()).summary_version < 3:
-        await stage.turn("tell me more")
+        await turn_and_prepare(stage)
     versions = (await stage.database.summaries.list(stage.owner_id, stage.session.id)).items
     restored = await stage.database.summaries.restore(stage.owner_id, stage.session.id, versions[-1].id)
 
     await stage.turn("and now?")
     after_one = await stage.reload()
-    for _ in range(3):
-        await stage.turn("tell me more")
+    for _ in range(4):
+        await turn_and_prepare(stage)
 
     assert (after_one.summary_version, after_one.summary_through_position) == (4, versions[-1].through_position)
     assert after_one.summary_through_position == restored.summary_through_position

@@ -22,7 +22,7 @@ from fakes.waiting import HANG_SECONDS
 
 SUMMARY = "## Intent\nThe user counts."
 SAY = "fakes.own_tools:say"
-LATE = PrunePolicy(start=0.96, aggressive=0.97, critical=0.98)
+LATE = PrunePolicy(start=0.96, aggressive=0.97, critical=0.98, min_freed=0.99)
 
 
 def is_summariser(request: ModelRequest) -> bool:

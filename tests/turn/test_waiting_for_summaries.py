@@ -1,0 +1,96 @@
+"""A turn waits for a summary only where its prompt would else be cut; all others are left to the background."""
+
+import pytest
+
+from app.context.policy import Adopt
+from app.db.database import Database
+from app.domain.events import CompactionFinished
+from app.domain.prompt import ModelRequest
+from app.domain.run import Run, RunStatus
+from app.summary.prepare import prepare_next
+from context.prompt_judge import faults
+from fakes.compactions import fill
+from fakes.scripted_model import Say, ScriptedModel, Step
+from fakes.stage import Stage, open_stage, with_context
+
+WINDOW = 8192
+
+
+def is_summariser(request: ModelRequest) -> bool:
+    return "You write the memory of a conversation" in request.prompt.system
+
+
+def answers(request: ModelRequest) -> Step:
+    return Say("## Intent\nThe user counts [#1-#2].") if is_summariser(request) else Say("noted")
+
+
+async def open_filled(database: Database, *, turns: int, **policy: object) -> Stage:
+    agent = with_context(window=WINDOW, min_recent_messages=2, **policy)
+    stage = await open_stage(database, agent=agent, model=ScriptedModel())
+    stage.model.by_request = answers
+    await fill(stage, turns, words=60)
+    return stage
+
+
+async def said(stage: Stage, run: Run) -> list[str]:
+    """Return what was done to make room, and what was asked of whom in all."""
+    done = [event.event.outcome for event in await stage.events(run) if isinstance(event.event, CompactionFinished)]
+    return [*done, *("summariser" if is_summariser(request) else "model" for request in stage.model.requests)]
+
+
+async def test_over_the_threshold_a_turn_asks_for_a_summary_once_and_goes_on_without_it(database: Database) -> None:
+    stage = await open_filled(database, turns=26)
+
+    run = await stage.turn("and now?")
+    before = await stage.reload()
+    assert await prepare_next(stage.parts, before)
+    stage.model.requests.clear()
+    next_run = await stage.turn("and then?")
+
+    assert (run.status, before.summary_version) == (RunStatus.SUCCEEDED, 0)
+    assert await said(stage, next_run) == ["adopted", "model"]
+    assert stage.asked_for == [stage.session.id]
+    assert (await stage.reload()).summary_through_position > 2
+
+
+async def test_what_is_over_the_threshold_and_fits_is_sent_whole(database: Database) -> None:
+    stage = await open_filled(database, turns=26)
+
+    run = await stage.turn("and now?")
+
+    prompt = stage.model.requests[-1].prompt
+    assert await said(stage, run) == ["model"]
+    assert [message.position for message in prompt.messages] == list(range(1, 54))
+    assert faults(prompt) == []
+
+
+async def test_a_prompt_that_would_be_cut_waits_for_its_summary(database: Database) -> None:
+    stage = await open_filled(database, turns=30)
+
+    run = await stage.turn("and now?")
+
+    assert await said(stage, run) == ["adopted", "summariser", "model"]
+    assert stage.asked_for == []
+    assert (await stage.reload()).summary_through_position > 2
+
+
+async def test_so_many_messages_that_they_are_not_even_loaded_keep_nobody_waiting(database: Database) -> None:
+    stage = await open_filled(database, turns=300)
+
+    run = await stage.turn("and now?")
+
+    prompt = stage.model.requests[-1].prompt
+    assert run.status is RunStatus.SUCCEEDED
+    assert await said(stage, run) == ["fitted", "model"]
+    assert stage.asked_for == [stage.session.id]
+    assert "not shown here" in str(prompt.messages[0].content)
+    assert faults(prompt) == []
+
+
+@pytest.mark.parametrize("adopt", list(Adopt))
+async def test_many_messages_alone_keep_nobody_waiting(database: Database, adopt: Adopt) -> None:
+    stage = await open_filled(database, turns=10, adopt=adopt, max_messages_before_summary=4)
+
+    run = await stage.turn("and now?")
+
+    assert await said(stage, run) == ["model"]
