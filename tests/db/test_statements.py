@@ -114,6 +114,8 @@ async def test_a_statement_nobody_waits_for_ends_on_the_server_too(database_url:
     sleeping.cancel()
 
     await until_found(lambda: has(0))
+    with pytest.raises(asyncio.CancelledError):
+        await sleeping
     await pool.close()
 
 

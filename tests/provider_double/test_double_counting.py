@@ -4,6 +4,7 @@ import httpx
 import pytest
 
 from fakes.provider_double import ProviderDouble, Verdict
+from fakes.waiting import HANG_SECONDS
 
 TOOL = {
     "type": "function",
@@ -13,7 +14,9 @@ TOOL = {
 
 def ask(double: ProviderDouble, model: str, text: str, **more: object) -> httpx.Response:
     body = {"model": model, "messages": [{"role": "user", "content": text}], **more}
-    return httpx.post(f"{double.url}/chat/completions", json=body, headers={"authorization": "Bearer key"})
+    return httpx.post(
+        f"{double.url}/chat/completions", json=body, headers={"authorization": "Bearer key"}, timeout=HANG_SECONDS
+    )
 
 
 @pytest.mark.parametrize(

@@ -134,9 +134,11 @@ class ConnectionPool:
         return None
 
     def _give_back(self, connection: asyncpg.Connection, *, is_good: bool) -> None:
+        if connection.is_closed():  # asked for its transaction now, asyncpg raises, which would hide the reason
+            return
         if self._is_closed or not is_good or connection.is_in_transaction():
             connection.terminate()
-        if not connection.is_closed():
+        else:
             self._idle.append(_Idle(connection, time.monotonic()))
 
     def _leave_all(self) -> None:
