@@ -68,7 +68,7 @@ class SummarySeries:
         )
         self.unused = Counter(
             "throughline_summary_tokens_unused",
-            "Tokens of summariser calls whose text was never adopted",
+            "Tokens of summariser calls whose text was refused, came too late or was out of date",
             ("model", "reason"),
             registry=registry,
         )
