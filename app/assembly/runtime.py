@@ -12,6 +12,7 @@ from app.assembly.database import open_configured_database
 from app.assembly.memories import MemoryShare, choose_embedder, open_memories
 from app.assembly.models import agent_defaults, models_config
 from app.db.database import Database
+from app.db.jobs.kinds import PREPARE_SUMMARY
 from app.execution.breaker import Breakers
 from app.execution.off_loop import compute_threads
 from app.llm.counters import make_counter, warm_counter
@@ -31,7 +32,7 @@ from app.turn.state import TurnConfig, TurnParts
 from app.worker.indexing import Indexing
 from app.worker.jobs import JobRegistry, SideJobs
 from app.worker.retention import Retention, RetentionConfig
-from app.worker.summaries_ahead import PREPARE_SUMMARY, prepare_summary
+from app.worker.summaries_ahead import prepare_summary
 from app.worker.worker import Worker, WorkerConfig
 
 MAX_TOOL_RESULT_BYTES = 5_000_000

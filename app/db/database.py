@@ -1,6 +1,7 @@
 """The database as the rest of the service sees it: repositories by intent, and the hub that wakes whoever waits."""
 
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 import structlog
 
@@ -8,7 +9,7 @@ from app.db.connection.address import Address, parse_address
 from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.transactions import Transactions
 from app.db.connection.wakeup import EventHub
-from app.db.jobs.consumer import JobConsumer
+from app.db.jobs.consumer import GIVEN_UP_AFTER, JobConsumer
 from app.db.jobs.queue import JobQueue
 from app.db.jobs.retention import RetentionRepository
 from app.db.memories.repository import MemoryRepository
@@ -110,9 +111,9 @@ class Database:
         """Return what the Slack door works on; `agent` answers there."""
         return slack_database(self._transactions, self.hub, InboxConfig(agent, self._config.caps))
 
-    def make_job_consumer(self) -> JobConsumer:
-        """Return a new way to take jobs, on a connection of its own while it runs."""
-        return JobConsumer(self._address)
+    def make_job_consumer(self, *, given_up_after: timedelta = GIVEN_UP_AFTER) -> JobConsumer:
+        """Return a new way to take jobs, on a connection of its own while it runs; see JobConsumer."""
+        return JobConsumer(self._address, given_up_after=given_up_after)
 
     async def prepare_vectors(self, *, may_create: bool) -> None:
         """See app/db/memories/vector_table.py; before this, `memory_vectors` may not be used."""

@@ -157,6 +157,12 @@ class Writing:
             return await self._run()
         return Ended("failed", "The summary could not be written.")
 
+    @property
+    def rest_seconds(self) -> float:
+        """How long none of the models can be asked: what is left of the shortest rest, 0 where one may be asked now."""
+        summarisers = () if self.writer is None else self.writer.summarisers
+        return min((self.calls.health.rest_seconds(one) for one in summarisers), default=0.0)
+
     async def _run(self) -> Ended:
         try:
             async with asyncio.timeout(self.limit_seconds):

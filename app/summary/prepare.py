@@ -1,19 +1,21 @@
 """Writing the next summary ahead, between turns, so that the turn that needs it does not wait for a model."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import Enum
 
 import structlog
 
+from app.context.context_input import ContextInput
 from app.context.explain import NEXT_MESSAGE, is_summary_due
 from app.context.plan import ContextPlan
 from app.context.reopen import waiting_for_growth
 from app.context.triggers import Cause
-from app.domain.errors import SummaryConflict, ThroughlineError
+from app.domain.errors import NotFound, SummaryConflict, TemporaryError, ThroughlineError
 from app.domain.session import Session
 from app.execution.off_loop import run_off_loop_if_large
 from app.prompting.conversation import at_rest, with_summary
 from app.prompting.planning import characters_planned, context_input, plan_off_loop
-from app.summary.compact import Compaction, Writing, hook_event
+from app.summary.compact import Compaction, Ended, Writing, hook_event
 from app.summary.parts import SummaryParts
 
 PREPARE_SECONDS = 60.0
@@ -22,28 +24,70 @@ PREPARE_SECONDS = 60.0
 log = structlog.get_logger(__name__)
 
 
-async def prepare_next(parts: SummaryParts, session: Session) -> bool:
-    """Write the next summary if a trigger has fired, and keep it as prepared; return whether one was stored.
+class Preparation(Enum):
+    """How an attempt to prepare a summary ended.
 
-    It holds no lease and moves no cursor: a turn that runs meanwhile is not disturbed. Whatever fails is logged and
-    counted, and tried again after a later turn.
+    `STALE`: the session's summary was changed meanwhile; what is due now has to be planned anew.
+    """
+
+    PREPARED = "prepared"
+    NOTHING_DUE = "nothing due"
+    STALE = "stale"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt to prepare a summary; one that failed is of no use again before `delay_seconds`."""
+
+    outcome: Preparation
+    delay_seconds: float = 0.0
+
+
+NOTHING_DUE, STALE = Attempt(Preparation.NOTHING_DUE), Attempt(Preparation.STALE)
+
+
+async def prepare_next(parts: SummaryParts, session: Session) -> Attempt:
+    """Write the next summary if a trigger has fired, and keep it as prepared. Raises no ThroughlineError.
+
+    It holds no lease and moves no cursor: a turn that runs meanwhile is not disturbed. What was written until something
+    failed is kept, and is then the next summary.
     """
     try:
-        agent, conversation = await at_rest(parts, session)
-        inp = context_input(agent, conversation, None)
-        if not await run_off_loop_if_large(characters_planned(inp), lambda: is_summary_due(inp)):
-            return False
-        task = Compaction(agent=agent, conversation=conversation, pending=NEXT_MESSAGE)
+        task = await _task(parts, session)
+        inp = context_input(task.agent, task.conversation, None)
+        if not await _is_due(inp):
+            return NOTHING_DUE
         return await _prepare(parts, task, await plan_off_loop(inp))
+    except NotFound:
+        return NOTHING_DUE
+    except SummaryConflict:
+        return STALE
     except ThroughlineError as error:
         log.warning("summary was not prepared", session_id=str(session.id), error=error.code)
-        return False
+        delay = error.delay_seconds if isinstance(error, TemporaryError) else None
+        return Attempt(Preparation.FAILED, delay or 0.0)
 
 
-async def _prepare(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> bool:
+async def is_next_due(parts: SummaryParts, session: Session) -> bool:
+    """Whether a further summary is due beyond what is prepared by now. Raises NotFound, DatabaseUnavailable."""
+    task = await _task(parts, session)
+    return await _is_due(context_input(task.agent, task.conversation, None))
+
+
+async def _task(parts: SummaryParts, session: Session) -> Compaction:
+    agent, conversation = await at_rest(parts, session)
+    return Compaction(agent=agent, conversation=conversation, pending=NEXT_MESSAGE)
+
+
+async def _is_due(inp: ContextInput) -> bool:
+    return await run_off_loop_if_large(characters_planned(inp), lambda: is_summary_due(inp))
+
+
+async def _prepare(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> Attempt:
     further = await _plan_further(task)
     if further.cause is None:
-        return False
+        return NOTHING_DUE
     is_further = task.conversation.prepared is not None
     told = hook_event(task, further, extends_prepared=is_further)
     event = replace(told, trigger="auto", tokens=plan.tokens, must_compact=False)
@@ -52,16 +96,24 @@ async def _prepare(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> 
     writer = writing.writer
     if writer is None or writer.draft.through_position <= _reach(task):
         log.info("summary was not prepared", session_id=event.session_id, outcome=ended.outcome)
-        if ended.is_not_worth_it:
-            await _wait_for_growth(parts, task.conversation.session, further)
-        return False
+        return await _nothing_written(parts, task, further, writing, ended)
     try:
         await parts.summaries.prepare_summary(writer.adoption())
     except SummaryConflict:
         writing.calls.wasted("stale")
-        return False
+        return STALE
     log.info("summary prepared", session_id=event.session_id, through_position=writer.draft.through_position)
-    return True
+    return Attempt(Preparation.PREPARED)
+
+
+async def _nothing_written(
+    parts: SummaryParts, task: Compaction, plan: ContextPlan, writing: Writing, ended: Ended
+) -> Attempt:
+    if ended.is_stale:
+        return STALE
+    if ended.is_not_worth_it:
+        await _wait_for_growth(parts, task.conversation.session, plan)
+    return Attempt(Preparation.FAILED, writing.rest_seconds) if ended.outcome == "failed" else NOTHING_DUE
 
 
 async def _wait_for_growth(parts: SummaryParts, session: Session, plan: ContextPlan) -> None:

@@ -83,6 +83,10 @@ class SummariserHealth:
         """The call says nothing of the model."""
         self._release(self._keys(summariser))
 
+    def rest_seconds(self, summariser: Summariser) -> float:
+        """Return how long the model is left alone from now on, 0 where it may be asked."""
+        return max(self.breakers.reading(key).retry_after_seconds for key in self._keys(summariser))
+
     def _keys(self, summariser: Summariser) -> tuple[str, ...]:
         """Return under what the model's failures are counted that this session meets."""
         always = (summariser.key, content_key(summariser.key, self.session_id))

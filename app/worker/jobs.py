@@ -4,26 +4,53 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import structlog
 
 from app.db.jobs.consumer import JobConsumer
-from app.db.jobs.queue import Job, JobBook, JobQueue, Schedule, TakenJob
+from app.db.jobs.queue import Again, Job, JobBook, JobQueue, Schedule, TakenJob
 from app.domain.errors import ThroughlineError
 from app.execution.error_boundary import ErrorBoundary
 from app.execution.outcome import Raised, outcome_of_awaiting
 
-MOST_TRIES = 4
-FIRST_DELAY = timedelta(seconds=5)
-"""Before a failed job is tried again; four times as long before each further try. Then it is let go: whoever needs what
-it would have done puts it in line again."""
+MOST_TRIES = 12
+"""Within three quarters of an hour, longer than most outages. Then a job that fails is let go: whoever needs what it
+would have done puts it in line again."""
+
+MOST_LOST = 3
+"""A job over which so many processes died in a row is not begun again: it may be what killed them."""
 
 AT_ONCE = timedelta(0)
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
-Work: TypeAlias = Callable[[str], Awaitable[None]]
-"""Does a job for a subject. Coming twice it finds nothing to do."""
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Before a failed job is tried again: `first`, four times as long before each further try, at most `longest`."""
+
+    first: timedelta = timedelta(seconds=5)
+    longest: timedelta = timedelta(minutes=5)
+
+    def after(self, failures: int) -> timedelta:
+        """Return the pause after so many failures, at least one."""
+        return min(self.first * int(4 ** (failures - 1)), self.longest)
+
+
+@dataclass(frozen=True, slots=True)
+class NotDone:
+    """What a job says that is to be taken again, behind all others that wait, after `delay` at the earliest.
+
+    One that got further comes back as often as it likes; one that `has_failed` does so MOST_TRIES times.
+    """
+
+    delay: timedelta = AT_ONCE
+    has_failed: bool = False
+
+
+Work: TypeAlias = Callable[[str], Awaitable[NotDone | None]]
+"""Does a job for a subject; None when it is done. Coming twice it finds nothing to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +59,7 @@ class JobRegistry:
 
     handlers: Mapping[str, Work]
     schedules: Sequence[Schedule] = ()
-    first_delay: timedelta = FIRST_DELAY
+    pauses: Pauses = Pauses()
 
 
 class SideJobs:
@@ -45,7 +72,7 @@ class SideJobs:
         self._registry = registry
         self._concurrency = concurrency
         self._slots = asyncio.Semaphore(concurrency)
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way: set[asyncio.Future[Any]] = set()  # of whatever result
         self._enqueuing: set[asyncio.Task[None]] = set()
         self._is_stopping = False
 
@@ -84,15 +111,26 @@ class SideJobs:
         except ThroughlineError as error:
             log.warning("job was not put in line", kind=job.kind, subject=job.subject, error=error.code)
 
-    async def _perform(self, taken: TakenJob) -> timedelta | None:
-        """Do the job; return after how long it is to be tried again, None where it is done or let go."""
+    async def _perform(self, taken: TakenJob) -> Again | None:
+        """Do the job; return how it is to be taken again, None where it is done or let go."""
+        untried = Again(AT_ONCE, taken.failures, taken.lost)
         if self._is_stopping:
-            return AT_ONCE
+            return untried
+        if taken.lost >= MOST_LOST:
+            log.error("job is let go, its processes died", kind=taken.job.kind, subject=taken.job.subject)
+            return None
         try:
             outcome = await outcome_of_awaiting(self._tracked(self._in_a_slot(taken.job)))
         except asyncio.CancelledError:
-            return AT_ONCE
-        return self._after_failure(taken, outcome.error) if isinstance(outcome, Raised) else None
+            return untried
+        if isinstance(outcome, Raised):
+            return self._after_failure(taken, AT_ONCE, error=type(outcome.error).__name__)
+        return self._taken_again(taken, outcome.value)
+
+    def _taken_again(self, taken: TakenJob, left: NotDone | None) -> Again | None:
+        if left is None or not left.has_failed:
+            return None if left is None else Again(left.delay)
+        return self._after_failure(taken, left.delay, error="nothing achieved")
 
     def _guarded(self, schedule: Schedule) -> Callable[[], Awaitable[None]]:
         """Return the schedule's work so that it can be stopped; what fails is done at the next time."""
@@ -106,23 +144,24 @@ class SideJobs:
 
         return run
 
-    async def _in_a_slot(self, job: Job) -> None:
+    async def _in_a_slot(self, job: Job) -> NotDone | None:
         async with self._slots:
-            await self._registry.handlers[job.kind](job.subject)
+            return await self._registry.handlers[job.kind](job.subject)
 
-    async def _tracked(self, work: Awaitable[None]) -> None:
+    async def _tracked(self, work: Awaitable[T]) -> T:
         task = asyncio.ensure_future(work)
         self._under_way.add(task)
         try:
-            await task
+            return await task
         finally:
             self._under_way.discard(task)
 
-    def _after_failure(self, taken: TakenJob, error: BaseException) -> timedelta | None:
-        told = {"kind": taken.job.kind, "subject": taken.job.subject, "error": type(error).__name__}
-        if taken.earlier_tries + 1 >= MOST_TRIES:
+    def _after_failure(self, taken: TakenJob, least: timedelta, *, error: str) -> Again | None:
+        told = {"kind": taken.job.kind, "subject": taken.job.subject, "error": error}
+        failures = taken.failures + 1
+        if failures >= MOST_TRIES:
             log.error("job failed and is let go", **told)
             return None
-        delay = self._registry.first_delay * int(4**taken.earlier_tries)
+        delay = max(self._registry.pauses.after(failures), least)
         log.warning("job failed, it is tried again", delay_seconds=delay.total_seconds(), **told)
-        return delay
+        return Again(delay, failures)

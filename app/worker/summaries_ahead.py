@@ -3,36 +3,46 @@
 What is lost of it is only time: the turn that needs a summary which is not there writes it itself.
 """
 
+from datetime import timedelta
 from uuid import UUID
 
 import structlog
 
-from app.db.jobs.queue import Job
 from app.domain.errors import NotFound
 from app.domain.ids import SessionId
-from app.summary.prepare import prepare_next
+from app.execution.off_loop import work_for
+from app.summary.prepare import Preparation, is_next_due, prepare_next
 from app.turn.state import TurnParts
+from app.worker.jobs import NotDone
 
-PREPARE_SUMMARY = "prepare_summary"
-MOST_IN_A_ROW = 3
-"""Summaries one job writes: turns that ended while it was at work found it there and put no further job in line."""
+MOST_PLANS = 3
+"""How often a job plans anew in a row because the session's summary was changed while it wrote."""
 
 log = structlog.get_logger(__name__)
 
 
-def summary_job(session_id: SessionId) -> Job:
-    """Return the job that prepares the session's next summary."""
-    return Job(PREPARE_SUMMARY, str(session_id))
+async def prepare_summary(parts: TurnParts, subject: str) -> NotDone | None:
+    """Prepare what is due for the session named by `subject`, one summary; finds nothing to do the second time.
 
-
-async def prepare_summary(parts: TurnParts, subject: str) -> None:
-    """Prepare what is due for the session named by `subject`, and look again. Finds nothing to do the second time."""
+    Where more is due afterwards (a long history, or a turn that ended meanwhile and found this job in line) the rest is
+    for the next round, so that other sessions have theirs in between. Raises DatabaseUnavailable.
+    """
     session_id = SessionId(UUID(subject))
     try:
-        loaded = await parts.messages.load_context(session_id, None, max_tokens=1)
+        session = (await parts.messages.load_context(session_id, None, max_tokens=1)).session
     except NotFound:
         log.info("session of a job is gone", session_id=subject)
-        return
-    for _ in range(MOST_IN_A_ROW):
-        if not await prepare_next(parts, loaded.session):
-            return
+        return None
+    work_for(session.owner_id)
+    for _ in range(MOST_PLANS):
+        attempt = await prepare_next(parts, session)
+        match attempt.outcome:
+            case Preparation.NOTHING_DUE:
+                return None
+            case Preparation.PREPARED:
+                return NotDone() if await is_next_due(parts, session) else None
+            case Preparation.FAILED:
+                return NotDone(timedelta(seconds=attempt.delay_seconds), has_failed=True)
+            case Preparation.STALE:
+                continue
+    return NotDone(has_failed=True)

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import structlog
 
+from app.db.jobs.kinds import summary_job
 from app.domain.errors import OwnerSummariesTaken, ThroughlineError, TurnsTaken
 from app.domain.ids import RunId, SessionId, UserId
 from app.domain.run import ClaimedRun, Claimer
@@ -20,7 +21,6 @@ from app.turn.lease import Heartbeat, Heartbeats
 from app.turn.state import TurnParts
 from app.turn.take_turn import TurnStart, take_turn
 from app.worker.jobs import SideJobs
-from app.worker.summaries_ahead import summary_job
 
 POLL_SECONDS = 1.0
 LONGEST_SILENCE_SECONDS = 60.0

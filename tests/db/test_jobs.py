@@ -17,7 +17,7 @@ from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database
 from app.db.jobs.consumer import JobConsumer
 from app.db.jobs.names import CHANNEL, queue_names
-from app.db.jobs.queue import Job, JobBook, Schedule, TakenJob, enqueue_job
+from app.db.jobs.queue import Again, Job, JobBook, Schedule, TakenJob, enqueue_job
 from app.db.statements.sql import sql
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
@@ -34,7 +34,7 @@ async def pool(database_url: str) -> AsyncIterator[ConnectionPool]:
 
 
 @asynccontextmanager
-async def taking(url: str, perform: Callable[[TakenJob], Awaitable[timedelta | None]]) -> AsyncIterator[JobConsumer]:
+async def taking(url: str, perform: Callable[[TakenJob], Awaitable[Again | None]]) -> AsyncIterator[JobConsumer]:
     consumer = JobConsumer(parse_address(url))
     running = asyncio.create_task(consumer.run(JobBook({JOB.kind: perform}), most_at_once=2))
     yield consumer
@@ -138,21 +138,51 @@ async def test_a_job_is_done_once_and_leaves_the_table_and_may_come_again(
         assert await database.jobs.enqueue(JOB)
         await until_empty(database_url)
 
-    assert done == [TakenJob(JOB, 0), TakenJob(JOB, 0)]
+    assert done == [TakenJob(JOB), TakenJob(JOB)]
 
 
-async def test_a_job_to_be_tried_again_comes_back_after_its_delay(database: Database, database_url: str) -> None:
-    tries: list[int] = []
+async def test_a_job_to_be_tried_again_comes_back_with_its_counts(database: Database, database_url: str) -> None:
+    tries: list[TakenJob] = []
 
-    async def perform(taken: TakenJob) -> timedelta | None:
-        tries.append(taken.earlier_tries)
-        return timedelta(seconds=0.01) if len(tries) < 3 else None
+    async def perform(taken: TakenJob) -> Again | None:
+        tries.append(taken)
+        failures = len(tries)
+        return Again(timedelta(seconds=0.01), failures, lost=2) if failures < 3 else None
 
     async with taking(database_url, perform):
         await database.jobs.enqueue(JOB)
         await until_empty(database_url)
 
-    assert tries == [0, 1, 2]
+    assert tries == [TakenJob(JOB), TakenJob(JOB, 1, lost=2), TakenJob(JOB, 2, lost=2)]
+
+
+async def test_a_job_handed_back_stands_behind_those_that_wait(database: Database, database_url: str) -> None:
+    others = [Job(JOB.kind, f"{number}") for number in range(3)]
+    done: list[Job] = []
+
+    async def perform(taken: TakenJob) -> Again | None:
+        done.append(taken.job)
+        return Again(timedelta(0)) if len(done) == 1 else None
+
+    for job in (JOB, *others):
+        await database.jobs.enqueue(job)
+    async with taking(database_url, perform):
+        await until_empty(database_url)
+
+    assert done == [JOB, *others, JOB]
+
+
+async def test_a_job_is_counted_before_it_is_begun(database: Database, database_url: str) -> None:
+    counted: list[object] = []
+
+    async def perform(_taken: TakenJob) -> None:
+        counted.extend(await run_sql(database_url, "select attempts from throughline_jobs.pgqueuer"))
+
+    async with taking(database_url, perform):
+        await database.jobs.enqueue(JOB)
+        await until_empty(database_url)
+
+    assert counted == [(1,)]
 
 
 async def test_two_processes_share_the_jobs_and_do_each_once(database: Database, database_url: str) -> None:

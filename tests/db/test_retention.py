@@ -9,9 +9,8 @@ from app.db.database import Database
 from app.db.jobs.retention import RUNS_AT_ONCE
 from app.domain.ids import RunId
 from app.domain.run import RunStatus
-from app.summary.prepare import prepare_next
 from app.worker.retention import Retention, RetentionConfig
-from fakes.compactions import compact_now, fill
+from fakes.compactions import compact_now, fill, prepare_one
 from fakes.manual_clock import ManualClock
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Say
@@ -172,7 +171,7 @@ async def test_prepared_summaries_of_an_older_version_go_and_the_usable_one_stay
     stage: Stage, database_url: str
 ) -> None:
     await fill(stage, 6)
-    assert await prepare_next(stage.parts, await stage.reload())
+    assert await prepare_one(stage)
     await retention_of(stage).run_daily()
     usable = await number_of(database_url, "summary_versions")
     await run_sql(database_url, "update sessions set summary_version = summary_version + 1")

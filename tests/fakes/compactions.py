@@ -15,6 +15,7 @@ from app.domain.run import Outcome, RunStatus
 from app.prompting.conversation import at_rest
 from app.prompting.planning import context_input
 from app.summary.compact import Compacted, Compaction, compact
+from app.summary.prepare import Preparation, prepare_next
 from fakes.conversations import BEHIND_ALL
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.stage import Stage, open_stage, with_context
@@ -59,6 +60,11 @@ async def compact_now(stage: Stage, instructions: str = "") -> Compacted:
     assert plan.cause is not None
     task = Compaction(agent=agent, conversation=conversation, instructions=instructions)
     return await compact(stage.parts, task, plan)
+
+
+async def prepare_one(stage: Stage) -> bool:
+    """Prepare the session's next summary as a job does; return whether one was stored."""
+    return (await prepare_next(stage.parts, await stage.reload())).outcome is Preparation.PREPARED
 
 
 def asked(request: ModelRequest) -> str:

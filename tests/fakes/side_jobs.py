@@ -1,17 +1,48 @@
 """The side jobs of a stage, with their real queue."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 
-from app.worker.jobs import JobRegistry, SideJobs, Work
-from app.worker.summaries_ahead import PREPARE_SUMMARY, prepare_summary
+from app.db.jobs.consumer import GIVEN_UP_AFTER
+from app.db.jobs.kinds import PREPARE_SUMMARY
+from app.worker.jobs import JobRegistry, Pauses, SideJobs, Work
+from app.worker.summaries_ahead import prepare_summary
+from fakes.raw_sql import run_sql
 from fakes.stage import Stage
+from fakes.waiting import HANG_SECONDS
 
-SOON = timedelta(seconds=0.01)
+STATUSES = "select status::text from throughline_jobs.pgqueuer"
+SOON = Pauses(timedelta(seconds=0.01), timedelta(seconds=0.01))
 
 
-def side_jobs(stage: Stage, kinds: Mapping[str, Work] | None = None, *, concurrency: int = 2) -> SideJobs:
+def side_jobs(
+    stage: Stage,
+    kinds: Mapping[str, Work] | None = None,
+    *,
+    concurrency: int = 2,
+    given_up_after: timedelta = GIVEN_UP_AFTER,
+) -> SideJobs:
     """Return the jobs a worker of the stage does, or only those of `kinds`; what fails is tried again soon."""
-    registry = JobRegistry(kinds or {PREPARE_SUMMARY: partial(prepare_summary, stage.parts)}, first_delay=SOON)
-    return SideJobs(stage.database.jobs, stage.database.make_job_consumer(), registry, concurrency)
+    registry = JobRegistry(kinds or {PREPARE_SUMMARY: partial(prepare_summary, stage.parts)}, pauses=SOON)
+    consumer = stage.database.make_job_consumer(given_up_after=given_up_after)
+    return SideJobs(stage.database.jobs, consumer, registry, concurrency)
+
+
+@asynccontextmanager
+async def doing(jobs: SideJobs) -> AsyncIterator[None]:
+    """Do jobs inside the block."""
+    running = asyncio.create_task(jobs.run())
+    yield
+    await jobs.stop()
+    async with asyncio.timeout(HANG_SECONDS):
+        await running
+
+
+async def until_jobs(url: str, statuses: list[str]) -> None:
+    """Wait until these are the states of all jobs."""
+    async with asyncio.timeout(HANG_SECONDS):
+        while [status for (status,) in await run_sql(url, STATUSES)] != statuses:
+            await asyncio.sleep(0.02)

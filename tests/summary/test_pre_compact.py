@@ -16,9 +16,8 @@ from app.ports.hooks import Decision, Hook, PreCompact
 from app.prompting.conversation import at_rest
 from app.prompting.planning import context_input
 from app.summary.compact import Compacted, Compaction, compact
-from app.summary.prepare import prepare_next
 from fakes import own_hooks
-from fakes.compactions import SUMMARY, asked, compact_now, fill
+from fakes.compactions import SUMMARY, asked, compact_now, fill, prepare_one
 from fakes.own_hooks import OwnHooks, Remembers
 from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage, with_context
@@ -199,7 +198,7 @@ async def test_a_hooks_huge_summary_is_judged_beside_the_loop_and_not_used(datab
 @pytest.mark.parametrize("hook", [own_hooks.answers_with_what_is_neither, own_hooks.answers_with_what_breaks])
 async def test_a_hook_that_fails_costs_no_turn_what_was_prepared(database: Database, hook: Hook) -> None:
     stage = await open_with(database, Remembers(), turns=20)
-    assert await prepare_next(stage.parts, await stage.reload())
+    assert await prepare_one(stage)
     stage.parts = replace(stage.parts, hooks=OwnHooks({"hooks:own": hook}))
     agent, conversation = await at_rest(stage.parts, await stage.reload())
     plan = replace(plan_context(context_input(agent, conversation, None), forced=Cause.MANUAL), adopts_prepared=True)
@@ -210,7 +209,7 @@ async def test_a_hook_that_fails_costs_no_turn_what_was_prepared(database: Datab
 async def test_of_what_is_prepared_it_is_told_as_of_what_is_summarised_already(database: Database) -> None:
     hook = Remembers()
     stage = await open_with(database, hook, turns=20)
-    assert await prepare_next(stage.parts, await stage.reload())
+    assert await prepare_one(stage)
     await fill(stage, 6)
 
     await compact_now(stage)

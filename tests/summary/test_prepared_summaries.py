@@ -14,8 +14,8 @@ from app.ports.hooks import Decision
 from app.prompting.conversation import at_rest
 from app.prompting.planning import context_input
 from app.summary.compact import Compacted, Compaction, compact
-from app.summary.prepare import prepare_next
-from fakes.compactions import compact_now, fill, positions_read
+from app.summary.prepare import NOTHING_DUE, prepare_next
+from fakes.compactions import compact_now, fill, positions_read, prepare_one
 from fakes.own_hooks import OwnHooks, Remembers
 from fakes.scripted_model import Fail, Say
 from fakes.stage import Stage, open_stage, with_context
@@ -45,7 +45,7 @@ async def test_nothing_is_prepared_before_a_trigger_fires(database: Database) ->
     stage = await open_with(database)
     await fill(stage, 4)
 
-    assert not await prepare_next(stage.parts, await stage.reload())
+    assert not await prepare_one(stage)
     assert stage.model.requests == []
 
 
@@ -65,7 +65,7 @@ async def test_all_but_the_newest_messages_are_prepared_and_the_session_stays_as
     await fill(stage, 10, words=60)
     before = await stage.reload()
 
-    assert await prepare_next(stage.parts, before)
+    assert await prepare_one(stage)
 
     assert await stage.reload() == before
     assert await prepared_through(stage) == 18
@@ -79,17 +79,17 @@ async def test_the_next_one_extends_what_is_prepared_and_reads_nothing_twice(
     stage = await open_with(database, summary=SummaryPolicy(shape=shape))
     for _ in range(3):
         await fill(stage, 6)
-        assert await prepare_next(stage.parts, await stage.reload())
+        assert await prepare_one(stage)
 
     assert await prepared_through(stage) == 34
     assert positions_read(stage.model.requests) == list(range(1, 35))
-    assert not await prepare_next(stage.parts, await stage.reload())
+    assert not await prepare_one(stage)
 
 
 async def test_what_is_prepared_is_adopted_without_a_model_call(database: Database) -> None:
     stage = await open_with(database)
     await fill(stage, 6)
-    await prepare_next(stage.parts, await stage.reload())
+    await prepare_one(stage)
     asked = len(stage.model.requests)
 
     done = await adopt_what_is_prepared(stage)
@@ -105,7 +105,7 @@ async def test_what_is_prepared_is_adopted_without_a_model_call(database: Databa
 async def test_a_prepared_summary_that_somebody_overtook_is_let_go(database: Database) -> None:
     stage = await open_with(database)
     await fill(stage, 6)
-    await prepare_next(stage.parts, await stage.reload())
+    await prepare_one(stage)
     agent, conversation = await at_rest(stage.parts, await stage.reload())
     plan = replace(plan_context(context_input(agent, conversation, None)), adopts_prepared=True)
     await compact_now(stage, "first")
@@ -120,7 +120,7 @@ async def test_a_wish_goes_on_from_what_is_prepared_and_one_with_instructions_do
     for instructions, read in (("", [11, 12, 13, 14]), ("from scratch", list(range(1, 15)))):
         stage = await open_with(database)
         await fill(stage, 6)
-        await prepare_next(stage.parts, await stage.reload())
+        await prepare_one(stage)
         await fill(stage, 2)
         stage.model.requests.clear()
 
@@ -136,7 +136,7 @@ async def test_one_that_comes_too_late_is_dropped_quietly_and_its_price_counted(
     steps = [Say("slow words", gate=gate), Say("quick words")]
     stage.model.by_request = lambda _: steps.pop(0)
     await fill(stage, 6)
-    slow = asyncio.create_task(prepare_next(stage.parts, await stage.reload()))
+    slow = asyncio.create_task(prepare_one(stage))
     while not stage.model.requests:
         await asyncio.sleep(0.01)
     await compact_now(stage, "quickly")
@@ -157,7 +157,7 @@ async def test_a_summariser_that_is_down_prepares_nothing_and_is_left_alone_afte
     await fill(stage, 6)
 
     for _ in range(5):
-        assert not await prepare_next(stage.parts, await stage.reload())
+        assert not await prepare_one(stage)
 
     assert len(stage.model.requests) == 6
     assert await prepared_through(stage) is None
@@ -169,7 +169,7 @@ async def test_the_hook_is_asked_before_one_is_written_and_may_cancel_it(databas
     stage.parts = replace(stage.parts, hooks=OwnHooks({"hooks:own": hook}))
     await fill(stage, 6)
 
-    assert not await prepare_next(stage.parts, await stage.reload())
+    assert not await prepare_one(stage)
 
     assert [(told.trigger, told.message_count, told.must_compact) for told in hook.told] == [("auto", 10, False)]
     assert stage.model.requests == []
@@ -178,7 +178,7 @@ async def test_the_hook_is_asked_before_one_is_written_and_may_cancel_it(databas
 async def test_the_hook_may_cancel_the_adoption_of_what_is_prepared(database: Database) -> None:
     stage = await open_with(database, pre_compact="hooks:own")
     await fill(stage, 6)
-    assert await prepare_next(stage.parts, await stage.reload())
+    assert await prepare_one(stage)
     stage.parts = replace(stage.parts, hooks=OwnHooks({"hooks:own": Remembers(Decision(cancel=True))}))
 
     done = await adopt_what_is_prepared(stage)
@@ -192,4 +192,4 @@ async def test_a_session_that_is_gone_is_no_trouble(database: Database) -> None:
     session = await stage.reload()
     await database.sessions.delete(stage.owner_id, session.id)
 
-    assert not await prepare_next(stage.parts, session)
+    assert await prepare_next(stage.parts, session) == NOTHING_DUE

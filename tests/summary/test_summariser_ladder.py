@@ -15,8 +15,7 @@ from app.prompting.context_report import report_context
 from app.prompting.conversation import at_rest
 from app.prompting.planning import context_input
 from app.summary.compact import Compacted, Compaction, compact
-from app.summary.prepare import prepare_next
-from fakes.compactions import SUMMARY, compact_now, fill, open_summarising
+from fakes.compactions import SUMMARY, compact_now, fill, open_summarising, prepare_one
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, Step
 from fakes.stage import Stage
 
@@ -81,7 +80,7 @@ async def test_a_model_too_slow_for_turns_still_writes_what_is_prepared_ahead(da
     stage.model.by_request = lambda _: Say(SUMMARY)
 
     in_a_turn = await compact_now(stage)
-    ahead = await prepare_next(stage.parts, await stage.reload())
+    ahead = await prepare_one(stage)
 
     assert in_a_turn.outcome == "failed"
     assert ahead

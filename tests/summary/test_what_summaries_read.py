@@ -10,9 +10,8 @@ from app.domain.prompt import ModelRequest
 from app.domain.run import RunStatus
 from app.domain.summary import SummaryState
 from app.summary.draft import open_draft
-from app.summary.prepare import prepare_next
 from app.summary.summarize_now import summarize_now
-from fakes.compactions import fill
+from fakes.compactions import fill, prepare_one
 from fakes.scripted_model import Fail, Say, Step
 from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS
@@ -32,7 +31,7 @@ async def test_a_summary_that_extends_what_was_adopted_meanwhile_is_refused(data
     stage = await open_stage(database, agent=with_context(window=8192, max_messages_before_summary=10))
     stage.model.by_request = answers
     await fill(stage, 10)
-    await prepare_next(stage.parts, await stage.reload())
+    await prepare_one(stage)
     before = await stage.reload()
     prepared = await stage.database.summaries.load_parts(before.id, SummaryState.PREPARED)
     assert prepared is not None
@@ -80,7 +79,7 @@ async def test_after_a_failed_summary_a_job_writes_it_and_the_next_turn_has_it_f
     is_away = False
     stage.parts.breakers.succeeded(stage.model.calibration_key)
 
-    assert await prepare_next(stage.parts, await stage.reload())
+    assert await prepare_one(stage)
     asked = len(stage.model.requests)
     await stage.turn("and now?")
 

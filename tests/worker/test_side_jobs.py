@@ -1,25 +1,23 @@
 """Side jobs: a summary prepared by whoever takes jobs, failures that end, shutdowns that hand back."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 
 import pytest
 
 from app.db.database import Database, DatabaseConfig
+from app.db.jobs.kinds import summary_job
 from app.db.jobs.queue import Job
 from app.domain.summary import SummaryState
-from app.worker.jobs import MOST_TRIES, SideJobs
-from app.worker.summaries_ahead import prepare_summary, summary_job
+from app.worker.jobs import MOST_LOST, MOST_TRIES
+from app.worker.summaries_ahead import prepare_summary
 from app.worker.worker import Worker, WorkerConfig
 from fakes.compactions import fill
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Hang, Say
-from fakes.side_jobs import side_jobs
+from fakes.side_jobs import doing, side_jobs, until_jobs
 from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS
 
-STATUSES = "select status::text from throughline_jobs.pgqueuer"
 SUMMARY = "## Intent\nThe user counts [#1-#2]."
 
 
@@ -28,21 +26,6 @@ async def open_with(database: Database, **policy: object) -> Stage:
     stage = await open_stage(database, agent=with_context(**wanted))
     stage.model.by_request = lambda _: Say(SUMMARY)
     return stage
-
-
-@contextlib.asynccontextmanager
-async def doing(jobs: SideJobs) -> AsyncIterator[None]:
-    running = asyncio.create_task(jobs.run())
-    yield
-    await jobs.stop()
-    async with asyncio.timeout(HANG_SECONDS):
-        await running
-
-
-async def until(url: str, statuses: list[str]) -> None:
-    async with asyncio.timeout(HANG_SECONDS):
-        while [status for (status,) in await run_sql(url, STATUSES)] != statuses:
-            await asyncio.sleep(0.02)
 
 
 async def prepared_through(stage: Stage) -> int | None:
@@ -59,11 +42,11 @@ async def test_a_turn_that_makes_a_summary_due_has_it_prepared_by_another_proces
     worker = Worker(stage.parts, database.hub.work, no_jobs_here, WorkerConfig(name="takes turns"))
     async with worker.working():
         await stage.submit("and on")
-        await until(database_url, ["queued"])
+        await until_jobs(database_url, ["queued"])
     assert await prepared_through(stage) is None
 
     async with doing(side_jobs(stage)):
-        await until(database_url, [])
+        await until_jobs(database_url, [])
 
     assert await prepared_through(stage) == 12
 
@@ -105,7 +88,7 @@ async def test_a_turn_that_ends_while_its_summary_is_written_is_not_missed(
         await fill(stage, 6)
         was_put = await database.jobs.enqueue(summary_job(stage.session.id))
         gate.set()
-        await until(database_url, [])
+        await until_jobs(database_url, [])
 
     assert not was_put
     assert await prepared_through(stage) == 22
@@ -121,9 +104,9 @@ async def test_a_job_that_always_fails_is_let_go_and_may_come_again(database: Da
 
     async with doing(side_jobs(stage, {"poison": fail})):
         await database.jobs.enqueue(Job("poison", "1"))
-        await until(database_url, [])
+        await until_jobs(database_url, [])
         assert await database.jobs.enqueue(Job("poison", "1"))
-        await until(database_url, [])
+        await until_jobs(database_url, [])
 
     assert len(tries) == 2 * MOST_TRIES
 
@@ -141,7 +124,25 @@ async def test_a_stopped_job_goes_back_into_the_line_at_once(database: Database,
         async with asyncio.timeout(HANG_SECONDS):
             await begun.wait()
 
-    assert await run_sql(database_url, STATUSES) == [("queued",)]
+    counts = "select status::text, attempts, headers ->> 'failures' from throughline_jobs.pgqueuer"
+    assert await run_sql(database_url, counts) == [("queued", 0, "0")]
+
+
+async def test_a_job_over_which_processes_die_is_not_begun_for_ever(database: Database, database_url: str) -> None:
+    stage = await open_with(database)
+    begun: list[str] = []
+
+    async def note(subject: str) -> None:
+        begun.append(subject)
+
+    for subject, times in (("killer", MOST_LOST), ("unlucky", MOST_LOST - 1)):
+        await database.jobs.enqueue(Job("deadly", subject))
+        left = "update throughline_jobs.pgqueuer set attempts = $1 where convert_from(payload, 'UTF8') = $2"
+        await run_sql(database_url, left, times, subject)
+    async with doing(side_jobs(stage, {"deadly": note})):
+        await until_jobs(database_url, [])
+
+    assert begun == ["unlucky"]
 
 
 async def test_no_more_jobs_are_done_at_once_than_allowed(database: Database, database_url: str) -> None:
@@ -159,7 +160,7 @@ async def test_no_more_jobs_are_done_at_once_than_allowed(database: Database, da
     async with doing(side_jobs(stage, {"count": count}, concurrency=1)):
         for number in range(6):
             await database.jobs.enqueue(Job("count", str(number)))
-        await until(database_url, [])
+        await until_jobs(database_url, [])
 
     assert at_once == [1] * 6
 
@@ -182,7 +183,7 @@ async def test_the_job_of_a_dead_process_is_taken_after_its_last_sign_of_life(
 
     async with doing(side_jobs(stage, {"left": finish})), asyncio.timeout(HANG_SECONDS):
         await done.wait()
-        await until(database_url, [])
+        await until_jobs(database_url, [])
 
 
 @pytest.mark.parametrize("pool_size", [1])

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 import structlog
-from pgqueuer import AsyncpgDriver, PgQueuer, Queries, RetryRequested
+from pgqueuer import AsyncpgDriver, PgQueuer, Queries
 from pgqueuer.adapters.persistence.qb import QueryBuilderEnvironment, QueryQueueBuilder, QuerySchedulerBuilder
 from pgqueuer.models import Job as QueuedJob
 from pgqueuer.models import Schedule as DueSchedule
@@ -14,7 +14,8 @@ from pgqueuer.models import Schedule as DueSchedule
 from app.db.connection.address import Address
 from app.db.connection.pool import ANSWER_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS, SESSION_SETTINGS
 from app.db.jobs.names import CHANNEL, queue_names
-from app.db.jobs.queue import Job, JobBook, Perform, Schedule, TakenJob
+from app.db.jobs.queue import JobBook, Perform, Schedule
+from app.db.jobs.tries import begin, hand_back, read_taken
 from app.execution.error_boundary import ErrorBoundary
 
 POLL = timedelta(seconds=5)
@@ -118,18 +119,18 @@ def _queuer_on(driver: AsyncpgDriver, book: JobBook) -> PgQueuer:
     )
     queuer = PgQueuer(driver, channel=CHANNEL, queries=queries)
     for kind, perform in book.kinds.items():
-        queuer.entrypoint(kind, accepts_context=False)(_performing(perform))
+        queuer.entrypoint(kind, accepts_context=False)(_performing(perform, driver))
     for schedule in book.schedules:
         queuer.schedule(schedule.name, schedule.times, accepts_context=False)(_running(schedule))
     return queuer
 
 
-def _performing(perform: Perform) -> Callable[[QueuedJob], Awaitable[None]]:
+def _performing(perform: Perform, driver: AsyncpgDriver) -> Callable[[QueuedJob], Awaitable[None]]:
     async def handle(queued: QueuedJob) -> None:
-        job = Job(queued.entrypoint, (queued.payload or b"").decode(errors="replace"))
-        delay = await perform(TakenJob(job, queued.attempts))
-        if delay is not None:
-            raise RetryRequested(delay, "to be tried again")
+        await begin(driver, queued)
+        again = await perform(read_taken(queued))
+        if again is not None:
+            await hand_back(driver, queued, again)
 
     return handle
 

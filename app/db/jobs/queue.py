@@ -25,14 +25,27 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class TakenJob:
-    """A job in hand. `earlier_tries` is how often it was begun before and did not end well."""
+    """A job in hand. `failures` is how often it was tried and failed, `lost` how often it was begun since and cut off.
+
+    What cuts a job off is the end of its process, or of the connection on which it was taken.
+    """
 
     job: Job
-    earlier_tries: int
+    failures: int = 0
+    lost: int = 0
 
 
-Perform: TypeAlias = Callable[[TakenJob], Awaitable[timedelta | None]]
-"""Does a job. Returns None when it is done with, or after how long it is to be tried again."""
+@dataclass(frozen=True, slots=True)
+class Again:
+    """A job that is not done: it goes to the end of the line with its counts, and is not taken before `delay`."""
+
+    delay: timedelta
+    failures: int = 0
+    lost: int = 0
+
+
+Perform: TypeAlias = Callable[[TakenJob], Awaitable[Again | None]]
+"""Does a job. Returns None when it is done with, or how it is to be taken again."""
 
 
 @dataclass(frozen=True, slots=True)

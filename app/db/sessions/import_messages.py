@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.db.connection.transactions import Statements
+from app.db.jobs.kinds import summary_job
+from app.db.jobs.queue import enqueue_job
 from app.db.sessions.append import INSERT_COLUMNS, INSERT_VALUES
 from app.db.statements.new_ids import new_id
 from app.db.statements.rows import SESSION_COLUMNS, message_parameters, session_from, to_json
@@ -70,7 +72,10 @@ class Imported:
 async def import_session(
     tx: Statements, session_id: SessionId, new: Imported, messages: Sequence[DatedMessage]
 ) -> Session:
-    """Store the session under `session_id` with its messages; run again, it finds its own work and is content."""
+    """Store the session under `session_id` with its messages; run again, it finds its own work and is content.
+
+    Its summary is prepared by a job, so that nobody who writes to it waits for one.
+    """
     if not await tx.fetch(_EXISTS, id=session_id):
         await tx.fetch(
             _OPEN,
@@ -85,4 +90,6 @@ async def import_session(
             parameters = {"session_id": session_id, "message_id": new_id(), "run_id": None, "step": None}
             written = {"created_at": dated.created_at, **message_parameters(dated.message)}
             await tx.fetch(_APPEND, **parameters, **written)
-    return session_from((await tx.fetch(_GET, id=session_id))[0])
+    session = session_from((await tx.fetch(_GET, id=session_id))[0])
+    await enqueue_job(tx, summary_job(session_id))
+    return session

@@ -1,0 +1,29 @@
+"""A worker that takes jobs and never ends one: `python -m fakes.dying_jobs URL` says when a model is being asked."""
+
+import asyncio
+import sys
+from datetime import timedelta
+
+from app.db.database import Database, DatabaseConfig
+from fakes.scripted_model import Hang, Step
+from fakes.side_jobs import side_jobs
+from fakes.stage import open_stage, with_context
+
+GIVEN_UP_AFTER = timedelta(seconds=1)
+BEGUN = "begun"
+
+
+async def _take_jobs(url: str) -> None:
+    def hang(_request: object) -> Step:
+        print(BEGUN, flush=True)  # noqa: T201  # what the test waits for
+        return Hang("half a summary")
+
+    database = await Database.open(DatabaseConfig(url=url))
+    agent = with_context(window=8192, min_recent_messages=2, max_messages_before_summary=10)
+    stage = await open_stage(database, agent=agent)
+    stage.model.by_request = hang
+    await side_jobs(stage, given_up_after=GIVEN_UP_AFTER).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(_take_jobs(sys.argv[1]))

@@ -1,0 +1,184 @@
+"""Summaries written by jobs alone: of long imports, past adoptions, failures of the summariser and killed processes."""
+
+import asyncio
+import sys
+from dataclasses import replace
+
+import pytest
+
+from app.context.measure import count_message
+from app.db.connection.address import parse_address
+from app.db.connection.pool import ConnectionPool, PoolConfig
+from app.db.connection.transactions import Statements, Transactions
+from app.db.database import Database
+from app.db.jobs.kinds import summary_job
+from app.db.sessions.import_messages import DatedMessage, Imported, import_session
+from app.db.statements.new_ids import new_id
+from app.domain.errors import ModelUnavailable
+from app.domain.ids import SessionId
+from app.domain.message import NewMessage, Role, Source
+from app.domain.summary import SummaryState
+from app.execution.off_loop import present_owner
+from app.prompting.conversation import at_rest
+from app.worker.summaries_ahead import prepare_summary
+from fakes.compactions import SUMMARY, compact_now, fill, positions_read
+from fakes.dying_jobs import BEGUN, GIVEN_UP_AFTER
+from fakes.programs import environment_for_programs
+from fakes.raw_sql import run_sql
+from fakes.scripted_model import Fail, Say, Step
+from fakes.side_jobs import doing, side_jobs, until_jobs
+from fakes.stage import Stage, open_stage, with_context
+from fakes.waiting import HANG_SECONDS
+
+JOBS = "select convert_from(payload, 'UTF8') from throughline_jobs.pgqueuer"
+
+
+async def open_with(database: Database) -> Stage:
+    agent = with_context(window=8192, min_recent_messages=2, max_messages_before_summary=10)
+    stage = await open_stage(database, agent=agent)
+    stage.model.by_request = lambda _: Say(SUMMARY)
+    return stage
+
+
+def written(number: int) -> DatedMessage:
+    role = Role.USER if number % 2 == 0 else Role.ASSISTANT
+    message = NewMessage(role=role, content=f"message {number} of a long talk", source=Source.API)
+    tokens = count_message(message, lambda text: len(text) // 4)
+    return DatedMessage(replace(message, token_count=tokens, counter="chars"))
+
+
+async def import_into(stage: Stage, messages: int) -> None:
+    """Import a conversation of so many messages; the stage's session is that one from then on."""
+    new = Imported(stage.owner_id, stage.session.agent, "", Source.API, {})
+    long_one = [written(number) for number in range(messages)]
+    stage.session = await stage.database.sessions.import_conversation(new, long_one)
+
+
+async def prepared_through(stage: Stage) -> int | None:
+    parts = await stage.database.summaries.load_parts(stage.session.id, SummaryState.PREPARED)
+    return None if parts is None else parts.version.through_position
+
+
+async def test_an_import_that_is_rolled_back_takes_its_job_along(database: Database, database_url: str) -> None:
+    stage = await open_with(database)
+    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=5))
+
+    async def fail(tx: Statements) -> None:
+        new = Imported(stage.owner_id, stage.session.agent, "", Source.API, {})
+        await import_session(tx, SessionId(new_id()), new, [written(0)])
+        raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError):
+        await Transactions(pool).run(fail)
+    await pool.close()
+
+    assert await run_sql(database_url, JOBS) == []
+
+
+@pytest.mark.slow
+async def test_a_long_import_is_summarised_to_its_end_without_a_turn(database: Database, database_url: str) -> None:
+    stage = await open_with(database)
+    await import_into(stage, 3000)
+    assert await run_sql(database_url, JOBS) == [(str(stage.session.id),)]
+
+    async with doing(side_jobs(stage)):
+        await until_jobs(database_url, [])
+
+    _, conversation = await at_rest(stage.parts, stage.session)
+    assert conversation.prepared is not None
+    assert conversation.prepared.through_position >= 2998 - 10
+    read = positions_read(stage.model.requests)
+    assert sorted(set(read)) == list(range(1, conversation.prepared.through_position + 1))
+
+
+async def test_a_job_that_meets_an_adoption_half_way_prepares_what_is_due_then(
+    database: Database, database_url: str
+) -> None:
+    gate = asyncio.Event()
+    stage = await open_with(database)
+    steps = [Say(SUMMARY, gate=gate)]
+    stage.model.by_request = lambda _: steps.pop(0) if steps else Say(SUMMARY)
+    await fill(stage, 8)
+
+    async with doing(side_jobs(stage)):
+        await database.jobs.enqueue(summary_job(stage.session.id))
+        async with asyncio.timeout(HANG_SECONDS):
+            while not stage.model.requests:
+                await asyncio.sleep(0.01)
+        await compact_now(stage, "first")
+        await fill(stage, 8)
+        gate.set()
+        await until_jobs(database_url, [])
+
+    assert (await stage.reload()).summary_through_position == 14
+    assert await prepared_through(stage) == 30
+
+
+async def test_a_summariser_that_was_down_is_asked_again_by_the_job(database: Database, database_url: str) -> None:
+    stage = await open_with(database)
+    steps: list[Step] = [Fail(ModelUnavailable("away")), Fail(ModelUnavailable("away"))]
+    stage.model.by_request = lambda _: steps.pop(0) if steps else Say(SUMMARY)
+    await fill(stage, 6)
+
+    async with doing(side_jobs(stage)):
+        await database.jobs.enqueue(summary_job(stage.session.id))
+        await until_jobs(database_url, [])
+
+    assert len(stage.model.requests) == 3
+    assert await prepared_through(stage) == 10
+
+
+async def test_a_job_does_not_come_back_before_the_summariser_has_rested(database: Database) -> None:
+    stage = await open_with(database)
+    stage.model.by_request = lambda _: Fail(ModelUnavailable("away"))
+    await fill(stage, 6)
+
+    pauses = [await prepare_summary(stage.parts, str(stage.session.id)) for _ in range(3)]
+
+    assert [None if left is None else (left.has_failed, left.delay.total_seconds()) for left in pauses] == [
+        (True, 0),
+        (True, 0),
+        (True, 60),
+    ]
+
+
+async def test_a_job_computes_in_its_owners_line(database: Database) -> None:
+    stage = await open_with(database)
+    owners: list[object] = []
+
+    def note(_request: object) -> Step:
+        owners.append(present_owner())
+        return Say(SUMMARY)
+
+    stage.model.by_request = note
+    await fill(stage, 6)
+
+    await asyncio.create_task(prepare_summary(stage.parts, str(stage.session.id)))
+
+    assert owners == [stage.owner_id]
+
+
+@pytest.mark.slow
+async def test_the_job_of_a_killed_process_is_done_by_another(database: Database, database_url: str) -> None:
+    stage = await open_with(database)
+    await fill(stage, 6)
+    await database.jobs.enqueue(summary_job(stage.session.id))
+    dying = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "fakes.dying_jobs",
+        database_url,
+        env=environment_for_programs(),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert dying.stdout is not None
+    async with asyncio.timeout(HANG_SECONDS):
+        while (await dying.stdout.readline()).decode().strip() != BEGUN:
+            assert dying.returncode is None
+    dying.kill()
+    await dying.communicate()
+
+    async with doing(side_jobs(stage, given_up_after=GIVEN_UP_AFTER)):
+        await until_jobs(database_url, [])
+
+    assert await prepared_through(stage) == 10
