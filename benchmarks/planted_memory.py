@@ -24,6 +24,7 @@ from app.summary.stretches import Assignment, StretchWriter
 from app.summary.summariser import NotWorthIt, Summariser, SummaryRejected
 from app.summary.summariser_calls import SummariserCalls
 from app.summary.summariser_health import SummariserHealth
+from app.summary.unsummarised import Batch
 from app.system_clock import SystemClock
 from app.telemetry import PrometheusMetrics
 from benchmarks.planted_conversation import BEGIN, SESSION
@@ -74,7 +75,7 @@ class Memory:
         writer = await self._open_writer()
         self.waiting = (*self.waiting, *messages)
         try:
-            await writer.read(self.waiting)
+            await writer.read(Batch(self.waiting))
         except (NotWorthIt, SummaryRejected):
             pass
         else:

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import math
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -123,7 +124,8 @@ async def compact(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> C
 class Writing:
     """A summary being written for `task` within `limit_seconds`. `writer` holds what is achieved, also after a failure.
 
-    `extends_prepared`: it begins with what is prepared, not with what is adopted.
+    `extends_prepared`: it begins with what is prepared, not with what is adopted. After `round_seconds` nothing further
+    is read; what is read by then is whole.
     """
 
     parts: SummaryParts
@@ -132,6 +134,7 @@ class Writing:
     event: PreCompact
     limit_seconds: float
     extends_prepared: bool
+    round_seconds: float = math.inf
     writer: StretchWriter | None = None
     calls: SummariserCalls = field(init=False)
 
@@ -184,11 +187,18 @@ class Writing:
             return Ended("cancelled", CANCELLED_BY_HOOK)
         self.writer = writer = await self._open_writer(decision)
         if not (decision.summary and await self._take(writer, decision.summary)):
-            unsummarised = self._unsummarised()
-            while batch := await unsummarised.next_batch(writer.session()):
-                await writer.read(batch)
+            await self._read(writer)
         await writer.merge()
         return Ended("skipped", NOTHING_TO_READ)
+
+    async def _read(self, writer: StretchWriter) -> None:
+        unsummarised = self._unsummarised()
+        until = self.parts.clock.monotonic() + self.round_seconds
+        while self.parts.clock.monotonic() < until:
+            batch = await unsummarised.next_batch(writer.session(), writer.room_tokens)
+            if not batch.messages:
+                return
+            await writer.read(batch, until=until)
 
     async def _open_writer(self, decision: Decision) -> StretchWriter:
         task, policy = self.task, self.task.agent.definition.context.summary
@@ -211,7 +221,7 @@ class Writing:
         before = session = writer.session()
         unsummarised, replaced = self._unsummarised(), 0
         facts: tuple[LedgerEntry, ...] = ()
-        while batch := await unsummarised.next_batch(session):
+        while batch := (await unsummarised.next_batch(session, writer.room_tokens)).messages:
             replaced += sum(message.token_count for message in batch)
             facts = merge_ledgers(facts, await writer.facts(batch))
             session = _reaching(session, batch[-1])

@@ -21,6 +21,9 @@ from app.summary.parts import SummaryParts
 PREPARE_SECONDS = 60.0
 """Nobody waits for it, so it may take its time; a session has one such job at a time."""
 
+ROUND_SECONDS = 20.0
+"""Then what is written of a long history is kept, and others have their turn: the limit above would cut a call off."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -91,7 +94,9 @@ async def _prepare(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> 
     is_further = task.conversation.prepared is not None
     told = hook_event(task, further, extends_prepared=is_further)
     event = replace(told, trigger="auto", tokens=plan.tokens, must_compact=False)
-    writing = Writing(parts, task, further, event, PREPARE_SECONDS, extends_prepared=is_further)
+    writing = Writing(
+        parts, task, further, event, PREPARE_SECONDS, extends_prepared=is_further, round_seconds=ROUND_SECONDS
+    )
     ended = await writing.run()
     writer = writing.writer
     if writer is None or writer.draft.through_position <= _reach(task):

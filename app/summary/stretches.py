@@ -4,6 +4,7 @@ Each stretch is stored before the next is asked for, and found again by what was
 cursor does not move here.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -48,6 +49,7 @@ from app.summary.draft import Draft
 from app.summary.refused_merges import RefusedMerges
 from app.summary.summariser import NotWorthIt, Summariser, SummaryRejected
 from app.summary.summariser_calls import SUMMARISER_ERRORS, Ask, SummariserCalls, Written
+from app.summary.unsummarised import Batch
 
 HALVINGS = 3
 """How often a stretch that the summariser calls too long is halved before the smallest is tried."""
@@ -91,15 +93,27 @@ class StretchWriter:
     refused_merges: RefusedMerges
     rooms: dict[str, int] = field(default_factory=dict)
 
-    async def read(self, messages: Sequence[Message]) -> None:
-        """Summarise `messages`, which follow the draft, stretch after stretch; what is achieved stays in the draft.
+    @property
+    def room_tokens(self) -> int:
+        """What one stretch may stand for, by our count: as much as the first summariser can read at once."""
+        return self._room_now(self.summarisers[0])
 
+    async def read(self, batch: Batch, *, until: float = math.inf) -> None:
+        """Summarise the batch, which follows the draft, stretch after stretch; what is achieved stays in the draft.
+
+        Where more follows, the last messages are left for a stretch that they fill together with those. What no turn
+        waits for is merged as it grows, so that no merge is left over where it is cut off. At `until`, by the calls'
+        clock, nothing further is begun.
         Raises NotWorthIt, SUMMARISER_ERRORS, LeaseLost, DatabaseUnavailable.
         """
-        rest = tuple(messages)
-        while rest:
+        rest = batch.messages
+        while rest and self.calls.clock.monotonic() < until:
             taken = await self.calls.first_success(self.summarisers, partial(self._read_next, rest))
             rest = rest[taken:]
+            if self.assignment.lease is None and (rest or batch.more_follows):
+                await self.merge()
+            if batch.more_follows and not self._fills_stretch(rest):
+                return
 
     async def merge(self) -> None:
         """Merge neighbours while there are too many; one that fails is left for the next time.
@@ -198,7 +212,7 @@ class StretchWriter:
 
         What the summariser calls too long is halved; nothing is learned of that beyond this compaction.
         """
-        room = min(self.rooms.get(summariser.key, self._room(summariser)), self._room(summariser))
+        room = self._room_now(summariser)
         for _ in range(HALVINGS):
             chunk = await self._chunk(rest, room, summariser)
             try:
@@ -213,6 +227,15 @@ class StretchWriter:
         except ContextOverflow:
             self.calls.too_long(summariser)
             raise
+
+    def _fills_stretch(self, messages: Sequence[Message]) -> bool:
+        most = self.assignment.policy.chunk_messages
+        is_many = most is not None and len(messages) > most
+        return is_many or sum(message.token_count for message in messages) > self.room_tokens
+
+    def _room_now(self, summariser: Summariser) -> int:
+        room = self._room(summariser)
+        return min(self.rooms.get(summariser.key, room), room)
 
     def _room(self, summariser: Summariser) -> int:
         """Return what a transcript may take of the summariser's window, by our count."""

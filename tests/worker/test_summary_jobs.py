@@ -2,27 +2,26 @@
 
 import asyncio
 import sys
-from dataclasses import replace
 
 import pytest
 
-from app.context.measure import count_message
 from app.db.connection.address import parse_address
 from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database
 from app.db.jobs.kinds import summary_job
-from app.db.sessions.import_messages import DatedMessage, Imported, import_session
+from app.db.sessions.import_messages import Imported, import_session
 from app.db.statements.new_ids import new_id
 from app.domain.errors import ModelUnavailable
 from app.domain.ids import SessionId
-from app.domain.message import NewMessage, Role, Source
+from app.domain.message import Source
 from app.domain.summary import SummaryState
 from app.execution.off_loop import present_owner
 from app.prompting.conversation import at_rest
 from app.worker.summaries_ahead import prepare_summary
 from fakes.compactions import SUMMARY, compact_now, fill, positions_read
 from fakes.dying_jobs import BEGUN, GIVEN_UP_AFTER
+from fakes.imports import import_into, written
 from fakes.programs import environment_for_programs
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Fail, Say, Step
@@ -38,20 +37,6 @@ async def open_with(database: Database) -> Stage:
     stage = await open_stage(database, agent=agent)
     stage.model.by_request = lambda _: Say(SUMMARY)
     return stage
-
-
-def written(number: int) -> DatedMessage:
-    role = Role.USER if number % 2 == 0 else Role.ASSISTANT
-    message = NewMessage(role=role, content=f"message {number} of a long talk", source=Source.API)
-    tokens = count_message(message, lambda text: len(text) // 4)
-    return DatedMessage(replace(message, token_count=tokens, counter="chars"))
-
-
-async def import_into(stage: Stage, messages: int) -> None:
-    """Import a conversation of so many messages; the stage's session is that one from then on."""
-    new = Imported(stage.owner_id, stage.session.agent, "", Source.API, {})
-    long_one = [written(number) for number in range(messages)]
-    stage.session = await stage.database.sessions.import_conversation(new, long_one)
 
 
 async def prepared_through(stage: Stage) -> int | None:

@@ -1,0 +1,84 @@
+"""Long histories that were never summarised: in few calls, merged on the way, and in rounds where nobody waits."""
+
+from collections.abc import Sequence
+
+from app.context.policy import SummaryPolicy
+from app.db.database import Database
+from app.domain.prompt import ModelRequest
+from app.domain.summary import SummaryState
+from app.summary.prepare import ROUND_SECONDS
+from app.worker.jobs import NotDone
+from app.worker.summaries_ahead import prepare_summary
+from fakes.compactions import SUMMARY, positions_read, prepare_one
+from fakes.imports import import_into
+from fakes.scripted_model import Say, Step
+from fakes.stage import Stage, open_stage, with_context
+
+MESSAGES = 2000
+
+
+async def open_long(database: Database, *, messages: int = MESSAGES, **summary: object) -> Stage:
+    policy = SummaryPolicy(**summary)  # type: ignore[arg-type]  # fields by name
+    agent = with_context(window=8192, min_recent_messages=2, max_messages_before_summary=10, summary=policy)
+    stage = await open_stage(database, agent=agent)
+    stage.model.by_request = lambda _: Say(SUMMARY)
+    await import_into(stage, messages)
+    return stage
+
+
+def read_by(requests: Sequence[ModelRequest]) -> list[int]:
+    """How many messages each call was shown; merges are shown none."""
+    return [len(positions_read([request])) for request in requests]
+
+
+async def test_a_stretch_takes_what_the_summariser_can_read_however_many_messages_that_are(database: Database) -> None:
+    stage = await open_long(database)
+
+    assert await prepare_one(stage)
+
+    shown = [number for number in read_by(stage.model.requests) if number]
+    assert len(shown) <= 8
+    assert min(shown[:-2]) > 300  # the last two meet where the turn's own rows begin
+    assert sum(shown) == MESSAGES - 2
+
+
+async def test_no_stretch_is_longer_than_the_policy_says_and_none_but_the_last_shorter(database: Database) -> None:
+    stage = await open_long(database, messages=900, chunk_messages=60)
+
+    assert await prepare_one(stage)
+
+    shown = [number for number in read_by(stage.model.requests) if number]
+    assert max(shown) <= 60
+    assert len(shown) <= 900 // 50
+
+
+async def test_a_history_that_nobody_waits_for_is_merged_as_it_is_read(database: Database) -> None:
+    stage = await open_long(database, messages=900, chunk_messages=60)
+
+    assert await prepare_one(stage)
+
+    kinds = ["read" if number else "merge" for number in read_by(stage.model.requests)]
+    assert kinds.index("merge") < 8
+    prepared = await stage.database.summaries.load_parts(stage.session.id, SummaryState.PREPARED)
+    assert prepared is not None
+    assert max(stretch.level for stretch in prepared.stretches) > 0
+
+
+async def test_a_round_that_took_long_keeps_what_it_has_and_leaves_the_rest_to_the_next(database: Database) -> None:
+    stage = await open_long(database)
+
+    def slowly(_request: ModelRequest) -> Step:
+        stage.clock.advance(ROUND_SECONDS)
+        return Say(SUMMARY)
+
+    stage.model.by_request = slowly
+    reached = []
+    for _ in range(3):
+        assert await prepare_summary(stage.parts, str(stage.session.id)) == NotDone()
+        prepared = await stage.database.summaries.load_parts(stage.session.id, SummaryState.PREPARED)
+        assert prepared is not None
+        reached.append(prepared.version.through_position)
+
+    assert len(stage.model.requests) == 3
+    assert reached == sorted(set(reached))
+    assert sorted(positions_read(stage.model.requests)) == list(range(1, reached[-1] + 1))
