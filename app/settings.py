@@ -73,7 +73,7 @@ class Settings(BaseSettings):
     )
     compute_threads: int = Field(2, ge=1, le=64, description="threads of this process that work on long texts")
     lease_seconds: float = Field(10.0, ge=2, le=HOUR, description="how long a silent worker keeps its run")
-    job_concurrency: int = Field(4, ge=1, le=100, description="side jobs at once in this process")
+    job_concurrency: int = Field(32, ge=1, le=500, description="side jobs at once in this process")
     no_worker_timeout_seconds: float = Field(30.0, gt=0, le=HOUR, description="how long a request waits for a worker")
     max_queued_per_session: int = Field(10, ge=1, le=10_000, description="waiting messages of one session")
     max_queued_per_owner: int = Field(1_000, ge=1, le=1_000_000, description="waiting messages of one owner")

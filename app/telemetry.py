@@ -111,6 +111,24 @@ class CompactionSeries:
         )
 
 
+class JobSeries:
+    """The series on side jobs. What waits is that of all processes: each that takes jobs shows the same."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register the series in `registry`."""
+        self.ended = Counter(
+            "throughline_jobs", "Side jobs taken, by kind and how they ended", ("kind", "outcome"), registry=registry
+        )
+        self.waiting = Gauge("throughline_jobs_waiting", "Side jobs that wait", ("kind",), registry=registry)
+        self.oldest = Gauge(
+            "throughline_jobs_oldest_seconds",
+            "How long a side job has waited that could have been taken",
+            ("kind",),
+            registry=registry,
+        )
+        self.taking = Gauge("throughline_jobs_taking", "1 while this process takes side jobs", registry=registry)
+
+
 class PrometheusMetrics:
     """What turns report, as Prometheus series; implements the turn's Metrics port."""
 
@@ -147,6 +165,7 @@ class PrometheusMetrics:
         )
         self._compactions = CompactionSeries(self.registry)
         self._summaries = SummarySeries(self.registry)
+        self._jobs = JobSeries(self.registry)
 
     def turn_finished(self, *, agent: str, status: str, seconds: float) -> None:
         """Count a finished turn."""
@@ -203,6 +222,19 @@ class PrometheusMetrics:
     def overflow_met(self, *, model: str) -> None:
         """Count a prompt that the provider called too long."""
         self._overflows.labels(model).inc()
+
+    def job_ended(self, *, kind: str, outcome: str) -> None:
+        """Count a side job that was taken, by how it ended."""
+        self._jobs.ended.labels(kind, outcome).inc()
+
+    def jobs_waiting(self, *, kind: str, jobs: int, oldest_seconds: float) -> None:
+        """Show what waits of a kind of side jobs, and for how long."""
+        self._jobs.waiting.labels(kind).set(jobs)
+        self._jobs.oldest.labels(kind).set(oldest_seconds)
+
+    def jobs_taken(self, *, is_taking: bool) -> None:
+        """Show whether this process takes side jobs."""
+        self._jobs.taking.set(is_taking)
 
     def render(self) -> tuple[bytes, str]:
         """Return the exposition and its content type."""

@@ -85,3 +85,16 @@ def test_every_series_is_exposed_under_the_services_name() -> None:
     names = {line.split()[2] for line in body.decode().splitlines() if line.startswith("# TYPE")}
     assert kind.startswith("text/plain")
     assert all(name.startswith("throughline_") for name in names)
+
+
+def test_side_jobs_are_shown_by_kind_as_they_wait_and_as_they_end() -> None:
+    metrics = PrometheusMetrics()
+
+    metrics.job_ended(kind="prepare_summary", outcome="continued")
+    metrics.jobs_waiting(kind="prepare_summary", jobs=3, oldest_seconds=1.5)
+    metrics.jobs_taken(is_taking=True)
+
+    assert value(metrics, "throughline_jobs_total", kind="prepare_summary", outcome="continued") == 1
+    assert value(metrics, "throughline_jobs_waiting", kind="prepare_summary") == 3
+    assert value(metrics, "throughline_jobs_oldest_seconds", kind="prepare_summary") == 1.5
+    assert value(metrics, "throughline_jobs_taking") == 1

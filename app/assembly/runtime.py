@@ -32,7 +32,8 @@ from app.turn.state import TurnConfig, TurnParts
 from app.worker.indexing import Indexing
 from app.worker.jobs import JobRegistry, SideJobs
 from app.worker.retention import Retention, RetentionConfig
-from app.worker.summaries_ahead import prepare_summary
+from app.worker.shares import Shares
+from app.worker.summaries_ahead import OWNERS_PART, prepare_summary
 from app.worker.worker import Worker, WorkerConfig
 
 MAX_TOOL_RESULT_BYTES = 5_000_000
@@ -83,7 +84,7 @@ async def open_runtime(settings: Settings) -> AsyncGenerator[Runtime]:
             make_counter=make_counter,
             config=TurnConfig(deadline_seconds=settings.turn_timeout_seconds),
         )
-        jobs = _side_jobs(settings, parts, database, memories)
+        jobs = _side_jobs(settings, parts, database, memories, metrics)
         worker = Worker(parts, database.hub.work, jobs, worker_config(settings))
         database.hub.on_cancel(worker.on_cancel)
         context = ContextRequests(parts, database.sessions, database.pins, worker.occupied)
@@ -101,7 +102,9 @@ def _tools(settings: Settings, database: Database) -> ToolBox:
     return ToolBox(make_built_in_tools(*recall), limits)
 
 
-def _side_jobs(settings: Settings, parts: TurnParts, database: Database, memories: MemoryShare) -> SideJobs:
+def _side_jobs(
+    settings: Settings, parts: TurnParts, database: Database, memories: MemoryShare, metrics: PrometheusMetrics
+) -> SideJobs:
     config = RetentionConfig(
         run_events_hours=settings.run_events_retention_hours,
         unused_summaries_days=settings.unused_summaries_retention_days,
@@ -109,8 +112,10 @@ def _side_jobs(settings: Settings, parts: TurnParts, database: Database, memorie
     )
     retention = Retention(database.retention, parts.clock, config)
     schedules = (*retention.schedules(), *Indexing(database.history).schedules(), *memories.schedules)
-    registry = JobRegistry({PREPARE_SUMMARY: partial(prepare_summary, parts), **memories.kinds}, schedules)
-    return SideJobs(database.jobs, database.make_job_consumer(), registry, settings.job_concurrency)
+    places = settings.job_concurrency
+    prepare = partial(prepare_summary, parts, Shares(places // OWNERS_PART))
+    registry = JobRegistry({PREPARE_SUMMARY: prepare, **memories.kinds}, schedules)
+    return SideJobs(database.jobs, database.make_job_consumer(), registry, metrics, places)
 
 
 def worker_config(settings: Settings) -> WorkerConfig:

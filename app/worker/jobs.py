@@ -4,15 +4,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import structlog
 
 from app.db.jobs.consumer import JobConsumer
-from app.db.jobs.queue import Again, Job, JobBook, JobQueue, Schedule, TakenJob
+from app.db.jobs.queue import Again, Job, JobBook, JobQueue, Schedule, TakenJob, Waiting
 from app.domain.errors import ThroughlineError
 from app.execution.error_boundary import ErrorBoundary
-from app.execution.outcome import Raised, outcome_of_awaiting
+from app.execution.outcome import Outcome, Raised, outcome_of_awaiting
+from app.worker.shares import Shares
 
 MOST_TRIES = 12
 """Within three quarters of an hour, longer than most outages. Then a job that fails is let go: whoever needs what it
@@ -21,6 +22,11 @@ would have done puts it in line again."""
 MOST_LOST = 3
 """A job over which so many processes died in a row is not begun again: it may be what killed them."""
 
+LONGEST_SILENCE_SECONDS = 60.0
+"""A process that has taken no job for longer has more than a connection that is just begun anew."""
+
+WATCH_SECONDS = 15.0
+CONTINUED = "continued"
 AT_ONCE = timedelta(0)
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -42,11 +48,13 @@ class Pauses:
 class NotDone:
     """What a job says that is to be taken again, behind all others that wait, after `delay` at the earliest.
 
-    One that got further comes back as often as it likes; one that `has_failed` does so MOST_TRIES times.
+    One that got further comes back as often as it likes, one that `has_failed` MOST_TRIES times. Without `was_begun`
+    there was no place for it: it counts as if nobody had taken it.
     """
 
     delay: timedelta = AT_ONCE
     has_failed: bool = False
+    was_begun: bool = True
 
 
 Work: TypeAlias = Callable[[str], Awaitable[NotDone | None]]
@@ -62,12 +70,36 @@ class JobRegistry:
     pauses: Pauses = Pauses()
 
 
+class JobMetrics(Protocol):
+    """What side jobs report."""
+
+    def job_ended(self, *, kind: str, outcome: str) -> None:
+        """Count a job that was taken.
+
+        `done`, `continued` (more rounds follow), `failed` (it is tried again), `let_go`, `no_place` (its share of the
+        places is taken), `handed_back` (the process stops).
+        """
+        ...
+
+    def jobs_waiting(self, *, kind: str, jobs: int, oldest_seconds: float) -> None:
+        """Show how many jobs wait, and how long the oldest that could have been taken has waited."""
+        ...
+
+    def jobs_taken(self, *, is_taking: bool) -> None:
+        """Show whether this process takes jobs at present."""
+        ...
+
+
 class SideJobs:
     """Takes jobs from the queue and does up to `concurrency` at once, while `run` runs."""
 
-    def __init__(self, queue: JobQueue, consumer: JobConsumer, registry: JobRegistry, concurrency: int) -> None:
-        """Nothing is taken before `run`."""
+    def __init__(
+        self, queue: JobQueue, consumer: JobConsumer, registry: JobRegistry, metrics: JobMetrics, concurrency: int
+    ) -> None:
+        """Nothing is taken before `run`. Further rounds of long jobs get half of the places at most."""
         self._queue = queue
+        self._metrics = metrics
+        self._rounds = Shares(concurrency // 2)
         self._consumer = consumer
         self._registry = registry
         self._concurrency = concurrency
@@ -78,8 +110,8 @@ class SideJobs:
 
     @property
     def is_taking(self) -> bool:
-        """Whether jobs are being taken, for readiness."""
-        return self._consumer.is_taking
+        """Whether jobs are being taken, for readiness: they may be late, so what is soon over changes nothing."""
+        return self._consumer.has_taken_within(LONGEST_SILENCE_SECONDS)
 
     def enqueue_soon(self, job: Job) -> None:
         """Put a job in line in the background; nobody waits for it, and one that is lost is put in line again."""
@@ -91,7 +123,12 @@ class SideJobs:
         """Take jobs until `close`; returns once those in hand have ended or were handed back."""
         kinds = dict.fromkeys(self._registry.handlers, self._perform)
         schedules = [replace(schedule, run=self._guarded(schedule)) for schedule in self._registry.schedules]
-        await self._consumer.run(JobBook(kinds, schedules), most_at_once=self._concurrency)
+        watching = asyncio.create_task(self._watch(), name="watch the jobs that wait")
+        try:
+            await self._consumer.run(JobBook(kinds, schedules), most_at_once=self._concurrency)
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
 
     def close(self) -> None:
         """Take no more jobs; those in hand go on."""
@@ -113,24 +150,46 @@ class SideJobs:
 
     async def _perform(self, taken: TakenJob) -> Again | None:
         """Do the job; return how it is to be taken again, None where it is done or let go."""
-        untried = Again(AT_ONCE, taken.failures, taken.lost)
+        outcome, again = await self._outcome(taken)
+        self._metrics.job_ended(kind=taken.job.kind, outcome=outcome)
+        return again
+
+    async def _outcome(self, taken: TakenJob) -> tuple[str, Again | None]:
+        untried = Again(AT_ONCE, taken.failures, taken.lost, taken.is_continued)
         if self._is_stopping:
-            return untried
+            return "handed_back", untried
         if taken.lost >= MOST_LOST:
             log.error("job is let go, its processes died", kind=taken.job.kind, subject=taken.job.subject)
-            return None
+            return "let_go", None
         try:
-            outcome = await outcome_of_awaiting(self._tracked(self._in_a_slot(taken.job)))
+            outcome = await outcome_of_awaiting(self._tracked(self._in_a_slot(taken)))
         except asyncio.CancelledError:
-            return untried
+            return "handed_back", untried
+        return self._judged(taken, outcome, untried)
+
+    def _judged(self, taken: TakenJob, outcome: Outcome[NotDone | None], untried: Again) -> tuple[str, Again | None]:
         if isinstance(outcome, Raised):
             return self._after_failure(taken, AT_ONCE, error=type(outcome.error).__name__)
-        return self._taken_again(taken, outcome.value)
+        match outcome.value:
+            case None:
+                return "done", None
+            case NotDone(was_begun=False, delay=delay):
+                return "no_place", replace(untried, delay=delay)
+            case NotDone(has_failed=True, delay=delay):
+                return self._after_failure(taken, delay, error="nothing achieved")
+            case NotDone(delay=delay):
+                return "continued", Again(delay, is_continued=True)
 
-    def _taken_again(self, taken: TakenJob, left: NotDone | None) -> Again | None:
-        if left is None or not left.has_failed:
-            return None if left is None else Again(left.delay)
-        return self._after_failure(taken, left.delay, error="nothing achieved")
+    async def _watch(self) -> None:
+        """Report what waits, of all processes, and whether this one takes anything."""
+        while True:
+            with ErrorBoundary(log.warning, "jobs that wait were not counted"):
+                waiting = {found.kind: found for found in await self._queue.waiting()}
+                for kind in self._registry.handlers:
+                    found = waiting.get(kind, Waiting(kind, 0, 0.0))
+                    self._metrics.jobs_waiting(kind=kind, jobs=found.jobs, oldest_seconds=found.oldest_seconds)
+            self._metrics.jobs_taken(is_taking=self._consumer.is_taking)
+            await asyncio.sleep(WATCH_SECONDS)
 
     def _guarded(self, schedule: Schedule) -> Callable[[], Awaitable[None]]:
         """Return the schedule's work so that it can be stopped; what fails is done at the next time."""
@@ -144,9 +203,17 @@ class SideJobs:
 
         return run
 
-    async def _in_a_slot(self, job: Job) -> NotDone | None:
+    async def _in_a_slot(self, taken: TakenJob) -> NotDone | None:
+        job, rounds = taken.job, self._rounds
         async with self._slots:
-            return await self._registry.handlers[job.kind](job.subject)
+            if not taken.is_continued:
+                return await self._registry.handlers[job.kind](job.subject)
+            if (delay := rounds.take(CONTINUED, job.subject)) is not None:
+                return NotDone(delay, was_begun=False)
+            try:
+                return await self._registry.handlers[job.kind](job.subject)
+            finally:
+                rounds.give_back(CONTINUED)
 
     async def _tracked(self, work: Awaitable[T]) -> T:
         task = asyncio.ensure_future(work)
@@ -156,12 +223,12 @@ class SideJobs:
         finally:
             self._under_way.discard(task)
 
-    def _after_failure(self, taken: TakenJob, least: timedelta, *, error: str) -> Again | None:
+    def _after_failure(self, taken: TakenJob, least: timedelta, *, error: str) -> tuple[str, Again | None]:
         told = {"kind": taken.job.kind, "subject": taken.job.subject, "error": error}
         failures = taken.failures + 1
         if failures >= MOST_TRIES:
             log.error("job failed and is let go", **told)
-            return None
+            return "let_go", None
         delay = max(self._registry.pauses.after(failures), least)
         log.warning("job failed, it is tried again", delay_seconds=delay.total_seconds(), **told)
-        return Again(delay, failures)
+        return "failed", Again(delay, failures, is_continued=taken.is_continued)

@@ -10,10 +10,15 @@ import structlog
 
 from app.domain.errors import NotFound
 from app.domain.ids import SessionId
+from app.domain.session import Session
 from app.execution.off_loop import work_for
 from app.summary.prepare import Preparation, is_next_due, prepare_next
 from app.turn.state import TurnParts
 from app.worker.jobs import NotDone
+from app.worker.shares import Shares
+
+OWNERS_PART = 4
+"""An owner may have one of so many places for jobs, however many sessions of theirs have something due."""
 
 MOST_PLANS = 3
 """How often a job plans anew in a row because the session's summary was changed while it wrote."""
@@ -21,11 +26,12 @@ MOST_PLANS = 3
 log = structlog.get_logger(__name__)
 
 
-async def prepare_summary(parts: TurnParts, subject: str) -> NotDone | None:
+async def prepare_summary(parts: TurnParts, shares: Shares, subject: str) -> NotDone | None:
     """Prepare what is due for the session named by `subject`, one summary; finds nothing to do the second time.
 
-    Where more is due afterwards (a long history, or a turn that ended meanwhile and found this job in line) the rest is
-    for the next round, so that other sessions have theirs in between. Raises DatabaseUnavailable.
+    `shares` are those that owners have of the places for jobs. Where more is due afterwards (a long history, or a turn
+    that ended meanwhile and found this job in line) the rest is for the next round, so that other sessions have theirs
+    in between. Raises DatabaseUnavailable.
     """
     session_id = SessionId(UUID(subject))
     try:
@@ -33,7 +39,17 @@ async def prepare_summary(parts: TurnParts, subject: str) -> NotDone | None:
     except NotFound:
         log.info("session of a job is gone", session_id=subject)
         return None
-    work_for(session.owner_id)
+    owner_id = session.owner_id
+    if (delay := shares.take(owner_id, subject)) is not None:
+        return NotDone(delay, was_begun=False)
+    work_for(owner_id)
+    try:
+        return await _prepare(parts, session)
+    finally:
+        shares.give_back(owner_id)
+
+
+async def _prepare(parts: TurnParts, session: Session) -> NotDone | None:
     for _ in range(MOST_PLANS):
         attempt = await prepare_next(parts, session)
         match attempt.outcome:

@@ -8,7 +8,8 @@ from functools import partial
 
 from app.db.jobs.consumer import GIVEN_UP_AFTER
 from app.db.jobs.kinds import PREPARE_SUMMARY
-from app.worker.jobs import JobRegistry, Pauses, SideJobs, Work
+from app.worker.jobs import JobRegistry, NotDone, Pauses, SideJobs, Work
+from app.worker.shares import Shares
 from app.worker.summaries_ahead import prepare_summary
 from fakes.raw_sql import run_sql
 from fakes.stage import Stage
@@ -26,9 +27,15 @@ def side_jobs(
     given_up_after: timedelta = GIVEN_UP_AFTER,
 ) -> SideJobs:
     """Return the jobs a worker of the stage does, or only those of `kinds`; what fails is tried again soon."""
-    registry = JobRegistry(kinds or {PREPARE_SUMMARY: partial(prepare_summary, stage.parts)}, pauses=SOON)
+    prepare = partial(prepare_summary, stage.parts, Shares(concurrency))
+    registry = JobRegistry(kinds or {PREPARE_SUMMARY: prepare}, pauses=SOON)
     consumer = stage.database.make_job_consumer(given_up_after=given_up_after)
-    return SideJobs(stage.database.jobs, consumer, registry, concurrency)
+    return SideJobs(stage.database.jobs, consumer, registry, stage.metrics, concurrency)
+
+
+async def do_summary_job(stage: Stage, shares: Shares | None = None) -> NotDone | None:
+    """Do the job of the stage's session once."""
+    return await prepare_summary(stage.parts, shares or Shares(1), str(stage.session.id))
 
 
 @asynccontextmanager

@@ -48,3 +48,13 @@ class SilentMetrics:
 
     def of(self, name: str) -> list[dict[str, object]]:
         return [fields for reported, fields in self.reports if reported == name]
+
+    def job_ended(self, *, kind: str, outcome: str) -> None:
+        self.reports.append(("job_ended", {"kind": kind, "outcome": outcome}))
+
+    def jobs_waiting(self, *, kind: str, jobs: int, oldest_seconds: float) -> None:
+        fields = {"kind": kind, "jobs": jobs, "oldest_seconds": oldest_seconds}
+        self.reports.append(("jobs_waiting", fields))
+
+    def jobs_taken(self, *, is_taking: bool) -> None:
+        self.reports.append(("jobs_taken", {"is_taking": is_taking}))

@@ -16,6 +16,7 @@ from app.worker.jobs import JobRegistry, SideJobs
 from fakes.memory_stage import MODEL, MemoryStage, open_memory_stage
 from fakes.provider_double import ProviderDouble
 from fakes.raw_sql import run_sql
+from fakes.silent_metrics import SilentMetrics
 from fakes.waiting import HANG_SECONDS
 
 JOBS = "select entrypoint, convert_from(payload, 'UTF8') from throughline_jobs.pgqueuer order by id"
@@ -69,6 +70,7 @@ async def test_a_memory_stored_while_the_provider_is_down_is_found_by_words_and_
         database.jobs,
         database.make_job_consumer(),
         JobRegistry({EMBED_MEMORIES: stage.meaning.embed_missing}),
+        SilentMetrics(),
         concurrency=1,
     )
     running = asyncio.create_task(jobs.run())

@@ -8,10 +8,10 @@ from app.domain.prompt import ModelRequest
 from app.domain.summary import SummaryState
 from app.summary.prepare import ROUND_SECONDS
 from app.worker.jobs import NotDone
-from app.worker.summaries_ahead import prepare_summary
 from fakes.compactions import SUMMARY, positions_read, prepare_one
 from fakes.imports import import_into
 from fakes.scripted_model import Say, Step
+from fakes.side_jobs import do_summary_job
 from fakes.stage import Stage, open_stage, with_context
 
 MESSAGES = 2000
@@ -74,7 +74,7 @@ async def test_a_round_that_took_long_keeps_what_it_has_and_leaves_the_rest_to_t
     stage.model.by_request = slowly
     reached = []
     for _ in range(3):
-        assert await prepare_summary(stage.parts, str(stage.session.id)) == NotDone()
+        assert await do_summary_job(stage) == NotDone()
         prepared = await stage.database.summaries.load_parts(stage.session.id, SummaryState.PREPARED)
         assert prepared is not None
         reached.append(prepared.version.through_position)

@@ -9,12 +9,11 @@ from app.db.jobs.kinds import summary_job
 from app.db.jobs.queue import Job
 from app.domain.summary import SummaryState
 from app.worker.jobs import MOST_LOST, MOST_TRIES
-from app.worker.summaries_ahead import prepare_summary
 from app.worker.worker import Worker, WorkerConfig
 from fakes.compactions import fill
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Hang, Say
-from fakes.side_jobs import doing, side_jobs, until_jobs
+from fakes.side_jobs import do_summary_job, doing, side_jobs, until_jobs
 from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS
 
@@ -54,10 +53,10 @@ async def test_a_turn_that_makes_a_summary_due_has_it_prepared_by_another_proces
 async def test_the_second_delivery_of_a_job_finds_nothing_to_do(database: Database) -> None:
     stage = await open_with(database)
     await fill(stage, 6)
-    await prepare_summary(stage.parts, str(stage.session.id))
+    await do_summary_job(stage)
     calls = len(stage.model.requests)
 
-    await prepare_summary(stage.parts, str(stage.session.id))
+    await do_summary_job(stage)
 
     assert calls == len(stage.model.requests) == 1
 
@@ -66,7 +65,7 @@ async def test_a_job_for_a_session_that_is_gone_ends_quietly(database: Database)
     stage = await open_with(database)
     await database.sessions.delete(stage.owner_id, stage.session.id)
 
-    await prepare_summary(stage.parts, str(stage.session.id))
+    await do_summary_job(stage)
 
     assert stage.model.requests == []
 

@@ -18,14 +18,13 @@ from app.domain.message import Source
 from app.domain.summary import SummaryState
 from app.execution.off_loop import present_owner
 from app.prompting.conversation import at_rest
-from app.worker.summaries_ahead import prepare_summary
 from fakes.compactions import SUMMARY, compact_now, fill, positions_read
 from fakes.dying_jobs import BEGUN, GIVEN_UP_AFTER
 from fakes.imports import import_into, written
 from fakes.programs import environment_for_programs
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Fail, Say, Step
-from fakes.side_jobs import doing, side_jobs, until_jobs
+from fakes.side_jobs import do_summary_job, doing, side_jobs, until_jobs
 from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS
 
@@ -118,7 +117,7 @@ async def test_a_job_does_not_come_back_before_the_summariser_has_rested(databas
     stage.model.by_request = lambda _: Fail(ModelUnavailable("away"))
     await fill(stage, 6)
 
-    pauses = [await prepare_summary(stage.parts, str(stage.session.id)) for _ in range(3)]
+    pauses = [await do_summary_job(stage) for _ in range(3)]
 
     assert [None if left is None else (left.has_failed, left.delay.total_seconds()) for left in pauses] == [
         (True, 0),
@@ -138,7 +137,7 @@ async def test_a_job_computes_in_its_owners_line(database: Database) -> None:
     stage.model.by_request = note
     await fill(stage, 6)
 
-    await asyncio.create_task(prepare_summary(stage.parts, str(stage.session.id)))
+    await asyncio.create_task(do_summary_job(stage))
 
     assert owners == [stage.owner_id]
 

@@ -1,6 +1,7 @@
 """Taking side jobs out of the queue: PgQueuer on one connection of its own, begun anew after every loss."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
@@ -39,11 +40,17 @@ class JobConsumer:
         self._given_up_after = given_up_after
         self._closing = asyncio.Event()
         self._queuer: PgQueuer | None = None
+        self._taken_until = float("-inf")
 
     @property
     def is_taking(self) -> bool:
         """Whether jobs are being taken at present."""
-        return self._queuer is not None and not self._closing.is_set()
+        return self.has_taken_within(0)
+
+    def has_taken_within(self, seconds: float) -> bool:
+        """Whether jobs are being taken, or were so long ago at most: a connection that is lost is soon begun anew."""
+        silent_seconds = 0 if self._queuer is not None else time.monotonic() - self._taken_until
+        return not self._closing.is_set() and silent_seconds <= seconds
 
     def close(self) -> None:
         """Take no more; `run` returns once the jobs in hand are ended."""
@@ -75,7 +82,7 @@ class JobConsumer:
         try:
             await self._until(lost, self._queuer, most_at_once)
         finally:
-            self._queuer = None
+            self._queuer, self._taken_until = None, time.monotonic()
             await _disconnect(connection)
 
     async def _until(self, lost: asyncio.Event, queuer: PgQueuer, most_at_once: int) -> None:

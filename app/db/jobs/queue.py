@@ -13,6 +13,7 @@ from pgqueuer.adapters.persistence.qb import QueryQueueBuilder
 from app.db.connection.statement import Statement
 from app.db.connection.transactions import Statements, Transactions
 from app.db.jobs.names import queue_names
+from app.db.statements.sql import sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +28,27 @@ class Job:
 class TakenJob:
     """A job in hand. `failures` is how often it was tried and failed, `lost` how often it was begun since and cut off.
 
-    What cuts a job off is the end of its process, or of the connection on which it was taken.
+    What cuts a job off is the end of its process, or of the connection on which it was taken. `is_continued`: what was
+    done of it before is kept, and this is a further round.
     """
 
     job: Job
     failures: int = 0
     lost: int = 0
+    is_continued: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """A job that is not done: it goes to the end of the line with its counts, and is not taken before `delay`."""
+    """A job that is not done: it goes to the end of the line with its counts, and is not taken before `delay`.
+
+    What is continued stands behind all that is not, whenever that comes.
+    """
 
     delay: timedelta
     failures: int = 0
     lost: int = 0
+    is_continued: bool = False
 
 
 Perform: TypeAlias = Callable[[TakenJob], Awaitable[Again | None]]
@@ -72,6 +79,13 @@ _ENQUEUE = Statement(
 """PgQueuer's own statement; run as all of ours are, it is part of the transaction it is run in."""
 
 
+_WAITING = sql("""
+    select entrypoint as kind, count(*) as jobs,
+        greatest(extract(epoch from now() - min(greatest(created, execute_after))), 0) as oldest_seconds
+    from throughline_jobs.pgqueuer where status = 'queued' group by entrypoint
+""")
+
+
 async def enqueue_job(tx: Statements, job: Job) -> bool:
     """Put the job in line as part of the transaction; False where it is there already, waiting or being done.
 
@@ -90,6 +104,15 @@ async def enqueue_job(tx: Statements, job: Job) -> bool:
     return bool(rows)
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The jobs of one kind that wait; `oldest_seconds` is how long one has waited that could have been taken."""
+
+    kind: str
+    jobs: int
+    oldest_seconds: float
+
+
 class JobQueue:
     """The way into the queue for those who have no transaction of their own."""
 
@@ -100,3 +123,8 @@ class JobQueue:
     async def enqueue(self, job: Job) -> bool:
         """Put the job in line: one statement, one round trip; False where it is there already."""
         return await enqueue_job(self._transactions, job)
+
+    async def waiting(self) -> tuple[Waiting, ...]:
+        """Return what waits, by kind; kinds of which nothing waits are left out."""
+        rows = await self._transactions.fetch(_WAITING)
+        return tuple(Waiting(row["kind"], row["jobs"], float(row["oldest_seconds"])) for row in rows)
