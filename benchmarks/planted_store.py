@@ -87,6 +87,10 @@ class KeptSummaries:
         """No view is kept here."""
         raise _not_measured(session_id, through_position, expected_version)
 
+    async def ask_for_next(self, session_id: SessionId) -> None:
+        """No job is done here."""
+        raise _not_measured(session_id)
+
     async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
         """Nobody asks on demand."""
         raise _not_measured(session_id, seconds)

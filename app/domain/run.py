@@ -167,13 +167,14 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended, written in one transaction with the answer."""
+    """How a run ended, written in one transaction with the answer and, if it is due, the job for the next summary."""
 
     status: RunStatus
     answer: NewMessage | None = None
     usage: Usage = field(default_factory=Usage)
     error: RunError | None = None
     context: JsonObject | None = None
+    is_summary_due: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,10 @@ class SummaryStore(Protocol):
         """
         ...
 
+    async def ask_for_next(self, session_id: SessionId) -> None:
+        """Have a job prepare the session's next summary, if it still is due then."""
+        ...
+
     async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
         """Keep others from summarizing the session on demand for so long. Raises SummaryInProgress, NotFound."""
         ...

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+import structlog
+
 from app.context.calibration import scale
 from app.context.context_input import ContextInput
 from app.context.fit import FittedPrompt, fit_view
@@ -11,6 +13,7 @@ from app.context.triggers import Cause
 from app.context.view import View
 from app.context.view_state import view_state_json
 from app.domain.conversation import Conversation
+from app.domain.errors import ThroughlineError
 from app.domain.events import CompactionFinished, CompactionStarted
 from app.domain.message import NewMessage
 from app.execution.off_loop import run_off_loop_if_large
@@ -28,6 +31,7 @@ MOST_TRIES = 3
 """Where somebody else, a job as a rule, has changed the summary meanwhile, the plan is made anew, so often in all."""
 
 MEASURED = ("adopted", "pruned", "fitted")
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ async def make_room(
     """
     call = _Call(agent, pending, None if refused_tokens is None else max(int(LESS_THAN_REFUSED * refused_tokens), 1))
     plan = await call.plan(conversation)
-    _leave_to_the_background(turn, conversation, plan)
+    await _leave_to_the_background(turn, conversation, plan)
     if not plan.fired and not _may_compact(turn, agent, plan):
         return Room(conversation, plan.view)
     turn.events.emit(CompactionStarted(_cause(plan), plan.tokens_before))
@@ -125,12 +129,19 @@ def _may_compact(turn: Turn, agent: ReadyAgent, plan: ContextPlan) -> bool:
     return plan.writes_now and not turn.waited.has_failed and _seconds_left(turn, agent) > 0
 
 
-def _leave_to_the_background(turn: Turn, conversation: Conversation, plan: ContextPlan) -> None:
-    """Have a summary that is due, and that this call does not wait for, written while the turn goes on."""
+async def _leave_to_the_background(turn: Turn, conversation: Conversation, plan: ContextPlan) -> None:
+    """Have a summary that is due, and that this call does not wait for, written while the turn goes on.
+
+    Where that cannot be asked for, the end of the turn does it.
+    """
     is_left = plan.cause is not None and not plan.adopts_prepared and not plan.writes_now
-    if is_left and not turn.waited.is_preparing:
-        turn.waited.is_preparing = True
-        turn.prepare_soon(conversation.session.id)
+    if not is_left or turn.waited.is_preparing:
+        return
+    turn.waited.is_preparing = True
+    try:
+        await turn.parts.summaries.ask_for_next(conversation.session.id)
+    except ThroughlineError as error:
+        log.warning("summary was not asked for", session_id=str(conversation.session.id), error=error.code)
 
 
 def _seconds_left(turn: Turn, agent: ReadyAgent) -> float:

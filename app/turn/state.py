@@ -1,11 +1,9 @@
 """The state of one turn: what the nodes hand to each other, and what surrounds them (`Turn`)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from app.domain.conversation import Conversation
-from app.domain.ids import SessionId
 from app.domain.message import NewMessage, Source
 from app.domain.prompt import MAX_ANSWER_BYTES, Usage
 from app.domain.run import ClaimedRun, Lease
@@ -15,7 +13,6 @@ from app.summary.parts import SummaryParts
 from app.turn.event_writer import EventWriter
 
 T = TypeVar("T")
-PrepareSoon: TypeAlias = Callable[[SessionId], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +30,6 @@ class TurnState:
     answer: NewMessage | None = None
     usage: Usage = field(default_factory=Usage)
     stages: tuple[str, ...] = ()
-
-
-def nothing_prepared(_session_id: SessionId) -> None:
-    """Stand in for the background where there is none."""
 
 
 def present(value: T | None) -> T:
@@ -89,10 +82,7 @@ class Waited:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn under way: the shared parts, its event writer and its deadline (of `clock.monotonic`).
-
-    `prepare_soon` has a session's next summary written in the background.
-    """
+    """One turn under way: the shared parts, its event writer and its deadline (of `clock.monotonic`)."""
 
     parts: TurnParts
     lease: Lease
@@ -100,5 +90,4 @@ class Turn:
     deadline: float
     attempt: int
     source: Source
-    prepare_soon: PrepareSoon = nothing_prepared
     waited: Waited = field(default_factory=Waited)

@@ -10,7 +10,6 @@ import structlog
 from app.domain.errors import DatabaseBusy, DatabaseUnavailable, LeaseLost, ThroughlineError, places_of
 from app.domain.message import NewMessage, Role
 from app.domain.run import ClaimedRun, Outcome, RunStatus
-from app.domain.session import Session
 from app.domain.text import is_blank
 from app.execution.off_loop import work_for
 from app.prompting.context_report import close_context
@@ -20,7 +19,7 @@ from app.turn.event_writer import EventWriter
 from app.turn.graph import TurnGraph, step_limit
 from app.turn.keep_step import PAUSE_SECONDS, wait_for_database
 from app.turn.lease import Heartbeat, StopReason
-from app.turn.state import PrepareSoon, Turn, TurnParts, TurnState, nothing_prepared, present
+from app.turn.state import Turn, TurnParts, TurnState, present
 
 log = structlog.get_logger(__name__)
 
@@ -33,18 +32,9 @@ class TurnStart:
     graph: TurnGraph
     claimed: ClaimedRun
     heartbeat: Heartbeat
-    prepare_soon: PrepareSoon = nothing_prepared
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How the run ends, and the session if its next summary should be written now, in the background."""
-
-    outcome: Outcome
-    summary_due: Session | None = None
-
-
-async def take_turn(start: TurnStart) -> Session | None:
+async def take_turn(start: TurnStart) -> None:
     """Run the turn to its end, or until the lease is lost, a stop is asked for, or the asyncio task is cancelled.
 
     Returns the session where its next summary should be written now, in the background.
@@ -59,7 +49,7 @@ async def take_turn(start: TurnStart) -> Session | None:
         await asyncio.wait({graph, watch}, return_when=asyncio.FIRST_COMPLETED)
         async with _lease_renewed(start):
             ended = await _ended(turn, graph, watch)
-            status = None if ended is None else await end_turn(turn, start.claimed.run, ended.outcome)
+            status = None if ended is None else await end_turn(turn, start.claimed.run, ended)
     except asyncio.CancelledError:
         await _stop(graph)
         await _leave(start)
@@ -67,11 +57,10 @@ async def take_turn(start: TurnStart) -> Session | None:
     finally:
         await _stop(graph, watch)
     if ended is None or status is None:
-        return None
+        return
     seconds = start.parts.clock.monotonic() - started
     start.parts.metrics.turn_finished(agent=start.claimed.run.agent, status=status.value, seconds=seconds)
     log.info("turn finished", run_id=str(turn.lease.run_id), status=status.value, seconds=round(seconds, 3))
-    return ended.summary_due if status is RunStatus.SUCCEEDED else None
 
 
 @asynccontextmanager
@@ -92,11 +81,10 @@ def _open(start: TurnStart) -> Turn:
         deadline=start.parts.clock.monotonic() + start.parts.config.deadline_seconds,
         attempt=start.claimed.run.attempt,
         source=start.claimed.run.source,
-        prepare_soon=start.prepare_soon,
     )
 
 
-async def _run(start: TurnStart, turn: Turn) -> Ended | None:
+async def _run(start: TurnStart, turn: Turn) -> Outcome | None:
     """Run the graph; None means that nothing may or can be written and another worker will go on."""
     try:
         return await _through_the_graph(start, turn)
@@ -109,15 +97,15 @@ async def _run(start: TurnStart, turn: Turn) -> Ended | None:
         return None
     except ThroughlineError as error:
         log.info("turn failed", run_id=str(turn.lease.run_id), error=error.code)
-        return Ended(failed(error.code, error.detail))
+        return failed(error.code, error.detail)
     except Exception as error:  # noqa: BLE001  # the one outer loop: a defect ends this turn, never the worker
         log.error("turn broke", run_id=str(turn.lease.run_id), error=type(error).__name__, where=places_of(error))
-        return Ended(
-            failed(ThroughlineError.code, "Something unexpected went wrong here. Your message is kept; send it again.")
+        return failed(
+            ThroughlineError.code, "Something unexpected went wrong here. Your message is kept; send it again."
         )
 
 
-async def _through_the_graph(start: TurnStart, turn: Turn) -> Ended:
+async def _through_the_graph(start: TurnStart, turn: Turn) -> Outcome:
     limit = step_limit(start.parts.agents.get(start.claimed.run.agent).max_tool_rounds)
     values = await start.graph.ainvoke(
         TurnState(claimed=start.claimed), context=turn, config={"recursion_limit": limit}
@@ -126,17 +114,23 @@ async def _through_the_graph(start: TurnStart, turn: Turn) -> Ended:
     answer = present(state.answer)
     conversation = present(state.conversation)
     closing = await close_context(start.parts, present(state.agent), conversation, answer)
-    due = conversation.session if closing.is_summary_due else None
-    outcome = Outcome(status=RunStatus.SUCCEEDED, answer=answer, usage=state.usage, context=closing.report)
-    return Ended(outcome, due)
+    return Outcome(
+        status=RunStatus.SUCCEEDED,
+        answer=answer,
+        usage=state.usage,
+        context=closing.report,
+        is_summary_due=closing.is_summary_due,
+    )
 
 
-async def _ended(turn: Turn, graph: "asyncio.Task[Ended | None]", watch: "asyncio.Task[StopReason]") -> Ended | None:
+async def _ended(
+    turn: Turn, graph: "asyncio.Task[Outcome | None]", watch: "asyncio.Task[StopReason]"
+) -> Outcome | None:
     if graph.done():
         return graph.result()
     await _stop(graph)
     if watch.result() is StopReason.CANCEL_REQUESTED:
-        return Ended(Outcome(status=RunStatus.CANCELLED, answer=await _partial_answer(turn)))
+        return Outcome(status=RunStatus.CANCELLED, answer=await _partial_answer(turn))
     log.warning("lease lost", run_id=str(turn.lease.run_id))
     return None
 
@@ -172,7 +166,7 @@ def _left_to_its_lease(start: TurnStart) -> Generator[None]:
         log.warning("run is left to its lease", run_id=str(start.claimed.lease.run_id), error=error.code)
 
 
-async def _stop(*tasks: "asyncio.Task[Ended | None] | asyncio.Task[StopReason] | asyncio.Task[None]") -> None:
+async def _stop(*tasks: "asyncio.Task[Outcome | None] | asyncio.Task[StopReason] | asyncio.Task[None]") -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -9,8 +9,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import structlog
 
 from app.db.jobs.consumer import JobConsumer
-from app.db.jobs.queue import Again, Job, JobBook, JobQueue, Schedule, TakenJob, Waiting
-from app.domain.errors import ThroughlineError
+from app.db.jobs.queue import Again, JobBook, JobQueue, Schedule, TakenJob, Waiting
 from app.execution.error_boundary import ErrorBoundary
 from app.execution.outcome import Outcome, Raised, outcome_of_awaiting
 from app.worker.shares import Shares
@@ -105,19 +104,12 @@ class SideJobs:
         self._concurrency = concurrency
         self._slots = asyncio.Semaphore(concurrency)
         self._under_way: set[asyncio.Future[Any]] = set()  # of whatever result
-        self._enqueuing: set[asyncio.Task[None]] = set()
         self._is_stopping = False
 
     @property
     def is_taking(self) -> bool:
         """Whether jobs are being taken, for readiness: they may be late, so what is soon over changes nothing."""
         return self._consumer.has_taken_within(LONGEST_SILENCE_SECONDS)
-
-    def enqueue_soon(self, job: Job) -> None:
-        """Put a job in line in the background; nobody waits for it, and one that is lost is put in line again."""
-        task = asyncio.create_task(self._enqueue(job), name=f"enqueue {job.kind}")
-        self._enqueuing.add(task)
-        task.add_done_callback(self._enqueuing.discard)
 
     async def run(self) -> None:
         """Take jobs until `close`; returns once those in hand have ended or were handed back."""
@@ -138,15 +130,8 @@ class SideJobs:
         """Stop what is in hand: jobs go back into the line at once, for the next process that takes some."""
         self._is_stopping = True
         self.close()
-        await asyncio.gather(*self._enqueuing, return_exceptions=True)
         for task in self._under_way:
             task.cancel()
-
-    async def _enqueue(self, job: Job) -> None:
-        try:
-            await self._queue.enqueue(job)
-        except ThroughlineError as error:
-            log.warning("job was not put in line", kind=job.kind, subject=job.subject, error=error.code)
 
     async def _perform(self, taken: TakenJob) -> Again | None:
         """Do the job; return how it is to be taken again, None where it is done or let go."""

@@ -9,11 +9,9 @@ from typing import Protocol
 
 import structlog
 
-from app.db.jobs.kinds import summary_job
 from app.domain.errors import OwnerSummariesTaken, ThroughlineError, TurnsTaken
-from app.domain.ids import RunId, SessionId, UserId
+from app.domain.ids import RunId, UserId
 from app.domain.run import ClaimedRun, Claimer
-from app.domain.session import Session
 from app.execution.error_boundary import ErrorBoundary
 from app.execution.owner_limits import OwnerLimits, Taken
 from app.turn.graph import build_graph
@@ -88,7 +86,7 @@ class Worker:
         self._room = asyncio.Event()
         self._room.set()
         self._is_open = False
-        self._turns: dict[asyncio.Task[Session | None], tuple[RunId, Heartbeat]] = {}
+        self._turns: dict[asyncio.Task[None], tuple[RunId, Heartbeat]] = {}
         self._cancels: deque[RunId] = deque(maxlen=CANCELS_KEPT)
         self._jobs = jobs
         self._looked_at = parts.clock.monotonic()
@@ -166,13 +164,7 @@ class Worker:
     def start(self, claimed: ClaimedRun) -> None:
         """Take the claimed run through its turn in the reserved slot."""
         heartbeat = self._heartbeats.of(claimed.lease)
-        turn_start = TurnStart(
-            parts=self._parts,
-            graph=self._graph,
-            claimed=claimed,
-            heartbeat=heartbeat,
-            prepare_soon=self._prepare_soon,
-        )
+        turn_start = TurnStart(parts=self._parts, graph=self._graph, claimed=claimed, heartbeat=heartbeat)
         if claimed.run.cancel_requested or claimed.run.id in self._cancels:
             heartbeat.hurry()  # whoever held it died before it stopped, or the cancel came while it was being claimed
         task = asyncio.create_task(take_turn(turn_start), name=f"turn {claimed.run.id}")
@@ -275,7 +267,7 @@ class Worker:
             self._room.clear()
             self._is_line_empty = False
 
-    def _ended(self, claimed: ClaimedRun, task: asyncio.Task[Session | None]) -> None:
+    def _ended(self, claimed: ClaimedRun, task: asyncio.Task[None]) -> None:
         self._turns.pop(task, None)
         if self._free == 0:  # while all slots were taken runs may have come that nobody here has looked for
             self._signal.wake()
@@ -284,11 +276,6 @@ class Worker:
             return
         if (error := task.exception()) is not None:
             log.error("turn ended without a record", run_id=str(claimed.run.id), error=type(error).__name__)
-        elif (session := task.result()) is not None:
-            self._prepare_soon(session.id)
-
-    def _prepare_soon(self, session_id: SessionId) -> None:
-        self._jobs.enqueue_soon(summary_job(session_id))
 
 
 def _places_for_others(concurrency: int) -> OwnerLimits:

@@ -1,7 +1,7 @@
 """A whole turn over the real database with a scripted model: what tests of the turn stand on."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from app.agents.definition import AgentDefinition
 from app.agents.registry import AgentRegistry
@@ -9,7 +9,7 @@ from app.context.policy import ContextPolicy
 from app.db.database import Database
 from app.db.sessions.repository import NewSession
 from app.domain.events import RunEvent
-from app.domain.ids import SessionId, UserId
+from app.domain.ids import UserId
 from app.domain.message import Content, Message, Source
 from app.domain.run import ClaimedRun, Claimer, Run, RunInput, Submission
 from app.domain.session import Session
@@ -52,8 +52,6 @@ class Stage:
     parts: TurnParts
     owner_id: UserId
     session: Session
-    asked_for: list[SessionId] = field(default_factory=list)
-    """Sessions whose next summary turns wanted written in the background; nothing does."""
 
     async def submit(self, content: Content, *, key: str | None = None) -> Run:
         submission = Submission(
@@ -81,7 +79,7 @@ class Stage:
 
     def turn_start(self, claimed: ClaimedRun) -> TurnStart:
         heartbeat = Heartbeats(self.database.runs, CLAIMER.lease_seconds).of(claimed.lease)
-        return TurnStart(self.parts, build_graph(), claimed, heartbeat, prepare_soon=self.asked_for.append)
+        return TurnStart(parts=self.parts, graph=build_graph(), claimed=claimed, heartbeat=heartbeat)
 
     async def turn(self, content: Content) -> Run:
         """Submit, claim and play one turn; return the run as it ended."""

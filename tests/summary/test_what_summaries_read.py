@@ -24,7 +24,7 @@ def answers(request: ModelRequest) -> Step:
 
 async def turn_and_prepare(stage: Stage) -> None:
     await stage.turn("tell me more")
-    await prepare_next(stage.parts, await stage.reload())
+    await prepare_one(stage)
 
 
 async def test_a_summary_that_extends_what_was_adopted_meanwhile_is_refused(database: Database) -> None:

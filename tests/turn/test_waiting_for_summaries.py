@@ -4,12 +4,13 @@ import pytest
 
 from app.context.policy import Adopt
 from app.db.database import Database
+from app.db.summaries.repository import SummaryRepository
 from app.domain.events import CompactionFinished
+from app.domain.ids import SessionId
 from app.domain.prompt import ModelRequest
 from app.domain.run import Run, RunStatus
-from app.summary.prepare import prepare_next
 from context.prompt_judge import faults
-from fakes.compactions import fill
+from fakes.compactions import fill, prepare_one
 from fakes.scripted_model import Say, ScriptedModel, Step
 from fakes.stage import Stage, open_stage, with_context
 
@@ -22,6 +23,18 @@ def is_summariser(request: ModelRequest) -> bool:
 
 def answers(request: ModelRequest) -> Step:
     return Say("## Intent\nThe user counts [#1-#2].") if is_summariser(request) else Say("noted")
+
+
+@pytest.fixture
+def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[SessionId]:
+    """The sessions whose next summary turns asked for before they ended."""
+    asked: list[SessionId] = []
+
+    async def note(_self: SummaryRepository, session_id: SessionId) -> None:
+        asked.append(session_id)
+
+    monkeypatch.setattr(SummaryRepository, "ask_for_next", note)
+    return asked
 
 
 async def open_filled(database: Database, *, turns: int, **policy: object) -> Stage:
@@ -38,18 +51,20 @@ async def said(stage: Stage, run: Run) -> list[str]:
     return [*done, *("summariser" if is_summariser(request) else "model" for request in stage.model.requests)]
 
 
-async def test_over_the_threshold_a_turn_asks_for_a_summary_once_and_goes_on_without_it(database: Database) -> None:
+async def test_over_the_threshold_a_turn_asks_for_a_summary_once_and_goes_on_without_it(
+    database: Database, asked_for: list[SessionId]
+) -> None:
     stage = await open_filled(database, turns=26)
 
     run = await stage.turn("and now?")
     before = await stage.reload()
-    assert await prepare_next(stage.parts, before)
+    assert await prepare_one(stage)
     stage.model.requests.clear()
     next_run = await stage.turn("and then?")
 
     assert (run.status, before.summary_version) == (RunStatus.SUCCEEDED, 0)
     assert await said(stage, next_run) == ["adopted", "model"]
-    assert stage.asked_for == [stage.session.id]
+    assert asked_for == [stage.session.id]
     assert (await stage.reload()).summary_through_position > 2
 
 
@@ -64,17 +79,19 @@ async def test_what_is_over_the_threshold_and_fits_is_sent_whole(database: Datab
     assert faults(prompt) == []
 
 
-async def test_a_prompt_that_would_be_cut_waits_for_its_summary(database: Database) -> None:
+async def test_a_prompt_that_would_be_cut_waits_for_its_summary(database: Database, asked_for: list[SessionId]) -> None:
     stage = await open_filled(database, turns=30)
 
     run = await stage.turn("and now?")
 
     assert await said(stage, run) == ["adopted", "summariser", "model"]
-    assert stage.asked_for == []
+    assert asked_for == []
     assert (await stage.reload()).summary_through_position > 2
 
 
-async def test_so_many_messages_that_they_are_not_even_loaded_keep_nobody_waiting(database: Database) -> None:
+async def test_so_many_messages_that_they_are_not_even_loaded_keep_nobody_waiting(
+    database: Database, asked_for: list[SessionId]
+) -> None:
     stage = await open_filled(database, turns=300)
 
     run = await stage.turn("and now?")
@@ -82,7 +99,7 @@ async def test_so_many_messages_that_they_are_not_even_loaded_keep_nobody_waitin
     prompt = stage.model.requests[-1].prompt
     assert run.status is RunStatus.SUCCEEDED
     assert await said(stage, run) == ["fitted", "model"]
-    assert stage.asked_for == [stage.session.id]
+    assert asked_for == [stage.session.id]
     assert "not shown here" in str(prompt.messages[0].content)
     assert faults(prompt) == []
 

@@ -12,9 +12,10 @@ from app.db.database import Database
 from app.db.jobs.kinds import summary_job
 from app.db.sessions.import_messages import Imported, import_session
 from app.db.statements.new_ids import new_id
-from app.domain.errors import ModelUnavailable
+from app.domain.errors import ModelRejected, ModelUnavailable
 from app.domain.ids import SessionId
 from app.domain.message import Source
+from app.domain.run import RunStatus
 from app.domain.summary import SummaryState
 from app.execution.off_loop import present_owner
 from app.prompting.conversation import at_rest
@@ -57,6 +58,37 @@ async def test_an_import_that_is_rolled_back_takes_its_job_along(database: Datab
     await pool.close()
 
     assert await run_sql(database_url, JOBS) == []
+
+
+async def test_the_end_of_a_turn_puts_the_job_in_line_where_a_summary_is_due(
+    database: Database, database_url: str
+) -> None:
+    stage = await open_with(database)
+
+    await stage.turn("the first of few")
+    before = await run_sql(database_url, JOBS)
+    await fill(stage, 6)
+    await stage.turn("the last of many")
+
+    assert before == []
+    assert await run_sql(database_url, JOBS) == [(str(stage.session.id),)]
+    assert not await database.jobs.enqueue(summary_job(stage.session.id))
+    async with doing(side_jobs(stage)):
+        await until_jobs(database_url, [])
+    assert await prepared_through(stage) == 14
+
+
+async def test_a_turn_that_fails_leaves_it_to_the_job_to_see_what_is_due(database: Database, database_url: str) -> None:
+    stage = await open_with(database)
+    stage.model.by_request = lambda _: Fail(ModelRejected("never"))
+
+    run = await stage.turn("to no avail")
+
+    assert run.status is RunStatus.FAILED
+    assert await run_sql(database_url, JOBS) == [(str(stage.session.id),)]
+    async with doing(side_jobs(stage)):
+        await until_jobs(database_url, [])
+    assert len(stage.model.requests) == 1
 
 
 @pytest.mark.slow

@@ -9,3 +9,17 @@ PREPARE_SUMMARY = "prepare_summary"
 def summary_job(session_id: SessionId) -> Job:
     """Return the job that prepares the session's next summary."""
     return Job(PREPARE_SUMMARY, str(session_id))
+
+
+ENQUEUE_SUMMARY = f"""
+    insert into throughline_jobs.pgqueuer (priority, entrypoint, payload, dedupe_key, headers, status)
+    select 0, '{PREPARE_SUMMARY}', convert_to(cast(ended.session_id as text), 'UTF8'),
+        '{PREPARE_SUMMARY}:' || cast(ended.session_id as text), cast('{{}}' as jsonb), 'queued' from ended
+    on conflict (dedupe_key) where dedupe_key is not null and status = any (array[
+        cast('queued' as throughline_jobs.pgqueuer_status), cast('picked' as throughline_jobs.pgqueuer_status)
+    ]) do nothing
+"""  # noqa: S608  # our own name
+"""What `enqueue_job` does with the summary job of each session in `ended`, as a part of another statement.
+
+Only for statements that have something to put in line: PgQueuer's trigger notifies for each insert, also of no row.
+"""

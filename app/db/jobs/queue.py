@@ -89,8 +89,9 @@ _WAITING = sql("""
 async def enqueue_job(tx: Statements, job: Job) -> bool:
     """Put the job in line as part of the transaction; False where it is there already, waiting or being done.
 
-    The one way into the queue. Whoever does a job looks again before leaving it, so that what was skipped here because
-    the job was being done is not missed. The key is `kind:subject`, and a conflict over it aborts nothing.
+    The one way into the queue, but for the end of a turn, whose one statement has it within (`kinds.py`). Whoever does
+    a job looks again before leaving it, so that what was skipped here because the job was being done is not missed.
+    The key is `kind:subject`, and a conflict over it aborts nothing.
     """
     rows = await tx.fetch(
         _ENQUEUE,

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.db.connection.statement import Row
+from app.db.connection.statement import Row, Statement
 from app.db.connection.transactions import Statements
+from app.db.jobs.kinds import ENQUEUE_SUMMARY
 from app.db.runs.event_rows import NEW_EVENTS, as_stored, event_parameters, stored_ending
 from app.db.runs.events import next_event, store_events
 from app.db.runs.unread_messages import append_due, keep_unread
@@ -27,13 +28,12 @@ from app.db.statements.sql import sql
 from app.domain.events import Event, NewEvent, ending
 from app.domain.ids import MessageId, RunId, UserId
 from app.domain.message import Message, NewMessage, Role, Source
-from app.domain.run import Lease, Outcome, Run, RunError, RunInput
+from app.domain.run import Lease, Outcome, Run, RunError, RunInput, RunStatus
 
 ANSWER_STEP = "answer"
 _NO_ANSWER = NewMessage(role=Role.ASSISTANT, content="", source=Source.API)
 
-_FINISH = sql(
-    """
+_FINISH_TEMPLATE = """
     with held as materialized (
         select r.id, r.session_id, r.owner_id from runs r
         where r.id = :run_id and r.fence = :fence and r.status = 'running' for no key update
@@ -59,18 +59,28 @@ _FINISH = sql(
         insert into run_events (run_id, seq, type, data)
         select ended.id, e.seq, e.type, cast(e.data as json) from ended cross join {events}
         on conflict (run_id, seq) do nothing
-    )
+    ){further}
     select ended.*, locked.unread_run_count, answer.id as message_id, {prefixed}, exists (
         select 1 from runs w where w.owner_id = held.owner_id and w.status = 'queued') as has_waiting
     from held left join locked on true left join ended on true left join answer on true
-""",
-    run_columns=RUN_COLUMNS,
-    insert_columns=INSERT_COLUMNS,
-    insert_values=INSERT_VALUES,
-    message_columns=MESSAGE_COLUMNS,
-    events=NEW_EVENTS,
-    prefixed=prefixed(MESSAGE_COLUMNS, "answer", "answer_"),
-)
+"""
+
+
+def _finish_statement(further: str = "") -> Statement:
+    return sql(
+        _FINISH_TEMPLATE,
+        run_columns=RUN_COLUMNS,
+        insert_columns=INSERT_COLUMNS,
+        insert_values=INSERT_VALUES,
+        message_columns=MESSAGE_COLUMNS,
+        events=NEW_EVENTS,
+        prefixed=prefixed(MESSAGE_COLUMNS, "answer", "answer_"),
+        further=further,
+    )
+
+
+_FINISH = _finish_statement()
+_FINISH_AND_PREPARE = _finish_statement(f", prepared as ({ENQUEUE_SUMMARY})")
 _ENDED = sql(
     """
     select {run_columns}, {answer_id} from runs r
@@ -151,7 +161,7 @@ async def _write(tx: Statements, end: Ending, *, is_alone: bool) -> Sequence[Row
     seqs = [*(new.seq for new in end.unstored), *(end.next_seq + index for index in range(len(last)))]
     events = [*(as_stored(new.event) for new in end.unstored), *last]
     return await tx.fetch(
-        _FINISH,
+        _FINISH_AND_PREPARE if _may_be_due(end.outcome) else _FINISH,
         run_id=end.lease.run_id,
         fence=end.lease.fence,
         is_alone=is_alone,
@@ -159,6 +169,11 @@ async def _write(tx: Statements, end: Ending, *, is_alone: bool) -> Sequence[Row
         **_parameters(end.outcome),
         **event_parameters(seqs, events),
     )
+
+
+def _may_be_due(outcome: Outcome) -> bool:
+    """Whether the job for the next summary is put in line; a turn that did not succeed leaves it to the job to see."""
+    return outcome.is_summary_due or outcome.status is not RunStatus.SUCCEEDED
 
 
 def _read(row: Row, end: Ending) -> Finished:

@@ -1,6 +1,8 @@
 """Summaries by intent: what turns write of them (the turn's SummaryStore), and what doors read and restore."""
 
 from app.db.connection.transactions import Statements, Transactions
+from app.db.jobs.kinds import summary_job
+from app.db.jobs.queue import enqueue_job
 from app.db.statements.locks import lock_session
 from app.db.statements.new_ids import new_id
 from app.db.statements.rows import session_not_found
@@ -85,6 +87,10 @@ class SummaryRepository:
     async def save_skipped(self, session_id: SessionId, through_position: int, expected_version: int) -> None:
         """Note that a summary up to there was not worth it; nothing where the summary changed meanwhile."""
         await save_skipped(self._transactions, session_id, through_position, expected_version)
+
+    async def ask_for_next(self, session_id: SessionId) -> None:
+        """Put the job in line that prepares the session's next summary; nothing where it is there already."""
+        await enqueue_job(self._transactions, summary_job(session_id))
 
     async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
         """Keep others from summarizing the session on demand for so long. Raises SummaryInProgress, NotFound."""
