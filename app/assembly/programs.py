@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 
 import uvloop
@@ -17,16 +16,17 @@ from app.api.http.config import ApiConfig, check_access
 from app.api.http.protocol import ConnectionLimits
 from app.api.http.server import HttpServer, Shutdown, TcpAddress, allow_connections, bind_tcp, bind_unix, bound_url
 from app.assembly.database import read_quiet_settings
-from app.assembly.runtime import Runtime, open_runtime
+from app.assembly.process_beats import noted
+from app.assembly.runtime import VERSION, Runtime, open_runtime
 from app.assembly.services import make_services
 from app.assembly.slack import HttpDoor, slack_over_http, slack_over_socket
 from app.cli.parts import LocalOptions, ServeOptions, SlackOptions, WorkerOptions
 from app.domain.principal import Scope
+from app.domain.process import ProcessKind
 from app.settings import read_settings
 from app.stopping import Stopping
 from app.telemetry import set_up_logging
 
-VERSION = version("throughline")
 CLOSING_SECONDS = 5.0
 
 
@@ -55,13 +55,14 @@ async def _serve(options: ServeOptions) -> None:
     set_up_logging(settings.log_level, settings.log_format)
     host = options.host or settings.host
     stopping = Stopping()
-    async with open_runtime(settings) as runtime, slack_over_http(runtime) as slack:
+    async with open_runtime(settings, ProcessKind.SERVE) as runtime, slack_over_http(runtime) as slack:
         mode = _ServeMode(has_worker=not options.no_worker, slack=slack, stop=stopping.asked)
         config = await _api_config(runtime, host)
         listener = bind_tcp(TcpAddress(host, settings.port if options.port is None else options.port))
         print(f"Throughline is serving on {bound_url(listener)}", flush=True)  # noqa: T201  # the program's one line
         stopping.started()
-        await _serve_on(listener, runtime, config, mode)
+        async with noted(runtime, has_worker=mode.has_worker):
+            await _serve_on(listener, runtime, config, mode)
 
 
 async def _work(options: WorkerOptions) -> None:
@@ -70,7 +71,11 @@ async def _work(options: WorkerOptions) -> None:
         settings = settings.model_copy(update={"worker_concurrency": options.concurrency})
     set_up_logging(settings.log_level, settings.log_format)
     stopping = Stopping()
-    async with open_runtime(settings) as runtime, runtime.worker.working():
+    async with (
+        open_runtime(settings, ProcessKind.WORKER) as runtime,
+        noted(runtime, has_worker=True),
+        runtime.worker.working(),
+    ):
         stopping.started()
         print("Throughline worker is running", flush=True)  # noqa: T201  # the program's one line
         await stopping.asked.wait()
@@ -80,7 +85,12 @@ async def _take_part_in_slack(options: SlackOptions) -> None:
     settings = read_settings(options.data_dir)
     set_up_logging(settings.log_level, settings.log_format)
     stopping = Stopping()
-    async with open_runtime(settings) as runtime, slack_over_socket(runtime, turns=not options.no_worker):
+    has_worker = not options.no_worker
+    async with (
+        open_runtime(settings, ProcessKind.SLACK) as runtime,
+        noted(runtime, has_worker=has_worker),
+        slack_over_socket(runtime, turns=has_worker),
+    ):
         stopping.started()
         print("Throughline takes part in Slack", flush=True)  # noqa: T201  # the program's one line
         await stopping.asked.wait()
@@ -98,7 +108,7 @@ async def open_local_service(options: LocalOptions) -> AsyncGenerator[Path]:
     )
     with tempfile.TemporaryDirectory(prefix="throughline-") as folder:
         path = Path(folder) / "api.sock"
-        async with open_runtime(settings) as runtime:
+        async with open_runtime(settings, ProcessKind.COMMAND) as runtime, noted(runtime, has_worker=True):
             mode = _ServeMode()
             serving = asyncio.create_task(_serve_on(bind_unix(path), runtime, config, mode))
             try:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 
 from app.agents.registry import load_agents
 from app.assembly.database import open_configured_database
@@ -13,6 +14,9 @@ from app.assembly.memories import MemoryShare, choose_embedder, open_memories
 from app.assembly.models import agent_defaults, models_config
 from app.db.database import Database
 from app.db.jobs.kinds import PREPARE_SUMMARY
+from app.db.statements.new_ids import new_id
+from app.domain.ids import ProcessId
+from app.domain.process import Process, ProcessKind
 from app.execution.breaker import Breakers
 from app.execution.off_loop import compute_threads
 from app.llm.counters import make_counter, warm_counter
@@ -36,7 +40,9 @@ from app.worker.shares import Shares
 from app.worker.summaries_ahead import OWNERS_PART, prepare_summary
 from app.worker.worker import Worker, WorkerConfig
 
+VERSION = version("throughline")
 MAX_TOOL_RESULT_BYTES = 5_000_000
+RANDOM_DIGITS = 8
 RECALL_COUNTER = "tiktoken"
 """Bounds what recall tools return, whatever the agent's own counter: near enough for a bound."""
 
@@ -46,6 +52,7 @@ class Runtime:
     """One process's share of the service: what turns need, and the worker that runs them."""
 
     settings: Settings
+    process: Process
     database: Database
     turn_parts: TurnParts
     worker: Worker
@@ -55,9 +62,9 @@ class Runtime:
 
 
 @asynccontextmanager
-async def open_runtime(settings: Settings) -> AsyncGenerator[Runtime]:
+async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[Runtime]:
     """Yield the parts. Raises at once where an agent, its model or a tool of its cannot be used."""
-    metrics, clock = PrometheusMetrics(), SystemClock()
+    metrics, clock, process = PrometheusMetrics(), SystemClock(), _new_process(kind)
     defaults = agent_defaults(settings)
     agents = load_agents([settings.agents_dir] if settings.agents_dir else [], defaults)
     models, embedder = ModelRegistry(models_config(settings)), choose_embedder(settings)
@@ -85,13 +92,13 @@ async def open_runtime(settings: Settings) -> AsyncGenerator[Runtime]:
             config=TurnConfig(deadline_seconds=settings.turn_timeout_seconds),
         )
         jobs = _side_jobs(settings, parts, database, memories, metrics)
-        worker = Worker(parts, database.hub.work, jobs, worker_config(settings))
+        worker = Worker(parts, database.hub.work, jobs, _worker_config(settings, process))
         database.hub.on_cancel(worker.on_cancel)
         context = ContextRequests(parts, database.sessions, database.pins, worker.occupied)
         try:
             for agent in await check_agents(parts):
                 await warm_counter(agent.counter)
-            yield Runtime(settings, database, parts, worker, metrics, memories, context)
+            yield Runtime(settings, process, database, parts, worker, metrics, memories, context)
         finally:
             await models.close()
 
@@ -118,10 +125,18 @@ def _side_jobs(
     return SideJobs(database.jobs, database.make_job_consumer(), registry, metrics, places)
 
 
-def worker_config(settings: Settings) -> WorkerConfig:
-    """Return how this process's worker takes turns; its name tells processes apart."""
+def _new_process(kind: ProcessKind) -> Process:
+    """Return this start of this process. Containers that share a host's network share `host:1`, so its id is named."""
+    process_id = new_id()
+    return Process(
+        ProcessId(process_id), kind, f"{socket.gethostname()}:{os.getpid()}:{process_id.hex[-RANDOM_DIGITS:]}", VERSION
+    )
+
+
+def _worker_config(settings: Settings, process: Process) -> WorkerConfig:
+    """Return how this process's worker takes turns."""
     return WorkerConfig(
-        name=f"{socket.gethostname()}:{os.getpid()}",
+        name=process.name,
         concurrency=settings.worker_concurrency,
         lease_seconds=settings.lease_seconds,
         grace_seconds=settings.shutdown_grace_seconds,

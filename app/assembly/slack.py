@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
-from app.assembly.runtime import Runtime, worker_config
+from app.assembly.runtime import Runtime
 from app.slack.config import SlackConfig
 from app.slack.door import open_slack
 from app.slack.http import PATH, EventsEndpoint
@@ -51,5 +51,5 @@ async def _open(runtime: Runtime, *, over_http: bool) -> AsyncGenerator[EventsEn
     database, context = runtime.database, runtime.context
     slack = database.open_slack(settings.slack_agent)
     services = SlackServices(database, slack, context.report, context.summarize, runtime.turn_parts.clock)
-    async with open_slack(config, services, worker_config(settings).name, over_http=over_http) as door:
+    async with open_slack(config, services, runtime.process.name, over_http=over_http) as door:
         yield door.endpoint

@@ -15,6 +15,7 @@ from app.db.jobs.retention import RetentionRepository
 from app.db.memories.repository import MemoryRepository
 from app.db.memories.vector_table import prepare_vectors
 from app.db.memories.vectors import MemoryVectorRepository
+from app.db.processes import ProcessRepository
 from app.db.readiness import ReadinessCheck
 from app.db.runs.events import EventRepository
 from app.db.runs.poll import RunPoll
@@ -37,8 +38,9 @@ from app.domain.run import Caps
 LEASE_ANSWER_SECONDS = 2.0
 """A beat without an answer is tried again, on a new connection, well before the lease (10 s by default) runs out."""
 
-LEASE_IDLE_SECONDS = 60.0
-"""Nobody uses the connection while no turn is open, and what stands between us and the database may forget it."""
+IDLE_SECONDS = 60.0
+"""Nobody uses such a connection while no turn is open, or nobody asks, and what stands between us and the database may
+forget it."""
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +49,8 @@ log = structlog.get_logger(__name__)
 class DatabaseConfig:
     """Where the database is and how much of it this process may use.
 
-    On top of `pool_size` come the connection that listens and, once a lease is held, the one that renews leases.
+    On top of `pool_size` come the connection that listens, the one that a process beats by and readiness asks by and,
+    once a lease is held, the one that renews leases.
     `loaded_rows_bytes` bounds the memory for rows of conversations that are kept for their next turn.
     """
 
@@ -60,16 +63,17 @@ class DatabaseConfig:
 
 
 class Database:
-    """Owns the pool, the LISTEN connection and one for leases; a repository for each kind of thing that is stored.
+    """Owns the pool and the connections beside it; a repository for each kind of thing that is stored.
 
     Leases are renewed past the pool: where slow requests take all of it, other processes would take the runs over.
+    Whether this process is there, and ready, is not told by how busy it is either.
     """
 
     def __init__(self, config: DatabaseConfig) -> None:
         """Put the repositories together; `open` also connects and checks."""
         self._config = config
         self._address = address = parse_address(config.url)
-        self._pool, self._lease_pool = _make_pools(address, config)
+        self._pool, self._lease_pool, self._life_pool = _make_pools(address, config)
         self._transactions = Transactions(self._pool)
         self.hub = EventHub(address)
         self.watch = RunPoll(self._transactions, self.hub)
@@ -87,8 +91,8 @@ class Database:
         self.calibrations = CalibrationRepository(self._transactions)
         self.events = EventRepository(self._transactions, self.hub)
         self.replay = RunReplay(self._transactions)
-        self.jobs = JobQueue(self._transactions)
-        self.retention = RetentionRepository(self._transactions)
+        self.jobs, self.retention = JobQueue(self._transactions), RetentionRepository(self._transactions)
+        self.processes = ProcessRepository(Transactions(self._life_pool))
         self._readiness = ReadinessCheck(self._transactions)
         self.runs = RunRepository(self._transactions, Transactions(self._lease_pool), self.hub, config.caps)
 
@@ -124,6 +128,7 @@ class Database:
         await self.watch.close()
         await self.hub.close()
         await self._lease_pool.close()
+        await self._life_pool.close()
         await self._pool.close()
 
     async def check_ready(self) -> None:
@@ -131,8 +136,9 @@ class Database:
         await self._readiness.check()
 
 
-def _make_pools(address: Address, config: DatabaseConfig) -> tuple[ConnectionPool, ConnectionPool]:
-    """Return the pool that requests and turns share, and the one of leases."""
+def _make_pools(address: Address, config: DatabaseConfig) -> tuple[ConnectionPool, ConnectionPool, ConnectionPool]:
+    """Return the pool that requests and turns share, the one of leases, and the one of signs of life."""
     shared = PoolConfig(size=config.pool_size, timeout_seconds=config.pool_timeout_seconds)
-    of_leases = replace(shared, size=1, answer_seconds=LEASE_ANSWER_SECONDS, idle_seconds=LEASE_IDLE_SECONDS)
-    return ConnectionPool(address, shared), ConnectionPool(address, of_leases)
+    of_leases = replace(shared, size=1, answer_seconds=LEASE_ANSWER_SECONDS, idle_seconds=IDLE_SECONDS)
+    of_life = replace(shared, size=1, idle_seconds=IDLE_SECONDS)
+    return ConnectionPool(address, shared), ConnectionPool(address, of_leases), ConnectionPool(address, of_life)

@@ -111,6 +111,11 @@ class SideJobs:
         """Whether jobs are being taken, for readiness: they may be late, so what is soon over changes nothing."""
         return self._consumer.has_taken_within(LONGEST_SILENCE_SECONDS)
 
+    @property
+    def in_hand(self) -> int:
+        """How many jobs and scheduled works are under way."""
+        return len(self._under_way)
+
     async def run(self) -> None:
         """Take jobs until `close`; returns once those in hand have ended or were handed back."""
         kinds = dict.fromkeys(self._registry.handlers, self._perform)

@@ -102,6 +102,21 @@ class Worker:
         """Whether side jobs are being taken, for readiness."""
         return self._jobs.is_taking
 
+    @property
+    def jobs_in_hand(self) -> int:
+        """How many side jobs are under way."""
+        return self._jobs.in_hand
+
+    @property
+    def concurrency(self) -> int:
+        """How many turns may be open at once."""
+        return self._config.concurrency
+
+    @property
+    def open_turns(self) -> int:
+        """How many turns are open."""
+        return len(self._turns)
+
     async def run(self) -> None:
         """Claim runs in their order until `drain` or cancellation."""
         self._is_open = True
