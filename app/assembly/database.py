@@ -8,6 +8,8 @@ from app.db.connection.migrations import status, upgrade
 from app.db.database import Database, DatabaseConfig
 from app.db.memories.vector_table import prepare_vectors
 from app.db.opening import DatabaseLocation, open_address, open_database
+from app.db.service_status import read_service_status
+from app.domain.service_status import ServiceStatus
 from app.settings import Settings, read_settings
 from app.telemetry import set_up_logging
 
@@ -57,6 +59,12 @@ async def upgrade_database(options: LocalOptions) -> None:
         await upgrade(url)
         if settings.embedding_model:
             await prepare_vectors(url, may_create=True)
+
+
+async def service_status(options: LocalOptions) -> ServiceStatus:
+    """Return what the processes on this database are at, and what waits. Nothing is written."""
+    async with open_address(database_location(read_quiet_settings(options))) as url:
+        return await read_service_status(url)
 
 
 async def database_status(options: LocalOptions) -> DatabaseStatus:

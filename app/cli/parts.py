@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from app.domain.keys import CreatedKey, NewKey, StoredKey
+from app.domain.service_status import ServiceStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +94,4 @@ class Parts:
     keys: Callable[[LocalOptions], AbstractAsyncContextManager[KeyAdmin]]
     upgrade_database: Callable[[LocalOptions], Awaitable[None]]
     database_status: Callable[[LocalOptions], Awaitable[DatabaseStatus]]
+    service_status: Callable[[LocalOptions], Awaitable[ServiceStatus]]

@@ -9,6 +9,7 @@ from app.cli.commands_keys import keys
 from app.cli.commands_memories import memories
 from app.cli.commands_service import db, serve, slack, worker
 from app.cli.commands_sessions import sessions
+from app.cli.commands_status import status
 from app.cli.screen import Screen, tolerate_any_character
 from app.domain.errors import ThroughlineError
 
@@ -36,7 +37,7 @@ class _Told(click.ClickException):
 throughline = click.version_option(package_name="throughline", prog_name="throughline")(
     ThroughlineCli(
         "throughline",
-        commands=[serve, worker, slack, chat_command, sessions, memories, agents_command, keys, db],
+        commands=[serve, worker, slack, chat_command, sessions, memories, agents_command, keys, status, db],
         help="An agent service whose conversations can run for ever.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )

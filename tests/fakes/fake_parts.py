@@ -12,7 +12,10 @@ from app.cli.lines import standard_input_lines
 from app.cli.parts import DatabaseStatus, LocalOptions, Parts, ServeOptions, SlackOptions, WorkerOptions
 from app.domain.ids import KeyId, UserId
 from app.domain.keys import CreatedKey, NewKey, StoredKey
+from app.domain.service_status import Line, ServiceStatus
 from fakes.fake_service import FakeService, serving
+
+IDLE_SERVICE = ServiceStatus("0019", processes=(), queued=Line(0, None), held=(), jobs=(), slack=None)
 
 
 @dataclass
@@ -58,6 +61,7 @@ class FakeWorld:
     worked: list[WorkerOptions] = field(default_factory=list)
     in_slack: list[SlackOptions] = field(default_factory=list)
     opened: list[LocalOptions] = field(default_factory=list)
+    status: ServiceStatus = IDLE_SERVICE
 
     def parts(self) -> Parts:
         return Parts(
@@ -71,6 +75,7 @@ class FakeWorld:
             keys=self._open_keys,
             upgrade_database=self._upgrade,
             database_status=self._status,
+            service_status=self._service_status,
         )
 
     @asynccontextmanager
@@ -93,3 +98,7 @@ class FakeWorld:
 
     async def _status(self, _options: LocalOptions) -> DatabaseStatus:
         return DatabaseStatus(self.revision, "0001", is_current=self.revision == "0001")
+
+    async def _service_status(self, options: LocalOptions) -> ServiceStatus:
+        self.opened.append(options)
+        return self.status
