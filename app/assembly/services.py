@@ -30,7 +30,10 @@ def make_services(runtime: Runtime, *, has_worker: bool) -> Services:
 
 async def _check_ready(runtime: Runtime, *, has_worker: bool) -> Readiness:
     await runtime.database.check_ready()
-    checks = {"database": True, "listener": runtime.database.hub.is_listening}
+    checks = {"database": True}
+    hints = {"listener": runtime.database.hub.is_listening}  # without it whoever waits looks for themselves: slower
     if has_worker:
         checks |= {"worker": runtime.worker.is_claiming, "jobs": runtime.worker.is_taking_jobs}
-    return Readiness(checks)
+    else:
+        hints["workers"] = await runtime.database.processes.count_claiming() > 0
+    return Readiness(checks, hints)

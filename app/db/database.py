@@ -92,8 +92,8 @@ class Database:
         self.events = EventRepository(self._transactions, self.hub)
         self.replay = RunReplay(self._transactions)
         self.jobs, self.retention = JobQueue(self._transactions), RetentionRepository(self._transactions)
-        self.processes = ProcessRepository(Transactions(self._life_pool))
-        self._readiness = ReadinessCheck(self._transactions)
+        life = Transactions(self._life_pool)
+        self.processes, self._readiness = ProcessRepository(life), ReadinessCheck(life, self._transactions)
         self.runs = RunRepository(self._transactions, Transactions(self._lease_pool), self.hub, config.caps)
 
     @classmethod
@@ -104,7 +104,7 @@ class Database:
         """
         database = cls(config)
         try:
-            await database.check_ready()
+            await ReadinessCheck(database._transactions, database._transactions).check()
             await database.hub.start()
         except BaseException:
             await database.close()

@@ -1,5 +1,6 @@
 """Whether turns can be stored now: the right server, the right schema, and room to write."""
 
+import asyncio
 import time
 
 import structlog
@@ -25,15 +26,31 @@ log = structlog.get_logger(__name__)
 
 
 class ReadinessCheck:
-    """Asks the server, and writes a little."""
+    """Asks the server, and writes a little: past the pool of requests, for one that is full is load and no outage."""
 
-    def __init__(self, transactions: Transactions) -> None:
-        """Nothing has been written yet."""
+    def __init__(self, transactions: Transactions, requests: Transactions) -> None:
+        """Ask through `transactions`; `requests` are those that may have met with a full disk."""
         self._transactions = transactions
-        self._written_at = -WRITE_CHECK_SECONDS
+        self._requests = requests
+        self._asking: asyncio.Task[None] | None = None
+        self._written_at = float("-inf")
 
     async def check(self) -> None:
-        """Return if turns can be stored now. Raises DatabaseUnavailable, DatabaseUnusable."""
+        """Return if turns can be stored now. Raises DatabaseUnavailable, DatabaseUnusable.
+
+        Anybody may ask, without a key: whoever does while an answer is awaited is told that one.
+        """
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._ask(), name="check readiness")
+            self._asking.add_done_callback(self._answered)
+        await asyncio.shield(self._asking)
+
+    def _answered(self, asked: asyncio.Task[None]) -> None:
+        self._asking = None
+        if not asked.cancelled():
+            asked.exception()  # those who waited for it may all be gone
+
+    async def _ask(self) -> None:
         server = (await self._transactions.fetch(_SERVER))[0]
         if server["version"] < OLDEST_SERVER:
             raise DatabaseUnusable(
@@ -59,7 +76,7 @@ class ReadinessCheck:
 
         So little may find room where a message does not: what others met with lately counts too.
         """
-        if self._transactions.was_full(FULL_SECONDS):
+        if self._requests.was_full(FULL_SECONDS) or self._transactions.was_full(FULL_SECONDS):
             raise DatabaseUnavailable("The database had no room left a moment ago.", delay_seconds=FULL_SECONDS)
         if time.monotonic() - self._written_at < WRITE_CHECK_SECONDS:
             return

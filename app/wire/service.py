@@ -27,7 +27,7 @@ class AgentList(Shape):
 class Health(Shape):
     """Whether the service can do its work, check by check."""
 
-    status: Annotated[str, one_of("ok", "unavailable")]
+    status: Annotated[str, one_of("ok", "degraded", "unavailable")]
     version: str
     checks: dict[str, bool]
 

@@ -22,7 +22,7 @@ from app.worker.jobs import SideJobs
 
 POLL_SECONDS = 1.0
 LONGEST_SILENCE_SECONDS = 60.0
-"""Longer than a statement may take with its retries: a claim loop that has not looked for so long is stuck."""
+"""Longer than a statement may take with its retries: a claim loop without an answer for so long is stuck."""
 
 CANCELS_KEPT = 256
 """Cancels remembered for runs that are just being claimed."""
@@ -89,13 +89,14 @@ class Worker:
         self._turns: dict[asyncio.Task[None], tuple[RunId, Heartbeat]] = {}
         self._cancels: deque[RunId] = deque(maxlen=CANCELS_KEPT)
         self._jobs = jobs
-        self._looked_at = parts.clock.monotonic()
+        self._answered_at = float("-inf")
+        self._is_full = False
 
     @property
     def is_claiming(self) -> bool:
-        """Whether the claim loop is open and has looked for runs lately, for readiness. A full one need not look."""
-        silent_seconds = self._parts.clock.monotonic() - self._looked_at
-        return self._is_open and (self._free == 0 or silent_seconds < LONGEST_SILENCE_SECONDS)
+        """Whether the claim loop is open and a claim was answered lately, for readiness. A full one need not look."""
+        silent_seconds = self._parts.clock.monotonic() - self._answered_at
+        return self._is_open and (self._is_full or silent_seconds < LONGEST_SILENCE_SECONDS)
 
     @property
     def is_taking_jobs(self) -> bool:
@@ -122,8 +123,7 @@ class Worker:
         self._is_open = True
         try:
             while self._is_open:
-                await self._room.wait()
-                self._looked_at = self._parts.clock.monotonic()
+                await self._until_room()
                 if await self._claim_one():
                     continue
                 if self._is_database_away:
@@ -232,6 +232,14 @@ class Worker:
         except TimeoutError:
             raise TurnsTaken(f"All {self._config.concurrency} open turns of this process are taken. {LATER}") from None
 
+    async def _until_room(self) -> None:
+        """Return once a slot is free. The time in which there was none is not held against the claim loop."""
+        if self._room.is_set():
+            return
+        self._is_full = True
+        await self._room.wait()
+        self._is_full, self._answered_at = False, self._parts.clock.monotonic()
+
     async def _claim_one(self) -> bool:
         """Whether a run was claimed; an unreachable database is nothing claimed."""
         claimer = self._take_slot()
@@ -265,7 +273,7 @@ class Worker:
             except ThroughlineError as error:
                 log.warning("claiming failed, it is tried again", error=error.code)
                 return None
-            self._is_database_away = False
+            self._is_database_away, self._answered_at = False, self._parts.clock.monotonic()
             self._is_line_empty = self._is_line_empty or claimed is None
             return claimed
         return None

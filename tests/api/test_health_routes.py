@@ -51,3 +51,18 @@ async def test_metrics_are_prometheus_text(database: Database) -> None:
     response = await get(set_stage(database, KEYED), "/metrics")
 
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+
+
+async def test_what_is_only_slower_stays_ready_and_says_so(database: Database) -> None:
+    stage = set_stage(database, KEYED)
+
+    async def deaf() -> Readiness:
+        return Readiness({"database": True}, {"listener": False, "workers": True})
+
+    stage = replace(stage, app=create_app(replace(stage.services, check_ready=deaf), KEYED))
+
+    ready = await get(stage, "/health/ready")
+
+    assert ready.status_code == 200
+    assert ready.json()["status"] == "degraded"
+    assert ready.json()["checks"] == {"database": True, "listener": False, "workers": True}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fakes.raw_sql import run_sql
-from fakes.service_process import ServiceProcess, run_service
+from fakes.service_process import ServiceProcess, run_service, run_worker
 from fakes.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
@@ -38,5 +38,14 @@ async def test_a_server_with_a_worker_checks_all_it_consists_of(folder: Path, se
     assert (without.status_code, without.json()["checks"]["database"]) == (503, False)
 
 
-async def test_a_server_without_a_worker_claims_nothing_and_says_so(server: ServiceProcess) -> None:
-    assert await until_checks(server, {"database": True, "listener": True}) == 200
+async def test_a_server_without_a_worker_is_ready_and_says_whether_any_process_takes_turns(
+    folder: Path, settings: Mapping[str, str], server: ServiceProcess
+) -> None:
+    assert await until_checks(server, {"database": True, "listener": True, "workers": False}) == 200
+    alone = (await server.client.get("/health/ready")).json()["status"]
+
+    async with run_worker(folder, settings):
+        assert await until_checks(server, {"database": True, "listener": True, "workers": True}) == 200
+        together = (await server.client.get("/health/ready")).json()["status"]
+
+    assert (alone, together) == ("degraded", "ok")

@@ -11,11 +11,12 @@ from app.domain.errors import OwnerSummariesTaken, TurnsTaken
 from app.domain.ids import UserId
 from app.domain.message import text_of
 from app.domain.run import Claimer, Run, RunStatus
-from app.worker.worker import Worker, WorkerConfig
+from app.worker.worker import LONGEST_SILENCE_SECONDS, Worker, WorkerConfig
+from fakes.raw_sql import run_sql
 from fakes.scripted_model import Hang, Say
 from fakes.side_jobs import side_jobs
 from fakes.stage import Stage, open_stage
-from fakes.waiting import HANG_SECONDS
+from fakes.waiting import HANG_SECONDS, until
 
 OPEN_TURNS = 100
 
@@ -204,3 +205,35 @@ def a_user() -> UserId:
 async def enter(worker: Worker, owner_id: UserId) -> None:
     async with worker.occupied(owner_id):
         pass
+
+
+async def test_a_worker_is_ready_by_answered_claims_and_not_while_all_fail(stage: Stage, database_url: str) -> None:
+    await run_sql(database_url, "alter table runs rename to elsewhere")
+    worker = worker_of(stage, concurrency=1)
+    async with worker.working():
+        await until(lambda: worker._is_database_away)  # noqa: SLF001  # a claim is under way, or has failed
+        before = worker.is_claiming
+        await run_sql(database_url, "alter table elsewhere rename to runs")
+        await until(lambda: worker.is_claiming)
+        stage.clock.advance(LONGEST_SILENCE_SECONDS - 1)
+        soon_after = worker.is_claiming
+        await run_sql(database_url, "alter table runs rename to elsewhere")
+        await until(lambda: worker._is_database_away)  # noqa: SLF001  # the same
+        stage.clock.advance(LONGEST_SILENCE_SECONDS)
+        after = worker.is_claiming
+        await run_sql(database_url, "alter table elsewhere rename to runs")
+
+    assert (before, soon_after, after) == (False, True, False)
+
+
+async def test_a_full_worker_is_ready_however_long_its_turns_take(stage: Stage) -> None:
+    stage.model.script(Hang("a long answer"))
+    await stage.submit("hello")
+
+    worker = worker_of(stage, concurrency=1, grace_seconds=0.05, lease_seconds=600)
+    async with worker.working():
+        await until(lambda: bool(stage.model.requests))
+        stage.clock.advance(LONGEST_SILENCE_SECONDS * 10)
+        is_claiming = worker.is_claiming
+
+    assert is_claiming

@@ -18,14 +18,20 @@ from app.summary.summarize_now import CompactionResult
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Each check by name, and whether it passed."""
+    """Each check by name, and whether it passed. Of `hints` none keeps the process from taking messages."""
 
     checks: Mapping[str, bool]
+    hints: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def is_ready(self) -> bool:
         """Whether every check passed."""
         return all(self.checks.values())
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether it is ready and something else than a check fails."""
+        return self.is_ready and not all(self.hints.values())
 
 
 @dataclass(frozen=True, slots=True)

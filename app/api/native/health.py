@@ -1,5 +1,6 @@
 """For operators and their machinery: is the process alive, can it work, what has it done. No key, no user data."""
 
+from dataclasses import replace
 from http import HTTPStatus
 
 from fastapi import APIRouter, Request, Response
@@ -25,14 +26,14 @@ async def live(request: Request) -> Response:
     responses={HTTPStatus.OK: {"model": Health}, HTTPStatus.SERVICE_UNAVAILABLE: {"model": Health}},
 )
 async def ready(request: Request) -> Response:
-    """Say whether this process can take messages now."""
+    """Say whether this process can take messages now. `degraded` is ready: slower, or with no worker anywhere."""
     services = door_of(request).services
     try:
         readiness = await services.check_ready()
     except ThroughlineError:
         readiness = Readiness({"database": False})
     if services.shutting_down.is_set():
-        readiness = Readiness({**readiness.checks, "serving": False})
+        readiness = replace(readiness, checks={**readiness.checks, "serving": False})
     status = HTTPStatus.OK if readiness.is_ready else HTTPStatus.SERVICE_UNAVAILABLE
     return JsonResponse(_health_json(request, readiness), status)
 
@@ -45,8 +46,9 @@ async def metrics(request: Request) -> Response:
 
 
 def _health_json(request: Request, readiness: Readiness) -> JsonDict:
+    ready = "degraded" if readiness.is_degraded else "ok"
     return Health.model_construct(
-        status="ok" if readiness.is_ready else "unavailable",
+        status=ready if readiness.is_ready else "unavailable",
         version=door_of(request).config.version,
-        checks=dict(readiness.checks),
+        checks={**readiness.checks, **readiness.hints},
     ).model_dump()

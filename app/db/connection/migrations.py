@@ -90,12 +90,17 @@ def head_revision() -> str:
 
 def check_known(current: str | None) -> None:
     """Refuse a revision that no script of this version has. Raises DatabaseUnusable."""
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if current is not None and current not in known:
+    if current is not None and current not in _known_revisions():
         raise DatabaseUnusable(
             f"The database has schema revision {current}, which is newer than this version's {head_revision()}. "
             "Start the newer version of Throughline, or restore the database as it was before the upgrade."
         )
+
+
+@cache
+def _known_revisions() -> frozenset[str]:
+    """Return the revisions of all migration scripts. Reading them takes milliseconds, and readiness asks often."""
+    return frozenset(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
 
 
 @asynccontextmanager

@@ -1,0 +1,64 @@
+"""Whether the database is ready is told by the database, not by how busy this process is or how often it is asked."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from app.db.connection import migrations
+from app.db.connection.migrations import head_revision
+from app.db.database import Database, DatabaseConfig
+from app.domain.errors import DatabaseUnusable
+from fakes.raw_sql import hold_rows, run_sql
+from fakes.waiting import until_found
+
+AT_ONCE = 50
+WAITING = "select 1 from pg_stat_activity where wait_event_type = 'Lock'"
+
+
+@pytest.fixture
+async def full(database_url: str) -> Database:
+    """A database whose only connection for requests is soon waited for in vain."""
+    return await Database.open(DatabaseConfig(url=database_url, pool_size=1, pool_timeout_seconds=0.01))
+
+
+async def test_a_pool_that_is_full_is_load_and_no_outage(full: Database) -> None:
+    async with full._pool.connection():  # noqa: SLF001  # as a slow request holds it
+        await full.check_ready()
+    await full.close()
+
+
+async def test_many_who_ask_at_once_cost_one_answer_and_get_the_same(full: Database, database_url: str) -> None:
+    await full.check_ready()
+    await run_sql(database_url, "update write_checks set checked_at = now() - interval '1 hour'")
+    full._readiness._written_at = float("-inf")  # noqa: SLF001  # as a second later
+    async with hold_rows(database_url, "select 1 from write_checks for update"):
+        asking = [asyncio.create_task(full.check_ready()) for _ in range(AT_ONCE)]
+        await until_found(lambda: run_sql(database_url, WAITING))
+        waiting = await run_sql(database_url, WAITING)
+        for task in asking[: AT_ONCE // 2]:
+            task.cancel()
+    answers = await asyncio.gather(*asking, return_exceptions=True)
+    await full.close()
+
+    assert len(waiting) == 1
+    assert [answer for answer in answers if not isinstance(answer, asyncio.CancelledError)] == [None] * (AT_ONCE // 2)
+
+
+async def test_a_failure_is_told_to_all_and_the_next_who_asks_looks_again(full: Database, database_url: str) -> None:
+    await run_sql(database_url, "update alembic_version set version_num = '0001'")
+    answers = await asyncio.gather(*(full.check_ready() for _ in range(3)), return_exceptions=True)
+    await run_sql(database_url, "update alembic_version set version_num = $1", head_revision())
+
+    await full.check_ready()
+    await full.close()
+
+    assert [type(answer) for answer in answers] == [DatabaseUnusable] * 3
+
+
+async def test_the_migration_scripts_are_read_once(full: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    await full.check_ready()
+    monkeypatch.setattr(migrations, "_scripts", lambda: Path("nowhere"))
+
+    await full.check_ready()
+    await full.close()
