@@ -38,6 +38,9 @@ class Settings(BaseSettings):
 
     host: str = "127.0.0.1"
     port: int = Field(8000, ge=0, le=65535)
+    health_port: int | None = Field(
+        None, ge=0, le=65535, description="where `worker` and `slack` answer for health and metrics; empty: nowhere"
+    )
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="origins allowed to call from a browser, separated by commas"
     )

@@ -4,6 +4,16 @@ import asyncio
 import signal
 
 
+async def first_of(*events: asyncio.Event) -> None:
+    """Return once any of the events is set."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
 class Stopping:
     """SIGINT and SIGTERM set `asked`. A program that is still starting is cancelled as well: a start may take long."""
 

@@ -100,6 +100,24 @@ def create_app(
     return app
 
 
+def create_health_app(services: Services, config: ApiConfig) -> FastAPI:
+    """Return an application that answers for health and metrics only; nobody is asked who they are."""
+    app = FastAPI(
+        title="Throughline",
+        version=config.version,
+        middleware=_middleware(config),
+        default_response_class=Response,
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    app.state.door = Door(services, config, Authenticator(services, config))
+    add_error_handlers(app)
+    app.include_router(health.router)
+    return app
+
+
 def add_door(app: FastAPI, path: str, endpoint: ASGIApp) -> None:
     """Serve `path` by another door's endpoint, with the same cap on bodies; it checks by itself who asks."""
     app.router.routes.append(Route(path, endpoint, include_in_schema=False))

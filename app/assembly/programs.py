@@ -4,7 +4,7 @@ import asyncio
 import gc
 import socket
 import tempfile
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,15 +16,17 @@ from app.api.http.config import ApiConfig, check_access
 from app.api.http.protocol import ConnectionLimits
 from app.api.http.server import HttpServer, Shutdown, TcpAddress, allow_connections, bind_tcp, bind_unix, bound_url
 from app.assembly.database import read_quiet_settings
+from app.assembly.health import health_served
 from app.assembly.process_beats import noted
 from app.assembly.runtime import VERSION, Runtime, open_runtime
 from app.assembly.services import make_services
 from app.assembly.slack import HttpDoor, slack_over_http, slack_over_socket
 from app.cli.parts import LocalOptions, ServeOptions, SlackOptions, WorkerOptions
+from app.domain.errors import ClaimingBroke
 from app.domain.principal import Scope
 from app.domain.process import ProcessKind
-from app.settings import read_settings
-from app.stopping import Stopping
+from app.settings import Settings, read_settings
+from app.stopping import Stopping, first_of
 from app.telemetry import set_up_logging
 
 CLOSING_SECONDS = 5.0
@@ -66,34 +68,53 @@ async def _serve(options: ServeOptions) -> None:
 
 
 async def _work(options: WorkerOptions) -> None:
-    settings = read_settings(options.data_dir)
-    if options.concurrency is not None:
-        settings = settings.model_copy(update={"worker_concurrency": options.concurrency})
+    given = {"worker_concurrency": options.concurrency, "health_port": options.health_port}
+    settings = _settings_with(given, options.data_dir)
     set_up_logging(settings.log_level, settings.log_format)
     stopping = Stopping()
     async with (
         open_runtime(settings, ProcessKind.WORKER) as runtime,
         noted(runtime, has_worker=True),
-        runtime.worker.working(),
+        health_served(runtime, has_worker=True) as health,
+        runtime.worker.working() as broken,
     ):
         stopping.started()
-        print("Throughline worker is running", flush=True)  # noqa: T201  # the program's one line
-        await stopping.asked.wait()
+        print(_told("Throughline worker is running", health), flush=True)  # noqa: T201  # the program's one line
+        await first_of(stopping.asked, broken)
+    _check_unbroken(broken)
 
 
 async def _take_part_in_slack(options: SlackOptions) -> None:
-    settings = read_settings(options.data_dir)
+    settings = _settings_with({"health_port": options.health_port}, options.data_dir)
     set_up_logging(settings.log_level, settings.log_format)
     stopping = Stopping()
     has_worker = not options.no_worker
     async with (
         open_runtime(settings, ProcessKind.SLACK) as runtime,
         noted(runtime, has_worker=has_worker),
-        slack_over_socket(runtime, turns=has_worker),
+        health_served(runtime, has_worker=has_worker) as health,
+        slack_over_socket(runtime, turns=has_worker) as broken,
     ):
         stopping.started()
-        print("Throughline takes part in Slack", flush=True)  # noqa: T201  # the program's one line
-        await stopping.asked.wait()
+        print(_told("Throughline takes part in Slack", health), flush=True)  # noqa: T201  # the program's one line
+        await first_of(stopping.asked, broken)
+    _check_unbroken(broken)
+
+
+def _settings_with(given: Mapping[str, object], data_dir: Path | None) -> Settings:
+    """Read the settings; what the command line gives wins, None is not given."""
+    changes = {name: value for name, value in given.items() if value is not None}
+    return read_settings(data_dir).model_copy(update=changes)
+
+
+def _told(what: str, health: str | None) -> str:
+    return what if health is None else f"{what}, health on {health}"
+
+
+def _check_unbroken(broken: asyncio.Event) -> None:
+    """End a program that takes no more turns with an error, so that whoever started it starts another."""
+    if broken.is_set():
+        raise ClaimingBroke("The claim loop broke, see the log above: this process took no more turns and has ended.")
 
 
 @asynccontextmanager
@@ -141,15 +162,16 @@ async def _serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig
     grace = runtime.settings.shutdown_grace_seconds + CLOSING_SECONDS
     limits = ConnectionLimits(max_connections=allow_connections(runtime.settings.max_connections))
     server = HttpServer(app, listener, Shutdown(before_closing, grace), limits)
-    watching = asyncio.create_task(_stop_when(mode.stop, server))
     gc.freeze()  # what is loaded by now stays: collections need not walk it again and again
-    async with runtime.worker.working() if mode.has_worker else nullcontext():
+    async with runtime.worker.working() if mode.has_worker else nullcontext(asyncio.Event()) as broken:
+        watching = asyncio.create_task(_stop_when(server, mode.stop, broken))
         await server.run_until_stopped()
-    watching.cancel()
+        watching.cancel()
+    _check_unbroken(broken)
 
 
-async def _stop_when(stop: asyncio.Event, server: HttpServer) -> None:
-    await stop.wait()
+async def _stop_when(server: HttpServer, *events: asyncio.Event) -> None:
+    await first_of(*events)
     server.stop()
 
 

@@ -1,5 +1,6 @@
 """Puts the Slack door together, over HTTP beside the REST routes, or over Socket Mode by itself."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
@@ -31,10 +32,14 @@ async def slack_over_http(runtime: Runtime) -> AsyncGenerator[HttpDoor | None]:
 
 
 @asynccontextmanager
-async def slack_over_socket(runtime: Runtime, *, turns: bool) -> AsyncGenerator[None]:
-    """Take part in Slack inside the block, with `turns` in this very process. Raises SettingInvalid."""
-    async with _open(runtime, over_http=False), runtime.worker.working() if turns else nullcontext():
-        yield
+async def slack_over_socket(runtime: Runtime, *, turns: bool) -> AsyncGenerator[asyncio.Event]:
+    """Take part in Slack inside the block, with `turns` in this very process. Raises SettingInvalid.
+
+    Yields an event that is set where turns are no longer claimed.
+    """
+    working = runtime.worker.working() if turns else nullcontext(asyncio.Event())
+    async with _open(runtime, over_http=False), working as broken:
+        yield broken
 
 
 @asynccontextmanager

@@ -9,6 +9,11 @@ from app.cli.parts import DatabaseStatus, LocalOptions, Parts, ServeOptions, Sla
 from app.cli.screen import Screen
 from app.domain.errors import DatabaseUnusable
 
+health_port_option = click.option(
+    "--health-port",
+    type=click.IntRange(0, 65535),
+    help="Answer for health and metrics here; 0 takes a free port.  [default: HEALTH_PORT, nowhere]",
+)
 db = click.Group("db", help="Look after the database's schema.")
 
 
@@ -25,22 +30,26 @@ def serve(parts: Parts, host: str | None, port: int | None, data_dir: Path | Non
 
 @click.command("worker")
 @click.option("--concurrency", type=click.IntRange(1, 5_000), help="Open turns.  [default: WORKER_CONCURRENCY]")
+@health_port_option
 @data_dir_option
 @click.pass_obj
-def worker(parts: Parts, concurrency: int | None, data_dir: Path | None) -> None:
+def worker(parts: Parts, concurrency: int | None, health_port: int | None, data_dir: Path | None) -> None:
     """Run a worker alone until stopped."""
-    parts.worker(WorkerOptions(concurrency=concurrency, data_dir=data_dir))
+    parts.worker(WorkerOptions(concurrency=concurrency, data_dir=data_dir, health_port=health_port))
 
 
 @click.group("slack", invoke_without_command=True)
 @data_dir_option
 @click.option("--no-worker", is_flag=True, help="Only take and deliver; `throughline worker` answers.")
+@health_port_option
 @click.pass_context
 @click.pass_obj
-def slack(parts: Parts, context: click.Context, data_dir: Path | None, no_worker: bool) -> None:
+def slack(
+    parts: Parts, context: click.Context, data_dir: Path | None, no_worker: bool, health_port: int | None
+) -> None:
     """Take part in Slack over Socket Mode until stopped. Over HTTP, `throughline serve` does."""
     if context.invoked_subcommand is None:
-        parts.slack(SlackOptions(data_dir=data_dir, no_worker=no_worker))
+        parts.slack(SlackOptions(data_dir=data_dir, no_worker=no_worker, health_port=health_port))
 
 
 @slack.command("manifest")

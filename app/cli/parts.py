@@ -33,6 +33,7 @@ class WorkerOptions:
 
     concurrency: int | None = None
     data_dir: Path | None = None
+    health_port: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class SlackOptions:
 
     data_dir: Path | None = None
     no_worker: bool = False
+    health_port: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,12 @@ class DatabaseFull(DatabaseUnavailable):
     """The database has no disk, memory or connection left for what was asked of it."""
 
 
+class ClaimingBroke(PermanentError):
+    """The claim loop of a process has ended by itself: it takes no more turns, and has to be started anew."""
+
+    code = "claiming_broke"
+
+
 class NoWorkerAvailable(TemporaryError):
     """No worker took the run in time; the message is stored and will be answered."""
 

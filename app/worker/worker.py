@@ -9,7 +9,7 @@ from typing import Protocol
 
 import structlog
 
-from app.domain.errors import OwnerSummariesTaken, ThroughlineError, TurnsTaken
+from app.domain.errors import OwnerSummariesTaken, ThroughlineError, TurnsTaken, places_of
 from app.domain.ids import RunId, UserId
 from app.domain.run import ClaimedRun, Claimer
 from app.execution.error_boundary import ErrorBoundary
@@ -134,11 +134,15 @@ class Worker:
             self._is_open = False
 
     @asynccontextmanager
-    async def working(self) -> AsyncGenerator[None]:
-        """Keep the claim loop and the side jobs running inside the block, and drain at its end."""
-        loop, jobs = asyncio.create_task(self.run()), asyncio.create_task(self._jobs.run())
+    async def working(self) -> AsyncGenerator[asyncio.Event]:
+        """Keep the claim loop and the side jobs running inside the block, and drain at its end.
+
+        Yields an event that is set where the claim loop broke: nothing will be claimed any more.
+        """
+        loop, jobs, broken = asyncio.create_task(self.run()), asyncio.create_task(self._jobs.run()), asyncio.Event()
+        loop.add_done_callback(lambda ended: _look_at_end(ended, broken))
         try:
-            yield
+            yield broken
         finally:
             await self.drain()
             await asyncio.wait({loop, jobs}, timeout=JOBS_END_SECONDS)
@@ -299,6 +303,12 @@ class Worker:
             return
         if (error := task.exception()) is not None:
             log.error("turn ended without a record", run_id=str(claimed.run.id), error=type(error).__name__)
+
+
+def _look_at_end(loop: asyncio.Task[None], broken: asyncio.Event) -> None:
+    if not loop.cancelled() and (error := loop.exception()) is not None:
+        log.error("claim loop broke", error=type(error).__name__, where=places_of(error))
+        broken.set()
 
 
 def _places_for_others(concurrency: int) -> OwnerLimits:

@@ -36,8 +36,9 @@ def test_serve_hands_its_options_on_and_leaves_the_rest_to_the_settings(
 
 def test_worker_hands_its_options_on(world: FakeWorld, throughline: Throughline) -> None:
     throughline("worker", "--concurrency", "3")
+    throughline("worker", "--health-port", "0")
 
-    assert world.worked == [WorkerOptions(concurrency=3)]
+    assert world.worked == [WorkerOptions(concurrency=3), WorkerOptions(health_port=0)]
 
 
 def test_the_version_is_printed(throughline: Throughline) -> None:

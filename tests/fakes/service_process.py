@@ -96,9 +96,11 @@ async def run_worker(
             await process.wait()
 
 
-async def start_program(folder: Path, environment: Mapping[str, str], *arguments: str, log: Path) -> Program:
+async def start_program(
+    folder: Path, environment: Mapping[str, str], *arguments: str, log: Path, module: str = "app.main"
+) -> Program:
     """Start the command line with nothing of this machine's settings."""
-    start = Start(folder, {**OTHER_PEOPLES, **environment}, arguments, log)
+    start = Start(folder, {**OTHER_PEOPLES, **environment}, arguments, log, module)
     return await asyncio.to_thread(_fork_server().start_program, start)
 
 

@@ -27,10 +27,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TcpAddress:
-    """Where to listen; port 0 takes a free one."""
+    """Where to listen; port 0 takes a free one. `chosen_by` is what the operator chose it with."""
 
     host: str
     port: int
+    chosen_by: str = "--host and --port"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def bind_tcp(address: TcpAddress) -> socket.socket:
     except OSError as error:
         raise SettingInvalid(
             f"Cannot listen on {address.host}:{address.port}: {error.strerror or error}. "
-            "Choose another with --host and --port."
+            f"Choose another with {address.chosen_by}."
         ) from error
     return listener
 
