@@ -31,6 +31,9 @@ class Settings(BaseSettings):
     )
 
     database_url: str = Field("", description="PostgreSQL 15 or newer; empty: the embedded server")
+    database_direct_url: str = Field(
+        "", description="PostgreSQL itself, where DATABASE_URL leads to a pooler in transaction mode"
+    )
     data_dir: Path | None = Field(None, description="where the embedded server keeps its data; empty: per user")
     migrate_on_start: bool = Field(default=True, description="run migrations at start, under an advisory lock")
     db_pool_size: int = Field(10, ge=1, le=200, description="database connections that requests and turns share")
@@ -128,6 +131,12 @@ class Settings(BaseSettings):
             raise ValueError("CONTEXT_SUMMARY_MODEL_BASE_URL needs CONTEXT_SUMMARY_MODEL, the model at that address")
         if not self.embedding_model and (self.embedding_base_url or self.embedding_dimensions):
             raise ValueError("EMBEDDING_BASE_URL and EMBEDDING_DIMENSIONS need EMBEDDING_MODEL")
+        return self
+
+    @model_validator(mode="after")
+    def _check_direct_url_has_a_pooler(self) -> Self:
+        if self.database_direct_url and not self.database_url:
+            raise ValueError("DATABASE_DIRECT_URL needs DATABASE_URL, the pooler's; without a pooler set that alone")
         return self
 
     @field_validator("cors_origins", mode="before")

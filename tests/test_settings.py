@@ -68,3 +68,8 @@ def test_what_is_no_address_of_a_server_is_refused_by_name_and_without_its_passw
 def test_an_address_without_the_model_it_is_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingInvalid, match="cannot be used: CONTEXT_SUMMARY_MODEL_BASE_URL needs CONTEXT_SUMMARY"):
         reading({"CONTEXT_SUMMARY_MODEL_BASE_URL": "http://127.0.0.1:8/v1"}, monkeypatch)
+
+
+def test_a_direct_address_without_the_pooler_s_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingInvalid, match="DATABASE_DIRECT_URL needs DATABASE_URL"):
+        reading({"DATABASE_URL": "", "DATABASE_DIRECT_URL": "postgresql://h/d"}, monkeypatch)

@@ -16,7 +16,7 @@ from app.telemetry import set_up_logging
 
 def database_location(settings: Settings) -> DatabaseLocation:
     """Return where the settings say that the database is."""
-    return DatabaseLocation(url=settings.database_url, data_dir=settings.data_dir)
+    return DatabaseLocation(settings.database_url, settings.data_dir, settings.database_direct_url)
 
 
 def open_configured_database(settings: Settings) -> AbstractAsyncContextManager[Database]:
@@ -55,20 +55,20 @@ async def slack_link_code(options: LocalOptions, user: str) -> str:
 async def upgrade_database(options: LocalOptions) -> None:
     """Bring the schema to the newest revision."""
     settings = read_quiet_settings(options)
-    async with open_address(database_location(settings)) as url:
-        await upgrade(url)
+    async with open_address(database_location(settings)) as urls:
+        await upgrade(urls.for_sessions)
         if settings.embedding_model:
-            await prepare_vectors(url, may_create=True)
+            await prepare_vectors(urls.for_sessions, may_create=True)
 
 
 async def service_status(options: LocalOptions) -> ServiceStatus:
     """Return what the processes on this database are at, and what waits. Nothing is written."""
-    async with open_address(database_location(read_quiet_settings(options))) as url:
-        return await read_service_status(url)
+    async with open_address(database_location(read_quiet_settings(options))) as urls:
+        return await read_service_status(urls.for_sessions)
 
 
 async def database_status(options: LocalOptions) -> DatabaseStatus:
     """Return the schema's revision and the newest one."""
-    async with open_address(database_location(read_quiet_settings(options))) as url:
-        found = await status(url)
+    async with open_address(database_location(read_quiet_settings(options))) as urls:
+        found = await status(urls.for_sessions)
     return DatabaseStatus(current=found.current, head=found.head, is_current=found.is_current)

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import structlog
 
-from app.db.connection.address import Address, parse_address
+from app.db.connection.address import DatabaseUrls
 from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.transactions import Transactions
 from app.db.connection.wakeup import EventHub
@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DatabaseConfig:
-    """Where the database is and how much of it this process may use.
+    """Where the database is and how much of it this process may use; see DatabaseUrls for the two addresses.
 
     On top of `pool_size` come the connection that listens, the one that a process beats by and readiness asks by and,
     once a lease is held, the one that renews leases.
@@ -60,6 +60,12 @@ class DatabaseConfig:
     caps: Caps = field(default_factory=Caps)
     search_language: str = "english"
     loaded_rows_bytes: int = 64_000_000
+    direct_url: str = ""
+
+    @property
+    def urls(self) -> DatabaseUrls:
+        """Both addresses."""
+        return DatabaseUrls(self.url, self.direct_url)
 
 
 class Database:
@@ -72,10 +78,10 @@ class Database:
     def __init__(self, config: DatabaseConfig) -> None:
         """Put the repositories together; `open` also connects and checks."""
         self._config = config
-        self._address = address = parse_address(config.url)
-        self._pool, self._lease_pool, self._life_pool = _make_pools(address, config)
+        self._session_address = config.urls.session_address()
+        self._pool, self._lease_pool, self._life_pool = _make_pools(config)
         self._transactions = Transactions(self._pool)
-        self.hub = EventHub(address)
+        self.hub = EventHub(self._session_address)
         self.watch = RunPoll(self._transactions, self.hub)
         self.users = UserRepository(self._transactions)
         self.keys = KeyRepository(self._transactions, self.users)
@@ -117,11 +123,11 @@ class Database:
 
     def make_job_consumer(self, *, given_up_after: timedelta = GIVEN_UP_AFTER) -> JobConsumer:
         """Return a new way to take jobs, on a connection of its own while it runs; see JobConsumer."""
-        return JobConsumer(self._address, given_up_after=given_up_after)
+        return JobConsumer(self._session_address, given_up_after=given_up_after)
 
     async def prepare_vectors(self, *, may_create: bool) -> None:
         """See app/db/memories/vector_table.py; before this, `memory_vectors` may not be used."""
-        await prepare_vectors(self._config.url, may_create=may_create)
+        await prepare_vectors(self._config.urls.for_sessions, may_create=may_create)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -136,9 +142,11 @@ class Database:
         await self._readiness.check()
 
 
-def _make_pools(address: Address, config: DatabaseConfig) -> tuple[ConnectionPool, ConnectionPool, ConnectionPool]:
-    """Return the pool that requests and turns share, the one of leases, and the one of signs of life."""
+def _make_pools(config: DatabaseConfig) -> tuple[ConnectionPool, ConnectionPool, ConnectionPool]:
+    """Return the pool that requests and turns share, and those of leases and of signs of life: in no pooler's line."""
     shared = PoolConfig(size=config.pool_size, timeout_seconds=config.pool_timeout_seconds)
     of_leases = replace(shared, size=1, answer_seconds=LEASE_ANSWER_SECONDS, idle_seconds=IDLE_SECONDS)
     of_life = replace(shared, size=1, idle_seconds=IDLE_SECONDS)
-    return ConnectionPool(address, shared), ConnectionPool(address, of_leases), ConnectionPool(address, of_life)
+    direct = config.urls.session_address()
+    shared_pool = ConnectionPool(config.urls.shared_address(), shared)
+    return shared_pool, ConnectionPool(direct, of_leases), ConnectionPool(direct, of_life)

@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.db.connection.address import parse_address
+from app.db.connection.address import DatabaseUrls
 from app.db.connection.migrations import upgrade
+from app.db.connection.pooler import check_urls
 from app.db.database import Database, DatabaseConfig
 from app.domain.errors import DatabaseUnavailable
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
@@ -15,27 +16,36 @@ from app.postgres_server import EmbeddedConfig, EmbeddedServer
 
 @dataclass(frozen=True, slots=True)
 class DatabaseLocation:
-    """Where the database is: at `url`, or, where that is empty, embedded with its files in `data_dir`."""
+    """Where the database is: at `url`, or, where that is empty, embedded with its files in `data_dir`.
+
+    With a `direct_url`, `url` is a pooler's: see DatabaseUrls.
+    """
 
     url: str = ""
     data_dir: Path | None = None
+    direct_url: str = ""
 
 
 @asynccontextmanager
-async def open_address(where: DatabaseLocation) -> AsyncGenerator[str]:
-    """Yield the database's address. Raises DatabaseUnusable, DatabaseUnavailable (which names host and port)."""
+async def open_address(where: DatabaseLocation) -> AsyncGenerator[DatabaseUrls]:
+    """Yield the database's addresses, which were checked.
+
+    Raises DatabaseUnusable, DatabaseUnavailable (which names host and port).
+    """
     if where.url:
+        urls = DatabaseUrls(where.url, where.direct_url)
+        await check_urls(urls)
         try:
-            yield where.url
+            yield urls
         except DatabaseUnavailable as error:
-            place = parse_address(where.url).place
+            place = urls.shared_address().place
             detail = f"PostgreSQL at {place} (DATABASE_URL): {error.detail}"
             raise DatabaseUnavailable(detail, delay_seconds=error.delay_seconds) from None
         return
     server = await EmbeddedServer.start(EmbeddedConfig(data_dir=where.data_dir))
     watching = asyncio.create_task(server.watch())
     try:
-        yield server.url
+        yield DatabaseUrls(server.url)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
@@ -44,11 +54,11 @@ async def open_address(where: DatabaseLocation) -> AsyncGenerator[str]:
 
 @asynccontextmanager
 async def open_database(where: DatabaseLocation, config: DatabaseConfig, *, migrate: bool) -> AsyncGenerator[Database]:
-    """Yield the open database, brought to the newest schema first if `migrate`; `config.url` is filled in here."""
-    async with open_address(where) as url:
+    """Yield the open database, brought to the newest schema first if `migrate`; its addresses are filled in here."""
+    async with open_address(where) as urls:
         if migrate:
-            await upgrade(url)
-        database = await Database.open(replace(config, url=url))
+            await upgrade(urls.for_sessions)
+        database = await Database.open(replace(config, url=urls.url, direct_url=urls.direct_url))
         try:
             yield database
         finally:

@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from app.db.connection.address import parse_address
+from app.db.connection.address import DatabaseUrls, parse_address
 from app.domain.errors import DatabaseUnusable
 
 
@@ -62,3 +62,22 @@ def test_an_address_that_cannot_be_used_is_refused_without_showing_the_password(
         parse_address(url)
 
     assert "secret" not in str(refused.value)
+    direct = DatabaseUrls("postgresql://h/d", url or "no-address")
+    with pytest.raises(DatabaseUnusable, match=f"DATABASE_DIRECT_URL .*{told}"):
+        direct.session_address()
+
+
+def test_with_a_direct_address_the_other_is_a_pooler_s() -> None:
+    one, two = DatabaseUrls("postgresql://h/d"), DatabaseUrls("postgresql://h:6432/d", "postgresql://h/d")
+
+    assert one.for_sessions == two.for_sessions == "postgresql://h/d"
+    assert (one.shared_address().is_pooled, one.session_address().place) == (False, "h:5432")
+    assert (two.shared_address().is_pooled, two.shared_address().place) == (True, "h:6432")
+    assert (two.session_address().is_pooled, two.session_address().place) == (False, "h:5432")
+
+
+def test_parameters_for_other_clients_poolers_are_left_aside() -> None:
+    address = parse_address("postgresql://h/d?pgbouncer=true&prepared_statement_cache_size=0")
+
+    assert not address.url.query
+    assert not address.extra

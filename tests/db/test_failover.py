@@ -62,8 +62,8 @@ async def test_an_unreachable_database_is_named_at_the_start(url: str, place: st
         async with open_database(DatabaseLocation(url), DatabaseConfig(url=""), migrate=False):
             pass
     with pytest.raises(DatabaseUnavailable) as at_migration:
-        async with open_address(DatabaseLocation(url)) as address:
-            await status(address)
+        async with open_address(DatabaseLocation(url)) as urls:
+            await status(urls.for_sessions)
 
     for told in (at_open.value.detail, at_migration.value.detail):
         assert place in told

@@ -5,8 +5,9 @@ import asyncio
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from app.db.connection.address import parse_address
+from app.db.connection.address import DatabaseUrls, parse_address
 from app.db.connection.failures import explain
+from app.db.connection.limits import BEGIN_LIMITED
 from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.statement import Statement, statement
 from app.db.connection.transactions import Statements, Transactions
@@ -43,9 +44,10 @@ def test_a_missing_value_is_an_error() -> None:
         statement("select :a, :b").arguments({"a": 1})
 
 
-async def asked(wire: DatabaseWire, options: str = "") -> list[str]:
+async def asked(wire: DatabaseWire, *, direct_url: str = "") -> list[str]:
     """Return what a single statement and a transaction of two make a warm connection ask."""
-    pool = ConnectionPool(parse_address(f"{wire.url}{options}"), PoolConfig(size=1, timeout_seconds=5))
+    address = DatabaseUrls(wire.url, direct_url).shared_address()
+    pool = ConnectionPool(address, PoolConfig(size=1, timeout_seconds=5))
     transactions = Transactions(pool)
 
     async def two(tx: Statements) -> None:
@@ -68,17 +70,14 @@ async def test_a_prepared_statement_costs_one_round_trip(database_url: str) -> N
     assert wire.round_trips == 5
 
 
-async def test_behind_a_transaction_pooler_every_statement_stands_in_a_transaction(database_url: str) -> None:
+async def test_behind_a_pooler_every_statement_stands_in_a_transaction_that_sets_its_limits(database_url: str) -> None:
     async with database_wire(database_url) as wire:
-        statements = await asked(wire, "?prepared_statement_cache_size=0")
+        statements = await asked(wire, direct_url=database_url)
 
-    assert statements == ["begin", ONE.text, "commit", "begin", ONE.text, ONE.text, "commit"]
-
-
-@pytest.mark.parametrize("option", ["port", "prepared_statement_cache_size"])
-def test_an_option_that_must_be_a_number_is_refused_otherwise(option: str) -> None:
-    with pytest.raises(DatabaseUnusable, match=f"{option}=many"):
-        parse_address(f"postgresql://u:p@h/d?{option}=many")
+    assert statements == [BEGIN_LIMITED, ONE.text, "commit", BEGIN_LIMITED, ONE.text, ONE.text, "commit"]
+    assert all(
+        statement in BEGIN_LIMITED for statement in ("set local statement_timeout = '7s'", "set local jit = 'off'")
+    )
 
 
 async def test_a_session_s_line_is_seen_as_it_is_behind_a_wait(database: Database, database_url: str) -> None:

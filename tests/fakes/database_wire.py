@@ -13,7 +13,7 @@ LENGTH = struct.Struct("!I")
 REQUESTS = frozenset({80877102, 80877103, 80877104})
 """Cancel, TLS and GSS: what may come in the place of a startup message, or before it."""
 
-OF_DRIVER = ("typeinfo_tree", "current_setting('jit')", "current_setting('server_version_num')")
+OF_DRIVER = ("typeinfo_tree", "current_setting('jit')", "select set_config('transaction_timeout', '20s', false)")
 """In what a connection asks once, about types and for its settings: no statements of an intent."""
 
 WRITES = ("insert into ", "update ", "delete from ", "pg_notify")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 from sqlalchemy.exc import DBAPIError
 
+from app.db.connection.pooler_errors import explain_pooler
 from app.domain.errors import (
     DatabaseBusy,
     DatabaseFull,
@@ -70,7 +71,14 @@ def explain(error: BaseException) -> Failure:
         return Failure(DatabaseUnusable(WRONG_ADDRESS), is_repeatable=False)
     if _is_bad_value(error):
         return Failure(_bad_value(), is_repeatable=False)
-    code = sqlstate(error)
+    return _explain_code(error, sqlstate(error))
+
+
+def _explain_code(error: BaseException, code: str) -> Failure:
+    """`code` is "" where the failure did not come from the server."""
+    refused = explain_pooler(code, str(error))
+    if refused is not None:
+        return Failure(refused, is_repeatable=False)
     if code in _CONFLICTS or is_stale_plan(error):
         return Failure(_unavailable("The database was too busy with the same rows."), is_repeatable=True)
     if not code or code == READ_ONLY or code.startswith(_LOST_CLASSES):

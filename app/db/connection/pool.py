@@ -1,4 +1,4 @@
-"""The pool that intents run over: connections of asyncpg's, with the service's session settings on each.
+"""The pool that intents run over: connections of asyncpg's, bounded as limits.py says.
 
 asyncpg's own pool gives a connection back in a task of its own, which takes longer than a statement does.
 """
@@ -6,7 +6,7 @@ asyncpg's own pool gives a connection back in a task of its own, which takes lon
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 
 from app.db.connection.address import Address
 from app.db.connection.failures import PoolTimeout, is_connection_lost, is_stale_plan
+from app.db.connection.limits import BEGIN, BEGIN_LIMITED, LIMIT_SESSION, POOLED_SETTINGS, SESSION_SETTINGS
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 8.0
@@ -22,26 +23,6 @@ ANSWER_TIMEOUT_SECONDS = 8.0
 CLOSE_TIMEOUT_SECONDS = 5.0
 CACHED_STATEMENTS = 200
 """Prepared on each connection; the service has fewer."""
-
-SESSION_SETTINGS: Mapping[str, str] = {
-    "application_name": "throughline",
-    "timezone": "UTC",
-    "jit": "off",
-    "max_parallel_workers_per_gather": "0",
-    "statement_timeout": "7s",
-    "lock_timeout": "3s",
-    "idle_in_transaction_session_timeout": "4s",
-    "client_connection_check_interval": "1s",
-}
-"""No intent waits for anything but the database inside a transaction: 4 s idle in one means a stopped process.
-
-A statement whose answer nobody waits for any more ends with its connection, a second later at most.
-"""
-
-LIMIT_TRANSACTIONS = (
-    "select set_config('transaction_timeout', '20s', false) where current_setting('server_version_num')::int >= 170000"
-)
-"""A process that was stopped between two messages of one statement is not idle to PostgreSQL, but still holds locks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +57,14 @@ class ConnectionPool:
         self._is_closed = False
 
     @property
-    def keeps_statements(self) -> bool:
-        """Whether a statement that was prepared is still there for the next one; not behind a transaction pooler."""
-        return self._address.keeps_statements
+    def is_pooled(self) -> bool:
+        """Whether a pooler stands before the server: the next transaction may meet another server connection."""
+        return self._address.is_pooled
+
+    @property
+    def begin(self) -> str:
+        """The statement that begins a transaction."""
+        return BEGIN_LIMITED if self.is_pooled else BEGIN
 
     @asynccontextmanager
     async def connection(self) -> AsyncGenerator[asyncpg.Connection]:
@@ -150,18 +136,26 @@ class ConnectionPool:
     async def _connect(self) -> asyncpg.Connection:
         connection = await asyncpg.connect(
             **self._address.arguments(),
-            server_settings=dict(SESSION_SETTINGS),
+            server_settings=dict(POOLED_SETTINGS if self.is_pooled else SESSION_SETTINGS),
             timeout=CONNECT_TIMEOUT_SECONDS,
             command_timeout=self._config.answer_seconds,
-            statement_cache_size=CACHED_STATEMENTS if self.keeps_statements else 0,
+            statement_cache_size=0 if self.is_pooled else CACHED_STATEMENTS,
             max_cacheable_statement_size=0,
         )
         try:
-            await _prepare(connection)
+            await self._prepare(connection)
         except BaseException:
             connection.terminate()
             raise
         return connection
+
+    async def _prepare(self, connection: asyncpg.Connection) -> None:
+        if self.is_pooled:  # asyncpg would switch `jit` off for the session, which is not ours, to learn about types
+            connection._server_caps = connection._server_caps._replace(jit=False)  # noqa: SLF001  # no public way
+        else:
+            await connection.execute(LIMIT_SESSION)
+        for name in ("json", "jsonb"):
+            await connection.set_type_codec(name, schema="pg_catalog", encoder=str, decoder=_read_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +164,6 @@ class _Idle:
 
     connection: asyncpg.Connection
     since: float
-
-
-async def _prepare(connection: asyncpg.Connection) -> None:
-    await connection.execute(LIMIT_TRANSACTIONS)
-    for name in ("json", "jsonb"):
-        await connection.set_type_codec(name, schema="pg_catalog", encoder=str, decoder=_read_json)
 
 
 def _is_unusable(error: BaseException) -> bool:

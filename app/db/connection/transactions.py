@@ -37,7 +37,7 @@ class Transactions:
     """
 
     def __init__(self, pool: ConnectionPool) -> None:
-        """Use the pool; single statements commit by themselves, without further round trips."""
+        """Use the pool; single statements commit by themselves, without further round trips but behind a pooler."""
         self._pool = pool
         self._full_at = float("-inf")
 
@@ -50,7 +50,7 @@ class Transactions:
 
         Raises DatabaseUnavailable, DatabaseUnusable, InvalidInput (a value that cannot be stored).
         """
-        if not self._pool.keeps_statements:  # to prepare and to run it are two messages, and meet one server only so
+        if self._pool.is_pooled:  # its messages meet one server, and its limits, only in a transaction
             return await self.run(lambda tx: tx.fetch(statement, **parameters))
 
         async def once() -> Sequence[Row]:
@@ -64,7 +64,7 @@ class Transactions:
 
         async def once() -> T:
             async with self._pool.connection() as connection:
-                return await _in_transaction(connection, intent)
+                return await _in_transaction(connection, self._pool.begin, intent)
 
         return await self._noting(once)
 
@@ -85,8 +85,10 @@ class _OnConnection:
         return rows
 
 
-async def _in_transaction(connection: asyncpg.Connection, intent: Callable[[Statements], Awaitable[T]]) -> T:
-    await connection.execute("begin")
+async def _in_transaction(
+    connection: asyncpg.Connection, begin: str, intent: Callable[[Statements], Awaitable[T]]
+) -> T:
+    await connection.execute(begin)
     try:
         result = await intent(_OnConnection(connection))
     except TimeoutError:

@@ -13,7 +13,8 @@ from pgqueuer.models import Job as QueuedJob
 from pgqueuer.models import Schedule as DueSchedule
 
 from app.db.connection.address import Address
-from app.db.connection.pool import ANSWER_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS, SESSION_SETTINGS
+from app.db.connection.limits import SESSION_SETTINGS
+from app.db.connection.pool import ANSWER_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS
 from app.db.jobs.names import CHANNEL, queue_names
 from app.db.jobs.queue import JobBook, Perform, Schedule
 from app.db.jobs.tries import begin, hand_back, read_taken

@@ -1,0 +1,260 @@
+"""Behind a real PgBouncer in transaction mode: limits hold, nothing is left behind, and wrong addresses are told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import asyncpg  # type: ignore[import-untyped]  # ships no types
+import pytest
+from sqlalchemy import make_url
+
+from app.client import connect
+from app.db.connection.address import DatabaseUrls, parse_address
+from app.db.connection.failures import explain
+from app.db.connection.limits import SESSION_SETTINGS
+from app.db.connection.migrations import status, upgrade
+from app.db.connection.pool import ConnectionPool, PoolConfig
+from app.db.connection.pooler import check_urls
+from app.db.connection.transactions import Statements, Transactions
+from app.db.database import Database, DatabaseConfig
+from app.db.opening import DatabaseLocation, open_address, open_database
+from app.db.statements.sql import sql
+from app.domain.errors import DatabaseBusy, DatabaseFull, DatabaseUnavailable, DatabaseUnusable
+from app.domain.ids import RunId
+from fakes.conversations import open_conversation
+from fakes.pooler import PROGRAM, Pooler, pooler
+from fakes.raw_sql import run_sql
+from fakes.waiting import HANG_SECONDS, until_found
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="PgBouncer is not installed")
+NAMES = ", ".join(f"'{name}'" for name in (*SESSION_SETTINGS, "transaction_timeout", "TimeZone"))
+SETTINGS = f"select name, setting from pg_settings where name in ({NAMES}) and name <> 'application_name' order by name"
+BACKENDS = 2
+
+
+@pytest.fixture(scope="module")
+def bouncer(server_url: str) -> Iterator[Pooler]:
+    with pooler(server_url, size=BACKENDS) as started:
+        yield started
+
+
+@pytest.fixture
+def urls(bouncer: Pooler, database_url: str) -> DatabaseUrls:
+    return DatabaseUrls(bouncer.url(database_url), database_url)
+
+
+@pytest.fixture
+async def transactions(urls: DatabaseUrls) -> AsyncIterator[Transactions]:
+    pool = ConnectionPool(urls.shared_address(), PoolConfig(size=5, timeout_seconds=5))
+    yield Transactions(pool)
+    await pool.close()
+
+
+@pytest.fixture
+async def pooled(urls: DatabaseUrls) -> AsyncIterator[Database]:
+    opened = await Database.open(DatabaseConfig(url=urls.url, direct_url=urls.direct_url, pool_size=5))
+    yield opened
+    await opened.close()
+
+
+async def test_the_limits_hold_in_each_transaction_and_none_is_left_behind(
+    transactions: Transactions, urls: DatabaseUrls
+) -> None:
+    untouched = await run_sql(urls.direct_url, SETTINGS)
+
+    async def look(tx: Statements) -> dict[str, str]:
+        await tx.fetch(sql("select cast(:texts as text[])"), texts=["a"])  # asyncpg has to learn about the type
+        return {row["name"]: row["setting"] for row in await tx.fetch(sql(SETTINGS))}
+
+    inside = await transactions.run(look)
+    alone = {row["name"]: row["setting"] for row in await transactions.fetch(sql(SETTINGS))}
+    await asyncio.gather(*(transactions.run(look) for _ in range(10)))
+
+    assert inside == alone
+    assert (inside["statement_timeout"], inside["lock_timeout"], inside["jit"]) == ("7000", "3000", "off")
+    assert inside["idle_in_transaction_session_timeout"] == "4000"
+    assert inside.get("transaction_timeout", "20000") == "20000"
+    left = await run_bare(urls.url, SETTINGS, times=2 * BACKENDS)
+    assert left == [untouched] * (2 * BACKENDS)
+
+
+async def run_bare(url: str, statement: str, *, times: int) -> list[list[tuple[object, ...]]]:
+    """Return what the server connections answer in turn, without any setting of ours."""
+    connection = await asyncpg.connect(**parse_address(url).arguments(), statement_cache_size=0)
+    answers = []
+    for _ in range(times):
+        async with connection.transaction():
+            answers.append([tuple(row) for row in await connection.fetch(statement)])
+    await connection.close()
+    return answers
+
+
+async def test_no_listener_no_lock_and_no_statement_is_left_on_a_shared_connection(
+    pooled: Database, urls: DatabaseUrls
+) -> None:
+    conversations = [await open_conversation(pooled) for _ in range(5)]
+    await asyncio.gather(*(one.say("Hello") for one in conversations))
+
+    for statement in ("select name from pg_prepared_statements where name <> ''", "select pg_listening_channels()"):
+        assert await run_bare(urls.url, statement, times=2 * BACKENDS) == [[]] * (2 * BACKENDS)
+
+
+async def test_a_statement_that_takes_too_long_is_ended(transactions: Transactions) -> None:
+    async def impatient(tx: Statements) -> None:
+        await tx.fetch(sql("set local statement_timeout = '50ms'"))
+        await tx.fetch(sql("select pg_sleep(60)"))
+
+    with pytest.raises(DatabaseBusy):
+        await transactions.run(impatient)
+
+    assert await transactions.fetch(sql("select 1 as one"))
+
+
+async def test_a_statement_nobody_waits_for_ends_on_the_server(transactions: Transactions, urls: DatabaseUrls) -> None:
+    sleeping = asyncio.create_task(transactions.fetch(sql("select pg_sleep(60)")))
+    running = "select count(*) from pg_stat_activity where query = 'select pg_sleep(60)' and state = 'active'"
+
+    async def has(number: int) -> bool:
+        return (await run_sql(urls.direct_url, running))[0][0] == number
+
+    await until_found(lambda: has(1))
+    sleeping.cancel()
+
+    await until_found(lambda: has(0))
+    assert await transactions.fetch(sql("select 1 as one"))
+
+
+async def test_more_transactions_than_server_connections_take_turns(pooled: Database, urls: DatabaseUrls) -> None:
+    conversations = [await open_conversation(pooled) for _ in range(6)]
+
+    for text in ("first", "second"):
+        await asyncio.gather(*(one.say(text) for one in conversations))
+
+    for one in conversations:
+        assert [message.position for message in await one.messages()] == [1, 2]
+    ours = "application_name = 'throughline' and datname = current_database()"
+    count = (await run_sql(urls.direct_url, f"select count(*)::int from pg_stat_activity where {ours}"))[0][0]
+    assert count in range(1, BACKENDS + 2)  # one more renews leases
+
+
+async def test_events_cancels_and_work_reach_the_other_process(pooled: Database, urls: DatabaseUrls) -> None:
+    other = await Database.open(DatabaseConfig(url=urls.url, direct_url=urls.direct_url, pool_size=2))
+    run_id = (await (await open_conversation(pooled)).submit("Hi")).run.id
+    cancelled: list[RunId] = []
+    other.hub.on_cancel(cancelled.append)
+    async with other.hub.subscribe(run_id) as wakeup:
+        pooled.hub.announce_events(run_id)
+        pooled.hub.announce_cancel(run_id)
+        pooled.hub.announce_work()
+
+        assert await wakeup.wait(HANG_SECONDS)
+        assert await other.hub.work.wait(HANG_SECONDS)
+        assert cancelled == [run_id]
+    await other.close()
+
+
+async def test_processes_that_start_at_once_migrate_once(bouncer: Pooler, empty_database_url: str) -> None:
+    where = DatabaseLocation(bouncer.url(empty_database_url), direct_url=empty_database_url)
+
+    async def start() -> None:
+        async with open_database(where, DatabaseConfig(url="", pool_size=1), migrate=True) as database:
+            await database.check_ready()
+
+    await asyncio.gather(start(), start())
+
+    assert (await status(empty_database_url)).is_current
+
+
+async def test_a_client_program_takes_both_addresses(urls: DatabaseUrls) -> None:
+    async with connect(urls.url, direct_url=urls.direct_url, user="anna") as client:
+        session = await client.new_session()
+        run = await client.submit(session.id, "Hello")
+
+        assert (await client.get_run(run.id)).id == run.id
+
+
+async def test_a_pooler_without_a_direct_address_is_refused_by_every_way_in(bouncer: Pooler, database_url: str) -> None:
+    through = bouncer.url(database_url)
+
+    with pytest.raises(DatabaseUnusable, match="DATABASE_DIRECT_URL past it"):
+        async with open_address(DatabaseLocation(through)):
+            pass
+    with pytest.raises(DatabaseUnusable, match="DATABASE_DIRECT_URL past it"):
+        async with connect(through):
+            pass
+    with pytest.raises(DatabaseUnusable, match="DATABASE_DIRECT_URL past it"):
+        await Database.open(DatabaseConfig(url=through))
+    with pytest.raises(DatabaseUnusable, match="DATABASE_DIRECT_URL past it"):
+        await upgrade(through)
+
+
+async def test_a_pooler_that_drops_our_settings_is_refused_all_the_same(server_url: str, database_url: str) -> None:
+    dropped = f"ignore_startup_parameters = {', '.join(SESSION_SETTINGS)}"
+    with pooler(server_url, size=BACKENDS, more=dropped) as lenient, pytest.raises(DatabaseUnusable, match="pooler"):
+        await check_urls(DatabaseUrls(lenient.url(database_url)))
+
+
+async def test_a_pooler_that_keeps_sessions_hears_what_is_told(server_url: str, database_url: str) -> None:
+    with pooler(server_url, mode="session") as keeping:
+        await check_urls(DatabaseUrls(keeping.url(database_url), keeping.url(database_url)))
+
+
+async def test_a_direct_address_that_is_a_pooler_s_is_refused(urls: DatabaseUrls) -> None:
+    with pytest.raises(DatabaseUnusable, match="DATABASE_DIRECT_URL leads to a connection pooler"):
+        await check_urls(DatabaseUrls(urls.url, urls.url))
+
+
+async def test_a_direct_address_of_another_database_is_refused(urls: DatabaseUrls, empty_database_url: str) -> None:
+    with pytest.raises(DatabaseUnusable, match="another database than DATABASE_URL"):
+        await check_urls(DatabaseUrls(urls.url, empty_database_url))
+
+
+async def test_postgresql_itself_is_taken_at_one_address_and_at_both(database_url: str) -> None:
+    await check_urls(DatabaseUrls(database_url))
+    await check_urls(DatabaseUrls(database_url, database_url))
+
+
+async def test_an_address_that_leads_nowhere_is_told_with_its_setting(urls: DatabaseUrls) -> None:
+    nowhere = "postgresql://who:secret@127.0.0.1:1/none"
+
+    with pytest.raises(DatabaseUnavailable, match=r"127.0.0.1:1 \(DATABASE_DIRECT_URL\)"):
+        await check_urls(DatabaseUrls(urls.url, nowhere))
+    with pytest.raises(DatabaseUnavailable, match=r"127.0.0.1:1 \(DATABASE_URL\)"):
+        await check_urls(DatabaseUrls(nowhere, urls.direct_url))
+
+
+async def test_a_wrong_password_or_database_is_told_through_a_pooler(urls: DatabaseUrls) -> None:
+    address = make_url(urls.url)
+    if address.password is None:
+        pytest.skip("this server trusts everybody")
+    for wrong in (address.set(password="wrong"), address.set(username="who"), address.set(database="missing")):
+        with pytest.raises(DatabaseUnusable, match="check role, password"):
+            await check_urls(DatabaseUrls(wrong.render_as_string(hide_password=False), urls.direct_url))
+
+
+@pytest.mark.parametrize(
+    ("told", "error", "advice"),
+    [
+        ("unsupported startup parameter: jit", DatabaseUnusable, "DATABASE_DIRECT_URL past it"),
+        ("unsupported startup parameter in options: jit", DatabaseUnusable, "DATABASE_DIRECT_URL past it"),
+        ("no such database: x", DatabaseUnusable, "refused us"),
+        ("no more connections allowed (max_client_conn)", DatabaseFull, "pooler has no connection left"),
+        ("server conn crashed?", DatabaseUnavailable, "closed the connection"),
+    ],
+)
+def test_what_the_pooler_itself_says_is_told_apart(told: str, error: type[Exception], advice: str) -> None:
+    failure = explain(asyncpg.ProtocolViolationError(told))
+
+    assert type(failure.error) is error
+    assert advice in str(failure.error.detail)
+    assert failure.is_repeatable == (error is DatabaseUnavailable)
+
+
+@pytest.mark.parametrize(
+    "lost", [asyncpg.InvalidSQLStatementNameError("secret"), asyncpg.DuplicatePreparedStatementError("secret")]
+)
+def test_a_prepared_statement_that_got_lost_points_at_the_pooler(lost: Exception) -> None:
+    failure = explain(lost)
+
+    assert isinstance(failure.error, DatabaseUnusable)
+    assert "DATABASE_DIRECT_URL past it" in failure.error.detail
+    assert "secret" not in failure.error.detail
