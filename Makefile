@@ -10,10 +10,10 @@ COVERAGE := 90
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test quick check format bench chaos hostile fuzz fuzz-api migrate lock setup-dev static house
+.PHONY: help setup run test test-pooled quick check format bench chaos hostile fuzz fuzz-api migrate lock setup-dev static house
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 setup: ## make .venv with everything the service needs, as locked
 	@$(SETUP) run
@@ -23,6 +23,9 @@ run: setup ## serve on http://127.0.0.1:8000, with a PostgreSQL of its own unles
 
 test: setup-dev ## run the tests (ARGS="tests/agents -k name")
 	@$(PYTEST) $(ARGS)
+
+test-pooled: setup-dev ## run the tests with PgBouncer, which has to be installed, before PostgreSQL (ARGS)
+	@TEST_POOLER=1 $(PYTEST) $(ARGS)
 
 quick: setup-dev ## run the tests that need no PostgreSQL and no other process; `make house` has the house rules (ARGS)
 	@$(BIN)/pytest -q -n 2 -m 'not postgres and not process and not slow' --ignore tests/house $(ARGS)

@@ -17,6 +17,7 @@ from app.db.connection.address import parse_address
 from app.db.connection.migrations import upgrade
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from chaos.programs import Start
+from fakes.pooler import environment_of
 from fakes.programs import ForkServer, environment_for_programs
 from fakes.service_process import free_port
 
@@ -50,7 +51,7 @@ class Grounds:
 
     def start(self, *arguments: str, **settings: str) -> Start:
         """Return how a process of the service is started here."""
-        where = {"DATABASE_URL": self.database_url} if self.database_url else {"DATA_DIR": str(self.data_dir)}
+        where = dict(environment_of(self.database_url)) if self.database_url else {"DATA_DIR": str(self.data_dir)}
         environment = {
             **where,
             "DEFAULT_LLM": f"openai:{MODEL}",

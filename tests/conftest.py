@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +21,7 @@ from app.db.connection.migrations import upgrade
 from app.db.database import Database, DatabaseConfig
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from fakes.memory_folder import memory_folder
+from fakes.pooler import all_behind_a_pooler, urls_of
 
 pytest_plugins = [
     "fakes.certificates",
@@ -30,6 +31,7 @@ pytest_plugins = [
 ]
 T = TypeVar("T")
 DROP_TRIES = 25
+IS_POOLED = bool(os.environ.get("TEST_POOLER"))
 GUARD = """
 import os, shutil, signal, sys
 sys.stdin.read()
@@ -42,8 +44,11 @@ PROCESS_ROOMS = {"chaos", "replay", "runs", "service"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs more than this process, so that `make quick` can leave it out."""
+    """Mark what needs more than this process, so that `make quick` can leave it out, and what no pooler lets pass."""
     for item in items:
+        unpooled = item.get_closest_marker("unpooled")
+        if unpooled is not None and IS_POOLED:
+            item.add_marker(pytest.mark.skip(reason=f"behind a pooler: {unpooled.args[0]}"))
         if POSTGRES_FIXTURE in getattr(item, "fixturenames", ()):
             item.add_marker("postgres")
         if item.path.parent.name in PROCESS_ROOMS:
@@ -51,8 +56,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def server_url() -> Generator[str]:
-    """An address whose role may create databases: TEST_DATABASE_URL, else an embedded server of our own."""
+def server_url(own_server_url: str) -> Generator[str]:
+    """An address whose role may create databases; with TEST_POOLER the service reaches them through PgBouncer."""
+    with all_behind_a_pooler(own_server_url) if IS_POOLED else nullcontext():
+        yield own_server_url
+
+
+@pytest.fixture(scope="session")
+def own_server_url() -> Generator[str]:
+    """The server of `server_url`: that of TEST_DATABASE_URL, else an embedded one of our own."""
     given = os.environ.get("TEST_DATABASE_URL")
     if given:
         yield given
@@ -105,7 +117,7 @@ async def database_url(server_url: str, template_name: str) -> AsyncGenerator[st
 @pytest.fixture
 async def database(database_url: str) -> AsyncGenerator[Database]:
     """An open database that only this test uses."""
-    opened = await Database.open(DatabaseConfig(url=database_url, pool_size=5))
+    opened = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=5))
     yield opened
     await opened.close()
 

@@ -7,6 +7,7 @@ from app.db.database import Database, DatabaseConfig
 from app.domain.errors import OwnerSummariesTaken
 from app.domain.run import Caps
 from fakes.api_stage import LOCAL, open_session, set_stage
+from fakes.pooler import urls_of
 
 ASYNC = {"Prefer": "respond-async"}
 
@@ -22,7 +23,7 @@ ASYNC = {"Prefer": "respond-async"}
 async def test_one_message_too_many_is_told_which_cap_it_met(
     database_url: str, caps: Caps, code: str, cap: str
 ) -> None:
-    database = await Database.open(DatabaseConfig(url=database_url, pool_size=2, caps=caps))
+    database = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=2, caps=caps))
     stage = set_stage(database, LOCAL)
     stage.turns.has_worker = False
 

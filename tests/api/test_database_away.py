@@ -12,6 +12,7 @@ from app.db.database import Database, DatabaseConfig
 from app.db.statements.sql import sql
 from app.domain.errors import DatabaseFull, DatabaseUnavailable
 from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
+from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from fakes.waiting import until_found
 
@@ -19,7 +20,7 @@ from fakes.waiting import until_found
 @pytest.fixture
 async def narrow(database_url: str) -> AsyncIterator[Database]:
     """A database of which this process may use one connection."""
-    opened = await Database.open(DatabaseConfig(url=database_url, pool_size=1, pool_timeout_seconds=2.0))
+    opened = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=1, pool_timeout_seconds=2.0))
     yield opened
     await opened.close()
 

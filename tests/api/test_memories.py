@@ -8,6 +8,7 @@ import pytest
 from app.db.database import Database, DatabaseConfig
 from app.domain.ids import UserId
 from fakes.api_stage import KEYED, open_session, set_stage
+from fakes.pooler import urls_of
 
 
 async def keep(client: httpx.AsyncClient, *texts: str) -> list[str]:
@@ -60,7 +61,7 @@ async def test_a_changed_language_finds_memories_that_were_kept_before(database:
     async with set_stage(database).client() as client:
         await keep(client, "Die Häuser am Hafen")
     owner: UserId = await database.users.get_or_create("local")
-    german = await Database.open(DatabaseConfig(url=database_url, pool_size=1, search_language="german"))
+    german = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=1, search_language="german"))
 
     found = await german.memories.search(owner, "Haus", 5)
     await german.close()

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
@@ -20,11 +21,17 @@ from app.domain.errors import (
     SettingInvalid,
 )
 from app.worker.worker import Worker, WorkerConfig
+from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Fail, Hang, Say
 from fakes.side_jobs import side_jobs
 from fakes.stage import Stage, open_stage
 from fakes.waiting import HANG_SECONDS
+
+
+def connect_to(database_url: str, *, user: str = "local") -> AbstractAsyncContextManager[Client]:
+    urls = urls_of(database_url)
+    return connect(urls["url"], direct_url=urls["direct_url"], user=user)
 
 
 @pytest.fixture
@@ -35,7 +42,7 @@ async def stage(database: Database) -> Stage:
 
 @pytest.fixture
 async def client(database_url: str) -> AsyncIterator[Client]:
-    async with connect(database_url, user="anna") as opened:
+    async with connect_to(database_url, user="anna") as opened:
         yield opened
 
 
@@ -66,7 +73,7 @@ async def test_following_goes_on_behind_the_last_event_seen(stage: Stage, client
     async with worker_of(stage).working(), asyncio.timeout(HANG_SECONDS):
         run = await client.submit((await client.new_session()).id, "hi")
         seen = [event async for event in client.events(run.id)]
-        async with connect(database_url, user="anna") as elsewhere:
+        async with connect_to(database_url, user="anna") as elsewhere:
             rest = [event async for event in elsewhere.events(run.id, after=2)]
             nothing = [event async for event in elsewhere.events(run.id, after=seen[-1].seq)]
 
@@ -136,7 +143,7 @@ async def test_without_any_worker_waiting_is_given_up_and_the_message_kept(
     run = await client.submit((await client.new_session()).id, "anybody?")
     monkeypatch.setenv("NO_WORKER_TIMEOUT_SECONDS", "0.01")
 
-    async with connect(database_url, user="anna") as impatient:
+    async with connect_to(database_url, user="anna") as impatient:
         with pytest.raises(NoWorkerAvailable, match=str(run.id)):
             await impatient.wait(run.id)
 
@@ -147,7 +154,7 @@ async def test_nobody_reaches_another_users_data(client: Client, database_url: s
     session = await client.new_session()
     run = await client.submit(session.id, "mine")
 
-    async with connect(database_url, user="berta") as other:
+    async with connect_to(database_url, user="berta") as other:
         for reach in (other.get_run(run.id), other.cancel(run.id), other.submit(session.id, "hi"), other.wait(run.id)):
             with pytest.raises(NotFound):
                 await reach
@@ -170,7 +177,7 @@ async def test_without_an_address_it_says_what_to_set(monkeypatch: pytest.Monkey
 
 async def test_a_schema_that_is_not_current_is_refused_and_left_alone(empty_database_url: str) -> None:
     with pytest.raises(DatabaseUnusable, match="db upgrade"):
-        await connect(empty_database_url).__aenter__()
+        await connect_to(empty_database_url).__aenter__()
 
     assert await run_sql(empty_database_url, "select 1 from pg_tables where schemaname = 'public'") == []
 

@@ -15,6 +15,7 @@ from app.domain.errors import DatabaseUnavailable, DatabaseUnusable, InvalidInpu
 from app.domain.message import Source
 from app.domain.run import Outcome, RunError, RunStatus
 from fakes.conversations import BEHIND_ALL, Conversation, open_conversation, user_message
+from fakes.pooler import shared_address, urls_of
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
 
@@ -29,14 +30,14 @@ async def conversation(database: Database) -> Conversation:
 
 @pytest.fixture
 async def transactions(database_url: str) -> AsyncGenerator[Transactions]:
-    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=2, timeout_seconds=5))
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(size=2, timeout_seconds=5))
     yield Transactions(pool)
     await pool.close()
 
 
 @pytest.fixture
 async def transactions_on_one(database_url: str) -> AsyncGenerator[Transactions]:
-    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=0.1))
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(size=1, timeout_seconds=0.1))
     yield Transactions(pool)
     await pool.close()
 
@@ -126,7 +127,7 @@ async def test_a_full_pool_is_told_in_time_and_usable_afterwards(transactions_on
 
 @pytest.mark.slow
 async def test_a_pool_of_one_survives_a_storm_of_cancellations(database_url: str) -> None:
-    database = await Database.open(DatabaseConfig(url=database_url, pool_size=1, pool_timeout_seconds=5))
+    database = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=1, pool_timeout_seconds=5))
     conversation = await open_conversation(database)
     for round_number in range(60):
         work = [conversation.submit("Hi", key=f"{round_number}-{n}") for n in range(3)]

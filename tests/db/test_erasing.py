@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from app.db.connection.address import parse_address
 from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database
@@ -13,6 +12,7 @@ from app.db.statements.sql import sql
 from app.domain.errors import IdempotencyKeyReused, InvalidInput, NotFound
 from app.domain.run import OnBusy
 from fakes.conversations import Conversation, open_conversation
+from fakes.pooler import shared_address
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ async def test_erasing_somebody_elses_session_waits_for_none_of_its_runs(
 ) -> None:
     await conversation.start()
     stranger = await conversation.database.users.get_or_create("mallory")
-    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=5))
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(size=1, timeout_seconds=5))
 
     async def hold(tx: Statements) -> None:
         await tx.fetch(sql("select id from runs for update"))

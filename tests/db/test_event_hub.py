@@ -12,6 +12,7 @@ from app.db.database import Database, DatabaseConfig
 from app.domain.events import AnswerReset, MessageDelta, NewEvent, RunEvent
 from app.domain.ids import RunId
 from fakes.conversations import Conversation, open_conversation
+from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
 
@@ -24,7 +25,7 @@ async def conversation(database: Database) -> Conversation:
 @pytest.fixture
 async def elsewhere(database_url: str) -> AsyncGenerator[Database]:
     """Another process's view of the same database."""
-    opened = await Database.open(DatabaseConfig(url=database_url, pool_size=1))
+    opened = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=1))
     yield opened
     await opened.close()
 

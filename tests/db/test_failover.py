@@ -2,7 +2,6 @@
 
 import pytest
 
-from app.db.connection.address import parse_address
 from app.db.connection.failures import explain
 from app.db.connection.migrations import status
 from app.db.connection.pool import ConnectionPool, PoolConfig
@@ -11,6 +10,7 @@ from app.db.database import DatabaseConfig
 from app.db.opening import DatabaseLocation, open_address, open_database
 from app.db.statements.sql import sql
 from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from fakes.pooler import shared_address
 
 
 class Refusal(Exception):
@@ -33,8 +33,9 @@ def test_what_an_operator_must_mend_is_not(code: str) -> None:
     assert isinstance(explain(Refusal(code)).error, DatabaseUnusable)
 
 
+@pytest.mark.unpooled("it is the pooler that chooses another connection to the server")
 async def test_after_a_failover_the_pool_asks_a_new_connection(database_url: str) -> None:
-    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=5))
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(size=1, timeout_seconds=5))
     tries: list[int] = []
 
     async def intent(tx: Statements) -> None:

@@ -12,6 +12,7 @@ from app.db.runs.events import STRIDE
 from app.domain.events import AnswerReset, MessageDelta, NewEvent, RunEvent
 from app.domain.run import ClaimedRun, Outcome, RunStatus
 from fakes.conversations import CLAIMER, Conversation, open_conversation
+from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
 
@@ -24,7 +25,7 @@ async def conversation(database: Database) -> Conversation:
 @pytest.fixture
 async def deaf(database_url: str) -> AsyncIterator[Database]:
     """Another process that hears no item: its listening connection never comes about."""
-    database = Database(DatabaseConfig(url=database_url, pool_size=2))
+    database = Database(DatabaseConfig(**urls_of(database_url), pool_size=2))
     yield database
     await database.close()
 

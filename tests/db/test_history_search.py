@@ -10,6 +10,7 @@ from app.domain.errors import NotFound
 from app.domain.message import Message, NewMessage, Role, Source, ToolCall
 from app.domain.recall import Found, HistoryFilter, HistoryQuery
 from fakes.conversations import Conversation, answer_message, open_conversation
+from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 
 FILLER = tuple(f"Chatter about nothing in particular, line {number}." for number in range(80))
@@ -185,7 +186,7 @@ async def test_two_who_index_at_once_write_every_message_once(conversation: Conv
 async def test_another_language_indexes_anew(conversation: Conversation, database_url: str) -> None:
     await conversation.say("Die Häuser am Hafen", *FILLER)
     await conversation.database.history.index_session(conversation.session.id)
-    german = await Database.open(DatabaseConfig(url=database_url, pool_size=1, search_language="german"))
+    german = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=1, search_language="german"))
 
     found = await german.history.search(conversation.owner_id, conversation.session.id, HistoryQuery("Haus"))
     await german.close()

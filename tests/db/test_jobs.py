@@ -19,6 +19,7 @@ from app.db.jobs.consumer import JobConsumer
 from app.db.jobs.names import CHANNEL, queue_names
 from app.db.jobs.queue import Again, Job, JobBook, Schedule, TakenJob, enqueue_job
 from app.db.statements.sql import sql
+from fakes.pooler import shared_address
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
 
@@ -28,7 +29,7 @@ QUEUED = "select entrypoint, convert_from(payload, 'UTF8'), status::text from th
 
 @pytest.fixture
 async def pool(database_url: str) -> AsyncIterator[ConnectionPool]:
-    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=2, timeout_seconds=5))
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(size=2, timeout_seconds=5))
     yield pool
     await pool.close()
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from app.db.connection.address import parse_address
 from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.statement import Row, Statement
 from app.db.connection.transactions import Transactions
@@ -31,6 +30,7 @@ from fakes.conversations import (
     stretch_of,
     user_message,
 )
+from fakes.pooler import shared_address, urls_of
 from fakes.raw_sql import run_sql
 
 LIMITS = (1, 70, 700, 20_000)
@@ -55,7 +55,7 @@ async def processes(database_url: str) -> AsyncGenerator[Processes]:
     async with AsyncExitStack() as stack:
         opened = []
         for most in (64_000_000, 64_000_000, 0):
-            config = DatabaseConfig(url=database_url, pool_size=2, loaded_rows_bytes=most)
+            config = DatabaseConfig(**urls_of(database_url), pool_size=2, loaded_rows_bytes=most)
             opened.append(await Database.open(config))
             stack.push_async_callback(opened[-1].close)
         yield Processes((opened[0], opened[1]), opened[2])
@@ -270,7 +270,7 @@ class Counting:
 async def test_one_statement_brings_only_what_is_new(
     database: Database, database_url: str, new: int, statements: int, rows: int
 ) -> None:
-    pool = ConnectionPool(parse_address(database_url), PoolConfig(1, 1.0))
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(1, 1.0))
     conversation, loaded = await open_conversation(database), LoadedRows(1_000_000_000)
     await conversation.say(*("text" for _ in range(300)))
     wanted = Wanted(conversation.session.id, None, 100_000)

@@ -14,6 +14,7 @@ from app.db.connection.migrations import downgrade, head_revision, status, upgra
 from app.db.database import Database, DatabaseConfig
 from app.db.tables import METADATA
 from app.domain.errors import DatabaseUnusable
+from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 
 PUBLIC = "'public'::regnamespace"
@@ -81,7 +82,7 @@ async def test_many_processes_that_start_at_once_migrate_once(empty_database_url
 async def test_a_schema_newer_than_this_version_is_refused_and_left_alone(database_url: str) -> None:
     await run_sql(database_url, "update alembic_version set version_num = '9999'")
 
-    for refused in (upgrade(database_url), Database.open(DatabaseConfig(url=database_url))):
+    for refused in (upgrade(database_url), Database.open(DatabaseConfig(**urls_of(database_url)))):
         with pytest.raises(DatabaseUnusable, match="9999"):
             await refused
     assert (await status(database_url)).current == "9999"
@@ -89,7 +90,7 @@ async def test_a_schema_newer_than_this_version_is_refused_and_left_alone(databa
 
 async def test_an_unmigrated_database_is_not_ready_and_says_what_to_do(empty_database_url: str) -> None:
     with pytest.raises(DatabaseUnusable, match="throughline db upgrade"):
-        await Database.open(DatabaseConfig(url=empty_database_url))
+        await Database.open(DatabaseConfig(**urls_of(empty_database_url)))
 
 
 async def test_a_database_that_loses_its_schema_is_not_ready(database: Database, database_url: str) -> None:

@@ -8,6 +8,7 @@ from app.db.database import Database, DatabaseConfig
 from app.domain.errors import OwnerQueueFull
 from app.domain.run import Caps, RunStatus
 from fakes.conversations import CLAIMER, Conversation, open_conversation
+from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 
 
@@ -15,7 +16,7 @@ from fakes.raw_sql import run_sql
 async def capped(database_url: str) -> AsyncGenerator[Database]:
     """Three messages of an owner may wait, and two turns run."""
     caps = Caps(queued_per_session=2, queued_per_owner=3, running_per_owner=2)
-    opened = await Database.open(DatabaseConfig(url=database_url, pool_size=2, caps=caps))
+    opened = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=2, caps=caps))
     yield opened
     await opened.close()
 
@@ -78,7 +79,7 @@ async def test_an_owner_with_all_running_that_may_is_passed_over_until_one_has_e
 
 async def test_what_a_free_slot_takes_at_once_does_not_count_as_waiting(database_url: str) -> None:
     caps = Caps(queued_per_session=2, queued_per_owner=2, running_per_owner=2)
-    database = await Database.open(DatabaseConfig(url=database_url, pool_size=2, caps=caps))
+    database = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=2, caps=caps))
     busy, another = await sessions_of(database, "anna", 2)
     await busy.start()
     for _ in range(2):

@@ -1,6 +1,7 @@
 """Behind a real PgBouncer in transaction mode: limits hold, nothing is left behind, and wrong addresses are told."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Iterator
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
@@ -21,7 +22,7 @@ from app.db.statements.sql import sql
 from app.domain.errors import DatabaseBusy, DatabaseFull, DatabaseUnavailable, DatabaseUnusable
 from app.domain.ids import RunId
 from fakes.conversations import open_conversation
-from fakes.pooler import PROGRAM, Pooler, pooler
+from fakes.pooler import PROGRAM, Pooler, pooler, urls_of
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS, until_found
 
@@ -229,6 +230,14 @@ async def test_a_wrong_password_or_database_is_told_through_a_pooler(urls: Datab
     for wrong in (address.set(password="wrong"), address.set(username="who"), address.set(database="missing")):
         with pytest.raises(DatabaseUnusable, match="check role, password"):
             await check_urls(DatabaseUrls(wrong.render_as_string(hide_password=False), urls.direct_url))
+
+
+async def test_a_suite_that_is_to_run_behind_a_pooler_does(database: Database, database_url: str) -> None:
+    urls = DatabaseUrls(**urls_of(database_url))
+
+    assert bool(urls.direct_url) == bool(os.environ.get("TEST_POOLER"))
+    assert (urls.url != database_url) == bool(urls.direct_url)
+    await database.check_ready()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from typing import TypeVar
 
 import pytest
 
-from app.db.connection.address import parse_address
 from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database
@@ -14,6 +13,7 @@ from app.domain.errors import LeaseLost, SummaryConflict
 from app.domain.message import Message
 from app.domain.session import Session
 from fakes.conversations import Conversation, adoption_of, open_conversation
+from fakes.pooler import shared_address
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class ForgetfulTransactions(Transactions):
 
 @pytest.fixture
 async def summaries(database_url: str) -> AsyncGenerator[SummaryRepository]:
-    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=2, timeout_seconds=5))
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(size=2, timeout_seconds=5))
     yield SummaryRepository(ForgetfulTransactions(pool))
     await pool.close()
 

@@ -31,6 +31,7 @@ from fakes.conversations import (
     pulse_of,
     user_message,
 )
+from fakes.pooler import urls_of
 from fakes.raw_sql import hold_rows, run_sql
 from fakes.waiting import until_found
 
@@ -43,7 +44,7 @@ async def conversation(database: Database) -> Conversation:
 
 
 async def test_a_lease_is_renewed_while_slow_requests_take_the_whole_pool(database_url: str) -> None:
-    database = await Database.open(DatabaseConfig(database_url, pool_size=2, pool_timeout_seconds=0.1))
+    database = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=2, pool_timeout_seconds=0.1))
     conversation = await open_conversation(database)
     claimed = await conversation.start(claimer=EXPIRED)
 
@@ -116,7 +117,9 @@ async def test_the_first_message_names_the_session(conversation: Conversation) -
 
 
 async def test_a_full_queue_refuses_and_stores_nothing(database_url: str) -> None:
-    database = await Database.open(DatabaseConfig(url=database_url, pool_size=2, caps=Caps(queued_per_session=2)))
+    database = await Database.open(
+        DatabaseConfig(**urls_of(database_url), pool_size=2, caps=Caps(queued_per_session=2))
+    )
     conversation = await open_conversation(database)
     for _ in range(2):
         await conversation.submit()
@@ -150,7 +153,9 @@ async def test_interrupt_asks_the_running_turn_to_stop_and_waits_behind_it(conve
 
 
 async def test_a_refused_interruption_interrupts_nothing(database_url: str) -> None:
-    database = await Database.open(DatabaseConfig(url=database_url, pool_size=2, caps=Caps(queued_per_session=1)))
+    database = await Database.open(
+        DatabaseConfig(**urls_of(database_url), pool_size=2, caps=Caps(queued_per_session=1))
+    )
     conversation = await open_conversation(database)
     running = await conversation.start()
     await conversation.submit()

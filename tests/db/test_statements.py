@@ -5,7 +5,7 @@ import asyncio
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from app.db.connection.address import DatabaseUrls, parse_address
+from app.db.connection.address import DatabaseUrls
 from app.db.connection.failures import explain
 from app.db.connection.limits import BEGIN_LIMITED
 from app.db.connection.pool import ConnectionPool, PoolConfig
@@ -16,6 +16,7 @@ from app.db.statements.sql import sql
 from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from fakes.conversations import open_conversation
 from fakes.database_wire import DatabaseWire, database_wire
+from fakes.pooler import shared_address
 from fakes.raw_sql import hold_rows, run_sql
 from fakes.waiting import until_found
 
@@ -102,7 +103,7 @@ async def test_a_session_s_line_is_seen_as_it_is_behind_a_wait(database: Databas
 
 
 async def test_a_statement_nobody_waits_for_ends_on_the_server_too(database_url: str) -> None:
-    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=5))
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(size=1, timeout_seconds=5))
     sleeping = asyncio.create_task(Transactions(pool).fetch(sql("select pg_sleep(60)")))
     running = "select count(*) from pg_stat_activity where query = 'select pg_sleep(60)' and state = 'active'"
 
@@ -119,7 +120,7 @@ async def test_a_statement_nobody_waits_for_ends_on_the_server_too(database_url:
 
 
 async def test_a_connection_left_inside_a_transaction_is_not_used_again(database_url: str) -> None:
-    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=5))
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(size=1, timeout_seconds=5))
     async with pool.connection() as left:
         await left.execute("begin")
 
@@ -130,7 +131,7 @@ async def test_a_connection_left_inside_a_transaction_is_not_used_again(database
 
 
 async def test_a_closed_pool_connects_no_more(database_url: str) -> None:
-    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=5))
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(size=1, timeout_seconds=5))
     await pool.close()
 
     with pytest.raises(DatabaseUnavailable):

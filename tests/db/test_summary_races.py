@@ -20,6 +20,7 @@ from fakes.conversations import (
     stretch_of,
     user_message,
 )
+from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 
 ROUNDS = 50
@@ -33,7 +34,7 @@ async def conversation(database: Database) -> Conversation:
 @pytest.fixture
 async def other_worker(database_url: str) -> AsyncGenerator[SummaryRepository]:
     """The same database as another process sees it: with connections of its own."""
-    opened = await Database.open(DatabaseConfig(url=database_url, pool_size=2))
+    opened = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=2))
     yield opened.summaries
     await opened.close()
 

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
-from app.db.connection.address import parse_address
 from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.statement import Row, Statement
 from app.db.connection.transactions import Statements, Transactions
@@ -24,6 +23,7 @@ from fakes.conversations import (
     open_conversation,
     user_message,
 )
+from fakes.pooler import shared_address, urls_of
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
 
@@ -126,7 +126,7 @@ async def test_a_run_whose_answer_was_stored_is_not_touched_by_messages_that_are
 
 @pytest.fixture
 async def transactions(database_url: str) -> AsyncGenerator[Transactions]:
-    pool = ConnectionPool(parse_address(database_url), PoolConfig(size=1, timeout_seconds=HANG_SECONDS))
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(size=1, timeout_seconds=HANG_SECONDS))
     yield Transactions(pool)
     await pool.close()
 
@@ -149,7 +149,7 @@ async def test_however_many_messages_are_due_a_few_statements_append_them(
     database_url: str, transactions: Transactions
 ) -> None:
     many, caps = 2 * PORTION + 1, Caps(queued_per_session=1_000)
-    database = await Database.open(DatabaseConfig(url=database_url, pool_size=2, caps=caps))
+    database = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=2, caps=caps))
     conversation = await open_conversation(database)
     claimed = await conversation.start("first")
     await cancel_waiting(conversation, *(f"message {number}" for number in range(many)))

@@ -65,7 +65,7 @@ class Pooler:
         return _through(self.port, direct_url)
 
 
-def where(direct_url: str) -> Where:
+def urls_of(direct_url: str) -> Where:
     """Return how the service reaches a database: behind PgBouncer where the suite runs so, else as it is."""
     port = _POOLED.get(parse_address(direct_url).place)
     if port is None:
@@ -73,20 +73,25 @@ def where(direct_url: str) -> Where:
     return Where(url=_through(port, direct_url), direct_url=direct_url)
 
 
-def environment(direct_url: str) -> Mapping[str, str]:
-    """Return `where` as a program takes it."""
-    urls = where(direct_url)
+def environment_of(direct_url: str) -> Mapping[str, str]:
+    """Return `urls_of` as a program takes it."""
+    urls = urls_of(direct_url)
     return {"DATABASE_URL": urls["url"], "DATABASE_DIRECT_URL": urls["direct_url"]}
 
 
+def direct_url(settings: Mapping[str, str]) -> str:
+    """Return where PostgreSQL itself is, by a program's `environment_of`."""
+    return settings["DATABASE_DIRECT_URL"] or settings["DATABASE_URL"]
+
+
 def shared_address(direct_url: str) -> Address:
-    """Return `where` as a pool takes it."""
-    return DatabaseUrls(**where(direct_url)).shared_address()
+    """Return `urls_of` as a pool takes it."""
+    return DatabaseUrls(**urls_of(direct_url)).shared_address()
 
 
 @contextmanager
 def all_behind_a_pooler(server_url: str) -> Generator[None]:
-    """Have `where` lead through a PgBouncer inside the block."""
+    """Have `urls_of` lead through a PgBouncer inside the block."""
     place = parse_address(server_url).place
     with pooler(server_url) as started:
         _POOLED[place] = started.port

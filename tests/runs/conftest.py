@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from fakes.memory_folder import memory_folder
+from fakes.pooler import environment_of
 from fakes.provider_double import ProviderDouble
 from fakes.service_process import ServiceProcess, run_service
 
@@ -21,7 +22,7 @@ def folder() -> Generator[Path]:
 def settings(provider_double: ProviderDouble, database_url: str) -> Mapping[str, str]:
     """Settings that every process of a test shares."""
     return {
-        "DATABASE_URL": database_url,
+        **environment_of(database_url),
         "DEFAULT_LLM": "openai:double-128k-cl100k",
         "DEFAULT_LLM_BASE_URL": provider_double.url,
         "OPENAI_API_KEY": "test",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.pooler import environment_of
 from fakes.service_process import ServiceProcess, run_service
 
 pytestmark = pytest.mark.slow
@@ -21,7 +22,7 @@ def environment(folder: Path, database_url: str) -> dict[str, str]:
     (agents / "careless.yaml").write_text(f"name: careless\nmodel: offline\ntools: [{named}]\n")
     return {
         "AGENTS_DIR": str(agents),
-        "DATABASE_URL": database_url,
+        **environment_of(database_url),
         "SHUTDOWN_GRACE_SECONDS": "1",
         "TOOL_TIMEOUT_SECONDS": "3600",
         "TURN_TIMEOUT_SECONDS": "7200",

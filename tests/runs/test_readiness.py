@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.pooler import direct_url
 from fakes.raw_sql import run_sql
 from fakes.service_process import ServiceProcess, run_service, run_worker
 from fakes.waiting import HANG_SECONDS
@@ -29,9 +30,9 @@ async def test_a_server_with_a_worker_checks_all_it_consists_of(folder: Path, se
         every = {"database": True, "listener": True, "worker": True, "jobs": True}
         assert await until_checks(server, every) == 200
 
-        await run_sql(settings["DATABASE_URL"], "update alembic_version set version_num = '0001'")
+        await run_sql(direct_url(settings), "update alembic_version set version_num = '0001'")
         behind = await server.client.get("/health/ready")
-        await run_sql(settings["DATABASE_URL"], "drop table alembic_version")
+        await run_sql(direct_url(settings), "drop table alembic_version")
         without = await server.client.get("/health/ready")
 
     assert (behind.status_code, behind.json()["checks"]["database"]) == (503, False)

@@ -9,6 +9,7 @@ import pytest
 
 from app.db.connection.migrations import locked_connection as migration_lock
 from fakes.event_reader import following, sending, text_of, until, until_cut
+from fakes.pooler import direct_url
 from fakes.provider_double import Failure, ProviderDouble, ScriptStep
 from fakes.raw_sql import run_sql
 from fakes.service_process import ServiceProcess, run_service, run_worker, start_program
@@ -84,9 +85,9 @@ async def test_a_program_that_waits_while_it_starts_is_stopped_too(
 ) -> None:
     log = folder / "program.log"
     waiting = "select 1 from pg_stat_activity where application_name = 'throughline migration' offset 1"
-    async with migration_lock(settings["DATABASE_URL"]), asyncio.timeout(HANG_SECONDS):
+    async with migration_lock(direct_url(settings)), asyncio.timeout(HANG_SECONDS):
         process = await start_program(folder, settings, *program, log=log)
-        while not await run_sql(settings["DATABASE_URL"], waiting):
+        while not await run_sql(direct_url(settings), waiting):
             await asyncio.sleep(0.02)
         process.send_signal(signal.SIGTERM)
         code = await process.wait()

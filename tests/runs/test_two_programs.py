@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from fakes.event_reader import Seen, following, sending, text_of, until
+from fakes.pooler import direct_url, environment_of
 from fakes.programs import ROOT
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
 from fakes.raw_sql import end_leases, run_sql
@@ -71,7 +72,7 @@ async def test_a_script_with_nothing_but_the_databases_address_is_answered(
     folder: Path, settings: Mapping[str, str], provider_double: ProviderDouble
 ) -> None:
     provider_double.script(ScriptStep(text="four hundred"))
-    bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "DATABASE_URL": settings["DATABASE_URL"]}
+    bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **environment_of(direct_url(settings))}
     async with run_worker(folder, settings), asyncio.timeout(HANG_SECONDS):
         script = await asyncio.create_subprocess_exec(
             sys.executable, str(EXAMPLE), "how many?", stdout=asyncio.subprocess.PIPE, env=bare, cwd=folder
@@ -129,7 +130,7 @@ async def test_a_turn_that_is_cancelled_while_its_tool_runs_leaves_a_session_tha
     # The server knows the agent by its name only where its own folder has it: the session is made in the database.
     async with run_worker(folder, {**settings, "AGENTS_DIR": str(folder / "agents")}):
         session = await server.new_session()
-        await run_sql(settings["DATABASE_URL"], "update sessions set agent = 'waiter'")
+        await run_sql(direct_url(settings), "update sessions set agent = 'waiter'")
         async with sending(server.client, session, "wait for me") as events:
             run = str((await until(events, "tool.call"))[0].data["run"]["id"])  # type: ignore[index]  # JSON
             await server.client.post(f"/v1/runs/{run}/cancel")
@@ -170,7 +171,7 @@ async def test_a_message_that_kills_three_workers_fails_clearly_and_the_session_
             seen = await until(events, "message.delta")
             worker.kill()
             await worker.wait()
-        await end_leases(settings["DATABASE_URL"])
+        await end_leases(direct_url(settings))
     async with run_worker(folder, settings):
         outcome = await ended(server, run)
         further = await server.send(session, "better?")
@@ -192,7 +193,7 @@ async def test_lost_connections_in_the_middle_of_an_answer_lose_nothing_of_it(
     async with worker, sending(server.client, session, "tell me") as events:
         seen = await until(events, "message.delta")
         for _ in range(3):
-            await run_sql(settings["DATABASE_URL"], cut)
+            await run_sql(direct_url(settings), cut)
             await asyncio.sleep(0.2)
         seen += await until(events, "run.completed")
 
@@ -214,7 +215,7 @@ async def test_a_reader_that_takes_nothing_does_not_slow_the_run(
         writer.write((head + kind).encode() + body)
         await writer.drain()
         async with asyncio.timeout(HANG_SECONDS):
-            while await run_sql(settings["DATABASE_URL"], "select status from runs") != [("succeeded",)]:
+            while await run_sql(direct_url(settings), "select status from runs") != [("succeeded",)]:
                 await asyncio.sleep(0.1)
         first = await reader.readline()
         writer.close()

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from benchmarks.replay_check import Json, find_unread, is_read
+from fakes.pooler import environment_of
 from fakes.provider_double import SUMMARISER, Failure, ProviderDouble, ScriptStep
 from fakes.service_process import ServiceProcess, run_service
 from fakes.waiting import HANG_SECONDS
@@ -35,7 +36,7 @@ def settings(folder: Path, on_double: Mapping[str, str], database_url: str) -> M
     (folder / "agents").mkdir()
     for name in NAMES:
         write_agent(folder, name, messages=4)
-    return {**on_double, "DATABASE_URL": database_url, "AGENTS_DIR": str(folder / "agents"), "LEASE_SECONDS": "2"}
+    return {**on_double, **environment_of(database_url), "AGENTS_DIR": str(folder / "agents"), "LEASE_SECONDS": "2"}
 
 
 def write_agent(folder: Path, name: str, *, messages: int) -> None:
@@ -104,6 +105,7 @@ async def test_one_worker_moves_the_cursor_over_what_was_read_and_no_further(
     assert cursor >= 12 - RECENT
 
 
+@pytest.mark.unpooled("two ways to summarise race, and each statement's further round trips let one of them win")
 async def test_two_workers_that_summarise_the_same_sessions_at_once_leave_nothing_unread(
     folder: Path, settings: Mapping[str, str], provider_double: ProviderDouble
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.pooler import environment_of
 from fakes.raw_sql import end_leases, run_sql
 from fakes.service_process import free_port, run_service, start_program
 from fakes.slack_double import (
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def over_http(database_url: str, slack: SlackDouble) -> Mapping[str, str]:
     return {
-        "DATABASE_URL": database_url,
+        **environment_of(database_url),
         "SLACK_BOT_TOKEN": BOT_TOKEN,
         "SLACK_SIGNING_SECRET": SIGNING_SECRET,
         "SLACK_API_URL": slack.url,

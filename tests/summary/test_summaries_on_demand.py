@@ -9,6 +9,7 @@ from app.db.database import Database, DatabaseConfig
 from app.domain.errors import SummaryInProgress
 from app.summary.summarize_now import summarize_now
 from fakes.compactions import SUMMARY, fill
+from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Break, Say, Step
 from fakes.stage import Stage, open_stage, with_context
@@ -17,7 +18,7 @@ from fakes.stage import Stage, open_stage, with_context
 @pytest.fixture
 async def narrow(database_url: str) -> AsyncGenerator[Database]:
     """A pool of a single connection: whoever holds it while waiting stops everybody."""
-    opened = await Database.open(DatabaseConfig(url=database_url, pool_size=1, pool_timeout_seconds=10))
+    opened = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=1, pool_timeout_seconds=10))
     yield opened
     await opened.close()
 
@@ -54,7 +55,7 @@ async def test_of_twenty_at_once_one_is_written_and_the_others_are_told_which(st
 async def test_another_process_is_refused_too_until_the_first_has_ended(stage: Stage, database_url: str) -> None:
     gate = asyncio.Event()
     stage.model.script(Say(SUMMARY, gate))
-    other = await Database.open(DatabaseConfig(url=database_url, pool_size=1))
+    other = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=1))
     first = asyncio.create_task(summarize_now(stage.parts, await stage.reload(), ""))
     await until_asked(stage)
 

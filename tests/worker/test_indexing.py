@@ -3,7 +3,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from app.db.connection.address import parse_address
 from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.transactions import Transactions
 from app.db.database import Database
@@ -13,6 +12,7 @@ from app.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
 from app.domain.ids import SessionId
 from app.worker.indexing import Indexing
 from fakes.conversations import open_conversation
+from fakes.pooler import shared_address
 from fakes.raw_sql import run_sql
 
 
@@ -55,7 +55,7 @@ async def test_long_texts_are_indexed_in_a_thread(
     database_url: str,
 ) -> None:
     analyzer = WatchedAnalyzer()
-    index = HistoryIndex(Transactions(ConnectionPool(parse_address(database_url), PoolConfig(1, 1.0))), analyzer)
+    index = HistoryIndex(Transactions(ConnectionPool(shared_address(database_url), PoolConfig(1, 1.0))), analyzer)
 
     await index.entries([indexed(LARGE_CHARACTERS)])
     await index.entries([indexed(LARGE_CHARACTERS + 1)])

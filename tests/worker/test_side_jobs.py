@@ -11,6 +11,7 @@ from app.domain.summary import SummaryState
 from app.worker.jobs import MOST_LOST, MOST_TRIES
 from app.worker.worker import Worker, WorkerConfig
 from fakes.compactions import fill
+from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Hang, Say
 from fakes.side_jobs import do_summary_job, doing, side_jobs, until_jobs
@@ -187,7 +188,7 @@ async def test_the_job_of_a_dead_process_is_taken_after_its_last_sign_of_life(
 
 @pytest.mark.parametrize("pool_size", [1])
 async def test_a_job_that_waits_for_a_model_holds_no_connection_of_the_pool(database_url: str, pool_size: int) -> None:
-    database = await Database.open(DatabaseConfig(url=database_url, pool_size=pool_size, pool_timeout_seconds=1))
+    database = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=pool_size, pool_timeout_seconds=1))
     stage = await open_with(database)
     await fill(stage, 6)
     stage.model.by_request = lambda _: Hang("half a summary")
