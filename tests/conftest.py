@@ -83,6 +83,21 @@ def own_server_url() -> Generator[str]:
 
 
 @pytest.fixture(scope="session")
+def pgvector(server_url: str) -> None:
+    """Skips what needs pgvector where the server does not have it."""
+
+    async def look() -> bool:
+        connection = await asyncpg.connect(**parse_address(server_url).arguments())
+        try:
+            return bool(await connection.fetchval("select count(*) from pg_available_extensions where name = 'vector'"))
+        finally:
+            await connection.close()
+
+    if not _in_its_own_loop(look):
+        pytest.skip("the server of TEST_DATABASE_URL has no pgvector")
+
+
+@pytest.fixture(scope="session")
 def template_name(server_url: str) -> Generator[str]:
     """A migrated database to copy from. Each test process has its own."""
     name = f"throughline_template_{secrets.token_hex(6)}"

@@ -10,6 +10,8 @@ from fakes.api_stage import KEYED, set_stage
 from fakes.memory_stage import MODEL, MemoryStage, open_memory_stage
 from fakes.provider_double import ProviderDouble
 
+pytestmark = pytest.mark.usefixtures("pgvector")
+
 
 @pytest.fixture
 async def memories(

@@ -20,6 +20,7 @@ from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
 
 SECRET = "my-diary-entry"
+AT_LEAST_17 = sql("select current_setting('server_version_num')::integer >= 170000 as holds")
 KILL_POOL = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'throughline'"
 
 
@@ -167,6 +168,8 @@ async def test_an_unreachable_database_is_unavailable(url: str) -> None:
 
 async def test_a_wrong_password_or_database_is_unusable(database_url: str) -> None:
     address = parse_address(database_url).url
+    if address.password is None:
+        pytest.skip("this server trusts everybody")
 
     for wrong in (address.set(password="wrong"), address.set(database="missing"), address.set(username="who")):
         with pytest.raises(DatabaseUnusable, match="DATABASE_URL"):
@@ -207,7 +210,6 @@ async def test_a_value_that_cannot_be_stored_is_invalid_input(conversation: Conv
 
 
 async def test_no_statement_runs_for_ever(transactions: Transactions) -> None:
-
     rows = await transactions.fetch(
         sql(
             "select name, setting from pg_settings where name in ('statement_timeout', 'lock_timeout', 'jit',"
@@ -215,4 +217,6 @@ async def test_no_statement_runs_for_ever(transactions: Transactions) -> None:
         )
     )
 
-    assert [row["setting"] for row in rows] == ["4000", "off", "3000", "7000", "UTC", "20000"]
+    has_limit_of_transactions = (await transactions.fetch(AT_LEAST_17))[0]["holds"]
+    newest = ["20000"] if has_limit_of_transactions else []
+    assert [row["setting"] for row in rows] == ["4000", "off", "3000", "7000", "UTC", *newest]

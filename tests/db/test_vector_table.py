@@ -16,6 +16,7 @@ from fakes.raw_sql import run_sql
 TABLE = "select to_regclass('memory_embeddings') is not null"
 
 
+@pytest.mark.usefixtures("pgvector")
 async def test_many_processes_that_start_at_once_make_one_table(database_url: str) -> None:
     await asyncio.gather(*(prepare_vectors(database_url, may_create=True) for _ in range(3)))
 
@@ -28,6 +29,7 @@ async def test_without_an_embedding_model_there_is_no_table(database: Database, 
     assert await run_sql(database_url, TABLE) == [(False,)]
 
 
+@pytest.mark.usefixtures("pgvector")
 async def test_who_may_not_migrate_is_told_to(database_url: str) -> None:
     with pytest.raises(DatabaseUnusable, match="throughline db upgrade"):
         await prepare_vectors(database_url, may_create=False)
@@ -35,6 +37,7 @@ async def test_who_may_not_migrate_is_told_to(database_url: str) -> None:
     await prepare_vectors(database_url, may_create=False)
 
 
+@pytest.mark.usefixtures("pgvector")
 async def test_the_schema_goes_down_and_up_again_with_vectors_in_it(database_url: str) -> None:
     await prepare_vectors(database_url, may_create=True)
 
@@ -45,6 +48,7 @@ async def test_the_schema_goes_down_and_up_again_with_vectors_in_it(database_url
     assert await run_sql(database_url, TABLE) == [(False,)]
 
 
+@pytest.mark.usefixtures("pgvector")
 async def test_a_role_that_may_not_create_the_extension_is_told_who_may(bare_database_url: str) -> None:
     if await run_sql(bare_database_url, "select from pg_roles where rolname = current_user and rolsuper"):
         pytest.skip("the role of this server may create extensions")

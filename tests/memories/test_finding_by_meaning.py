@@ -19,6 +19,8 @@ from fakes.raw_sql import run_sql
 from fakes.silent_metrics import SilentMetrics
 from fakes.waiting import HANG_SECONDS
 
+pytestmark = pytest.mark.usefixtures("pgvector")
+
 JOBS = "select entrypoint, convert_from(payload, 'UTF8') from throughline_jobs.pgqueuer order by id"
 CAT, DOG, OSLO = "The cat is called Miso.", "Rex is a dog.", "Anna lives in Oslo."
 

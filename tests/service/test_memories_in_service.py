@@ -11,7 +11,7 @@ from fakes.provider_double import ProviderDouble
 from fakes.service_process import ServiceProcess, run_service
 from fakes.waiting import HANG_SECONDS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("pgvector")]
 
 
 @pytest.fixture
