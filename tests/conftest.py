@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
+from hypothesis import HealthCheck, settings
 from sqlalchemy import make_url
 
 from app.db.connection.address import parse_address
@@ -29,6 +30,10 @@ pytest_plugins = [
     "fakes.anthropic_double.fixtures",
     "fakes.slack_double.fixtures",
 ]
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("default")
+# A first draw that waits for a busy machine says nothing of what is drawn.
+
 T = TypeVar("T")
 DROP_TRIES = 25
 IS_POOLED = bool(os.environ.get("TEST_POOLER"))

@@ -9,6 +9,7 @@ from fakes.anthropic_double import AnthropicDouble
 from fakes.anthropic_double.messages_request import MAX_BODY_BYTES, parse_body
 from fakes.anthropic_double.refusals import Refused
 from fakes.provider_double import Verdict
+from fakes.waiting import HANG_SECONDS
 
 MODEL = "double-8k-cl100k"
 HEADERS = {"x-api-key": "key", "anthropic-version": "2023-06-01"}
@@ -45,7 +46,7 @@ HELLO = user(text())
 
 
 def post(double: AnthropicDouble, body: object, path: str = "/v1/messages", **headers: str) -> httpx.Response:
-    return httpx.post(f"{double.url}{path}", json=body, headers={**HEADERS, **headers})
+    return httpx.post(f"{double.url}{path}", timeout=HANG_SECONDS, json=body, headers={**HEADERS, **headers})
 
 
 def ask(double: AnthropicDouble, *messages: object, **more: object) -> httpx.Response:
@@ -165,7 +166,7 @@ def test_calls_in_a_conversation_need_tools(anthropic_double: AnthropicDouble) -
 def test_a_body_that_is_no_json_object_of_whole_characters_is_refused(
     anthropic_double: AnthropicDouble, raw: str
 ) -> None:
-    response = httpx.post(f"{anthropic_double.url}/v1/messages", content=raw, headers=HEADERS)
+    response = httpx.post(f"{anthropic_double.url}/v1/messages", timeout=HANG_SECONDS, content=raw, headers=HEADERS)
 
     assert (response.status_code, error_of(response)["type"]) == (400, "invalid_request_error")
 
@@ -174,8 +175,8 @@ def test_key_version_and_model_are_asked_for(anthropic_double: AnthropicDouble) 
     body = {"model": "claude-9", "max_tokens": 1, "messages": [HELLO]}
     url = f"{anthropic_double.url}/v1/messages"
 
-    keyless = httpx.post(url, json=body, headers={"anthropic-version": "2023-06-01"})
-    versionless = httpx.post(url, json=body, headers={"x-api-key": "key"})
+    keyless = httpx.post(url, timeout=HANG_SECONDS, json=body, headers={"anthropic-version": "2023-06-01"})
+    versionless = httpx.post(url, timeout=HANG_SECONDS, json=body, headers={"x-api-key": "key"})
     unknown = post(anthropic_double, body)
 
     assert [answer.status_code for answer in (keyless, versionless, unknown)] == [401, 400, 404]

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from fakes.provider_double import ProviderDouble, Verdict
+from fakes.waiting import HANG_SECONDS
 
 HELLO = {"role": "user", "content": "hello"}
 MODEL = "double-8k-cl100k"
@@ -29,7 +30,7 @@ def tool(parameters: object, name: str = "look_up") -> dict[str, Any]:
 
 def post(double: ProviderDouble, body: object, **headers: str) -> httpx.Response:
     given = {"authorization": "Bearer key", **headers}
-    return httpx.post(f"{double.url}/chat/completions", json=body, headers=given)
+    return httpx.post(f"{double.url}/chat/completions", timeout=HANG_SECONDS, json=body, headers=given)
 
 
 def ask(double: ProviderDouble, *messages: object, **more: object) -> httpx.Response:
@@ -119,7 +120,7 @@ def test_a_body_that_is_no_json_object_of_whole_characters_is_refused(
     provider_double: ProviderDouble, raw: str
 ) -> None:
     headers = {"authorization": "Bearer key"}
-    response = httpx.post(f"{provider_double.url}/chat/completions", content=raw, headers=headers)
+    response = httpx.post(f"{provider_double.url}/chat/completions", timeout=HANG_SECONDS, content=raw, headers=headers)
 
     assert "could not parse the JSON body" in error_of(response)["message"]
 

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from fakes.provider_double import ProviderDouble, ScriptStep, Verdict, serve_double
+from fakes.waiting import HANG_SECONDS
 
 ROOT = Path(__file__).parents[2]
 HEADERS = {"authorization": "Bearer key"}
@@ -23,7 +24,7 @@ def own_double() -> Iterator[ProviderDouble]:
 
 def ask(url: str) -> httpx.Response:
     body = {"model": "double-8k-o200k", "messages": [{"role": "user", "content": "hello"}]}
-    return httpx.post(f"{url}/chat/completions", json=body, headers=HEADERS)
+    return httpx.post(f"{url}/chat/completions", timeout=HANG_SECONDS, json=body, headers=HEADERS)
 
 
 def test_a_step_nobody_asked_for_fails_the_test(own_double: ProviderDouble) -> None:
@@ -62,15 +63,21 @@ def test_a_double_in_its_own_process_is_scripted_counted_and_reset_from_outside(
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         control = f"{url.removesuffix('/v1')}/control"
-        httpx.post(f"{control}/script", json={"steps": [{"text": "scripted"}, {"failure": "server_error"}]})
+        httpx.post(
+            f"{control}/script",
+            timeout=HANG_SECONDS,
+            json={"steps": [{"text": "scripted"}, {"failure": "server_error"}]},
+        )
 
         texts = [ask(url).json(), ask(url).json()]
-        requests = httpx.get(f"{control}/requests", params={"since": 1}).json()
-        stats = httpx.get(f"{control}/stats").json()
+        requests = httpx.get(f"{control}/requests", timeout=HANG_SECONDS, params={"since": 1}).json()
+        stats = httpx.get(f"{control}/stats", timeout=HANG_SECONDS).json()
         prompts = [[{"role": "user", "content": "x" * 20}]]
-        counted = httpx.post(f"{control}/count", json={"model": "double-8k-bytes2", "prompts": prompts}).json()
-        httpx.post(f"{control}/reset")
-        after = httpx.get(f"{control}/stats").json()
+        counted = httpx.post(
+            f"{control}/count", timeout=HANG_SECONDS, json={"model": "double-8k-bytes2", "prompts": prompts}
+        ).json()
+        httpx.post(f"{control}/reset", timeout=HANG_SECONDS)
+        after = httpx.get(f"{control}/stats", timeout=HANG_SECONDS).json()
         process.terminate()
 
     assert texts[0]["choices"][0]["message"]["content"] == "scripted"

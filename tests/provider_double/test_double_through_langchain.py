@@ -159,7 +159,12 @@ def test_html_comes_with_status_200(provider_double: ProviderDouble) -> None:
     provider_double.script(ScriptStep(failure=Failure.HTML))
     body = {"model": "double-8k-cl100k", "messages": [{"role": "user", "content": "hello"}]}
 
-    response = httpx.post(f"{provider_double.url}/chat/completions", json=body, headers={"authorization": "Bearer key"})
+    response = httpx.post(
+        f"{provider_double.url}/chat/completions",
+        timeout=HANG_SECONDS,
+        json=body,
+        headers={"authorization": "Bearer key"},
+    )
 
     assert response.status_code == 200
     assert response.headers["content-type"].startswith("text/html")
@@ -244,6 +249,6 @@ async def test_requests_of_one_conversation_that_overlap_are_noticed(
 
 
 def test_the_services_models_are_listed(provider_double: ProviderDouble) -> None:
-    listed = httpx.get(f"{provider_double.url}/models").json()["data"]
+    listed = httpx.get(f"{provider_double.url}/models", timeout=HANG_SECONDS).json()["data"]
 
     assert "double-128k-bytes2" in [model["id"] for model in listed]

@@ -114,6 +114,7 @@ KINDS: Mapping[str, Kind] = {
     "answer_incomplete": Kind(502, "The model's answer was incomplete"),
     "database_unusable": Kind(503, "The database cannot serve"),
     "database_unavailable": Kind(503, "The database does not answer"),
+    "claiming_broke": Kind(500, "The process takes no more turns"),
     "no_worker_available": Kind(503, "No worker took the run"),
     "turns_taken": Kind(503, "All open turns are taken"),
     "service_stopping": Kind(503, "The service is stopping"),
