@@ -129,6 +129,22 @@ class JobSeries:
         self.taking = Gauge("throughline_jobs_taking", "1 while this process takes side jobs", registry=registry)
 
 
+class RetentionSeries:
+    """The series on what is deleted by its age, by whichever process the schedule's turn fell to."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register the series in `registry`."""
+        self.deleted = Counter(
+            "throughline_retention_deleted", "What retention has deleted or forgotten", ("kind",), registry=registry
+        )
+        self.out_of_time = Counter(
+            "throughline_retention_out_of_time",
+            "Times at which retention left some over for the next",
+            ("kind",),
+            registry=registry,
+        )
+
+
 class PrometheusMetrics:
     """What turns report, as Prometheus series; implements the turn's Metrics port."""
 
@@ -166,6 +182,7 @@ class PrometheusMetrics:
         self._compactions = CompactionSeries(self.registry)
         self._summaries = SummarySeries(self.registry)
         self._jobs = JobSeries(self.registry)
+        self._retention = RetentionSeries(self.registry)
 
     def turn_finished(self, *, agent: str, status: str, seconds: float) -> None:
         """Count a finished turn."""
@@ -235,6 +252,14 @@ class PrometheusMetrics:
     def jobs_taken(self, *, is_taking: bool) -> None:
         """Show whether this process takes side jobs."""
         self._jobs.taking.set(is_taking)
+
+    def retention_deleted(self, *, kind: str, count: int) -> None:
+        """Count what retention has deleted of a kind."""
+        self._retention.deleted.labels(kind).inc(count)
+
+    def retention_out_of_time(self, *, kind: str) -> None:
+        """Count a time at which retention did not get to the end of a kind."""
+        self._retention.out_of_time.labels(kind).inc()
 
     def render(self) -> tuple[bytes, str]:
         """Return the exposition and its content type."""

@@ -117,7 +117,7 @@ def _side_jobs(
         unused_summaries_days=settings.unused_summaries_retention_days,
         job_log_hours=settings.job_log_retention_hours,
     )
-    retention = Retention(database.retention, parts.clock, config)
+    retention = Retention(database.retention, parts.clock, metrics, config)
     schedules = (*retention.schedules(), *Indexing(database.history).schedules(), *memories.schedules)
     places = settings.job_concurrency
     prepare = partial(prepare_summary, parts, Shares(places // OWNERS_PART))

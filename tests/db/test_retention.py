@@ -12,9 +12,10 @@ from app.domain.run import RunStatus
 from app.worker.retention import Retention, RetentionConfig
 from fakes.compactions import compact_now, fill, prepare_one
 from fakes.manual_clock import ManualClock
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import hold_rows, run_sql
 from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage, with_context
+from fakes.waiting import until_found
 
 
 @pytest.fixture
@@ -26,8 +27,13 @@ async def stage(database: Database) -> Stage:
     return stage
 
 
-def retention_of(stage: Stage) -> Retention:
-    return Retention(stage.database.retention, ManualClock(), RetentionConfig())
+ONE_ROUND = 0.01
+"""Seconds: the clock of these tests moves by the pause between two rounds alone, which is longer."""
+
+
+def retention_of(stage: Stage, budget_seconds: float = 600) -> Retention:
+    config = RetentionConfig(budget_seconds=budget_seconds)
+    return Retention(stage.database.retention, ManualClock(), stage.metrics, config)
 
 
 def old_id(number: int) -> UUID:
@@ -113,9 +119,10 @@ async def test_more_than_a_batch_goes_in_several_and_messages_and_runs_stay(stag
         await store_old_run(stage, database_url, number)
     before = await stage.messages()
 
-    assert await stage.database.retention.delete_events(24) == RUNS_AT_ONCE
-    assert await stage.database.retention.delete_events(24) == 3
+    await retention_of(stage).run()
 
+    deleted = [report["count"] for report in stage.metrics.of("retention_deleted") if report["kind"] == "run_events"]
+    assert deleted == [RUNS_AT_ONCE, 3]
     assert await stage.messages() == before
     assert await number_of(database_url, "runs", "id < '01810000-0000-7000-8000-000000000000'") == RUNS_AT_ONCE + 3
 
@@ -126,6 +133,62 @@ async def test_two_at_once_delete_the_same_and_fail_nobody(stage: Stage, databas
 
     await asyncio.gather(*(retention_of(stage).run() for _ in range(3)))
 
+    assert await number_of(database_url, "run_events") == 0
+
+
+async def test_what_the_time_does_not_suffice_for_is_told_and_goes_at_the_next(stage: Stage, database_url: str) -> None:
+    for number in range(RUNS_AT_ONCE + 3):
+        await store_old_run(stage, database_url, number)
+
+    await retention_of(stage, ONE_ROUND).run()
+    left = await number_of(database_url, "run_events")
+    told = stage.metrics.of("retention_out_of_time")
+    await retention_of(stage, ONE_ROUND).run()
+
+    assert left == 3 * 2
+    assert told == [{"kind": "run_events"}]
+    assert await number_of(database_url, "run_events") == 0
+    assert stage.metrics.of("retention_out_of_time") == told
+
+
+async def test_a_run_that_somebody_holds_keeps_all_its_events_and_stops_nothing_behind_it(
+    stage: Stage, database_url: str
+) -> None:
+    held = await store_old_run(stage, database_url, 0)
+    for number in range(1, RUNS_AT_ONCE + 3):
+        await store_old_run(stage, database_url, number)
+
+    async with hold_rows(database_url, f"select from runs where id = '{held}' for update"):
+        await retention_of(stage).run()
+    left = await run_sql(database_url, "select run_id, seq from run_events order by seq")
+    await retention_of(stage).run()
+
+    assert left == [(held, 1), (held, 2)]
+    assert await number_of(database_url, "run_events") == 0
+
+
+async def test_a_batch_of_runs_that_still_wait_is_walked_past(stage: Stage, database_url: str) -> None:
+    for number in range(RUNS_AT_ONCE):
+        await store_old_run(stage, database_url, number, finished_hours_ago=None)
+    await store_old_run(stage, database_url, RUNS_AT_ONCE)
+
+    await retention_of(stage).run()
+
+    assert await number_of(database_url, "run_events") == RUNS_AT_ONCE * 2
+
+
+async def test_erasing_takes_a_run_before_its_events_so_that_it_and_retention_never_wait_for_each_other(
+    stage: Stage, database_url: str
+) -> None:
+    run_id = await store_old_run(stage, database_url, 1)
+
+    async with hold_rows(database_url, f"select from runs where id = '{run_id}' for update"):
+        erasing = asyncio.create_task(stage.database.sessions.delete(stage.owner_id, stage.session.id))
+        await until_found(lambda: run_sql(database_url, "select from pg_locks where not granted"))
+        free = await number_of(database_url, "(select from run_events for update nowait) e")
+    await erasing
+
+    assert free == 2
     assert await number_of(database_url, "run_events") == 0
 
 

@@ -58,3 +58,9 @@ class SilentMetrics:
 
     def jobs_taken(self, *, is_taking: bool) -> None:
         self.reports.append(("jobs_taken", {"is_taking": is_taking}))
+
+    def retention_deleted(self, *, kind: str, count: int) -> None:
+        self.reports.append(("retention_deleted", {"kind": kind, "count": count}))
+
+    def retention_out_of_time(self, *, kind: str) -> None:
+        self.reports.append(("retention_out_of_time", {"kind": kind}))

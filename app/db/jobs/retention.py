@@ -1,10 +1,14 @@
 """Deleting what has served its time, a small batch in a statement. Messages, runs and adopted summaries are kept."""
 
 from dataclasses import dataclass
+from uuid import UUID
 
+from app.db.connection.statement import Row, Statement
 from app.db.connection.transactions import Transactions
 from app.db.statements.sql import sql
-from app.domain.ids import StretchId
+
+FIRST_ID = UUID(int=0)
+"""Where a walk through a table begins, in the order of ids."""
 
 RUNS_AT_ONCE = 50
 """Runs whose events go in one statement, always all of a run's: a reader finds the whole stream or none of it."""
@@ -18,21 +22,28 @@ _MADE_BEFORE = """
 
 _DELETE_EVENTS = sql(
     """
-    with old as (
+    with looked_at as materialized (
         select distinct e.run_id from run_events e
-        where e.run_id < {made_before} and not exists (
-            select 1 from runs r where r.id = e.run_id
-                and (r.finished_at is null or r.finished_at > now() - make_interval(hours => :hours)))
-        limit :runs
-    ), free as (
-        select e.run_id, e.seq from run_events e where e.run_id in (select run_id from old) for update skip locked
-    ), gone as (
-        delete from run_events e using free where e.run_id = free.run_id and e.seq = free.seq returning e.run_id
+        where e.run_id > :after and e.run_id < {made_before} order by e.run_id limit :runs
+    ), ended as (
+        select r.id from looked_at l join runs r on r.id = l.run_id
+        where r.finished_at < now() - make_interval(hours => :hours) for no key update of r skip locked
+    ), of_ended as (
+        delete from run_events e using ended where e.run_id = ended.id returning e.run_id
+    ), erased as (
+        select e.run_id, e.seq from looked_at l join run_events e on e.run_id = l.run_id
+        where not exists (select 1 from runs r where r.id = l.run_id) for update of e skip locked
+    ), of_erased as (
+        delete from run_events e using erased x where e.run_id = x.run_id and e.seq = x.seq returning e.run_id
     )
-    select count(distinct run_id) as units from gone
+    select (select count(distinct run_id) from of_ended) + (select count(distinct run_id) from of_erased) as units,
+        (select count(*) from looked_at) as looked_at,
+        (select run_id from looked_at order by run_id desc limit 1) as last_id
 """,
     made_before=_MADE_BEFORE,
 )
+# The lock on a run's row stands for all of its events; of an erased run nobody reads any.
+
 _DELETE_STRETCHES = sql(
     """
     with looked_at as (
@@ -86,45 +97,52 @@ _DELETE_JOBS = sql("""
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a batch of a walk through a table came to; `last` is where to go on, None at the end."""
+    """What a batch came to; `last` is where to go on, None at the end. Locked rows are looked at and not deleted."""
 
     deleted: int
-    last: StretchId | None
+    last: UUID | None
 
 
 class RetentionRepository:
-    """Each method deletes one batch and returns how much that was. Rows that others hold are passed over."""
+    """Each method deletes one batch and says how much that was. Rows that others hold are passed over."""
 
     def __init__(self, transactions: Transactions) -> None:
         """Work through `transactions`; each batch is a transaction of its own."""
         self._transactions = transactions
 
-    async def delete_events(self, hours: int) -> int:
-        """Delete the events of up to RUNS_AT_ONCE runs that ended longer ago, or are erased; return of how many."""
-        rows = await self._transactions.fetch(_DELETE_EVENTS, hours=hours, runs=RUNS_AT_ONCE)
-        return int(rows[0]["units"])
+    async def delete_events(self, hours: int, after: UUID) -> Looked:
+        """Look at the next RUNS_AT_ONCE older runs that have events; delete those of ended and of erased runs.
 
-    async def delete_stretches(self, hours: int, after: StretchId) -> Looked:
+        `deleted` counts runs: of those that ended longer ago than `hours`.
+        """
+        rows = await self._transactions.fetch(_DELETE_EVENTS, hours=hours, after=after, runs=RUNS_AT_ONCE)
+        return _walked(rows[0], RUNS_AT_ONCE)
+
+    async def delete_stretches(self, hours: int, after: UUID) -> Looked:
         """Look at the next ROWS_AT_ONCE older stretches; delete those in no version of their session's summary.
 
         Only of sessions at rest: nobody is about to adopt one. Merged stretches stay, earlier versions name them.
         """
         rows = await self._transactions.fetch(_DELETE_STRETCHES, hours=hours, after=after, rows=ROWS_AT_ONCE)
-        found = rows[0]
-        last = StretchId(found["last_id"]) if found["looked_at"] == ROWS_AT_ONCE else None
-        return Looked(deleted=int(found["units"]), last=last)
+        return _walked(rows[0], ROWS_AT_ONCE)
 
-    async def delete_prepared(self) -> int:
+    async def delete_prepared(self) -> Looked:
         """Delete up to ROWS_AT_ONCE prepared versions that build on one no longer in use: none of them is adopted."""
-        rows = await self._transactions.fetch(_DELETE_PREPARED, rows=ROWS_AT_ONCE)
-        return int(rows[0]["units"])
+        return await self._delete(_DELETE_PREPARED)
 
-    async def delete_job_log(self, hours: int) -> int:
+    async def delete_job_log(self, hours: int) -> Looked:
         """Delete up to ROWS_AT_ONCE lines of what became of jobs."""
-        rows = await self._transactions.fetch(_DELETE_JOB_LOG, hours=hours, rows=ROWS_AT_ONCE)
-        return int(rows[0]["units"])
+        return await self._delete(_DELETE_JOB_LOG, hours=hours)
 
-    async def delete_jobs(self, hours: int) -> int:
+    async def delete_jobs(self, hours: int) -> Looked:
         """Delete up to ROWS_AT_ONCE jobs that nobody has done in all that time, such as those of a later version."""
-        rows = await self._transactions.fetch(_DELETE_JOBS, hours=hours, rows=ROWS_AT_ONCE)
-        return int(rows[0]["units"])
+        return await self._delete(_DELETE_JOBS, hours=hours)
+
+    async def _delete(self, statement: Statement, **parameters: object) -> Looked:
+        """Run a statement that fills its batch with rows that are free: one that is not full was the last."""
+        found = (await self._transactions.fetch(statement, rows=ROWS_AT_ONCE, **parameters))[0]
+        return Looked(deleted=found["units"], last=FIRST_ID if found["units"] == ROWS_AT_ONCE else None)
+
+
+def _walked(found: Row, most: int) -> Looked:
+    return Looked(deleted=found["units"], last=found["last_id"] if found["looked_at"] == most else None)

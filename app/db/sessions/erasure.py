@@ -27,7 +27,11 @@ _BEFORE_MESSAGES = (
     sql("delete from search_blocks where session_id = :id"),
 )
 _AFTER_MESSAGES = (
-    sql("delete from run_events e using runs r where r.session_id = :id and e.run_id = r.id"),
+    # Whoever deletes a run's events holds the run's row first: retention does it at the same time.
+    sql("""
+        with held as materialized (select id from runs where session_id = :id for update)
+        delete from run_events e using held where e.run_id = held.id
+    """),
     sql("delete from runs where session_id = :id"),
     sql("delete from sessions where id = :id"),
 )

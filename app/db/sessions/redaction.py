@@ -55,7 +55,11 @@ _RECORD = sql("""
     on conflict (message_id) do nothing
 """)
 _CLEAN = (
-    sql("delete from run_events where run_id = any(:runs)"),
+    # Whoever deletes a run's events holds the run's row first: retention does it at the same time.
+    sql("""
+        with held as materialized (select id from runs where id = any(:runs) for no key update)
+        delete from run_events e using held where e.run_id = held.id
+    """),
     sql("""
         update runs set input = cast(:input as json) where id in (
             select m.run_id from messages m where m.id = any(:ids) and m.role = 'user')
