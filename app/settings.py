@@ -14,6 +14,9 @@ from app.domain.errors import SettingInvalid
 from app.domain.run import Caps
 
 SHORTEST_KEY = 24
+LEAST_KEY_HOURS = 24
+"""Clients, and Slack, send a request again for hours: its key must still be known then."""
+
 HOUR, DAY = 3_600, 86_400
 """Upper bounds in seconds: beyond them a wait is a mistake, and what counts with it (a clock, an interval) breaks."""
 
@@ -102,6 +105,12 @@ class Settings(BaseSettings):
     search_language: str = Field("english", description="language whose words history search takes to their stem")
 
     run_events_retention_hours: int = Field(24, ge=1, le=8760, description="how long events of ended runs are kept")
+    idempotency_keys_retention_hours: int = Field(
+        720, ge=0, le=87_600, description="how long a request is known by its key; 0: for ever"
+    )
+    archived_sessions_retention_days: int | None = Field(
+        None, ge=1, le=3650, description="how long archived sessions are kept until they are erased; empty: for ever"
+    )
     unused_summaries_retention_days: int = Field(30, ge=1, le=3650, description="how long unused summaries are kept")
     job_log_retention_hours: int = Field(72, ge=1, le=8760, description="how long records of side jobs are kept")
 
@@ -118,6 +127,16 @@ class Settings(BaseSettings):
     def _check_length(cls, value: str) -> str:
         if value and len(value) < SHORTEST_KEY:
             raise ValueError(f"a key needs at least {SHORTEST_KEY} characters, this one has {len(value)}")
+        return value
+
+    @field_validator("idempotency_keys_retention_hours")
+    @classmethod
+    def _check_keys_outlive_repetitions(cls, value: int) -> int:
+        if 0 < value < LEAST_KEY_HOURS:
+            raise ValueError(
+                f"{value} is too short, requests are sent again for hours: set at least {LEAST_KEY_HOURS}, or 0 to keep"
+                " keys for ever"
+            )
         return value
 
     @field_validator("default_llm_base_url", "context_summary_model_base_url", "embedding_base_url")

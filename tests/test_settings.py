@@ -65,6 +65,30 @@ def test_what_is_no_address_of_a_server_is_refused_by_name_and_without_its_passw
     assert "secret" not in refused.value.detail
 
 
+@pytest.mark.parametrize("hours", ["1", "23"])
+def test_a_time_in_which_a_request_may_still_be_sent_again_is_too_short_for_its_key(
+    hours: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        SettingInvalid, match=f"IDEMPOTENCY_KEYS_RETENTION_HOURS: {hours} is too short.*at least 24, or 0"
+    ):
+        reading({"IDEMPOTENCY_KEYS_RETENTION_HOURS": hours}, monkeypatch)
+
+
+def test_keys_may_be_kept_for_ever_and_archived_sessions_are_where_nothing_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = reading({"IDEMPOTENCY_KEYS_RETENTION_HOURS": "0", "ARCHIVED_SESSIONS_RETENTION_DAYS": ""}, monkeypatch)
+
+    assert (found.idempotency_keys_retention_hours, found.archived_sessions_retention_days) == (0, None)
+
+
+@pytest.mark.parametrize("days", ["0", "-1", "3651", "never"])
+def test_days_that_are_none_are_refused_by_name(days: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingInvalid, match="ARCHIVED_SESSIONS_RETENTION_DAYS"):
+        reading({"ARCHIVED_SESSIONS_RETENTION_DAYS": days}, monkeypatch)
+
+
 def test_an_address_without_the_model_it_is_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingInvalid, match="cannot be used: CONTEXT_SUMMARY_MODEL_BASE_URL needs CONTEXT_SUMMARY"):
         reading({"CONTEXT_SUMMARY_MODEL_BASE_URL": "http://127.0.0.1:8/v1"}, monkeypatch)

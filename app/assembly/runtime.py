@@ -33,6 +33,7 @@ from app.tools.toolbox import ToolBox
 from app.turn.check_agents import check_agents, check_names
 from app.turn.context_requests import ContextRequests
 from app.turn.state import TurnConfig, TurnParts
+from app.worker.archived_sessions import ArchiveConfig, ArchivedSessions
 from app.worker.indexing import Indexing
 from app.worker.jobs import JobRegistry, SideJobs
 from app.worker.retention import Retention, RetentionConfig
@@ -114,11 +115,19 @@ def _side_jobs(
 ) -> SideJobs:
     config = RetentionConfig(
         run_events_hours=settings.run_events_retention_hours,
+        idempotency_keys_hours=settings.idempotency_keys_retention_hours,
         unused_summaries_days=settings.unused_summaries_retention_days,
         job_log_hours=settings.job_log_retention_hours,
     )
     retention = Retention(database.retention, parts.clock, metrics, config)
-    schedules = (*retention.schedules(), *Indexing(database.history).schedules(), *memories.schedules)
+    old = ArchiveConfig(days=settings.archived_sessions_retention_days)
+    archived = ArchivedSessions(database.archives, parts.clock, metrics, old)
+    schedules = (
+        *retention.schedules(),
+        *archived.schedules(),
+        *Indexing(database.history).schedules(),
+        *memories.schedules,
+    )
     places = settings.job_concurrency
     prepare = partial(prepare_summary, parts, Shares(places // OWNERS_PART))
     registry = JobRegistry({PREPARE_SUMMARY: prepare, **memories.kinds}, schedules)

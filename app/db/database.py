@@ -22,6 +22,7 @@ from app.db.runs.poll import RunPoll
 from app.db.runs.replay import RunReplay
 from app.db.runs.repository import RunRepository
 from app.db.search.repository import SearchRepository
+from app.db.sessions.archived import ArchiveRepository
 from app.db.sessions.loaded_rows import LoadedRows
 from app.db.sessions.messages import MessageRepository
 from app.db.sessions.pins import PinRepository
@@ -91,10 +92,13 @@ class Database:
         self.history = SearchRepository(self._transactions, self.messages, config.search_language)
         self.memories = MemoryRepository(self._transactions, config.search_language)
         self.memory_vectors = MemoryVectorRepository(self._transactions)
-        self.summaries = SummaryRepository(self._transactions)
+        self.summaries, self.calibrations = (
+            SummaryRepository(self._transactions),
+            CalibrationRepository(self._transactions),
+        )
+        self.archives = ArchiveRepository(self._transactions, loaded)
         self.pins = PinRepository(self._transactions)
         self.participants = ParticipantRepository(self._transactions)
-        self.calibrations = CalibrationRepository(self._transactions)
         self.events = EventRepository(self._transactions, self.hub)
         self.replay = RunReplay(self._transactions)
         self.jobs, self.retention = JobQueue(self._transactions), RetentionRepository(self._transactions)

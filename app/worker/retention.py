@@ -22,7 +22,11 @@ Batch: TypeAlias = Callable[[UUID], Awaitable[Looked]]
 
 
 class RetentionMetrics(Protocol):
-    """What retention reports, by kind: `run_events` (counted in runs), `job_log`, `jobs`, `prepared`, `stretches`."""
+    """What retention reports, by kind.
+
+    `run_events` (counted in runs), `run_keys`, `session_keys`, `job_log`, `jobs`, `prepared`, `stretches`,
+    `archived_sessions`.
+    """
 
     def retention_deleted(self, *, kind: str, count: int) -> None:
         """Count what was deleted, or forgotten."""
@@ -37,10 +41,12 @@ class RetentionMetrics(Protocol):
 class RetentionConfig:
     """How long things are kept: events of ended runs, unused pieces of summaries, the records of ended jobs.
 
+    Idempotency keys are kept for ever where their hours are 0.
     `budget_seconds` is how long is deleted at one time: two thirds of the time between two, so that they never meet.
     """
 
     run_events_hours: int = 24
+    idempotency_keys_hours: int = 720
     unused_summaries_days: int = 30
     job_log_hours: int = 72
     budget_seconds: float = 600.0
@@ -59,12 +65,17 @@ class Retention:
         self._config = config
 
     async def run(self) -> None:
-        """Delete old events and records of jobs."""
+        """Delete old events and records of jobs; forget old idempotency keys."""
         old, config = self._repository, self._config
+        keys: dict[str, Batch] = {
+            "run_keys": lambda after: old.forget_run_keys(config.idempotency_keys_hours, after),
+            "session_keys": lambda after: old.forget_session_keys(config.idempotency_keys_hours, after),
+        }
         await self._delete({
             "run_events": lambda after: old.delete_events(config.run_events_hours, after),
             "job_log": lambda _: old.delete_job_log(config.job_log_hours),
             "jobs": lambda _: old.delete_jobs(config.job_log_hours),
+            **(keys if config.idempotency_keys_hours else {}),
         })
 
     async def run_daily(self) -> None:

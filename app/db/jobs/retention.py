@@ -26,13 +26,15 @@ _DELETE_EVENTS = sql(
         select distinct e.run_id from run_events e
         where e.run_id > :after and e.run_id < {made_before} order by e.run_id limit :runs
     ), ended as (
-        select r.id from looked_at l join runs r on r.id = l.run_id
-        where r.finished_at < now() - make_interval(hours => :hours) for no key update of r skip locked
+        select r.id from runs r where r.id = any(array(select run_id from looked_at))
+            and r.finished_at < now() - make_interval(hours => :hours) for no key update of r skip locked
     ), of_ended as (
-        delete from run_events e using ended where e.run_id = ended.id returning e.run_id
+        delete from run_events e where e.run_id = any(array(select id from ended)) returning e.run_id
     ), erased as (
-        select e.run_id, e.seq from looked_at l join run_events e on e.run_id = l.run_id
-        where not exists (select 1 from runs r where r.id = l.run_id) for update of e skip locked
+        select e.run_id, e.seq from run_events e
+        where e.run_id = any(array(
+            select l.run_id from looked_at l where not exists (select 1 from runs r where r.id = l.run_id)))
+        for update of e skip locked
     ), of_erased as (
         delete from run_events e using erased x where e.run_id = x.run_id and e.seq = x.seq returning e.run_id
     )
@@ -42,8 +44,41 @@ _DELETE_EVENTS = sql(
 """,
     made_before=_MADE_BEFORE,
 )
-# The lock on a run's row stands for all of its events; of an erased run nobody reads any.
+# The lock on a run's row stands for all of its events; of an erased run nobody reads any. Rows are looked up by arrays
+# of ids: through the indexes, also before anything is known of how large the tables are.
 
+_FORGET_RUN_KEYS = sql(
+    """
+    with looked_at as materialized (
+        select r.id from runs r
+        where r.idempotency_key is not null and r.id > :after and r.id < {made_before} order by r.id limit :rows
+    ), free as (
+        select r.id from runs r where r.id = any(array(select id from looked_at))
+            and r.finished_at < now() - make_interval(hours => :hours) for no key update of r skip locked
+    ), gone as (
+        update runs r set idempotency_key = null, fingerprint = '' from free where r.id = free.id returning r.id
+    )
+    select (select count(*) from gone) as units, (select count(*) from looked_at) as looked_at,
+        (select id from looked_at order by id desc limit 1) as last_id
+""",
+    made_before=_MADE_BEFORE,
+)
+_FORGET_SESSION_KEYS = sql(
+    """
+    with looked_at as materialized (
+        select s.id from sessions s
+        where s.idempotency_key is not null and s.id > :after and s.id < {made_before} order by s.id limit :rows
+    ), free as (
+        select s.id from sessions s where s.id = any(array(select id from looked_at))
+        for no key update of s skip locked
+    ), gone as (
+        update sessions s set idempotency_key = null, fingerprint = '' from free where s.id = free.id returning s.id
+    )
+    select (select count(*) from gone) as units, (select count(*) from looked_at) as looked_at,
+        (select id from looked_at order by id desc limit 1) as last_id
+""",
+    made_before=_MADE_BEFORE,
+)
 _DELETE_STRETCHES = sql(
     """
     with looked_at as (
@@ -117,6 +152,16 @@ class RetentionRepository:
         """
         rows = await self._transactions.fetch(_DELETE_EVENTS, hours=hours, after=after, runs=RUNS_AT_ONCE)
         return _walked(rows[0], RUNS_AT_ONCE)
+
+    async def forget_run_keys(self, hours: int, after: UUID) -> Looked:
+        """Look at the next ROWS_AT_ONCE older runs with an idempotency key; forget those of ended ones."""
+        rows = await self._transactions.fetch(_FORGET_RUN_KEYS, hours=hours, after=after, rows=ROWS_AT_ONCE)
+        return _walked(rows[0], ROWS_AT_ONCE)
+
+    async def forget_session_keys(self, hours: int, after: UUID) -> Looked:
+        """Forget the idempotency keys of the next ROWS_AT_ONCE sessions that were made longer ago."""
+        rows = await self._transactions.fetch(_FORGET_SESSION_KEYS, hours=hours, after=after, rows=ROWS_AT_ONCE)
+        return _walked(rows[0], ROWS_AT_ONCE)
 
     async def delete_stretches(self, hours: int, after: UUID) -> Looked:
         """Look at the next ROWS_AT_ONCE older stretches; delete those in no version of their session's summary.

@@ -40,6 +40,7 @@ class RunRow(Base):
             unique=True,
             postgresql_where=text("idempotency_key is not null"),
         ),
+        Index("runs_keyed", "id", postgresql_where=text("idempotency_key is not null")),
         Index("runs_one_running", "session_id", unique=True, postgresql_where=text("status = 'running'")),
         Index("runs_waiting", "owner_id", "seq", postgresql_where=text("status = 'queued'")),
         Index("runs_held", "owner_id", postgresql_where=text("status = 'running'")),

@@ -97,6 +97,8 @@ class SessionRow(Base):
             unique=True,
             postgresql_where=text("idempotency_key is not null"),
         ),
+        Index("sessions_keyed", "id", postgresql_where=text("idempotency_key is not null")),
+        Index("sessions_archived", "updated_at", "id", postgresql_where=text("archived")),
         Index("sessions_newest", "owner_id", text("updated_at desc"), text("id desc")),
         Index(
             "sessions_summary_through", "summary_through_id", postgresql_where=text("summary_through_id is not null")

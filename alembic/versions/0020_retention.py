@@ -1,0 +1,51 @@
+"""What retention looks for by its age has an index, and tables in which rows die often are vacuumed by small shares.
+
+Revision ID: 0020
+Revises: 0019
+"""
+
+from alembic import op
+
+revision = "0020"
+down_revision = "0019"
+branch_labels = None
+depends_on = None
+
+INDEXES = (
+    # Ids are in the order of their making: old keys stand in front, and leave the index when they are forgotten.
+    "create index runs_keyed on runs (id) where idempotency_key is not null",
+    "create index sessions_keyed on sessions (id) where idempotency_key is not null",
+    "create index sessions_archived on sessions (updated_at, id) where archived",
+)
+VACUUM = "autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = {rows}"
+SETTINGS = (
+    # Each adoption changes the version before it, and prepared ones that came too late are deleted. Their ledgers and
+    # texts lie in the side table.
+    ("summary_versions", VACUUM.format(rows=200)),
+    ("summary_versions", "toast.autovacuum_vacuum_scale_factor = 0.02, toast.autovacuum_vacuum_threshold = 1000"),
+    # Small blocks of the index are written anew as one larger one.
+    ("search_terms", VACUUM.format(rows=1000)),
+    # Come and go within a week.
+    ("slack_events", VACUUM.format(rows=500)),
+    ("slack_parts", VACUUM.format(rows=500)),
+    # Each message moves `updated_at`, which is indexed.
+    ("slack_conversations", VACUUM.format(rows=200)),
+)
+
+
+def upgrade() -> None:
+    """Add the indexes, which are small, and set the shares."""
+    op.execute("set local lock_timeout = '3s'")
+    for statement in INDEXES:
+        op.execute(statement)
+    for table, settings in SETTINGS:
+        op.execute(f"alter table {table} set ({settings})")
+
+
+def downgrade() -> None:
+    """Go back to the server's own settings, and drop the indexes."""
+    op.execute("set local lock_timeout = '3s'")
+    for table, settings in SETTINGS:
+        names = ", ".join(setting.split(" = ")[0] for setting in settings.split(", "))
+        op.execute(f"alter table {table} reset ({names})")
+    op.execute("drop index sessions_archived, sessions_keyed, runs_keyed")
