@@ -61,12 +61,12 @@ class Upkeep:
             await self._clock.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Learn who some people are; delete what is old, now and then."""
+        """Learn who some people are; delete what is old, now and then, and until nothing old is left."""
         for who in await self._database.people.claim_look_ups(PEOPLE_AT_ONCE):
             await self._learn(who)
-        if self._clock.monotonic() - self._pruned > PRUNE_SECONDS:
+        is_due = self._clock.monotonic() - self._pruned > PRUNE_SECONDS
+        if is_due and await self._database.outbox.prune(KEPT_HOURS):
             self._pruned = self._clock.monotonic()
-            await self._database.outbox.prune(KEPT_HOURS)
 
     async def _learn(self, who: SlackId) -> None:
         """Ask Slack for the profile. Raises as SlackCalls; the person is asked for again tomorrow."""

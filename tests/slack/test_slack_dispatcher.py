@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from app.db.slack.outbox import PRUNED_AT_ONCE
 from app.db.slack.people import SlackId
 from app.slack.answer_sender import AnswerSender
 from app.slack.dispatcher import Dispatcher, DispatcherConfig
@@ -180,3 +181,17 @@ async def test_what_is_old_is_deleted(outgoing: DeliveryStage) -> None:
 
     left = "select (select count(*) from slack_events), (select count(*) from slack_deliveries), count(*) from runs"
     assert await outgoing.rows(left) == [(0, 0, 1)]
+
+
+async def test_more_of_what_is_old_than_goes_at_once_goes_with_the_next_looks(outgoing: DeliveryStage) -> None:
+    await outgoing.rows(
+        "insert into slack_events (team_id, event_id, channel_id, message_ts, created_at) "
+        f"select 'T', n::text, 'C', n::text, now() - interval '8 days' from generate_series(1, {PRUNED_AT_ONCE + 1}) n"
+    )
+    upkeep = upkeep_of(outgoing, link_by_email=False)
+    outgoing.clock.advance(601)
+
+    await upkeep.look()
+    await upkeep.look()
+
+    assert await outgoing.rows("select count(*) from slack_events") == [(0,)]

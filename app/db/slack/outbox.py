@@ -89,14 +89,17 @@ _TEXTS = sql("""
 _PRUNE = (
     sql("""
         delete from slack_events where ctid in (
-            select ctid from slack_events where created_at < now() - make_interval(hours => :hours) limit 500)
+            select ctid from slack_events where created_at < now() - make_interval(hours => :hours) limit :limit)
+        returning 1
     """),
     sql("""
         delete from slack_deliveries where id in (
-            select id from slack_deliveries where finished_at < now() - make_interval(hours => :hours) limit 500)
+            select id from slack_deliveries where finished_at < now() - make_interval(hours => :hours) limit :limit)
+        returning 1
     """),
     sql("delete from slack_link_codes where expires_at < now()"),
 )
+PRUNED_AT_ONCE = 500
 
 
 class PartStatus(StrEnum):
@@ -216,10 +219,10 @@ class SlackOutbox:
         rows = await self._transactions.fetch(_TEXTS, run_id=run_id)
         return tuple(said for row in rows if (said := _text_from(row)).strip())
 
-    async def prune(self, hours: int) -> None:
-        """Delete some of what ended or was taken longer ago, and link codes that are too old."""
-        for statement in _PRUNE:
-            await self._transactions.fetch(statement, hours=hours)
+    async def prune(self, hours: int) -> bool:
+        """Delete some of what ended or was taken longer ago, and link codes that are too old; False: there is more."""
+        deleted = [await self._transactions.fetch(statement, hours=hours, limit=PRUNED_AT_ONCE) for statement in _PRUNE]
+        return all(len(rows) < PRUNED_AT_ONCE for rows in deleted)
 
 
 def _check(rows: object) -> None:
