@@ -1,12 +1,14 @@
 """Retention: what is old goes, whole and in small batches; what anybody could still want stays."""
 
 import asyncio
+import time
 from uuid import UUID
 
 import pytest
 
 from app.db.database import Database
 from app.db.jobs.retention import RUNS_AT_ONCE
+from app.db.run_follow import Following, Idle
 from app.domain.ids import RunId
 from app.domain.run import RunStatus
 from app.worker.retention import Retention, RetentionConfig
@@ -103,6 +105,20 @@ async def test_events_of_runs_that_ended_long_ago_go_and_those_of_others_stay(st
     left = {run_id for (run_id,) in await run_sql(database_url, "select distinct run_id from run_events")}
     assert left == kept
     assert ended not in left
+
+
+async def test_who_still_reads_a_run_whose_events_went_is_shown_its_stored_end_behind_a_reset(
+    stage: Stage, database_url: str
+) -> None:
+    run = await stage.database.runs.get_run(stage.owner_id, await store_old_run(stage, database_url, 1))
+    reading = Following(stage.database, time.monotonic).events(run, after=1)
+    await retention_of(stage).run()
+
+    told = [
+        event.type.value for item in [item async for item in reading] if not isinstance(item, Idle) for event in item
+    ]
+
+    assert (told[0], told[-1]) == ("reset", "run.completed")
 
 
 async def test_events_of_erased_runs_go_too(stage: Stage, database_url: str) -> None:
