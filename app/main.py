@@ -22,6 +22,7 @@ def main() -> None:
             keys=_loaded_late("app.assembly.database:open_keys"),
             upgrade_database=_loaded_late("app.assembly.database:upgrade_database"),
             database_status=_loaded_late("app.assembly.database:database_status"),
+            database_address=_loaded_late("app.assembly.database:database_address"),
             service_status=_loaded_late("app.assembly.database:service_status"),
         )
     )

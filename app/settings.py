@@ -176,6 +176,15 @@ def _read_json_list(text: str) -> object:
         raise ValueError("neither a JSON list nor origins separated by commas") from None
 
 
+class ClientSettings(BaseSettings):
+    """What a program beside the service reads: where the database is, and no file. The rest of Settings is others'."""
+
+    model_config = SettingsConfigDict(env_ignore_empty=True, extra="ignore", frozen=True)
+
+    database_url: str = ""
+    database_direct_url: str = ""
+
+
 def read_settings(data_dir: Path | None = None) -> Settings:
     """Read the settings; `data_dir` from the command line wins. Raises SettingInvalid naming each wrong one."""
     try:

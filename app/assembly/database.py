@@ -67,6 +67,12 @@ async def service_status(options: LocalOptions) -> ServiceStatus:
         return await read_service_status(urls.for_sessions)
 
 
+async def database_address(options: LocalOptions) -> str:
+    """Return the address by which other programs of this user reach the database; it holds the password."""
+    async with open_address(database_location(read_quiet_settings(options))) as urls:
+        return urls.url.replace("postgresql+asyncpg://", "postgresql://", 1)
+
+
 async def database_status(options: LocalOptions) -> DatabaseStatus:
     """Return the schema's revision and the newest one."""
     async with open_address(database_location(read_quiet_settings(options))) as urls:

@@ -98,6 +98,18 @@ async def show_status(parts: Parts, data_dir: Path | None) -> None:
         raise DatabaseUnusable("The schema is not what this version needs. Run `throughline db upgrade`.")
 
 
+@db.command("address")
+@data_dir_option
+@click.pass_obj
+@asynchronous
+async def address(parts: Parts, data_dir: Path | None) -> None:
+    """Print the address for DATABASE_URL of other programs of yours; it holds the password."""
+    click.echo(await parts.database_address(LocalOptions(data_dir)))
+    Screen().note(
+        "the embedded PostgreSQL is there while a `throughline` process uses it, for this user of this machine"
+    )
+
+
 def _show(status: DatabaseStatus) -> None:
     screen = Screen()
     screen.say(f"Schema   {status.current or 'empty'}")

@@ -96,4 +96,5 @@ class Parts:
     keys: Callable[[LocalOptions], AbstractAsyncContextManager[KeyAdmin]]
     upgrade_database: Callable[[LocalOptions], Awaitable[None]]
     database_status: Callable[[LocalOptions], Awaitable[DatabaseStatus]]
+    database_address: Callable[[LocalOptions], Awaitable[str]]
     service_status: Callable[[LocalOptions], Awaitable[ServiceStatus]]

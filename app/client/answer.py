@@ -2,8 +2,20 @@
 
 from dataclasses import dataclass
 
+from app.domain.errors import PermanentError
 from app.domain.message import Message, text_of
-from app.domain.run import Run
+from app.domain.run import Run, RunStatus
+
+
+class NotAnswered(PermanentError):
+    """A run whose answer was asked for has failed or was cancelled: `run` tells which, and why."""
+
+    code = "not_answered"
+
+    def __init__(self, detail: str, run: Run) -> None:
+        """Keep `detail` and the run as it ended."""
+        super().__init__(detail)
+        self.run = run
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,5 +31,18 @@ class Ended:
 
     @property
     def text(self) -> str:
-        """The answer's text, "" where there is none."""
+        """What was written, however the run ended: "" where nothing was, half an answer where it was cancelled."""
         return "" if self.message is None else text_of(self.message.content)
+
+    def answer(self) -> str:
+        """Return the answer's text. Raises NotAnswered unless the run succeeded."""
+        if self.run.status is RunStatus.SUCCEEDED:
+            return self.text
+        raise NotAnswered(_why(self.run), self.run)
+
+
+def _why(run: Run) -> str:
+    if run.status is RunStatus.CANCELLED:
+        return f"Run {run.id} was cancelled and has no whole answer. Submit the message anew, with another key."
+    reason = f": {run.error.detail} ({run.error.type})" if run.error is not None else "."
+    return f"Run {run.id} failed{reason}"

@@ -4,11 +4,12 @@ import hashlib
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from uuid import UUID
 
 from app.client.answer import Ended
 from app.db.run_follow import Followed, Following, Idle, follow_while_worked_on, reset_event
 from app.db.sessions.messages import MessageQuery
-from app.db.sessions.repository import NewSession
+from app.db.sessions.repository import NewSession, SessionQuery
 from app.domain.errors import InvalidInput
 from app.domain.events import RunEnded, RunEvent
 from app.domain.ids import RunId, SessionId, UserId
@@ -18,10 +19,14 @@ from app.domain.session import Session
 from app.domain.text import clean_text, is_blank
 
 PAGE = 200
+MOST_SHOWN = 80
 
 
 class Client:
-    """Acts as one user. Whatever belongs to somebody else is NotFound, as on every other way in."""
+    """Acts as one user. Whatever belongs to somebody else is NotFound, as on every other way in.
+
+    Ids may be given as text, as they stand in an environment variable or a file; what is none raises InvalidInput.
+    """
 
     def __init__(self, following: Following, owner_id: UserId, *, user: str, worker_timeout_seconds: float) -> None:
         """Waiting for a run that no worker takes is given up after `worker_timeout_seconds`."""
@@ -30,6 +35,31 @@ class Client:
         self._owner_id = owner_id
         self._user = user
         self._worker_timeout_seconds = worker_timeout_seconds
+
+    async def acting_as(self, user: str) -> "Client":
+        """Return a client for another user, created if new, over the same connections. Raises InvalidInput."""
+        owner_id = await self._database.users.get_or_create(user)
+        return Client(self._following, owner_id, user=user, worker_timeout_seconds=self._worker_timeout_seconds)
+
+    async def get_session(self, session_id: SessionId | str) -> Session:
+        """Return the session as it stands. Raises NotFound."""
+        return await self._database.sessions.get(self._owner_id, _session_id(session_id))
+
+    async def sessions(
+        self, *, agent: str = "", title: str = "", include_archived: bool = False
+    ) -> AsyncGenerator[Session]:
+        """Yield the user's sessions, the last used first: those with this agent, with `title` in their titles."""
+        cursor: str | None = None
+        while True:
+            query = SessionQuery(
+                limit=PAGE, cursor=cursor, agent=agent or None, q=title or None, include_archived=include_archived
+            )
+            page = await self._database.sessions.list(self._owner_id, query)
+            for session in page.items:
+                yield session
+            if page.next_cursor is None:
+                return
+            cursor = page.next_cursor
 
     async def new_session(self, agent: str = "assistant", *, title: str = "", idempotency_key: str = "") -> Session:
         """Open a session. Which agents there are is the workers' matter: with an unknown one its runs fail.
@@ -48,7 +78,7 @@ class Client:
         return (await self._database.sessions.create(new))[0]
 
     async def submit(
-        self, session_id: SessionId, text: str, *, idempotency_key: str = "", on_busy: OnBusy = OnBusy.ENQUEUE
+        self, session_id: SessionId | str, text: str, *, idempotency_key: str = "", on_busy: OnBusy = OnBusy.ENQUEUE
     ) -> Run:
         """Store a message as a run and return at once: a worker answers it, whatever becomes of this process.
 
@@ -57,6 +87,7 @@ class Client:
         """
         if is_blank(text):
             raise InvalidInput("The message holds nothing to answer.", field="text")
+        session_id = _session_id(session_id)
         submission = Submission(
             owner_id=self._owner_id,
             session_id=session_id,
@@ -69,7 +100,7 @@ class Client:
         )
         return (await self._database.runs.submit(submission, None)).run
 
-    async def events(self, run_id: RunId, *, after: int = 0) -> AsyncGenerator[RunEvent]:
+    async def events(self, run_id: RunId | str, *, after: int = 0) -> AsyncGenerator[RunEvent]:
         """Yield the run's events as they happen, from the one behind number `after` up to the last.
 
         Can be begun again anywhere, in any process: `after` is the `seq` of the last event seen. A `reset` says that
@@ -86,7 +117,7 @@ class Client:
                 for event in _events(item):
                     yield event
 
-    async def wait(self, run_id: RunId) -> Ended:
+    async def wait(self, run_id: RunId | str) -> Ended:
         """Return once the run has ended. Raises NoWorkerAvailable, NotFound where its session is deleted meanwhile."""
         async with aclosing(self._follow(await self.get_run(run_id))) as followed:
             async for item in followed:
@@ -94,16 +125,17 @@ class Client:
                     return Ended(item[-1].event.run, item[-1].event.answer)
         raise AssertionError("a run was followed to its end and had no last event")
 
-    async def get_run(self, run_id: RunId) -> Run:
+    async def get_run(self, run_id: RunId | str) -> Run:
         """Return the run as it stands. Raises NotFound."""
-        return await self._database.runs.get_run(self._owner_id, run_id)
+        return await self._database.runs.get_run(self._owner_id, _run_id(run_id))
 
-    async def cancel(self, run_id: RunId) -> Run:
+    async def cancel(self, run_id: RunId | str) -> Run:
         """Ask the run to stop; what was written is kept. One that has ended stays as it is. Raises NotFound."""
-        return await self._database.runs.request_cancel(self._owner_id, run_id)
+        return await self._database.runs.request_cancel(self._owner_id, _run_id(run_id))
 
-    async def history(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[Message]:
+    async def history(self, session_id: SessionId | str, *, after: int = 0) -> AsyncGenerator[Message]:
         """Yield all stored messages of the session behind position `after`, oldest first. Raises NotFound."""
+        session_id = _session_id(session_id)
         while True:
             query = MessageQuery(after=after, before=None, limit=PAGE, order="asc")
             page = await self._database.messages.list_messages(self._owner_id, session_id, query)
@@ -116,6 +148,24 @@ class Client:
     def _follow(self, run: Run, *, after: int = 0) -> AsyncGenerator[Followed]:
         followed = self._following.events(run, after=after)
         return follow_while_worked_on(self._following, followed, timeout_seconds=self._worker_timeout_seconds)
+
+
+def _session_id(given: SessionId | str) -> SessionId:
+    return SessionId(_uuid(given, field="session_id"))
+
+
+def _run_id(given: RunId | str) -> RunId:
+    return RunId(_uuid(given, field="run_id"))
+
+
+def _uuid(given: UUID | str, *, field: str) -> UUID:
+    try:
+        return UUID(str(given))
+    except ValueError:
+        shown = repr(given)[:MOST_SHOWN]
+        raise InvalidInput(
+            f"{field} is {shown}, which is no id. An id is 32 hexadecimal digits, as `.id` has it.", field=field
+        ) from None
 
 
 def _events(item: Followed) -> tuple[RunEvent, ...]:

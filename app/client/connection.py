@@ -5,46 +5,62 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from app.client.client import Client
+from app.client.limits import DEFAULT_LIMITS, Limits
 from app.db.connection.address import DatabaseUrls
 from app.db.connection.pooler import check_urls
 from app.db.database import Database, DatabaseConfig
 from app.db.run_follow import Following
-from app.domain.errors import SettingInvalid
-from app.settings import Settings, read_settings
+from app.domain.errors import InvalidInput, SettingInvalid
+from app.settings import ClientSettings
 
-POOL_SIZE = 4
+POOL_SIZE, LARGEST_POOL = 4, 200
 """A script needs few: none is held while it waits for an answer."""
 
 
 @asynccontextmanager
-async def connect(database_url: str = "", *, direct_url: str = "", user: str = "local") -> AsyncGenerator[Client]:
+async def connect(
+    database_url: str = "",
+    *,
+    direct_url: str = "",
+    user: str = "local",
+    pool_size: int = POOL_SIZE,
+    limits: Limits = DEFAULT_LIMITS,
+) -> AsyncGenerator[Client]:
     """Yield a client that acts as `user`, who is created if new.
 
-    Without a `database_url` the settings DATABASE_URL and DATABASE_DIRECT_URL say where the database is; `direct_url`
-    is for one that is a pooler's. Raises SettingInvalid without an address, DatabaseUnavailable, and DatabaseUnusable
+    Without a `database_url` the environment's DATABASE_URL and DATABASE_DIRECT_URL say where the database is, and with
+    one nothing is read; `direct_url` is for one that is a pooler's. Up to `pool_size` connections are open, and one
+    that listens. Raises InvalidInput, SettingInvalid without an address, DatabaseUnavailable, and DatabaseUnusable
     where the addresses or the schema are not what this version needs: it is not upgraded from here.
     """
-    settings = read_settings()
-    urls = DatabaseUrls(database_url, direct_url)
-    if not database_url:
-        urls = DatabaseUrls(settings.database_url, direct_url or settings.database_direct_url)
-    if not urls.url:
-        raise SettingInvalid("DATABASE_URL is not set. Give the address of the database that the workers use.")
+    if not 1 <= pool_size <= LARGEST_POOL:
+        raise InvalidInput(f"pool_size is {pool_size}; a pool has 1 to {LARGEST_POOL}.", field="pool_size")
+    urls = DatabaseUrls(database_url, direct_url) if database_url else _urls_of_environment(direct_url)
     await check_urls(urls)
-    database = await Database.open(_config(settings, urls))
+    database = await Database.open(_config(urls, pool_size, limits))
     try:
         owner_id = await database.users.get_or_create(user)
         following = Following(database, time.monotonic)
-        yield Client(following, owner_id, user=user, worker_timeout_seconds=settings.no_worker_timeout_seconds)
+        yield Client(following, owner_id, user=user, worker_timeout_seconds=limits.no_worker_timeout_seconds)
     finally:
         await database.close()
 
 
-def _config(settings: Settings, urls: DatabaseUrls) -> DatabaseConfig:
+def _urls_of_environment(direct_url: str) -> DatabaseUrls:
+    settings = ClientSettings()
+    if not settings.database_url:
+        raise SettingInvalid(
+            "DATABASE_URL is not set. Set it in the environment, or give `connect` the address of the database that "
+            "the workers use; for one that the service keeps itself, `throughline db address` prints it."
+        )
+    return DatabaseUrls(settings.database_url, direct_url or settings.database_direct_url)
+
+
+def _config(urls: DatabaseUrls, pool_size: int, limits: Limits) -> DatabaseConfig:
     return DatabaseConfig(
         url=urls.url,
         direct_url=urls.direct_url,
-        pool_size=min(POOL_SIZE, settings.db_pool_size),
-        pool_timeout_seconds=settings.db_pool_timeout_seconds,
-        caps=settings.caps,
+        pool_size=pool_size,
+        pool_timeout_seconds=limits.db_pool_timeout_seconds,
+        caps=limits.caps,
     )

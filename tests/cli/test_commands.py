@@ -220,6 +220,14 @@ def test_the_database_status_fails_until_it_is_upgraded(throughline: Throughline
     assert (upgrade.exit_code, after.exit_code) == (0, 0)
 
 
+def test_the_databases_address_stands_alone_on_standard_output(throughline: Throughline) -> None:
+    result = throughline("db", "address")
+
+    assert result.exit_code == 0
+    assert result.stdout == "postgresql://host/name\n"
+    assert "embedded" in result.stderr
+
+
 async def test_a_running_service_is_reached_by_its_address_with_the_key(world: FakeWorld) -> None:
     world.service.required_key = "tl_x"
     listener = socket.create_server(("127.0.0.1", 0))

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from app.client import Client, EventType, OnBusy, RunEvent, RunStatus, connect
+from app.client import Client, EventType, Limits, NotAnswered, OnBusy, RunEvent, RunStatus, connect
 from app.db.database import Database
 from app.domain.errors import (
     DatabaseUnusable,
@@ -18,7 +18,6 @@ from app.domain.errors import (
     NotFound,
     NoWorkerAvailable,
     SessionBusy,
-    SettingInvalid,
 )
 from app.worker.worker import Worker, WorkerConfig
 from fakes.pooler import urls_of
@@ -29,9 +28,13 @@ from fakes.stage import Stage, open_stage
 from fakes.waiting import HANG_SECONDS
 
 
-def connect_to(database_url: str, *, user: str = "local") -> AbstractAsyncContextManager[Client]:
+def connect_to(
+    database_url: str, *, user: str = "local", pool_size: int = 4, limits: Limits | None = None
+) -> AbstractAsyncContextManager[Client]:
     urls = urls_of(database_url)
-    return connect(urls["url"], direct_url=urls["direct_url"], user=user)
+    return connect(
+        urls["url"], direct_url=urls["direct_url"], user=user, pool_size=pool_size, limits=limits or Limits()
+    )
 
 
 @pytest.fixture
@@ -62,7 +65,7 @@ async def test_a_message_is_answered_by_a_worker_elsewhere_and_its_run_followed(
         types = await types_of(client.events(run.id))
         ended = await client.wait(run.id)
 
-    assert (ended.run.status, ended.text) == (RunStatus.SUCCEEDED, "forty-two")
+    assert (ended.run.status, ended.text, ended.answer()) == (RunStatus.SUCCEEDED, "forty-two", "forty-two")
     assert types[0] is EventType.RUN_STARTED
     assert types[-1] is EventType.RUN_COMPLETED
     assert [message.author async for message in client.history(session.id)] == ["anna", None]
@@ -113,6 +116,8 @@ async def test_a_failed_run_ends_without_a_message_and_says_why(stage: Stage, cl
 
     assert (ended.run.status, ended.text) == (RunStatus.FAILED, "")
     assert ended.run.error is not None
+    with pytest.raises(NotAnswered, match=f"{run.id} failed.*model_refused"):
+        ended.answer()
 
 
 async def test_a_cancelled_run_keeps_what_was_written(stage: Stage, client: Client) -> None:
@@ -125,6 +130,8 @@ async def test_a_cancelled_run_keeps_what_was_written(stage: Stage, client: Clie
         ended = await client.wait(run.id)
 
     assert (ended.run.status, ended.text) == (RunStatus.CANCELLED, "half an")
+    with pytest.raises(NotAnswered, match=f"{run.id} was cancelled"):
+        ended.answer()
 
 
 async def test_a_busy_session_refuses_where_asked_to(client: Client) -> None:
@@ -137,13 +144,10 @@ async def test_a_busy_session_refuses_where_asked_to(client: Client) -> None:
     assert refused.value.run_id == str(first.id)
 
 
-async def test_without_any_worker_waiting_is_given_up_and_the_message_kept(
-    client: Client, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_any_worker_waiting_is_given_up_and_the_message_kept(client: Client, database_url: str) -> None:
     run = await client.submit((await client.new_session()).id, "anybody?")
-    monkeypatch.setenv("NO_WORKER_TIMEOUT_SECONDS", "0.01")
 
-    async with connect_to(database_url, user="anna") as impatient:
+    async with connect_to(database_url, user="anna", limits=Limits(no_worker_timeout_seconds=0.01)) as impatient:
         with pytest.raises(NoWorkerAvailable, match=str(run.id)):
             await impatient.wait(run.id)
 
@@ -166,13 +170,6 @@ async def test_nobody_reaches_another_users_data(client: Client, database_url: s
 async def test_a_blank_message_is_refused(client: Client) -> None:
     with pytest.raises(InvalidInput):
         await client.submit((await client.new_session()).id, " \n")
-
-
-async def test_without_an_address_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DATABASE_URL", "")
-
-    with pytest.raises(SettingInvalid, match="DATABASE_URL"):
-        await connect().__aenter__()
 
 
 async def test_a_schema_that_is_not_current_is_refused_and_left_alone(empty_database_url: str) -> None:

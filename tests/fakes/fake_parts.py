@@ -75,6 +75,7 @@ class FakeWorld:
             keys=self._open_keys,
             upgrade_database=self._upgrade,
             database_status=self._status,
+            database_address=self._address,
             service_status=self._service_status,
         )
 
@@ -95,6 +96,10 @@ class FakeWorld:
 
     async def _upgrade(self, _options: LocalOptions) -> None:
         self.revision = "0001"
+
+    async def _address(self, options: LocalOptions) -> str:
+        self.opened.append(options)
+        return "postgresql://host/name"
 
     async def _status(self, _options: LocalOptions) -> DatabaseStatus:
         return DatabaseStatus(self.revision, "0001", is_current=self.revision == "0001")
