@@ -112,14 +112,16 @@ class Client:
             return
         if start < 0:
             yield reset_event(run)
-        async with aclosing(self._follow(run, after=max(start, 0))) as followed:
+        watched = self._while_worked_on(self._following.events(run, after=max(start, 0)))
+        async with aclosing(watched) as followed:
             async for item in followed:
                 for event in _events(item):
                     yield event
 
     async def wait(self, run_id: RunId | str) -> Ended:
         """Return once the run has ended. Raises NoWorkerAvailable, NotFound where its session is deleted meanwhile."""
-        async with aclosing(self._follow(await self.get_run(run_id))) as followed:
+        ending = self._while_worked_on(self._following.end(await self.get_run(run_id)))
+        async with aclosing(ending) as followed:
             async for item in followed:
                 if not isinstance(item, Idle) and isinstance(item[-1].event, RunEnded):
                     return Ended(item[-1].event.run, item[-1].event.answer)
@@ -145,8 +147,7 @@ class Client:
                 return
             after = page.items[-1].position
 
-    def _follow(self, run: Run, *, after: int = 0) -> AsyncGenerator[Followed]:
-        followed = self._following.events(run, after=after)
+    def _while_worked_on(self, followed: AsyncGenerator[Followed]) -> AsyncGenerator[Followed]:
         return follow_while_worked_on(self._following, followed, timeout_seconds=self._worker_timeout_seconds)
 
 

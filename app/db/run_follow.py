@@ -77,6 +77,23 @@ class Following:
                     yield Idle(run)
                     beat.restart()
 
+    async def end(self, run: Run) -> AsyncGenerator[Followed]:
+        """Yield Idle now and then, and at last the run's end: its row is read as it changes, its other events never.
+
+        Raises NotFound once the run is erased.
+        """
+        beat = _Beat(self)
+        async with self.database.watch.follow(run.id, ends_only=True) as wakeup:
+            run = await self.database.runs.get_run(run.owner_id, run.id)  # it may have ended before we listened
+            while not run.status.is_final:
+                self.before_waiting()
+                if await wakeup.wait_behind(Seen(run.id, STAND_IN_END, run.status), beat.seconds_left()):
+                    run = await self.database.runs.get_run(run.owner_id, run.id)
+                if beat.seconds_left() == 0:
+                    yield Idle(run)
+                    beat.restart()
+        yield (RunEvent(run.id, STAND_IN_END, await self.database.replay.ending(run)),)
+
     async def find_start(self, run: Run, last_seen: int) -> int | None:
         """Return after which event a reader that saw `last_seen` goes on; None where it has seen the last event.
 

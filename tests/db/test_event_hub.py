@@ -11,6 +11,7 @@ from app.db.connection.wakeup import MOST_KEPT, RunWakeup
 from app.db.database import Database, DatabaseConfig
 from app.domain.events import AnswerReset, MessageDelta, NewEvent, RunEvent
 from app.domain.ids import RunId
+from app.domain.run import Outcome, RunStatus
 from fakes.conversations import Conversation, open_conversation
 from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
@@ -38,6 +39,27 @@ async def test_a_reader_elsewhere_is_woken_by_new_events(conversation: Conversat
         await wakeup.wait(HANG_SECONDS * 2)
 
     assert len(await elsewhere.events.read_events(claimed.run.id, 0)) == 1
+
+
+@pytest.mark.parametrize("is_here", [True, False])
+async def test_who_waits_for_the_end_is_woken_by_nothing_before_it(
+    conversation: Conversation, elsewhere: Database, *, is_here: bool
+) -> None:
+    claimed = await conversation.start()
+    hub = conversation.database.hub if is_here else elsewhere.hub
+
+    async with (
+        hub.subscribe(claimed.run.id) as of_events,
+        hub.subscribe(claimed.run.id, ends_only=True) as of_end,
+        asyncio.timeout(HANG_SECONDS),
+    ):
+        await conversation.database.events.append_events(claimed.lease, [NewEvent(1, AnswerReset(1))])
+        await of_events.wait(HANG_SECONDS * 2)
+        before = of_end.times
+        await conversation.database.runs.finish(claimed.lease, Outcome(RunStatus.SUCCEEDED), (), 2)
+        ended = await of_end.wait(HANG_SECONDS * 2)
+
+    assert (before, ended) == (0, True)
 
 
 async def test_a_reader_here_is_woken_without_the_database(conversation: Conversation) -> None:
@@ -104,6 +126,7 @@ def test_payloads_carry_everything_and_never_exceed_postgres_limit() -> None:
         events=frozenset(RunId(UUID(int=n)) for n in range(1000)),
         cancels=frozenset({RunId(UUID(int=2**127))}),
         has_work=True,
+        ends=frozenset(RunId(UUID(int=n)) for n in range(500, 1000)),
     )
 
     payloads = write_payloads(notification)
@@ -111,6 +134,7 @@ def test_payloads_carry_everything_and_never_exceed_postgres_limit() -> None:
     assert all(len(payload.encode()) < 8000 for payload in payloads)
     read = [read_payload(payload) for payload in payloads]
     assert frozenset().union(*(one.events for one in read)) == notification.events
+    assert frozenset().union(*(one.ends for one in read)) == notification.ends
     assert frozenset().union(*(one.cancels for one in read)) == notification.cancels
     assert any(one.has_work for one in read)
 

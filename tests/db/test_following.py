@@ -12,6 +12,7 @@ from app.db.runs.events import STRIDE
 from app.domain.events import AnswerReset, MessageDelta, NewEvent, RunEvent
 from app.domain.run import ClaimedRun, Outcome, RunStatus
 from fakes.conversations import CLAIMER, Conversation, open_conversation
+from fakes.database_wire import database_wire
 from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
@@ -162,3 +163,34 @@ async def test_a_worker_that_died_before_it_showed_anything_leaves_the_numbers_a
     await run_sql(database_url, "update runs set lease_until = now() - interval '1 second'")
 
     assert (await claim_again(conversation)).next_event == 1
+
+
+async def test_the_end_is_told_with_its_answer_and_without_the_events_before_it(
+    conversation: Conversation, database_url: str
+) -> None:
+    claimed = await conversation.start()
+    async with database_wire(database_url) as wire:
+        elsewhere = await Database.open(DatabaseConfig(url=wire.url))
+        seen: list[RunEvent] = []
+        waiting = asyncio.create_task(read(Following(elsewhere, time.monotonic).end(claimed.run), seen))
+        await show(conversation, claimed, "a", "b", "c")
+        await end(conversation, claimed, 4)
+        async with asyncio.timeout(HANG_SECONDS):
+            await waiting
+        await elsewhere.close()
+
+    assert [(event.is_last, event.run_id) for event in seen] == [(True, claimed.run.id)]
+    assert [text for text in wire.statements if "run_events" in text and "from unnest" not in text] == []
+
+
+async def test_an_end_that_nobody_told_of_is_found_by_looking(conversation: Conversation, deaf: Database) -> None:
+    claimed = await conversation.start()
+    seen: list[RunEvent] = []
+    following = Following(deaf, time.monotonic, heartbeat_seconds=0.05)
+    waiting = asyncio.create_task(read(following.end(claimed.run), seen))
+
+    await end(conversation, claimed, 1)
+    async with asyncio.timeout(HANG_SECONDS):
+        await waiting
+
+    assert [event.is_last for event in seen] == [True]

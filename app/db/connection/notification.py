@@ -13,16 +13,21 @@ IDS_PER_PAYLOAD = 200
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """`events`: runs with new events; `cancels`: runs asked to stop; `has_work`: a run waits for a worker."""
+    """`events`: runs with new events; `cancels`: runs asked to stop; `has_work`: a run waits for a worker.
+
+    `ends`: those of `events` that may have ended, or are gone; processes of earlier versions do not say so.
+    """
 
     events: frozenset[RunId] = frozenset()
     cancels: frozenset[RunId] = frozenset()
     has_work: bool = False
+    ends: frozenset[RunId] = frozenset()
 
 
 def write_payloads(notification: Notification) -> tuple[str, ...]:
-    """Return payloads of the form `e:<hex>,<hex>`, `c:<hex>` and `w:`."""
+    """Return payloads of the form `e:<hex>,<hex>`, `d:<hex>` (done), `c:<hex>` and `w:`."""
     payloads = [f"e:{chunk}" for chunk in _chunks(notification.events)]
+    payloads += [f"d:{chunk}" for chunk in _chunks(notification.ends)]
     payloads += [f"c:{chunk}" for chunk in _chunks(notification.cancels)]
     return (*payloads, "w:") if notification.has_work else tuple(payloads)
 
@@ -37,6 +42,8 @@ def read_payload(payload: str) -> Notification:
     match kind:
         case "e":
             return Notification(events=run_ids)
+        case "d":
+            return Notification(ends=run_ids)
         case "c":
             return Notification(cancels=run_ids)
         case "w":

@@ -64,12 +64,14 @@ class Seen:
 class RunWakeup(Wakeup):
     """Wakes a reader of one run, and may bring the new events with it: those written in this very process.
 
-    `seen` is what its reader has seen, None while it does not wait.
+    `seen` is what its reader has seen, None while it does not wait. With `ends_only` it is woken when the run may have
+    ended, and by those who look after readers: not for each event.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, ends_only: bool = False) -> None:
         """Start with nothing."""
         super().__init__()
+        self.ends_only = ends_only
         self.seen: Seen | None = None
         self._events: list[RunEvent] = []
 
@@ -115,6 +117,7 @@ class EventHub:
         self._readers: defaultdict[RunId, set[RunWakeup]] = defaultdict(set)
         self._on_cancel: list[OnCancel] = []
         self._events: set[RunId] = set()
+        self._ends: set[RunId] = set()
         self._cancels: set[RunId] = set()
         self._has_work = False
         self._telling: asyncio.Task[None] | None = None
@@ -146,9 +149,9 @@ class EventHub:
         await self._listener.close()
 
     @asynccontextmanager
-    async def subscribe(self, run_id: RunId) -> AsyncGenerator[RunWakeup]:
-        """Yield what is woken when the run has new events."""
-        wakeup = RunWakeup()
+    async def subscribe(self, run_id: RunId, *, ends_only: bool = False) -> AsyncGenerator[RunWakeup]:
+        """Yield what is woken when the run has new events, with `ends_only` when it may have ended."""
+        wakeup = RunWakeup(ends_only=ends_only)
         self._readers[run_id].add(wakeup)
         try:
             yield wakeup
@@ -172,11 +175,18 @@ class EventHub:
         self.wake_runs(tuple(self._readers))
 
     def announce_events(self, run_id: RunId, events: Sequence[NewEvent] = ()) -> None:
-        """Tell everybody that the run has new events; readers in this process are given them. Returns at once."""
+        """Tell everybody that the run has new events; readers in this process are given them. Returns at once.
+
+        Without events it is the run's row that has changed: it may have ended.
+        """
         brought = [RunEvent(run_id, new.seq, new.event) for new in events]
+        may_have_ended = not brought or brought[-1].is_last
         for wakeup in self._readers.get(run_id, ()):
-            wakeup.bring(brought)
+            if may_have_ended or not wakeup.ends_only:
+                wakeup.bring(brought)
         self._events.add(run_id)
+        if may_have_ended:
+            self._ends.add(run_id)
         self._tell_soon()
 
     def announce_work(self) -> None:
@@ -199,19 +209,29 @@ class EventHub:
         """Gather what is new for a moment and send it in one statement, until there are none."""
         while self._events or self._cancels or self._has_work:
             await asyncio.sleep(GATHER_SECONDS)
-            notification = Notification(frozenset(self._events), frozenset(self._cancels), self._has_work)
+            notification = Notification(
+                frozenset(self._events), frozenset(self._cancels), self._has_work, frozenset(self._ends)
+            )
             self._events.clear()
+            self._ends.clear()
             self._cancels.clear()
             self._has_work = False
             await self._listener.send(write_payloads(notification))
 
     def _hear(self, payload: str) -> None:
         notification = read_payload(payload)
-        self.wake_runs(notification.events)
+        self._wake_followers(notification.events)
+        self.wake_runs(notification.ends)
         for run_id in notification.cancels:
             self._cancel(run_id)
         if notification.has_work:
             self.work.wake()
+
+    def _wake_followers(self, run_ids: Iterable[RunId]) -> None:
+        for run_id in run_ids:
+            for wakeup in self._readers.get(run_id, ()):
+                if not wakeup.ends_only:
+                    wakeup.wake()
 
     def _cancel(self, run_id: RunId) -> None:
         for callback in self._on_cancel:

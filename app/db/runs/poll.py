@@ -46,9 +46,9 @@ class RunPoll:
         self._looking: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def follow(self, run_id: RunId) -> AsyncGenerator[RunWakeup]:
+    async def follow(self, run_id: RunId, *, ends_only: bool = False) -> AsyncGenerator[RunWakeup]:
         """Yield the run's wakeup; one whose reader says what it has seen is woken for what was not notified, too."""
-        async with self._hub.subscribe(run_id) as wakeup:
+        async with self._hub.subscribe(run_id, ends_only=ends_only) as wakeup:
             if self._looking is None or self._looking.done():
                 self._looking = asyncio.create_task(self._look_now_and_then(), name="look at followed runs")
             yield wakeup
