@@ -83,7 +83,7 @@ static: setup-dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@echo "== mypy"
-	@$(BIN)/mypy app tests benchmarks chaos
+	@$(BIN)/mypy app tests benchmarks chaos docs/examples
 	@echo "== import-linter"
 	@$(BIN)/lint-imports
 	@echo "== deptry"

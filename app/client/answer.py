@@ -6,6 +6,8 @@ from app.domain.errors import PermanentError
 from app.domain.message import Message, text_of
 from app.domain.run import Run, RunStatus
 
+AGAIN = "To ask again, submit the message with another idempotency key."
+
 
 class NotAnswered(PermanentError):
     """A run whose answer was asked for has failed or was cancelled: `run` tells which, and why."""
@@ -43,6 +45,6 @@ class Ended:
 
 def _why(run: Run) -> str:
     if run.status is RunStatus.CANCELLED:
-        return f"Run {run.id} was cancelled and has no whole answer. Submit the message anew, with another key."
-    reason = f": {run.error.detail} ({run.error.type})" if run.error is not None else "."
-    return f"Run {run.id} failed{reason}"
+        return f"Run {run.id} was cancelled and has no whole answer. {AGAIN}"
+    reason = f" ({run.error.type}): {run.error.detail}" if run.error is not None else "."
+    return f"Run {run.id} failed{reason} {AGAIN}"

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from app.client.client import Client
 from app.client.limits import DEFAULT_LIMITS, Limits
+from app.client.logs import log_to_standard_error
 from app.db.connection.address import DatabaseUrls
 from app.db.connection.pooler import check_urls
 from app.db.database import Database, DatabaseConfig
@@ -36,6 +37,7 @@ async def connect(
     if not 1 <= pool_size <= LARGEST_POOL:
         raise InvalidInput(f"pool_size is {pool_size}; a pool has 1 to {LARGEST_POOL}.", field="pool_size")
     urls = DatabaseUrls(database_url, direct_url) if database_url else _urls_of_environment(direct_url)
+    log_to_standard_error()
     await check_urls(urls)
     database = await Database.open(_config(urls, pool_size, limits))
     try:

@@ -1,0 +1,99 @@
+# ruff: noqa: INP001, T201  # a script of its own, which prints
+"""One question to each of many users' sessions, a few at a time, as often as it takes.
+
+    DATABASE_URL=postgresql://… .venv/bin/python docs/examples/batch_sessions.py BATCH QUESTIONS
+
+QUESTIONS is a file with a line for each user: the user's name, a tab, the question. BATCH names the batch: with it,
+each question has a key of its own, so that after a kill the same call asks no question twice, reads what was answered
+meanwhile and asks the rest. Answers are printed as they come; what failed is listed at the end, with exit code 1.
+"""
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.client import Client, QueueFull, Run, Session, SessionId, ThroughlineError, connect
+
+AT_ONCE = 20
+PAUSE_SECONDS = 2.0
+TITLE, KEY = "Batch", "batch"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A line of the file."""
+
+    user: str
+    text: str
+
+
+def read_questions(file: Path) -> list[Question]:
+    """Return what is to be asked. Raises ValueError naming the line that is none, or a user that comes twice."""
+    found: dict[str, Question] = {}
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        user, tab, text = line.partition("\t")
+        if not tab or user in found:
+            raise ValueError(f"{file}:{number}: {line[:80]!r} is not a new user's name, a tab and a question.")
+        found[user] = Question(user, text)
+    return list(found.values())
+
+
+async def find_session(client: Client) -> Session:
+    """Return the session that the user's questions of all batches stand in, made by the first."""
+    async for session in client.sessions(title=TITLE):
+        return session
+    return await client.new_session("assistant", title=TITLE, idempotency_key=KEY)
+
+
+async def submit(client: Client, session_id: SessionId, question: Question, key: str) -> Run:
+    """Submit the question; where too many messages wait already, once there is room."""
+    while True:
+        try:
+            return await client.submit(session_id, question.text, idempotency_key=key)
+        except QueueFull as error:
+            print(f"{question.user}: waiting: {error.detail}", file=sys.stderr)
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def ask(everybody: Client, question: Question, batch: str) -> str:
+    """Return the answer to one question."""
+    client = await everybody.acting_as(question.user)
+    session = await find_session(client)
+    run = await submit(client, session.id, question, f"{KEY}:{batch}")
+    return (await client.wait(run.id)).answer()
+
+
+async def ask_all(batch: str, questions: list[Question]) -> list[str]:
+    """Print the answers and return what failed."""
+    failures: list[str] = []
+    places = asyncio.Semaphore(AT_ONCE)
+    async with connect() as everybody:
+
+        async def answer(question: Question) -> None:
+            async with places:
+                try:
+                    print(f"{question.user}\t{await ask(everybody, question, batch)!r}", flush=True)
+                except ThroughlineError as error:
+                    failures.append(f"{question.user}: {error.detail}")
+
+        async with asyncio.TaskGroup() as tasks:
+            for question in questions:
+                tasks.create_task(answer(question))
+    return failures
+
+
+def main(batch: str, file: str) -> None:
+    """Ask all, and say what failed."""
+    try:
+        failures = asyncio.run(ask_all(batch, read_questions(Path(file))))
+    except (ThroughlineError, ValueError, OSError) as error:
+        sys.exit(str(error))
+    if failures:
+        sys.exit("\n".join(["These have no answer:", *failures]))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:  # noqa: PLR2004 - the program, the batch and the file
+        sys.exit("usage: batch_sessions.py BATCH QUESTIONS")
+    main(*sys.argv[1:])

@@ -1,0 +1,190 @@
+"""The scripts in docs/examples that use `app.client`, run beside a real worker with the offline model."""
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from app.client import Client, connect
+from fakes.pooler import environment_of, urls_of
+from fakes.programs import ROOT
+from fakes.raw_sql import run_sql
+from fakes.service_process import run_worker
+from fakes.waiting import HANG_SECONDS, until_found
+
+pytestmark = pytest.mark.slow
+EXAMPLES = ROOT / "docs" / "examples"
+AT_ONCE = 20
+FSYNC_OFF = "the server may forget acknowledged messages"
+"""A line of the log, on standard error: true of the tests' server, and none of its business here."""
+
+OTHERS_SETTINGS = {"LOG_LEVEL": "info", "PORT": "tcp://10.0.0.7:80"}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a script said before it ended."""
+
+    code: int | None
+    answers: str
+    complaints: str
+
+
+@pytest.fixture
+def offline(database_url: str) -> Mapping[str, str]:
+    return {**environment_of(database_url), "LEASE_SECONDS": "4"}
+
+
+async def start(offline: Mapping[str, str], folder: Path, example: str, *arguments: str) -> Process:
+    """Start a script in a folder that is not ours, among settings that are not ours."""
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **OTHERS_SETTINGS, **offline}
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, str(EXAMPLES / example), *arguments), stdout=PIPE, stderr=PIPE, env=environment, cwd=folder
+    )
+
+
+async def told_by(script: Process) -> Told:
+    async with asyncio.timeout(HANG_SECONDS):
+        answers, complaints = await script.communicate()
+    lines = complaints.decode().splitlines()
+    return Told(script.returncode, answers.decode(), "\n".join(line for line in lines if FSYNC_OFF not in line))
+
+
+async def run(offline: Mapping[str, str], folder: Path, example: str, *arguments: str) -> Told:
+    return await told_by(await start(offline, folder, example, *arguments))
+
+
+def questions(folder: Path, count: int) -> str:
+    file = folder / "questions.tsv"
+    file.write_text("".join(f"user-{number:03}\tWhat is {number} + 1?\n" for number in range(count)))
+    return str(file)
+
+
+async def count_runs(database_url: str) -> int:
+    return int(str((await run_sql(database_url, "select count(*) from runs"))[0][0]))
+
+
+async def session_of(client: Client, user: str) -> str:
+    """Return the session that the batch uses for the user."""
+    acting = await client.acting_as(user)
+    return str((await acting.new_session("assistant", title="Batch", idempotency_key="batch")).id)
+
+
+async def test_a_day_is_asked_once_however_often_cron_runs(
+    folder: Path, offline: Mapping[str, str], database_url: str
+) -> None:
+    async with run_worker(folder, offline):
+        first = await run(offline, folder, "cron_post.py", "2026-05-14")
+        again = await run(offline, folder, "cron_post.py", "2026-05-14")
+        session = str((await run_sql(database_url, "select id from sessions"))[0][0])
+        given = await run(offline, folder, "cron_post.py", "2026-05-14", session)
+        next_day = await run(offline, folder, "cron_post.py", "2026-05-15", session)
+
+    assert (first.code, first.complaints) == (0, "")
+    assert first.answers.strip()
+    assert first == again == given
+    assert next_day.code == 0
+    assert await count_runs(database_url) == 2
+
+
+async def test_a_day_without_an_answer_is_told_by_the_exit_code(
+    folder: Path, offline: Mapping[str, str], database_url: str
+) -> None:
+    urls = urls_of(database_url)
+    async with connect(urls["url"], direct_url=urls["direct_url"], user="cron") as client:
+        lost = await client.new_session("nobody")
+        async with run_worker(folder, offline):
+            failed = await run(offline, folder, "cron_post.py", "2026-05-14", str(lost.id))
+    unreadable = await run(offline, folder, "cron_post.py", "2026-05-14", "today")
+    away = await run({"DATABASE_URL": "postgresql://x@127.0.0.1:1/x"}, folder, "cron_post.py", "2026-05-14")
+    nowhere = await run({"DATABASE_URL": ""}, folder, "cron_post.py", "2026-05-14")
+
+    assert (failed.code, unreadable.code, away.code, nowhere.code) == (1, 1, os.EX_TEMPFAIL, 1)
+    assert {failed.answers, unreadable.answers, away.answers, nowhere.answers} == {""}
+    assert "failed" in failed.complaints
+    assert "'today'" in unreadable.complaints
+    assert "throughline db address" in nowhere.complaints
+    assert not any("Traceback" in one.complaints for one in (failed, unreadable, away, nowhere))
+
+
+async def test_a_day_is_kept_while_there_is_no_worker(
+    folder: Path, offline: Mapping[str, str], database_url: str
+) -> None:
+    kept = await run(offline, folder, "cron_post.py", "2026-05-14")
+    async with run_worker(folder, offline):
+        picked_up = await run(offline, folder, "cron_post.py", "2026-05-14")
+
+    assert (kept.code, kept.answers) == (os.EX_TEMPFAIL, "")
+    assert "picks its answer up" in kept.complaints
+    assert (picked_up.code, await count_runs(database_url)) == (0, 1)
+
+
+async def test_a_batch_that_was_killed_asks_nothing_twice_and_lists_what_failed(
+    folder: Path, offline: Mapping[str, str], database_url: str
+) -> None:
+    asked = questions(folder, 100)
+    killed = await start(offline, folder, "batch_sessions.py", "may", asked)
+
+    async def places_are_taken() -> bool:
+        return await count_runs(database_url) >= AT_ONCE
+
+    await until_found(places_are_taken)
+    killed.kill()
+    await killed.communicate()
+    assert await count_runs(database_url) == AT_ONCE  # nobody answers, so nobody makes room
+    urls = urls_of(database_url)
+    async with connect(urls["url"], direct_url=urls["direct_url"]) as client:
+        seventh = await client.acting_as("user-007")
+        session = await session_of(client, "user-007")
+        cancelled = str((await run_sql(database_url, f"select id from runs where session_id = '{session}'"))[0][0])
+        await seventh.cancel(cancelled)
+    async with run_worker(folder, offline):
+        told = await run(offline, folder, "batch_sessions.py", "may", asked)
+        done = await run(offline, folder, "batch_sessions.py", "may", asked)
+
+    assert told.code == done.code == 1
+    assert told.complaints == done.complaints
+    _, *failures = told.complaints.splitlines()
+    assert len(failures) == 1
+    assert failures[0].startswith(f"user-007: Run {cancelled} was cancelled")
+    assert sorted(told.answers.splitlines()) == sorted(done.answers.splitlines())
+    assert len(told.answers.splitlines()) == 99
+    assert await count_runs(database_url) == 100
+
+
+async def test_a_batch_waits_for_room_in_a_full_line(
+    folder: Path, offline: Mapping[str, str], database_url: str
+) -> None:
+    urls = urls_of(database_url)
+    async with connect(urls["url"], direct_url=urls["direct_url"]) as client:
+        session, first = await session_of(client, "user-000"), await client.acting_as("user-000")
+        for number in range(10):
+            await first.submit(session, f"Message {number}")
+    script = await start(offline, folder, "batch_sessions.py", "may", questions(folder, 2))
+    assert script.stderr is not None
+    async with asyncio.timeout(HANG_SECONDS):
+        while b": waiting: " not in (line := await script.stderr.readline()):
+            assert line, "the script has ended"
+    async with run_worker(folder, offline):
+        told = await told_by(script)
+
+    assert line.startswith(b"user-000: waiting: ")
+    assert (told.code, len(told.answers.splitlines())) == (0, 2)
+
+
+async def test_a_file_that_cannot_be_read_as_questions_is_refused_before_anything_is_asked(
+    folder: Path, offline: Mapping[str, str], database_url: str
+) -> None:
+    file = folder / "questions.tsv"
+    file.write_text("anna\tHow are you?\nberta, how are you?\n")
+
+    told = await run(offline, folder, "batch_sessions.py", "may", str(file))
+
+    assert told.code == 1
+    assert "questions.tsv:2: 'berta" in told.complaints
+    assert await count_runs(database_url) == 0
