@@ -1,8 +1,10 @@
 """A chat model in the process that asks it: it answers at once, with the provider double's text in as many chunks.
 
-What a turn takes beside it is the service's own work alone: no other process, no HTTP, no tokenizer.
+What a turn takes beside it is the service's own work alone: no other process, no HTTP, no tokenizer. It may be told to
+begin its answers later, as the double may.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -19,7 +21,12 @@ CHARACTERS_PER_TOKEN = 5
 
 
 class InstantModel(BaseChatModel):
-    """Streams the answer as an OpenAI-compatible server does: a first chunk, the text, the finish reason, the usage."""
+    """Streams the answer as an OpenAI-compatible server does: a first chunk, the text, the finish reason, the usage.
+
+    An answer begins after `answer_seconds`.
+    """
+
+    answer_seconds: float = 0.0
 
     @property
     def _llm_type(self) -> str:
@@ -44,6 +51,8 @@ class InstantModel(BaseChatModel):
         **kwargs: Any,  # noqa: ANN401  # LangChain's signature
     ) -> AsyncIterator[ChatGenerationChunk]:
         del stop, kwargs
+        if self.answer_seconds:
+            await asyncio.sleep(self.answer_seconds)
         for message in chunks_for(messages):
             chunk = ChatGenerationChunk(message=message)
             if run_manager:

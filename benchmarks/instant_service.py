@@ -1,7 +1,10 @@
 """The real service with an instant model: `python -m benchmarks.instant_service serve …`, as `throughline`.
 
-Every model on the OpenAI wire is the one of `benchmarks.instant_model`, inside the service's own process.
+Every model on the OpenAI wire is the one of `benchmarks.instant_model`, inside the service's own process. The variable
+INSTANT_MODEL_SECONDS says how long an answer takes to begin.
 """
+
+import os
 
 from langchain_core.language_models import BaseChatModel
 
@@ -9,11 +12,13 @@ import app.main
 from app.llm import openai_wire
 from benchmarks.instant_model import InstantModel
 
+SECONDS = "INSTANT_MODEL_SECONDS"
+
 
 def make_instant(model: str, base_url: str | None, *, idle_seconds: float, connect_seconds: float) -> BaseChatModel:
     """Return an instant model, whatever is asked for; the signature is that of `openai_wire.make_openai`."""
     del model, base_url, idle_seconds, connect_seconds
-    return InstantModel()
+    return InstantModel(answer_seconds=float(os.environ.get(SECONDS, "0")))
 
 
 def use_instant_model() -> None:

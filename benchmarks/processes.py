@@ -29,7 +29,8 @@ class ServiceOptions:
     """How the service is started. `folder` holds its data, its log and is its working directory.
 
     `model` is the default model, at the double's address; empty where all agents name their own. `arguments` follow
-    those of `serve` that are given here. `module` is a benchmark's own way to start the command line; empty: the real.
+    those of the command that are given here. `module` is a benchmark's own way to start the command line; empty: the
+    real one.
     """
 
     folder: Path
@@ -63,9 +64,22 @@ def run_double(folder: Path, provider: str = "openai", arguments: Sequence[str] 
 @contextmanager
 def run_service(options: ServiceOptions) -> Iterator[Running]:
     """Run `throughline serve` on a free port, with the embedded server unless DATABASE_URL is set."""
+    with _run_role(options, "serve", "--port") as service:
+        yield service
+
+
+@contextmanager
+def run_worker(options: ServiceOptions) -> Iterator[Running]:
+    """Run `throughline worker`; it takes turns once this begins. Its `url` answers for health and metrics alone."""
+    with _run_role(options, "worker", "--health-port") as worker:
+        yield worker
+
+
+@contextmanager
+def _run_role(options: ServiceOptions, role: str, port_option: str) -> Iterator[Running]:
     port = free_port()
     program = ["-m", options.module] if options.module else ["-c", "from app.main import main; main()"]
-    command = [sys.executable, *program, "serve", "--port", str(port)]
+    command = [sys.executable, *program, role, port_option, str(port)]
     command += ["--data-dir", str(options.folder / "data"), *options.arguments]
     environment = {
         "DEFAULT_LLM": f"openai:{options.model}" if options.model else "offline",

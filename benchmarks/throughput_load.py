@@ -7,7 +7,7 @@ import ssl
 import statistics
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +21,22 @@ QUESTION = "How do I keep a conversation going for ever without losing what was 
 
 class Refused(Exception):
     """A service has no room for a client, however often it asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where one client knocks, and the headers of all it asks."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """How clients talk: the pauses before their messages, in seconds, and how many turns each of their sessions has."""
+
+    pauses: Iterator[float] = field(default_factory=lambda: itertools.repeat(0.0))
+    turns_per_session: int = TURNS_PER_SESSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +87,33 @@ class Measured:
 
 async def press(url: str, clients: int, seconds: float) -> Measured:
     """Return the turns that so many clients got who never pause."""
-    return await _together(url, clients, seconds, itertools.repeat(0.0))
+    return await press_doors([Door(url)] * clients, seconds, Talk())
 
 
 async def added(url: str, users: Users, seconds: float) -> Measured:
     """Return the turns of people who pause, the model's time taken off."""
     chance = random.Random(1)
     pauses = (chance.uniform(0, 2 * users.pause_seconds) for _ in itertools.count())
-    measured = await _together(url, users.number, seconds, pauses)
+    measured = await press_doors([Door(url)] * users.number, seconds, Talk(pauses))
     shorter = (tuple(turn - users.model_seconds for turn in session) for session in measured.sessions)
     return replace(measured, sessions=tuple(shorter))
 
 
-async def _together(url: str, clients: int, seconds: float, pauses: Iterator[float]) -> Measured:
-    """Each client has a pool of its own: one pool for all takes time in the square of their number, more than turns."""
+async def press_doors(doors: Sequence[Door], seconds: float, talk: Talk) -> Measured:
+    """Return the turns that one client at each door got; a session that was begun has one turn at least.
+
+    Each client has a pool of its own: one pool for all takes time in the square of their number, more than turns.
+    """
     tls = ssl.create_default_context()  # one for all: making it takes longer than a turn, and nobody uses it
     async with AsyncExitStack() as stack:
         https = [
-            await stack.enter_async_context(httpx.AsyncClient(base_url=url, timeout=TURN_SECONDS, verify=tls))
-            for _ in range(clients)
+            await stack.enter_async_context(
+                httpx.AsyncClient(base_url=door.url, headers=door.headers, timeout=TURN_SECONDS, verify=tls)
+            )
+            for door in doors
         ]
         began = time.monotonic()
-        talking = [_Client(http, began + seconds, pauses) for http in https]
+        talking = [_Client(http, began + seconds, talk) for http in https]
         await asyncio.gather(*(client.talk() for client in talking))
         return Measured(
             seconds=time.monotonic() - began,
@@ -107,7 +128,7 @@ class _Client:
 
     http: httpx.AsyncClient
     until: float
-    pauses: Iterator[float]
+    style: Talk
     sessions: list[list[float]] = field(default_factory=list)
     refused: int = 0
 
@@ -118,8 +139,8 @@ class _Client:
             await self._session(f"/v1/sessions/{created.json()['id']}/messages")
 
     async def _session(self, path: str) -> None:
-        for number in range(TURNS_PER_SESSION):
-            await asyncio.sleep(next(self.pauses))
+        for number in range(self.style.turns_per_session):
+            await asyncio.sleep(next(self.style.pauses))
             if self.sessions[0] and time.monotonic() >= self.until:
                 break
             began = time.monotonic()
