@@ -13,6 +13,7 @@ import structlog
 
 from chaos.report import Report, render
 from chaos.scenario_idempotency import run_idempotency
+from chaos.scenario_load import run_load
 from chaos.scenario_pause import run_pause
 from chaos.scenario_points import run_points
 from chaos.scenario_postgres import run_postgres
@@ -40,6 +41,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "streams": lambda amount: run_streams(cuts=amount.times(500), seed=amount.seed),
     "pause": lambda amount: run_pause(pauses=amount.times(30), writers=16, seed=amount.seed),
     "random": lambda amount: run_random(kills=amount.times(60), writers=16, seed=amount.seed),
+    "load": lambda amount: run_load(kills=amount.times(60), writers=amount.times(120), seed=amount.seed),
     "postgres": lambda amount: run_postgres(kills=amount.times(30), writers=16, seed=amount.seed),
     "points": lambda amount: run_points(runs=amount.times(3)),
 }

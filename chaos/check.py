@@ -7,7 +7,7 @@ from typing import TypeVar
 from chaos.client_log import ClientLog, Sent
 from chaos.findings import Fault, Finding
 from chaos.messages import answer_to
-from chaos.stored import Stored, StoredMessage, StoredRun, StoredSession, StoredSummary
+from chaos.stored import Stored, StoredJob, StoredMessage, StoredRun, StoredSession, StoredSummary
 
 ABANDONED = "run_abandoned"
 MOST_ATTEMPTS = 3
@@ -28,6 +28,22 @@ def check(log: ClientLog, stored: Stored, *, has_events: bool = True) -> tuple[F
         *_summaries(stored),
     )
     return (*found, *(_events(stored) if has_events else ()))
+
+
+def check_jobs(jobs: Iterable[StoredJob]) -> tuple[Finding, ...]:
+    """Return what is wrong with side jobs once all had time to end: what is left of them is stuck, or failed."""
+    findings: list[Finding] = []
+    for job in jobs:
+        told = f"job {job.id} ({job.kind}), begun {job.attempts} times"
+        match job.status:
+            case "picked":
+                held = f"is held by a process silent for {job.silent_seconds:.0f} s"
+                findings.append(Finding(Fault.STUCK, f"{told}, {held}"))
+            case "queued":
+                findings.append(Finding(Fault.STUCK, f"{told}, was not taken"))
+            case _:
+                findings.append(Finding(Fault.FAILED, f"{told}, ended as {job.status}"))
+    return tuple(findings)
 
 
 def _messages_of_clients(log: ClientLog, stored: Stored) -> Iterator[Finding]:
@@ -141,12 +157,18 @@ def _seen_order(sents: Sequence[Sent], accepted: Mapping[str, int]) -> Iterator[
 
 
 def _summaries(stored: Stored) -> Iterator[Finding]:
-    """Each version stands for 1 to its end without a gap; one is adopted, and the cursor is its end."""
+    """Each version stands for 1 to its end without a gap; one is adopted, and the cursor is its end.
+
+    One at most is prepared.
+    """
     by_session = _grouped(stored.summaries, lambda summary: summary.session_id)
     for session in stored.sessions:
         versions = by_session.get(session.id, ())
         for version in versions:
             yield from _version(version)
+        prepared = [version.through_position for version in versions if version.state == "prepared"]
+        if len(prepared) > 1:
+            yield Finding(Fault.SUMMARY, f"session {session.id}: prepared {prepared}, one at most may be")
         yield from _cursor(session, versions)
 
 

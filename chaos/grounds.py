@@ -68,11 +68,11 @@ class Grounds:
 
 
 @asynccontextmanager
-async def open_grounds(*, own_database: bool = True) -> AsyncGenerator[Grounds]:
+async def open_grounds(*, own_database: bool = True, summary_seconds: float = 0.0) -> AsyncGenerator[Grounds]:
     """Make the grounds and take everything away at the end.
 
     With `own_database` we keep the server, in which the service has a database of its own; without it the service
-    finds a data directory and keeps the server itself.
+    finds a data directory and keeps the server itself. The model takes `summary_seconds` for a summary.
     """
     with tempfile.TemporaryDirectory(prefix="tlc-", ignore_cleanup_errors=True) as name:
         folder = _open_to_servers(Path(name))
@@ -80,7 +80,7 @@ async def open_grounds(*, own_database: bool = True) -> AsyncGenerator[Grounds]:
         server = await EmbeddedServer.start(EmbeddedConfig(data_dir=data_dir, may_create_databases=True))
         try:
             url = await new_database(server.url) if own_database else ""
-            async with lay_out(folder, database_url=url, data_dir=data_dir) as grounds:
+            async with lay_out(folder, database_url=url, data_dir=data_dir, summary_seconds=summary_seconds) as grounds:
                 yield grounds
         finally:
             await server.stop()
@@ -93,25 +93,28 @@ def _open_to_servers(folder: Path) -> Path:
 
 
 @asynccontextmanager
-async def lay_out(folder: Path, *, database_url: str, data_dir: Path) -> AsyncGenerator[Grounds]:
+async def lay_out(
+    folder: Path, *, database_url: str, data_dir: Path, summary_seconds: float = 0.0
+) -> AsyncGenerator[Grounds]:
     """Add the model, and what starts processes, to a database that is there."""
     calls_log = folder / "calls.jsonl"
     server = ForkServer.start({})
     try:
-        async with run_double(folder, calls_log) as double_url:
+        async with run_double(folder, calls_log, summary_seconds) as double_url:
             yield Grounds(server, folder, double_url, calls_log, database_url, data_dir)
     finally:
         await asyncio.to_thread(server.close)
 
 
 @asynccontextmanager
-async def run_double(folder: Path, calls_log: Path) -> AsyncGenerator[str]:
+async def run_double(folder: Path, calls_log: Path, summary_seconds: float = 0.0) -> AsyncGenerator[str]:
     """Run the model double; yields its base URL."""
     port = free_port()
     with (folder / "double.log").open("ab") as output:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "chaos.model_double", "--port", str(port), "--log", str(calls_log)),
+            *("--summary-seconds", f"{summary_seconds:g}"),
             stdout=output,
             stderr=output,
             env=os.environ | environment_for_programs(),

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -75,8 +75,8 @@ class OpenCall:
         self.log.write({**self.told, "ended": time.time()})
 
 
-def make_application(log: CallLog) -> Starlette:
-    """Return the application."""
+def make_application(log: CallLog, summary_seconds: float = 0.0) -> Starlette:
+    """Return the application; a summary takes `summary_seconds`."""
 
     async def chat_completions(request: Request) -> Sending:
         try:
@@ -86,6 +86,8 @@ def make_application(log: CallLog) -> Starlette:
             return Sending(refusal_reply(refused), log.begin(refused.message, "refused").end)
         user = _last_user_text(asked)
         kind, step = _step(asked, user)
+        if kind == "summary":
+            step = replace(step, delay_seconds=summary_seconds / step.pieces)
         call = log.begin(str(name_in(user) or ""), kind)
         return Sending(
             step_reply(step, asked, 1),
@@ -136,9 +138,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The model of the chaos scenarios.")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--summary-seconds", type=float, default=0.0)
     options = parser.parse_args()
     with bind(options.port) as listener:
-        server_of(make_application(CallLog(options.log))).run(sockets=[listener])
+        server_of(make_application(CallLog(options.log), options.summary_seconds)).run(sockets=[listener])
 
 
 if __name__ == "__main__":

@@ -69,6 +69,17 @@ class StoredSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredJob:
+    """A side job that is in line or in hand, or one that raised. `silent_seconds`: since its process gave a sign."""
+
+    id: int
+    kind: str
+    status: str
+    attempts: int
+    silent_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """Everything that is checked."""
 
@@ -101,6 +112,21 @@ _SUMMARIES = """
     from summary_versions v
 """
 
+_JOBS = """
+    select j.id, j.entrypoint as kind, j.status::text as status, j.attempts,
+        extract(epoch from now() - j.heartbeat)::float8 as silent_seconds
+    from throughline_jobs.pgqueuer j
+    union all
+    select l.job_id, l.entrypoint, l.status::text, 0, 0.0 from throughline_jobs.pgqueuer_log l
+    where l.status = 'exception'
+    order by id
+"""
+_TAKEN_AGAIN = """
+    select count(*) from (
+        select l.job_id from throughline_jobs.pgqueuer_log l where l.status = 'picked' group by 1 having count(*) > 1
+    ) again
+"""
+
 
 async def read_stored(url: str, *, with_events: bool = True) -> Stored:
     """Return what the database at `url` holds."""
@@ -108,6 +134,24 @@ async def read_stored(url: str, *, with_events: bool = True) -> Stored:
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             return await _read(connection, with_events=with_events)
+    finally:
+        await connection.close()
+
+
+async def read_jobs(url: str) -> tuple[StoredJob, ...]:
+    """Return the side jobs that are not done, and those that raised."""
+    connection = await asyncpg.connect(**parse_address(url).arguments(), timeout=30)
+    try:
+        return tuple(StoredJob(**row) for row in await connection.fetch(_JOBS))
+    finally:
+        await connection.close()
+
+
+async def count_jobs_taken_again(url: str) -> int:
+    """Return how many jobs were taken by a further process, because theirs was silent for too long."""
+    connection = await asyncpg.connect(**parse_address(url).arguments(), timeout=30)
+    try:
+        return int(await connection.fetchval(_TAKEN_AGAIN))
     finally:
         await connection.close()
 

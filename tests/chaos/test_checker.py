@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.check import check
+from chaos.check import check, check_jobs
 from chaos.client_log import Answer, Sent
 from chaos.findings import Fault
 from chaos.messages import Name, answer_to, text_of
-from chaos.stored import Stored, StoredEvent, StoredMessage, StoredRun, StoredSession, StoredSummary
+from chaos.stored import Stored, StoredEvent, StoredJob, StoredMessage, StoredRun, StoredSession, StoredSummary
 
 FIRST, SECOND = (text_of(Name("talk", number)) for number in (1, 2))
 Break = Callable[[Stored], Stored]
@@ -163,10 +163,47 @@ def test_a_whole_database_has_no_findings() -> None:
         pytest.param(
             with_summaries(StoredSummary("s", "adopted", 2, 4, 4, ((1, 4),))), Fault.SUMMARY, id="a version missing"
         ),
+        pytest.param(
+            with_summaries(
+                StoredSummary("s", "adopted", 1, 4, 4, ((1, 4),)),
+                StoredSummary("s", "prepared", None, 5, 5, ((1, 4), (5, 5))),
+                StoredSummary("s", "prepared", None, 6, 6, ((1, 4), (5, 6))),
+            ),
+            Fault.SUMMARY,
+            id="two prepared at once",
+        ),
     ],
 )
 def test_a_broken_promise_is_found(broken: Break, fault: Fault) -> None:
     assert fault in faults_of(a_log(), broken(a_database()))
+
+
+def test_a_prepared_summary_beside_the_adopted_one_breaks_nothing() -> None:
+    both = with_summaries(
+        StoredSummary("s", "adopted", 1, 4, 4, ((1, 4),)), StoredSummary("s", "prepared", None, 6, 6, ((1, 4), (5, 6)))
+    )
+
+    assert faults_of(a_log(), both(a_database())) == set()
+
+
+def test_without_jobs_there_is_nothing_to_find() -> None:
+    assert check_jobs(()) == ()
+
+
+@pytest.mark.parametrize(
+    ("status", "fault", "told"),
+    [
+        ("picked", Fault.STUCK, "silent for 41 s"),
+        ("queued", Fault.STUCK, "was not taken"),
+        ("failed", Fault.FAILED, "ended as failed"),
+        ("exception", Fault.FAILED, "ended as exception"),
+    ],
+)
+def test_a_job_that_is_left_over_is_found(status: str, fault: Fault, told: str) -> None:
+    found = check_jobs([StoredJob(7, "prepare_summary", status, attempts=2, silent_seconds=41.3)])
+
+    assert [finding.fault for finding in found] == [fault]
+    assert told in found[0].detail
 
 
 def test_a_message_accepted_before_another_was_sent_must_stand_before_it() -> None:
