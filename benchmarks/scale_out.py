@@ -11,6 +11,7 @@ machine. Below the table: the role that has no more to give, and what the databa
 
 import argparse
 import asyncio
+import contextlib
 import sys
 import tempfile
 import time
@@ -75,7 +76,8 @@ async def _cell(ground: Ground, cluster: Cluster, options: argparse.Namespace, o
         measured = await press_doors(doors, options.seconds, WHOLE)
         cpu = used_between(before, meter.read(), time.monotonic() - began)
         sampling.cancel()
-        await asyncio.gather(sampling, return_exceptions=True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await sampling  # raises what broke it
         await asyncio.sleep(FLUSH_SECONDS)
         after = await count(connection)
     finally:
