@@ -15,7 +15,7 @@ ARGUMENTS = {"slack_manifest": 2, "slack_link_code": 2, "standard_input_lines": 
 
 
 def test_every_part_is_loaded_late() -> None:
-    assert len(PLACES) == 11
+    assert len(PLACES) == 12
 
 
 @pytest.mark.parametrize(("part", "place"), PLACES)
