@@ -37,7 +37,6 @@ class TurnStart:
 async def take_turn(start: TurnStart) -> None:
     """Run the turn to its end, or until the lease is lost, a stop is asked for, or the asyncio task is cancelled.
 
-    Returns the session where its next summary should be written now, in the background.
     Cancelling that asyncio task (shutdown) gives the run back; another worker resumes it from the rows it has written.
     """
     work_for(start.claimed.run.owner_id)
