@@ -148,7 +148,7 @@ def is_summary_due(inp: ContextInput) -> bool:
 
 def is_making_room(plan: ContextPlan) -> bool:
     """Whether anything is done to the prompt before the call."""
-    return bool(plan.adopts_prepared or plan.writes_now or plan.fired or fit_view(plan.view).notes)
+    return bool(plan.compacts_now or plan.fired or fit_view(plan.view).notes)
 
 
 def report_json(report: ContextReport) -> dict[str, JsonValue]:

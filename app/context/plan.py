@@ -65,6 +65,11 @@ class ContextPlan:
         return not self.must_load_first and self.raw_tokens > critical_tokens(self.view.inp)
 
     @property
+    def compacts_now(self) -> bool:
+        """Whether this very call has a summary adopted or written; any other that is due is left to the background."""
+        return self.adopts_prepared or self.writes_now
+
+    @property
     def prepare_cause(self) -> Cause | None:
         """Why the next summary should be written in the background, None where it need not be."""
         return preparation_cause(self.view)

@@ -52,7 +52,7 @@ def preview_json(inp: ContextInput) -> JsonObject:
 
 def _done_now(plan: ContextPlan) -> ContextPlan:
     """Return the plan without a summary that is left to the background."""
-    if plan.adopts_prepared or plan.writes_now:
+    if plan.compacts_now:
         return plan
     return replace(plan, cause=None, to_summarise=(), through_position=None)
 

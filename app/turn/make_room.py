@@ -134,8 +134,7 @@ async def _leave_to_the_background(turn: Turn, conversation: Conversation, plan:
 
     Where that cannot be asked for, the end of the turn does it.
     """
-    is_left = plan.cause is not None and not plan.adopts_prepared and not plan.writes_now
-    if not is_left or turn.waited.is_preparing:
+    if plan.cause is None or plan.compacts_now or turn.waited.is_preparing:
         return
     turn.waited.is_preparing = True
     try:

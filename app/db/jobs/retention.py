@@ -47,58 +47,51 @@ _DELETE_EVENTS = sql(
 # The lock on a run's row stands for all of its events; of an erased run nobody reads any. Rows are looked up by arrays
 # of ids: through the indexes, also before anything is known of how large the tables are.
 
-_FORGET_RUN_KEYS = sql(
+
+def _walk(looked_at: str, free: str, gone: str) -> Statement:
+    """Return the statement of one batch of a walk by id: of what was looked at, what may go, and what then goes.
+
+    The pieces are queries of ids; `:after` is where the batch before ended, `:rows` the batch's size.
     """
-    with looked_at as materialized (
-        select r.id from runs r
-        where r.idempotency_key is not null and r.id > :after and r.id < {made_before} order by r.id limit :rows
-    ), free as (
+    return sql(
+        """
+        with looked_at as materialized ({looked_at} order by id limit :rows),
+            free as ({free}),
+            gone as ({gone})
+        select (select count(*) from gone) as units, (select count(*) from looked_at) as looked_at,
+            (select id from looked_at order by id desc limit 1) as last_id
+    """,
+        looked_at=looked_at.format(made_before=_MADE_BEFORE),
+        free=free,
+        gone=gone,
+    )
+
+
+_FORGET_RUN_KEYS = _walk(
+    looked_at="select id from runs where idempotency_key is not null and id > :after and id < {made_before}",
+    free="""
         select r.id from runs r where r.id = any(array(select id from looked_at))
-            and r.finished_at < now() - make_interval(hours => :hours) for no key update of r skip locked
-    ), gone as (
-        update runs r set idempotency_key = null, fingerprint = '' from free where r.id = free.id returning r.id
-    )
-    select (select count(*) from gone) as units, (select count(*) from looked_at) as looked_at,
-        (select id from looked_at order by id desc limit 1) as last_id
-""",
-    made_before=_MADE_BEFORE,
+            and r.finished_at < now() - make_interval(hours => :hours) for no key update of r skip locked""",
+    gone="update runs r set idempotency_key = null, fingerprint = '' from free where r.id = free.id returning r.id",
 )
-_FORGET_SESSION_KEYS = sql(
-    """
-    with looked_at as materialized (
-        select s.id from sessions s
-        where s.idempotency_key is not null and s.id > :after and s.id < {made_before} order by s.id limit :rows
-    ), free as (
+_FORGET_SESSION_KEYS = _walk(
+    looked_at="select id from sessions where idempotency_key is not null and id > :after and id < {made_before}",
+    free="""
         select s.id from sessions s where s.id = any(array(select id from looked_at))
-        for no key update of s skip locked
-    ), gone as (
-        update sessions s set idempotency_key = null, fingerprint = '' from free where s.id = free.id returning s.id
-    )
-    select (select count(*) from gone) as units, (select count(*) from looked_at) as looked_at,
-        (select id from looked_at order by id desc limit 1) as last_id
-""",
-    made_before=_MADE_BEFORE,
+        for no key update of s skip locked""",
+    gone="update sessions s set idempotency_key = null, fingerprint = '' from free where s.id = free.id returning s.id",
 )
-_DELETE_STRETCHES = sql(
-    """
-    with looked_at as (
-        select t.id, t.session_id from summaries t
-        where t.id > :after and t.id < {made_before} order by t.id limit :rows
-    ), free as (
+_DELETE_STRETCHES = _walk(
+    looked_at="select id, session_id from summaries where id > :after and id < {made_before}",
+    free="""
         select t.id from summaries t join looked_at l on l.id = t.id join sessions s on s.id = l.session_id
         where s.updated_at < now() - make_interval(hours => :hours)
             and not exists (
                 select 1 from summary_versions v where v.session_id = l.session_id and l.id = any(v.stretch_ids))
             and not exists (
                 select 1 from runs r where r.session_id = l.session_id and r.status in ('queued', 'running'))
-        for update of t skip locked
-    ), gone as (
-        delete from summaries t using free where t.id = free.id returning t.id
-    )
-    select (select count(*) from gone) as units, (select count(*) from looked_at) as looked_at,
-        (select id from looked_at order by id desc limit 1) as last_id
-""",
-    made_before=_MADE_BEFORE,
+        for update of t skip locked""",
+    gone="delete from summaries t using free where t.id = free.id returning t.id",
 )
 _DELETE_PREPARED = sql("""
     with free as (
