@@ -138,12 +138,12 @@ def explain_context(inp: ContextInput, facts: SummaryFacts) -> ContextReport:
 def explain_end(inp: ContextInput, facts: SummaryFacts) -> tuple[ContextReport, bool]:
     """Return the report of a turn's end and whether a summary is due (`is_summary_due`), both from one plan."""
     plan = _next_plan(_at_rest(inp))
-    return _report(plan, facts), _is_due(plan)
+    return _report(plan, facts), plan.is_summary_due
 
 
 def is_summary_due(inp: ContextInput) -> bool:
     """Whether a summary written now, in the background, would save the next turn from waiting for it."""
-    return _is_due(_next_plan(_at_rest(inp)))
+    return _next_plan(_at_rest(inp)).is_summary_due
 
 
 def is_making_room(plan: ContextPlan) -> bool:
@@ -249,13 +249,7 @@ def _is_due_after(plan: ContextPlan) -> bool:
     is_far_off = not (compaction_causes(later, most) or count_cause(later, summarised_through(later)))
     if is_far_off and not is_near_threshold(later, most):
         return False
-    return _is_due(plan_context(later))
-
-
-def _is_due(plan: ContextPlan) -> bool:
-    if plan.cause is not None:
-        return not plan.adopts_prepared
-    return plan.prepare_cause is not None
+    return plan_context(later).is_summary_due
 
 
 def _part_json(part: SummaryReport | SummariserReport | None) -> JsonValue:

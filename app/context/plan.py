@@ -75,6 +75,13 @@ class ContextPlan:
         return preparation_cause(self.view)
 
     @property
+    def is_summary_due(self) -> bool:
+        """Whether a summary written in the background would save a later call from waiting for it."""
+        if self.cause is not None:
+            return not self.adopts_prepared
+        return self.prepare_cause is not None
+
+    @property
     def floor_too_high(self) -> bool:
         """Whether even the shortest prompt (pins, recent messages, a full summary) leaves too little room to grow."""
         return _is_floor_too_high(self.view)

@@ -132,9 +132,11 @@ def _may_compact(turn: Turn, agent: ReadyAgent, plan: ContextPlan) -> bool:
 async def _leave_to_the_background(turn: Turn, conversation: Conversation, plan: ContextPlan) -> None:
     """Have a summary that is due, and that this call does not wait for, written while the turn goes on.
 
+    Also one that is only near: a turn of many calls may need it before its end.
+
     Where that cannot be asked for, the end of the turn does it.
     """
-    if plan.cause is None or plan.compacts_now or turn.waited.is_preparing:
+    if turn.waited.is_preparing or plan.compacts_now or not plan.is_summary_due:
         return
     turn.waited.is_preparing = True
     try:

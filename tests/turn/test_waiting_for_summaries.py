@@ -68,6 +68,25 @@ async def test_over_the_threshold_a_turn_asks_for_a_summary_once_and_goes_on_wit
     assert (await stage.reload()).summary_through_position > 2
 
 
+async def test_near_the_threshold_a_turn_asks_for_a_summary_before_its_end(
+    database: Database, asked_for: list[SessionId]
+) -> None:
+    stage = await open_filled(database, turns=22)
+
+    run = await stage.turn("and now?")
+
+    assert await said(stage, run) == ["model"]
+    assert asked_for == [stage.session.id]
+
+
+async def test_far_from_the_threshold_no_turn_asks(database: Database, asked_for: list[SessionId]) -> None:
+    stage = await open_filled(database, turns=14)
+
+    await stage.turn("and now?")
+
+    assert asked_for == []
+
+
 async def test_what_is_over_the_threshold_and_fits_is_sent_whole(database: Database) -> None:
     stage = await open_filled(database, turns=26)
 
