@@ -19,6 +19,7 @@ from app.domain.message import Message, Source
 from app.domain.session import Session
 from app.execution.breaker import Breakers
 from app.summary.draft import Draft, open_draft
+from app.summary.reading_pace import ReadingPace
 from app.summary.refused_merges import RefusedMerges
 from app.summary.stretches import Assignment, StretchWriter
 from app.summary.summariser import NotWorthIt, Summariser, SummaryRejected
@@ -133,7 +134,7 @@ class Memory:
             summaries=self.store,
             assignment=Assignment(session, policy, self.limit_tokens),
             summarisers=(summariser,),
-            calls=SummariserCalls(clock, metrics, health, deadline=math.inf, fair_seconds=math.inf),
+            calls=SummariserCalls(clock, metrics, health, ReadingPace(), deadline=math.inf, fair_seconds=math.inf),
             draft=await open_draft(self.store, session, self.count, lease=None, extends_prepared=False),
             refused_merges=self.refused_merges,
         )

@@ -58,6 +58,11 @@ class Compaction:
         usual = self.agent.definition.context.summary.timeout_seconds
         return usual if self.seconds_left is None else self.seconds_left
 
+    @property
+    def is_hurried(self) -> bool:
+        """Whether a turn waits for it, or it has no longer than one."""
+        return self.lease is not None or self.seconds_left is None
+
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
@@ -122,7 +127,7 @@ async def compact(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> C
 
 @dataclass(slots=True)
 class Writing:
-    """A summary being written for `task` within `limit_seconds`. `writer` holds what is achieved, also after a failure.
+    """A summary being written for `task` within its time limit. `writer` holds what is achieved, also after a failure.
 
     `extends_prepared`: it begins with what is prepared, not with what is adopted. After `round_seconds` nothing further
     is read; what is read by then is whole.
@@ -132,7 +137,6 @@ class Writing:
     task: Compaction
     plan: ContextPlan
     event: PreCompact
-    limit_seconds: float
     extends_prepared: bool
     round_seconds: float = math.inf
     writer: StretchWriter | None = None
@@ -144,11 +148,10 @@ class Writing:
         self.calls = SummariserCalls(
             clock=parts.clock,
             metrics=parts.metrics,
-            health=SummariserHealth(
-                parts.breakers, parts.metrics, self._session_id, is_hurried=self.limit_seconds <= usual
-            ),
-            deadline=parts.clock.monotonic() + self.limit_seconds,
-            fair_seconds=FAIR_SHARE * max(usual, self.limit_seconds),
+            health=SummariserHealth(parts.breakers, parts.metrics, self._session_id, is_hurried=self.task.is_hurried),
+            pace=parts.reading_pace,
+            deadline=parts.clock.monotonic() + self.task.limit_seconds,
+            fair_seconds=FAIR_SHARE * max(usual, self.task.limit_seconds),
         )
 
     async def run(self) -> Ended:
@@ -168,11 +171,11 @@ class Writing:
 
     async def _run(self) -> Ended:
         try:
-            async with asyncio.timeout(self.limit_seconds):
+            async with asyncio.timeout(self.task.limit_seconds):
                 return await self._write()
         except TimeoutError:
             self.calls.timed_out()
-            return Ended("failed", f"The time for it, {self.limit_seconds:.3g} seconds, was up.")
+            return Ended("failed", f"The time for it, {self.task.limit_seconds:.3g} seconds, was up.")
         except NotWorthIt as error:
             return Ended("skipped", error.detail)
         except SummaryConflict:
@@ -182,7 +185,7 @@ class Writing:
             return Ended("failed", error.detail)
 
     async def _write(self) -> Ended:
-        decision = await _ask(self.parts, self.task, self.event, self.limit_seconds)
+        decision = await _ask(self.parts, self.task, self.event)
         if decision.cancel:
             return Ended("cancelled", CANCELLED_BY_HOOK)
         self.writer = writer = await self._open_writer(decision)
@@ -259,9 +262,9 @@ def hook_event(task: Compaction, plan: ContextPlan, *, extends_prepared: bool = 
     )
 
 
-async def _ask(parts: SummaryParts, task: Compaction, event: PreCompact, limit_seconds: float) -> Decision:
+async def _ask(parts: SummaryParts, task: Compaction, event: PreCompact) -> Decision:
     name = task.agent.definition.context.pre_compact
-    decision = await ask_hook(parts, name, event, limit_seconds=limit_seconds)
+    decision = await ask_hook(parts, name, event, limit_seconds=task.limit_seconds)
     return replace(decision, cancel=decision.cancel and not event.must_compact)
 
 
@@ -270,7 +273,7 @@ async def _adopt_prepared(parts: SummaryParts, task: Compaction, plan: ContextPl
     session, prepared = task.conversation.session, task.conversation.prepared
     if prepared is None:
         raise AssertionError("a plan adopts a prepared summary that the conversation does not have")
-    decision = await _ask(parts, task, hook_event(task, plan), task.limit_seconds)
+    decision = await _ask(parts, task, hook_event(task, plan))
     if decision.cancel:
         return _unchanged(task, plan, Ended("cancelled", CANCELLED_BY_HOOK))
     try:
@@ -283,7 +286,7 @@ async def _adopt_prepared(parts: SummaryParts, task: Compaction, plan: ContextPl
 async def _write_and_adopt(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> Compacted:
     extends_prepared = _extends_prepared(task, plan)
     event = hook_event(task, plan, extends_prepared=extends_prepared)
-    writing = Writing(parts, task, plan, event, task.limit_seconds, extends_prepared=extends_prepared)
+    writing = Writing(parts, task, plan, event, extends_prepared=extends_prepared)
     ended = await writing.run()
     writer = writing.writer
     if writer is None or not writer.reaches_further:

@@ -6,6 +6,7 @@ from app.domain.clock import Clock
 from app.ports.hooks import Hooks
 from app.prompting.ready_agent import PromptParts
 from app.summary.hook_calls import HangingHooks
+from app.summary.reading_pace import ReadingPace
 from app.summary.refused_merges import RefusedMerges
 
 
@@ -16,4 +17,5 @@ class SummaryParts(PromptParts):
     hooks: Hooks
     clock: Clock
     refused_merges: RefusedMerges = field(default_factory=RefusedMerges, kw_only=True)
+    reading_pace: ReadingPace = field(default_factory=ReadingPace, kw_only=True)
     hanging_hooks: HangingHooks = field(default_factory=HangingHooks, kw_only=True)

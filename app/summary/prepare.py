@@ -19,7 +19,8 @@ from app.summary.compact import Compaction, Ended, Writing, hook_event
 from app.summary.parts import SummaryParts
 
 PREPARE_SECONDS = 60.0
-"""Nobody waits for it, so it may take its time; a session has one such job at a time."""
+"""Nobody waits for it, so it may take its time: never less than a turn would give it. A session has one such job at a
+time."""
 
 ROUND_SECONDS = 20.0
 """Then what is written of a long history is kept, and others have their turn: the limit above would cut a call off."""
@@ -80,7 +81,8 @@ async def is_next_due(parts: SummaryParts, session: Session) -> bool:
 
 async def _task(parts: SummaryParts, session: Session) -> Compaction:
     agent, conversation = await at_rest(parts, session)
-    return Compaction(agent=agent, conversation=conversation, pending=NEXT_MESSAGE)
+    seconds = max(PREPARE_SECONDS, agent.definition.context.summary.timeout_seconds)
+    return Compaction(agent, conversation, pending=NEXT_MESSAGE, seconds_left=seconds)
 
 
 async def _is_due(inp: ContextInput) -> bool:
@@ -94,9 +96,7 @@ async def _prepare(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> 
     is_further = task.conversation.prepared is not None
     told = hook_event(task, further, extends_prepared=is_further)
     event = replace(told, trigger="auto", tokens=plan.tokens, must_compact=False)
-    writing = Writing(
-        parts, task, further, event, PREPARE_SECONDS, extends_prepared=is_further, round_seconds=ROUND_SECONDS
-    )
+    writing = Writing(parts, task, further, event, extends_prepared=is_further, round_seconds=ROUND_SECONDS)
     ended = await writing.run()
     writer = writing.writer
     if writer is None or writer.draft.through_position <= _reach(task):

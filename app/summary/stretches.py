@@ -235,7 +235,9 @@ class StretchWriter:
 
     def _room_now(self, summariser: Summariser) -> int:
         room = self._room(summariser)
-        return min(self.rooms.get(summariser.key, room), room)
+        in_time = self.calls.tokens_in_time(summariser)
+        slow = room if in_time is None else max(in_time, SMALLEST_BUDGET)
+        return min(self.rooms.get(summariser.key, room), slow, room)
 
     def _room(self, summariser: Summariser) -> int:
         """Return what a transcript may take of the summariser's window, by our count."""

@@ -20,6 +20,7 @@ from app.domain.message import text_of
 from app.domain.prompt import Prompt
 from app.execution.off_loop import run_off_loop_if_large
 from app.ports.metrics import Metrics
+from app.summary.reading_pace import ReadingPace
 from app.summary.summariser import (
     NotWorthIt,
     Summarised,
@@ -80,9 +81,10 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class _UnderWay:
-    """The call under way: whom it asks, and from when to when it may last."""
+    """The call under way: whom it asks, how much it is given to read, and from when to when it may last."""
 
     summariser: Summariser
+    tokens: int
     began: float
     until: float
 
@@ -100,6 +102,7 @@ class SummariserCalls:
     clock: Clock
     metrics: Metrics
     health: SummariserHealth
+    pace: ReadingPace
     deadline: float
     fair_seconds: float
     under_way: _UnderWay | None = None
@@ -136,10 +139,13 @@ class SummariserCalls:
         Raises SummariserResting, SummariserTooSlow, SummaryRejected and the model's errors, and NotWorthIt, which is no
         failure.
         """
+        asked_tokens = await run_off_loop_if_large(
+            _asked_characters(ask), partial(summariser.prompt_tokens, ask.prompt)
+        )
         self.health.take_leave(summariser)
         now = self.clock.monotonic()
         until = self.deadline if self.share_ends is None else self.share_ends
-        self.under_way = _UnderWay(summariser, now, until)
+        self.under_way = _UnderWay(summariser, asked_tokens, now, until)
         try:
             async with asyncio.timeout(None if self.share_ends is None else max(until - now, 0)):
                 written = await self._try_twice(summariser, ask, until)
@@ -154,8 +160,13 @@ class SummariserCalls:
             self.health.released(summariser)
             raise
         self.health.answered(summariser)
+        self.pace.answered(summariser.key, asked_tokens, written.seconds)
         self.under_way, self.unsaved = None, written
         return written
+
+    def tokens_in_time(self, summariser: Summariser) -> int | None:
+        """Return what it is known to read in a fair share of the time, None where nothing is known or a turn waits."""
+        return None if self.health.is_hurried else self.pace.tokens_within(summariser.key, self.fair_seconds)
 
     def too_long(self, summariser: Summariser) -> None:
         """To it everything of this session is too long."""
@@ -199,6 +210,8 @@ class SummariserCalls:
         if call is not None:
             had = min(call.until, self.deadline) - call.began
             self.health.cut_off(call.summariser, had_its_share=had >= self.fair_seconds)
+            if not self.health.is_hurried:
+                self.pace.cut_off(call.summariser.key, call.tokens, had)
 
     async def _try_twice(self, summariser: Summariser, ask: Ask, until: float) -> Written:
         """Ask again once: after a short pause or the one the provider wishes, or at once where a text is of no use.
@@ -265,6 +278,10 @@ class SummariserCalls:
 def pause_seconds(error: ModelUnavailable) -> float:
     """Return how long to wait before a model is asked again: as long as its provider wishes."""
     return RETRY_PAUSE_SECONDS if error.delay_seconds is None else error.delay_seconds
+
+
+def _asked_characters(ask: Ask) -> int:
+    return sum(len(text_of(message.content)) for message in ask.prompt.messages)
 
 
 def _sources(asked: str, ask: Ask) -> Sources:

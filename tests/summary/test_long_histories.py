@@ -1,16 +1,20 @@
 """Long histories that were never summarised: in few calls, merged on the way, and in rounds where nobody waits."""
 
+import time
 from collections.abc import Sequence
+
+import pytest
 
 from app.context.policy import SummaryPolicy
 from app.db.database import Database
 from app.domain.prompt import ModelRequest
 from app.domain.summary import SummaryState
+from app.summary import prepare
 from app.summary.prepare import ROUND_SECONDS
 from app.worker.jobs import NotDone
 from fakes.compactions import SUMMARY, positions_read, prepare_one
 from fakes.imports import import_into
-from fakes.scripted_model import Say, Step
+from fakes.scripted_model import Hang, Say, Step
 from fakes.side_jobs import do_summary_job
 from fakes.stage import Stage, open_stage, with_context
 
@@ -62,6 +66,36 @@ async def test_a_history_that_nobody_waits_for_is_merged_as_it_is_read(database:
     prepared = await stage.database.summaries.load_parts(stage.session.id, SummaryState.PREPARED)
     assert prepared is not None
     assert max(stretch.level for stretch in prepared.stretches) > 0
+
+
+async def test_a_model_that_is_cut_off_is_given_less_to_read_where_nobody_waits(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "PREPARE_SECONDS", 1.0)
+    stage = await open_long(database, messages=900, timeout_seconds=0.1)
+    stage.model.by_request = lambda request: Hang() if len(positions_read([request])) > 200 else Say(SUMMARY)
+
+    is_first_prepared = await prepare_one(stage)
+    first, stage.model.requests[:] = stage.model.requests[0], []
+    is_next_prepared = await prepare_one(stage)
+
+    assert (is_first_prepared, is_next_prepared) == (False, True)
+    assert 0 < len(positions_read(stage.model.requests[:1])) < len(positions_read([first])) / 2
+
+
+async def test_a_job_has_at_least_as_long_as_a_turn_would_have(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "PREPARE_SECONDS", 0.05)
+    stage = await open_long(database, messages=20, timeout_seconds=60)
+
+    def slowly(_request: ModelRequest) -> Step:
+        time.sleep(0.2)
+        return Say(SUMMARY)
+
+    stage.model.by_request = slowly
+
+    assert await prepare_one(stage)
 
 
 async def test_a_round_that_took_long_keeps_what_it_has_and_leaves_the_rest_to_the_next(database: Database) -> None:
