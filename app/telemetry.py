@@ -137,6 +137,9 @@ class RetentionSeries:
         self.deleted = Counter(
             "throughline_retention_deleted", "What retention has deleted or forgotten", ("kind",), registry=registry
         )
+        self.failed = Counter(
+            "throughline_retention_failed", "Times at which a kind could not be deleted", ("kind",), registry=registry
+        )
         self.out_of_time = Counter(
             "throughline_retention_out_of_time",
             "Times at which retention left some over for the next",
@@ -256,6 +259,10 @@ class PrometheusMetrics:
     def retention_deleted(self, *, kind: str, count: int) -> None:
         """Count what retention has deleted of a kind."""
         self._retention.deleted.labels(kind).inc(count)
+
+    def retention_failed(self, *, kind: str) -> None:
+        """Count a time at which a batch of a kind failed, and with it the rest of the kind."""
+        self._retention.failed.labels(kind).inc()
 
     def retention_out_of_time(self, *, kind: str) -> None:
         """Count a time at which retention did not get to the end of a kind."""

@@ -7,6 +7,7 @@ import structlog
 
 from app.db.jobs.queue import Schedule
 from app.db.search.repository import SearchRepository
+from app.execution.error_boundary import ErrorBoundary
 
 TIMES = "*/5 * * * *"
 LOOK_BACK_MINUTES = 60
@@ -26,11 +27,12 @@ class Indexing:
         self._history = history
 
     async def run(self) -> None:
-        """Index the sessions that have something to index, one after the other."""
+        """Index the sessions that have something to index, one after the other; one that fails stops no other."""
         messages = 0
         sessions = await self._history.sessions_to_index(LOOK_BACK_MINUTES, IDLE_MINUTES)
         for session_id in sessions:
-            messages += await self._history.index_session(session_id)
+            with ErrorBoundary(log.warning, "session was not indexed", session_id=str(session_id)):
+                messages += await self._history.index_session(session_id)
         if messages:
             log.info("history indexed", sessions=len(sessions), messages=messages)
 

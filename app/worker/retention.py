@@ -10,12 +10,15 @@ import structlog
 from app.db.jobs.queue import Schedule
 from app.db.jobs.retention import FIRST_ID, Looked, RetentionRepository
 from app.domain.clock import Clock
+from app.domain.errors import TemporaryError
 
 PAUSE_SECONDS = 0.05
 HOURS_PER_DAY = 24
 TIMES = "*/15 * * * *"
 DAILY = "41 3 * * *"
 log = structlog.get_logger(__name__)
+
+NOTHING_MORE = Looked(deleted=0, last=None)
 
 Batch: TypeAlias = Callable[[UUID], Awaitable[Looked]]
 """Deletes the next batch of one kind, behind the id it is given."""
@@ -30,6 +33,10 @@ class RetentionMetrics(Protocol):
 
     def retention_deleted(self, *, kind: str, count: int) -> None:
         """Count what was deleted, or forgotten."""
+        ...
+
+    def retention_failed(self, *, kind: str) -> None:
+        """Count a time at which a batch of a kind failed."""
         ...
 
     def retention_out_of_time(self, *, kind: str) -> None:
@@ -99,9 +106,8 @@ class Retention:
         deleted, places = dict.fromkeys(batches, 0), dict.fromkeys(batches, FIRST_ID)
         while places and self._clock.monotonic() < deadline:
             for kind, after in tuple(places.items()):
-                looked = await batches[kind](after)
+                looked = await self._delete_batch(kind, batches[kind], after)
                 deleted[kind] += looked.deleted
-                self._metrics.retention_deleted(kind=kind, count=looked.deleted)
                 if looked.last is None:
                     del places[kind]
                 else:
@@ -111,3 +117,14 @@ class Retention:
         for kind in places:
             self._metrics.retention_out_of_time(kind=kind)
             log.warning("retention ran out of time, the rest is left for the next", kind=kind)
+
+    async def _delete_batch(self, kind: str, batch: Batch, after: UUID) -> Looked:
+        """Delete one batch. One that fails ends its kind for this time, and no other kind."""
+        try:
+            looked = await batch(after)
+        except TemporaryError as error:
+            self._metrics.retention_failed(kind=kind)
+            log.warning("retention failed, it is tried again the next time", kind=kind, error=error.code)
+            return NOTHING_MORE
+        self._metrics.retention_deleted(kind=kind, count=looked.deleted)
+        return looked

@@ -7,8 +7,9 @@ from uuid import UUID
 import pytest
 
 from app.db.database import Database
-from app.db.jobs.retention import RUNS_AT_ONCE
+from app.db.jobs.retention import RUNS_AT_ONCE, Looked, RetentionRepository
 from app.db.run_follow import Following, Idle
+from app.domain.errors import DatabaseUnavailable
 from app.domain.ids import RunId
 from app.domain.run import RunStatus
 from app.worker.retention import Retention, RetentionConfig
@@ -165,6 +166,22 @@ async def test_what_the_time_does_not_suffice_for_is_told_and_goes_at_the_next(s
     assert told == [{"kind": "run_events"}]
     assert await number_of(database_url, "run_events") == 0
     assert stage.metrics.of("retention_out_of_time") == told
+
+
+async def test_a_kind_that_fails_stops_no_other(
+    stage: Stage, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(RUNS_AT_ONCE + 3):
+        await store_old_run(stage, database_url, number)
+
+    async def too_slow(_self: RetentionRepository, _hours: int) -> Looked:
+        raise DatabaseUnavailable("canceling statement due to statement timeout")
+
+    monkeypatch.setattr(RetentionRepository, "delete_job_log", too_slow)
+    await retention_of(stage).run()
+
+    assert await number_of(database_url, "run_events") == 0
+    assert stage.metrics.of("retention_failed") == [{"kind": "job_log"}]
 
 
 async def test_a_run_that_somebody_holds_keeps_all_its_events_and_stops_nothing_behind_it(

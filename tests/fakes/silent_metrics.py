@@ -62,5 +62,8 @@ class SilentMetrics:
     def retention_deleted(self, *, kind: str, count: int) -> None:
         self.reports.append(("retention_deleted", {"kind": kind, "count": count}))
 
+    def retention_failed(self, *, kind: str) -> None:
+        self.reports.append(("retention_failed", {"kind": kind}))
+
     def retention_out_of_time(self, *, kind: str) -> None:
         self.reports.append(("retention_out_of_time", {"kind": kind}))

@@ -3,12 +3,16 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+import pytest
+
 from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.transactions import Transactions
 from app.db.database import Database
 from app.db.search.analyzer import Analyzer, Term
 from app.db.search.entries import IndexedMessage
 from app.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
+from app.db.search.repository import SearchRepository
+from app.domain.errors import DatabaseUnavailable
 from app.domain.ids import SessionId
 from app.worker.indexing import Indexing
 from fakes.conversations import open_conversation
@@ -32,6 +36,28 @@ async def test_idle_sessions_are_indexed_to_their_last_message(database: Databas
 
     blocks = await run_sql(database_url, "select session_id, from_position, through_position from search_blocks")
     assert blocks == [(idle.session.id, 1, 2)]
+
+
+async def test_a_session_that_cannot_be_indexed_stops_no_other(
+    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversations = [await open_conversation(database), await open_conversation(database, "bob")]
+    for conversation in conversations:
+        await conversation.say("one", "two")
+    await run_sql(database_url, "update sessions set updated_at = $1", datetime.now(UTC) - timedelta(minutes=10))
+    first, second = await database.history.sessions_to_index(60, 5)
+    index_session = SearchRepository.index_session
+
+    async def broken_first(history: SearchRepository, session_id: SessionId) -> int:
+        if session_id == first:
+            raise DatabaseUnavailable("canceling statement due to statement timeout")
+        return await index_session(history, session_id)
+
+    monkeypatch.setattr(SearchRepository, "index_session", broken_first)
+    await Indexing(database.history).run()
+
+    blocks = await run_sql(database_url, "select session_id, from_position, through_position from search_blocks")
+    assert blocks == [(second, 1, 2)]
 
 
 class WatchedAnalyzer(Analyzer):
