@@ -55,14 +55,16 @@ class ContextPlan:
     def writes_now(self) -> bool:
         """Whether the model call waits for a summary: one was asked for, or else the prompt would be cut.
 
-        All others are left to the background. So are those for messages that have to be loaded first: to read them
-        takes longer than anybody should wait, and the newest ones fit without them.
+        All others are left to the background. So are those for messages that have to be loaded first, also where the
+        provider refused the prompt: to read them takes longer than anybody should wait, and the newest ones fit
+        without them.
         """
         if self.cause is None or self.adopts_prepared:
             return False
-        if self.cause in {Cause.MANUAL, Cause.OVERFLOW}:
+        if self.cause is Cause.MANUAL:
             return True
-        return not self.must_load_first and self.raw_tokens > critical_tokens(self.view.inp)
+        is_cut = self.cause is Cause.OVERFLOW or self.raw_tokens > critical_tokens(self.view.inp)
+        return is_cut and not self.must_load_first
 
     @property
     def compacts_now(self) -> bool:

@@ -5,13 +5,14 @@ import pytest
 from app.context.policy import Adopt
 from app.db.database import Database
 from app.db.summaries.repository import SummaryRepository
+from app.domain.errors import ContextOverflow
 from app.domain.events import CompactionFinished
 from app.domain.ids import SessionId
 from app.domain.prompt import ModelRequest
 from app.domain.run import Run, RunStatus
 from context.prompt_judge import faults
 from fakes.compactions import fill, prepare_one
-from fakes.scripted_model import Say, ScriptedModel, Step
+from fakes.scripted_model import Fail, Say, ScriptedModel, Step
 from fakes.stage import Stage, open_stage, with_context
 
 WINDOW = 8192
@@ -121,6 +122,23 @@ async def test_so_many_messages_that_they_are_not_even_loaded_keep_nobody_waitin
     assert asked_for == [stage.session.id]
     assert "not shown here" in str(prompt.messages[0].content)
     assert faults(prompt) == []
+
+
+async def test_nobody_waits_for_them_either_where_the_provider_refuses_the_prompt(
+    database: Database, asked_for: list[SessionId]
+) -> None:
+    stage = await open_filled(database, turns=300)
+    refusals = [Fail(ContextOverflow("too long"))]
+    stage.model.by_request = lambda request: refusals.pop() if refusals else answers(request)
+
+    run = await stage.turn("and now?")
+
+    first, second = stage.model.requests
+    assert run.status is RunStatus.SUCCEEDED
+    assert "summariser" not in await said(stage, run)
+    assert len(str(second.prompt)) < len(str(first.prompt))
+    assert asked_for == [stage.session.id]
+    assert faults(second.prompt) == []
 
 
 @pytest.mark.parametrize("adopt", list(Adopt))
