@@ -87,6 +87,7 @@ class Worker:
         self._room.set()
         self._is_open = False
         self._turns: dict[asyncio.Task[None], tuple[RunId, Heartbeat]] = {}
+        self._last_tries: set[RunId] = set()
         self._cancels: deque[RunId] = deque(maxlen=CANCELS_KEPT)
         self._jobs = jobs
         self._answered_at = float("-inf")
@@ -186,6 +187,8 @@ class Worker:
         turn_start = TurnStart(parts=self._parts, graph=self._graph, claimed=claimed, heartbeat=heartbeat)
         if claimed.run.cancel_requested or claimed.run.id in self._cancels:
             heartbeat.hurry()  # whoever held it died before it stopped, or the cancel came while it was being claimed
+        if claimed.run.attempt >= max(self._parts.config.max_attempts, 2):
+            self._last_tries.add(claimed.run.id)
         task = asyncio.create_task(take_turn(turn_start), name=f"turn {claimed.run.id}")
         self._turns[task] = (claimed.run.id, heartbeat)
         task.add_done_callback(lambda done: self._ended(claimed, done))
@@ -273,7 +276,7 @@ class Worker:
         self._is_database_away = True
         with ErrorBoundary(log.error, "claiming broke, it is tried again"):
             try:
-                claimed = await self._parts.runs.claim_next(replace(claimer, held=self._heartbeats.late_runs()))
+                claimed = await self._parts.runs.claim_next(self._now(claimer))
             except ThroughlineError as error:
                 log.warning("claiming failed, it is tried again", error=error.code)
                 return None
@@ -281,6 +284,14 @@ class Worker:
             self._is_line_empty = self._is_line_empty or claimed is None
             return claimed
         return None
+
+    def _now(self, claimer: Claimer) -> Claimer:
+        """Return the claimer with what is in hand now. A run is tried for the last time beside no other such one.
+
+        One that kills its process would else take others with it, try after try, to their last.
+        """
+        most_tried = self._parts.config.max_attempts - 1 if self._last_tries else claimer.most_tried
+        return replace(claimer, held=self._heartbeats.late_runs(), most_tried=most_tried)
 
     def _take_slot(self) -> Claimer | None:
         if not self._is_open or self._free == 0:
@@ -296,7 +307,9 @@ class Worker:
 
     def _ended(self, claimed: ClaimedRun, task: asyncio.Task[None]) -> None:
         self._turns.pop(task, None)
-        if self._free == 0:  # while all slots were taken runs may have come that nobody here has looked for
+        was_last_try = claimed.run.id in self._last_tries
+        self._last_tries.discard(claimed.run.id)
+        if self._free == 0 or was_last_try:  # there may be runs that nobody here has looked for meanwhile
             self._signal.wake()
         self.release()  # else whoever ended the run has woken the claim loop where another one may begin now
         if task.cancelled():

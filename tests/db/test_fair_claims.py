@@ -6,7 +6,7 @@ import pytest
 
 from app.db.database import Database
 from app.db.runs.claim import CLAIM
-from app.domain.run import Claimer
+from app.domain.run import NO_MOST, Claimer
 from fakes.conversations import CLAIMER, Conversation, open_conversation
 from fakes.raw_sql import run_sql
 
@@ -106,7 +106,7 @@ async def test_a_run_whose_worker_died_comes_before_all_that_waits(database: Dat
 
 async def pages_read(url: str) -> int:
     """Return how many pages a claim reads, which then does not happen."""
-    asked = {"held": [], "worker": "w", "lease_seconds": 10, "max_running_of_owner": 250}
+    asked = {"held": [], "most_tried": NO_MOST, "worker": "w", "lease_seconds": 10, "max_running_of_owner": 250}
     plan = await run_sql(url, f"explain (analyze, buffers, format json) {CLAIM.text}", *CLAIM.arguments(asked))
     top = json.loads(str(plan[0][0]))[0]["Plan"]
     return int(top["Shared Hit Blocks"]) + int(top["Shared Read Blocks"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from dataclasses import replace
 
 import pytest
 
@@ -219,6 +220,18 @@ async def test_an_expired_lease_is_taken_over_with_a_higher_fence(conversation: 
         await conversation.database.events.append_events(dead.lease, [NewEvent(2, AnswerReset(1))])
     with pytest.raises(LeaseLost):
         await conversation.end(dead.lease, "from the dead")
+
+
+async def test_what_was_tried_too_often_for_the_claimer_is_not_taken_over(conversation: Conversation) -> None:
+    await conversation.submit()
+    for _ in range(2):
+        await conversation.database.runs.claim_next(EXPIRED)
+
+    assert await conversation.database.runs.claim_next(replace(CLAIMER, most_tried=2)) is None
+    taken = await conversation.database.runs.claim_next(replace(CLAIMER, most_tried=3))
+
+    assert taken is not None
+    assert taken.run.attempt == 3
 
 
 async def test_a_heartbeat_keeps_the_run_from_others(conversation: Conversation) -> None:

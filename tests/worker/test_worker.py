@@ -10,10 +10,11 @@ from app.db.database import Database
 from app.domain.errors import OwnerSummariesTaken, TurnsTaken
 from app.domain.ids import UserId
 from app.domain.message import text_of
+from app.domain.prompt import ModelRequest
 from app.domain.run import Claimer, Run, RunStatus
 from app.worker.worker import LONGEST_SILENCE_SECONDS, Worker, WorkerConfig
 from fakes.raw_sql import run_sql
-from fakes.scripted_model import Hang, Say
+from fakes.scripted_model import Hang, Say, Step
 from fakes.side_jobs import side_jobs
 from fakes.stage import Stage, open_stage
 from fakes.waiting import HANG_SECONDS, until
@@ -33,7 +34,7 @@ def worker_of(stage: Stage, *, concurrency: int = 2, grace_seconds: float = 5, l
 
 async def ended(stage: Stage, run: Run) -> Run:
     async with asyncio.timeout(HANG_SECONDS):
-        while not (found := await stage.database.runs.get_run(stage.owner_id, run.id)).status.is_final:
+        while not (found := await stage.database.runs.get_run(run.owner_id, run.id)).status.is_final:
             await asyncio.sleep(0.01)
     return found
 
@@ -110,6 +111,24 @@ async def test_a_closed_worker_takes_nothing(stage: Stage) -> None:
 
     assert worker.reserve() is None
     assert not worker.is_claiming
+
+
+async def test_runs_with_one_try_left_are_taken_over_one_at_a_time(stage: Stage) -> None:
+    runs = [await stage.submit_elsewhere("hello", owner=owner) for owner in ("anna", "bert", "cleo")]
+    for _ in range(2 * len(runs)):
+        await stage.database.runs.claim_next(Claimer(worker="dead", lease_seconds=0, most_tried=2))
+    worker, open_turns = worker_of(stage), []
+
+    def answer(_request: ModelRequest) -> Step:
+        open_turns.append(worker.open_turns)
+        return Say("done")
+
+    stage.model.by_request = answer
+    async with worker.working():
+        ends = [await ended(stage, run) for run in runs]
+
+    assert [(end.status, end.attempt) for end in ends] == [(RunStatus.SUCCEEDED, 3)] * 3
+    assert open_turns == [1, 1, 1]
 
 
 async def test_a_run_that_was_to_stop_when_its_worker_died_is_stopped_at_once_by_the_next(stage: Stage) -> None:

@@ -15,7 +15,7 @@ CLAIM = sql(
     """
     with recursive expired as (
         select r.id from runs r where r.status = 'running' and r.lease_until < now()
-            and not r.id = any(cast(:held as uuid[]))
+            and not r.id = any(cast(:held as uuid[])) and r.attempt < :most_tried
         order by r.seq limit 1 for update skip locked
     ), waiting as (
         (select r.owner_id from runs r where r.status = 'queued' order by r.owner_id limit 1)
@@ -85,6 +85,7 @@ async def claim_next(tx: Statements, claimer: Claimer, caps: Caps) -> ClaimedRun
         worker=claimer.worker,
         lease_seconds=claimer.lease_seconds,
         held=list(claimer.held),
+        most_tried=claimer.most_tried,
         max_running_of_owner=caps.running_per_owner,
     )
     if not rows:
