@@ -40,7 +40,7 @@ from app.domain.events import (
     ToolCalled,
 )
 from app.domain.ids import RunId, SessionId
-from app.domain.message import Message, ToolCall
+from app.domain.message import Message, Source, ToolCall
 from app.domain.run import OnBusy, Run, RunStatus
 from app.domain.session import Session
 
@@ -74,6 +74,7 @@ __all__ = [
     "SessionBusy",
     "SessionId",
     "SettingInvalid",
+    "Source",
     "TemporaryError",
     "ThroughlineError",
     "ToolAnswered",

@@ -9,10 +9,11 @@ from uuid import UUID
 from app.client.answer import Ended
 from app.db.run_follow import Followed, Following, Idle, follow_while_worked_on, reset_event
 from app.db.sessions.messages import MessageQuery
-from app.db.sessions.repository import NewSession, SessionQuery
+from app.db.sessions.repository import NewSession, SessionChange, SessionQuery
 from app.domain.errors import InvalidInput
 from app.domain.events import RunEnded, RunEvent
 from app.domain.ids import RunId, SessionId, UserId
+from app.domain.json_types import JsonObject
 from app.domain.message import Message, Source
 from app.domain.run import OnBusy, Run, RunInput, Submission
 from app.domain.session import Session
@@ -61,21 +62,34 @@ class Client:
                 return
             cursor = page.next_cursor
 
-    async def new_session(self, agent: str = "assistant", *, title: str = "", idempotency_key: str = "") -> Session:
+    async def new_session(
+        self,
+        agent: str = "assistant",
+        *,
+        title: str = "",
+        metadata: JsonObject | None = None,
+        idempotency_key: str = "",
+    ) -> Session:
         """Open a session. Which agents there are is the workers' matter: with an unknown one its runs fail.
 
-        The same `idempotency_key` again returns the same session. Raises IdempotencyKeyReused.
+        `metadata` is for the program, which may know its session by it again. The same `idempotency_key` returns the
+        same session for 30 days from its making, archived or not. Raises IdempotencyKeyReused, InvalidInput.
         """
         new = NewSession(
             owner_id=self._owner_id,
             agent=clean_text(agent),
             title=clean_text(title),
             source=Source.WORKER,
-            metadata={},
+            metadata=dict(metadata or {}),
             idempotency_key=idempotency_key or None,
-            fingerprint=_fingerprint("new_session", agent, title),
+            fingerprint=_fingerprint("new_session", agent, title, *([_as_json(metadata)] if metadata else ())),
         )
         return (await self._database.sessions.create(new))[0]
+
+    async def unarchive_session(self, session_id: SessionId | str) -> Session:
+        """Take the session out of the archive, where it takes no messages. Raises NotFound."""
+        change = SessionChange(archived=False)
+        return await self._database.sessions.update(self._owner_id, _session_id(session_id), change)
 
     async def submit(
         self, session_id: SessionId | str, text: str, *, idempotency_key: str = "", on_busy: OnBusy = OnBusy.ENQUEUE
@@ -171,6 +185,16 @@ def _uuid(given: UUID | str, *, field: str) -> UUID:
 
 def _events(item: Followed) -> tuple[RunEvent, ...]:
     return () if isinstance(item, Idle) else item
+
+
+def _as_json(metadata: JsonObject) -> str:
+    try:
+        return json.dumps(dict(metadata), sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError):
+        raise InvalidInput(
+            "metadata holds what JSON cannot: it is a dict of text, numbers, True, False, None, lists and dicts.",
+            field="metadata",
+        ) from None
 
 
 def _fingerprint(*asked: str) -> str:

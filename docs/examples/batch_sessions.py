@@ -13,11 +13,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.client import Client, QueueFull, Run, Session, SessionId, ThroughlineError, connect
+from app.client import Client, QueueFull, Run, Session, SessionId, Source, ThroughlineError, connect
 
 AT_ONCE = 20
 PAUSE_SECONDS = 2.0
-TITLE, KEY = "Batch", "batch"
+AGENT, TITLE, KEY = "assistant", "Batch", "batch-sessions"
+MARK = {"job": KEY}
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,22 @@ def read_questions(file: Path) -> list[Question]:
 
 
 async def find_session(client: Client) -> Session:
-    """Return the session that the user's questions of all batches stand in, made by the first."""
-    async for session in client.sessions(title=TITLE):
-        return session
-    return await client.new_session("assistant", title=TITLE, idempotency_key=KEY)
+    """Return the session that the user's questions of all batches stand in, made by the first.
+
+    It is known by its mark, for as long as it is there; titles may be changed, and others may have the same.
+    """
+    async for session in client.sessions(agent=AGENT, include_archived=True):
+        if session.source is Source.WORKER and session.metadata.get("job") == KEY:
+            return session
+    return await client.new_session(AGENT, title=TITLE, metadata=MARK, idempotency_key=KEY)
+
+
+async def open_session(client: Client) -> SessionId:
+    """Return the id of that session, which takes messages: one that somebody archived is brought back."""
+    session = await find_session(client)
+    if session.archived:
+        await client.unarchive_session(session.id)
+    return session.id
 
 
 async def submit(client: Client, session_id: SessionId, question: Question, key: str) -> Run:
@@ -59,8 +72,8 @@ async def submit(client: Client, session_id: SessionId, question: Question, key:
 async def ask(everybody: Client, question: Question, batch: str) -> str:
     """Return the answer to one question."""
     client = await everybody.acting_as(question.user)
-    session = await find_session(client)
-    run = await submit(client, session.id, question, f"{KEY}:{batch}")
+    session_id = await open_session(client)
+    run = await submit(client, session_id, question, f"{KEY}:{batch}")
     return (await client.wait(run.id)).answer()
 
 

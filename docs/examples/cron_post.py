@@ -4,7 +4,8 @@ r"""A cron job asks once a day, always in one session, and prints the answer: cr
     0 7 * * *  DATABASE_URL=postgresql://… .venv/bin/python docs/examples/cron_post.py "$(date +\%F)" [SESSION]
 
 The date is the message's key: the same date again, after a crash or by hand, asks nothing twice and prints the same
-answer. The exit code is 0 only with an answer, 75 where trying again later may help (no worker, no database), else 1.
+answer. A session that was archived comes back from the archive. The exit code is 0 only with an answer, 75 where trying
+again later may help (no worker, no database), else 1.
 """
 
 import argparse
@@ -12,23 +13,36 @@ import asyncio
 import os
 import sys
 
-from app.client import Client, NoWorkerAvailable, TemporaryError, ThroughlineError, connect
+from app.client import Client, NoWorkerAvailable, Session, Source, TemporaryError, ThroughlineError, connect
 
-TITLE, KEY = "Daily digest", "daily-digest"
+AGENT, TITLE, KEY = "assistant", "Daily digest", "cron-post"
+MARK = {"job": KEY}
 
 
-async def find_session(client: Client) -> str:
-    """Return the id of the job's session, made by its first run, once even where two run at the same time."""
-    async for session in client.sessions(title=TITLE):
-        return str(session.id)
-    return str((await client.new_session("assistant", title=TITLE, idempotency_key=KEY)).id)
+async def find_session(client: Client) -> Session:
+    """Return the job's session, made by its first run, once even where two run at the same time.
+
+    It is known by its mark, for as long as it is there; titles may be changed, and others may have the same.
+    """
+    async for session in client.sessions(agent=AGENT, include_archived=True):
+        if session.source is Source.WORKER and session.metadata.get("job") == KEY:
+            return session
+    return await client.new_session(AGENT, title=TITLE, metadata=MARK, idempotency_key=KEY)
+
+
+async def open_session(client: Client) -> str:
+    """Return the id of the job's session, which takes messages: one that somebody archived is brought back."""
+    session = await find_session(client)
+    if session.archived:
+        await client.unarchive_session(session.id)
+    return str(session.id)
 
 
 async def ask(day: str, session: str) -> str:
     """Return the day's answer. Raises ThroughlineErrors, of these NotAnswered where the run did not succeed."""
     async with connect(user="cron") as client:
         run = await client.submit(
-            session or await find_session(client),
+            session or await open_session(client),
             f"It is {day}. What should I look at today?",
             idempotency_key=f"{KEY}:{day}",
         )

@@ -8,6 +8,7 @@ import pytest
 from app.client import (
     Client,
     DatabaseUnavailable,
+    IdempotencyKeyReused,
     InvalidInput,
     Limits,
     NotFound,
@@ -17,6 +18,7 @@ from app.client import (
     connect,
 )
 from fakes.pooler import environment_of, urls_of
+from fakes.raw_sql import run_sql
 
 NO_SERVER = "postgresql://nobody:nothing@127.0.0.1:1/nowhere"
 
@@ -75,6 +77,33 @@ async def test_sessions_are_listed_the_last_used_first_and_past_a_page(client: C
     assert [one.id async for one in client.sessions()] == [other.id, *reversed(made)]
     assert [one.id async for one in client.sessions(agent="researcher")] == [other.id]
     assert [one.id async for one in client.sessions(title="night 20")] == [made[202], made[201], made[200], made[20]]
+
+
+async def test_a_session_keeps_what_its_program_knows_it_by(client: Client) -> None:
+    mark = {"job": "digest", "days": [1, 5], "more": {"is": None}}
+    made = await client.new_session(metadata=mark, idempotency_key="k")
+    again = await client.new_session(metadata=dict(reversed(mark.items())), idempotency_key="k")
+
+    assert again == made
+    assert [one.metadata async for one in client.sessions()] == [mark]
+    with pytest.raises(IdempotencyKeyReused):
+        await client.new_session(metadata={"job": "another"}, idempotency_key="k")
+    for unfit in ({"at": made.created_at}, {"share": float("nan")}):
+        with pytest.raises(InvalidInput, match="metadata"):
+            await client.new_session(metadata=unfit)  # type: ignore[arg-type]  # one is no JSON
+
+
+async def test_an_archived_session_takes_messages_once_it_is_unarchived(client: Client, database_url: str) -> None:
+    session = await client.new_session()
+    await run_sql(database_url, "update sessions set archived = true")
+    with pytest.raises(InvalidInput, match="archived"):
+        await client.submit(session.id, "hi")
+
+    assert not (await client.unarchive_session(str(session.id))).archived
+
+    await client.submit(session.id, "hi")
+    with pytest.raises(NotFound):
+        await (await client.acting_as("berta")).unarchive_session(session.id)
 
 
 async def test_settings_of_others_are_not_read(

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from app.client import Client, connect
+from app.client import Client, SessionId, Source, connect
+from app.db.sessions.import_messages import Imported
 from fakes.pooler import environment_of, urls_of
 from fakes.programs import ROOT
 from fakes.raw_sql import run_sql
@@ -72,7 +73,8 @@ async def count_runs(database_url: str) -> int:
 async def session_of(client: Client, user: str) -> str:
     """Return the session that the batch uses for the user."""
     acting = await client.acting_as(user)
-    return str((await acting.new_session("assistant", title="Batch", idempotency_key="batch")).id)
+    key = "batch-sessions"
+    return str((await acting.new_session("assistant", title="Batch", metadata={"job": key}, idempotency_key=key)).id)
 
 
 async def test_a_day_is_asked_once_however_often_cron_runs(
@@ -90,6 +92,60 @@ async def test_a_day_is_asked_once_however_often_cron_runs(
     assert first == again == given
     assert next_day.code == 0
     assert await count_runs(database_url) == 2
+
+
+async def make_sessions_alike(client: Client, title: str, job: str) -> set[SessionId]:
+    """Return sessions of the user's that are none of a script's, each alike in something."""
+    imported = Imported(client._owner_id, "assistant", title, Source.WEB, {"job": job})  # noqa: SLF001  # no client's way
+    made = await client._database.sessions.import_conversation(imported, ())  # noqa: SLF001
+    return {
+        (await client.new_session("assistant", title=title)).id,
+        (await client.new_session("assistant", title=f"How do I {title}?", metadata={"job": "another"})).id,
+        (await client.new_session("researcher", metadata={"job": job})).id,
+        made.id,
+    }
+
+
+@pytest.mark.parametrize(
+    ("user", "title", "job"), [("cron", "Daily digest", "cron-post"), ("user-000", "Batch", "batch-sessions")]
+)
+async def test_no_session_that_somebody_else_made_is_posted_to_and_its_own_is_found_without_a_key(
+    folder: Path, offline: Mapping[str, str], database_url: str, user: str, title: str, job: str
+) -> None:
+    async def post(name: str) -> Told:
+        if user == "cron":
+            return await run(offline, folder, "cron_post.py", name)
+        return await run(offline, folder, "batch_sessions.py", name, questions(folder, 1))
+
+    urls = urls_of(database_url)
+    async with connect(urls["url"], direct_url=urls["direct_url"], user=user) as client:
+        others = await make_sessions_alike(client, title, job)
+        async with run_worker(folder, offline):
+            first = await post("2026-05-14")
+            others |= await make_sessions_alike(client, title, job)
+            await run_sql(database_url, "update sessions set idempotency_key = null, title = 'Mine'")
+            told = [first, await post("2026-05-14"), await post("2026-05-15")]
+        sessions = [one async for one in client.sessions()]
+
+    assert {one.code for one in told} == {0}
+    assert told[1] == first
+    assert await run_sql(database_url, "select count(distinct session_id), count(*) from runs") == [(1, 2)]
+    assert len(sessions) == len(others) + 1
+    assert {one.id for one in sessions if one.message_count} & others == set()
+
+
+async def test_a_script_brings_its_archived_session_back(
+    folder: Path, offline: Mapping[str, str], database_url: str
+) -> None:
+    asked = questions(folder, 1)
+    async with run_worker(folder, offline):
+        for name in ("2026-05-14", "2026-05-15"):
+            day = await run(offline, folder, "cron_post.py", name)
+            batch = await run(offline, folder, "batch_sessions.py", name, asked)
+            assert (day.code, day.complaints, batch.code, batch.complaints) == (0, "", 0, "")
+            await run_sql(database_url, "update sessions set archived = true")
+
+    assert await run_sql(database_url, "select count(distinct session_id), count(*) from runs") == [(2, 4)]
 
 
 async def test_a_day_without_an_answer_is_told_by_the_exit_code(
