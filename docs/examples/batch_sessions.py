@@ -5,7 +5,8 @@
 
 QUESTIONS is a file with a line for each user: the user's name, a tab, the question. BATCH names the batch: with it,
 each question has a key of its own, so that after a kill the same call asks no question twice, reads what was answered
-meanwhile and asks the rest. Answers are printed as they come; what failed is listed at the end, with exit code 1.
+meanwhile and asks the rest. Answers are printed as they come; what failed is listed at the end, with exit code 1. The
+same call asks that again, and nothing else, until a question has failed MOST_TIMES; one that was cancelled stays so.
 """
 
 import asyncio
@@ -13,10 +14,21 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.client import Client, QueueFull, Run, Session, SessionId, Source, ThroughlineError, connect
+from app.client import (
+    Client,
+    QueueFull,
+    Run,
+    RunStatus,
+    Session,
+    SessionId,
+    Source,
+    ThroughlineError,
+    connect,
+)
 
 AT_ONCE = 20
 PAUSE_SECONDS = 2.0
+MOST_TIMES = 5
 AGENT, TITLE, KEY = "assistant", "Batch", "batch-sessions"
 MARK = {"job": KEY}
 
@@ -69,11 +81,20 @@ async def submit(client: Client, session_id: SessionId, question: Question, key:
             await asyncio.sleep(PAUSE_SECONDS)
 
 
+async def submit_once_more(client: Client, session_id: SessionId, question: Question, batch: str) -> Run:
+    """Submit the question unless an earlier call has: under the first key whose run has not failed, else the last."""
+    number = 1
+    while True:
+        run = await submit(client, session_id, question, f"{KEY}:{number}:{batch}")
+        if run.status is not RunStatus.FAILED or number == MOST_TIMES:
+            return run
+        number += 1
+
+
 async def ask(everybody: Client, question: Question, batch: str) -> str:
     """Return the answer to one question."""
     client = await everybody.acting_as(question.user)
-    session_id = await open_session(client)
-    run = await submit(client, session_id, question, f"{KEY}:{batch}")
+    run = await submit_once_more(client, await open_session(client), question, batch)
     return (await client.wait(run.id)).answer()
 
 

@@ -4,8 +4,8 @@ r"""A cron job asks once a day, always in one session, and prints the answer: cr
     0 7 * * *  DATABASE_URL=postgresql://… .venv/bin/python docs/examples/cron_post.py "$(date +\%F)" [SESSION]
 
 The date is the message's key: the same date again, after a crash or by hand, asks nothing twice and prints the same
-answer. A session that was archived comes back from the archive. The exit code is 0 only with an answer, 75 where trying
-again later may help (no worker, no database), else 1.
+answer; one that failed is asked again, up to MOST_TIMES. A session that was archived comes back from the archive. The
+exit code is 0 only with an answer, 75 where trying again later may help (no worker, no database), else 1.
 """
 
 import argparse
@@ -13,10 +13,21 @@ import asyncio
 import os
 import sys
 
-from app.client import Client, NoWorkerAvailable, Session, Source, TemporaryError, ThroughlineError, connect
+from app.client import (
+    Client,
+    NoWorkerAvailable,
+    Run,
+    RunStatus,
+    Session,
+    Source,
+    TemporaryError,
+    ThroughlineError,
+    connect,
+)
 
 AGENT, TITLE, KEY = "assistant", "Daily digest", "cron-post"
 MARK = {"job": KEY}
+MOST_TIMES = 5
 
 
 async def find_session(client: Client) -> Session:
@@ -38,14 +49,21 @@ async def open_session(client: Client) -> str:
     return str(session.id)
 
 
+async def submit(client: Client, session: str, day: str) -> Run:
+    """Submit the day's message unless an earlier call has: under the first key whose run has not failed."""
+    number = 1
+    while True:
+        message = f"It is {day}. What should I look at today?"
+        run = await client.submit(session, message, idempotency_key=f"{KEY}:{number}:{day}")
+        if run.status is not RunStatus.FAILED or number == MOST_TIMES:
+            return run
+        number += 1
+
+
 async def ask(day: str, session: str) -> str:
     """Return the day's answer. Raises ThroughlineErrors, of these NotAnswered where the run did not succeed."""
     async with connect(user="cron") as client:
-        run = await client.submit(
-            session or await open_session(client),
-            f"It is {day}. What should I look at today?",
-            idempotency_key=f"{KEY}:{day}",
-        )
+        run = await submit(client, session or await open_session(client), day)
         return (await client.wait(run.id)).answer()
 
 

@@ -14,6 +14,7 @@ from app.client import Client, SessionId, Source, connect
 from app.db.sessions.import_messages import Imported
 from fakes.pooler import environment_of, urls_of
 from fakes.programs import ROOT
+from fakes.provider_double import Failure, ProviderDouble, ScriptStep
 from fakes.raw_sql import run_sql
 from fakes.service_process import run_worker
 from fakes.waiting import HANG_SECONDS, until_found
@@ -211,6 +212,40 @@ async def test_a_batch_that_was_killed_asks_nothing_twice_and_lists_what_failed(
     assert sorted(told.answers.splitlines()) == sorted(done.answers.splitlines())
     assert len(told.answers.splitlines()) == 99
     assert await count_runs(database_url) == 100
+
+
+OUT_OF_QUOTA = ScriptStep(failure=Failure.QUOTA)
+
+
+async def test_the_same_call_asks_again_what_failed_and_only_that(
+    folder: Path, settings: Mapping[str, str], database_url: str, provider_double: ProviderDouble
+) -> None:
+    provider_double.script(OUT_OF_QUOTA, OUT_OF_QUOTA, then_default=True)
+    asked = questions(folder, 5)
+    async with run_worker(folder, settings):
+        told = [await run(settings, folder, "batch_sessions.py", "may", asked) for _ in range(3)]
+
+    assert [one.code for one in told] == [1, 0, 0]
+    assert [len(one.answers.splitlines()) for one in told] == [3, 5, 5]
+    assert told[0].complaints.count("failed (model_quota_exhausted)") == 2
+    assert set(told[0].answers.splitlines()) < set(told[1].answers.splitlines())
+    assert sorted(told[1].answers.splitlines()) == sorted(told[2].answers.splitlines())
+    assert await count_runs(database_url) == 7
+
+
+@pytest.mark.parametrize("example", ["batch_sessions.py", "cron_post.py"])
+async def test_what_fails_again_and_again_is_not_asked_for_ever(
+    folder: Path, settings: Mapping[str, str], database_url: str, provider_double: ProviderDouble, example: str
+) -> None:
+    provider_double.script(*[OUT_OF_QUOTA] * 5)
+    arguments = ["may", questions(folder, 1)] if example == "batch_sessions.py" else ["2026-05-14"]
+    async with run_worker(folder, settings):
+        told = [await run(settings, folder, example, *arguments) for _ in range(6)]
+
+    assert {one.code for one in told} == {1}
+    assert told[4] == told[5]
+    assert len({one.complaints for one in told}) == 5
+    assert await count_runs(database_url) == 5
 
 
 async def test_a_batch_waits_for_room_in_a_full_line(
