@@ -1,0 +1,57 @@
+"""A program's own log lines are as they were before it connected, and ours are on standard error."""
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import asyncio, structlog
+from app.client import ThroughlineError, connect
+
+mine, named = structlog.get_logger(), structlog.get_logger("batch", day=14)
+{before}
+async def main():
+    async with connect("postgresql://nobody@127.0.0.1:1/nowhere"):
+        pass
+
+for _ in range(2):
+    try:
+        asyncio.run(main())
+    except ThroughlineError:
+        pass
+{after}
+mine.info("mine")
+named.debug("named")
+structlog.get_logger("app.db.pool").info("quiet")
+structlog.get_logger("app.db.pool").warning("loud", tries=3)
+"""
+OF_HOST = (
+    "structlog.configure(processors=[structlog.processors.JSONRenderer()],"
+    " logger_factory=structlog.PrintLoggerFactory())"
+)
+
+
+def told_by(program: str) -> tuple[str, str]:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout, done.stderr
+
+
+def test_a_program_that_leaves_structlog_as_it_is_keeps_its_lines() -> None:
+    answers, complaints = told_by(PROGRAM.format(before="", after=""))
+
+    assert [word in answers for word in ("mine", "named", "quiet", "loud")] == [True, True, False, False]
+    assert [word in complaints for word in ("mine", "named", "quiet", "loud")] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(("before", "after"), [(OF_HOST, ""), ("", OF_HOST)])
+def test_a_program_that_sets_structlog_up_has_its_way(before: str, after: str) -> None:
+    answers, complaints = told_by(PROGRAM.format(before=before, after=after))
+
+    assert answers.splitlines()[-4:] == [
+        '{"event": "mine"}',
+        '{"day": 14, "event": "named"}',
+        '{"event": "quiet"}',
+        '{"tries": 3, "event": "loud"}',
+    ]
+    assert complaints == ""
