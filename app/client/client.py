@@ -7,6 +7,8 @@ from contextlib import aclosing
 from uuid import UUID
 
 from app.client.answer import Ended
+from app.client.away import Outage
+from app.client.limits import Limits
 from app.db.run_follow import Followed, Following, Idle, follow_while_worked_on, reset_event
 from app.db.sessions.messages import MessageQuery
 from app.db.sessions.repository import NewSession, SessionChange, SessionQuery
@@ -29,18 +31,18 @@ class Client:
     Ids may be given as text, as they stand in an environment variable or a file; what is none raises InvalidInput.
     """
 
-    def __init__(self, following: Following, owner_id: UserId, *, user: str, worker_timeout_seconds: float) -> None:
-        """Waiting for a run that no worker takes is given up after `worker_timeout_seconds`."""
+    def __init__(self, following: Following, owner_id: UserId, *, user: str, limits: Limits) -> None:
+        """Act as `user`, whose id is `owner_id`; `limits` say when waiting for a run is given up."""
         self._following = following
         self._database = following.database
         self._owner_id = owner_id
         self._user = user
-        self._worker_timeout_seconds = worker_timeout_seconds
+        self._limits = limits
 
     async def acting_as(self, user: str) -> "Client":
         """Return a client for another user, created if new, over the same connections. Raises InvalidInput."""
         owner_id = await self._database.users.get_or_create(user)
-        return Client(self._following, owner_id, user=user, worker_timeout_seconds=self._worker_timeout_seconds)
+        return Client(self._following, owner_id, user=user, limits=self._limits)
 
     async def get_session(self, session_id: SessionId | str) -> Session:
         """Return the session as it stands. Raises NotFound."""
@@ -118,28 +120,27 @@ class Client:
         """Yield the run's events as they happen, from the one behind number `after` up to the last.
 
         Can be begun again anywhere, in any process: `after` is the `seq` of the last event seen. A `reset` says that
-        what was shown so far no longer counts. Raises NoWorkerAvailable, NotFound.
+        what was shown so far no longer counts. A database that is away is waited for, as by `wait`. Raises
+        NoWorkerAvailable, NotFound, DatabaseUnavailable.
         """
-        run = await self.get_run(run_id)
-        start = await self._following.find_start(run, after)
-        if start is None:
-            return
-        if start < 0:
-            yield reset_event(run)
-        watched = self._while_worked_on(self._following.events(run, after=max(start, 0)))
-        async with aclosing(watched) as followed:
-            async for item in followed:
-                for event in _events(item):
+        outage, seen, is_over = self._outage(), after, False
+        while not is_over:
+            async with outage.outlasting(), aclosing(self._events_behind(run_id, seen)) as events:
+                async for event in events:
+                    seen = event.seq
                     yield event
+                is_over = True
 
     async def wait(self, run_id: RunId | str) -> Ended:
-        """Return once the run has ended. Raises NoWorkerAvailable, NotFound where its session is deleted meanwhile."""
-        ending = self._while_worked_on(self._following.end(await self.get_run(run_id)))
-        async with aclosing(ending) as followed:
-            async for item in followed:
-                if not isinstance(item, Idle) and isinstance(item[-1].event, RunEnded):
-                    return Ended(item[-1].event.run, item[-1].event.answer)
-        raise AssertionError("a run was followed to its end and had no last event")
+        """Return once the run has ended.
+
+        A database that is away, as in a restart, is waited for, up to `Limits.database_away_timeout_seconds` (60 s);
+        then DatabaseUnavailable is raised. Raises NoWorkerAvailable, NotFound where its session is deleted meanwhile.
+        """
+        outage = self._outage()
+        while True:
+            async with outage.outlasting():
+                return await self._end(run_id)
 
     async def get_run(self, run_id: RunId | str) -> Run:
         """Return the run as it stands. Raises NotFound."""
@@ -161,8 +162,33 @@ class Client:
                 return
             after = page.items[-1].position
 
+    async def _events_behind(self, run_id: RunId | str, seen: int) -> AsyncGenerator[RunEvent]:
+        run = await self.get_run(run_id)
+        start = await self._following.find_start(run, seen)
+        if start is None:
+            return
+        if start < 0:
+            yield reset_event(run)
+        watched = self._while_worked_on(self._following.events(run, after=max(start, 0)))
+        async with aclosing(watched) as followed:
+            async for item in followed:
+                for event in _events(item):
+                    yield event
+
+    async def _end(self, run_id: RunId | str) -> Ended:
+        ending = self._while_worked_on(self._following.end(await self.get_run(run_id)))
+        async with aclosing(ending) as followed:
+            async for item in followed:
+                if not isinstance(item, Idle) and isinstance(item[-1].event, RunEnded):
+                    return Ended(item[-1].event.run, item[-1].event.answer)
+        raise AssertionError("a run was followed to its end and had no last event")
+
     def _while_worked_on(self, followed: AsyncGenerator[Followed]) -> AsyncGenerator[Followed]:
-        return follow_while_worked_on(self._following, followed, timeout_seconds=self._worker_timeout_seconds)
+        timeout_seconds = self._limits.no_worker_timeout_seconds
+        return follow_while_worked_on(self._following, followed, timeout_seconds=timeout_seconds)
+
+    def _outage(self) -> Outage:
+        return Outage(self._limits.database_away_timeout_seconds, self._following.monotonic)
 
 
 def _session_id(given: SessionId | str) -> SessionId:

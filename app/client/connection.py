@@ -43,7 +43,7 @@ async def connect(
     try:
         owner_id = await database.users.get_or_create(user)
         following = Following(database, time.monotonic)
-        yield Client(following, owner_id, user=user, worker_timeout_seconds=limits.no_worker_timeout_seconds)
+        yield Client(following, owner_id, user=user, limits=limits)
     finally:
         await database.close()
 

@@ -9,8 +9,10 @@ from app.domain.run import Caps
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Each stands for the service's setting of the same name, and is by default what that is by default.
+    """Each but the last stands for the service's setting of the same name, and is by default what that is by default.
 
+    For `database_away_timeout_seconds` `wait` and `events` go on while the database cannot be asked (a restart, a
+    failover); other calls raise DatabaseUnavailable at once, as a program may have something better to do.
     The caps are judged where a message is accepted, so this program's hold for what it submits: give those that the
     service is run with, where they were changed. Raises InvalidInput for what is not above zero.
     """
@@ -19,6 +21,7 @@ class Limits:
     max_queued_per_owner: int = 1_000
     no_worker_timeout_seconds: float = 30.0
     db_pool_timeout_seconds: float = 5.0
+    database_away_timeout_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         """Check each."""
