@@ -7,6 +7,7 @@ QUESTIONS is a file with a line for each user: the user's name, a tab, the quest
 each question has a key of its own, so that after a kill the same call asks no question twice, reads what was answered
 meanwhile and asks the rest. Answers are printed as they come; what failed is listed at the end, with exit code 1. The
 same call asks that again, and nothing else, until a question has failed MOST_TIMES; one that was cancelled stays so.
+A database that is away for a minute or two is waited for; after that the batch ends, to be called again.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from app.client import (
     Client,
+    DatabaseUnavailable,
     QueueFull,
     Run,
     RunStatus,
@@ -27,7 +29,7 @@ from app.client import (
 )
 
 AT_ONCE = 20
-PAUSE_SECONDS = 2.0
+PAUSE_SECONDS, MOST_PAUSES = 2.0, 30
 MOST_TIMES = 5
 AGENT, TITLE, KEY = "assistant", "Batch", "batch-sessions"
 MARK = {"job": KEY}
@@ -98,22 +100,41 @@ async def ask(everybody: Client, question: Question, batch: str) -> str:
     return (await client.wait(run.id)).answer()
 
 
+async def ask_through_restarts(everybody: Client, question: Question, batch: str) -> str:
+    """Return the answer; what the client itself does not wait for while the database is away is begun again."""
+    for _ in range(MOST_PAUSES):
+        try:
+            return await ask(everybody, question, batch)
+        except DatabaseUnavailable as error:
+            print(f"{question.user}: waiting: {error.detail}", file=sys.stderr)
+            await asyncio.sleep(PAUSE_SECONDS)
+    return await ask(everybody, question, batch)
+
+
 async def ask_all(batch: str, questions: list[Question]) -> list[str]:
-    """Print the answers and return what failed."""
+    """Print the answers and return what failed. Where the database stays away, ask no more and raise that."""
     failures: list[str] = []
+    away: list[DatabaseUnavailable] = []
     places = asyncio.Semaphore(AT_ONCE)
     async with connect() as everybody:
 
         async def answer(question: Question) -> None:
             async with places:
+                if away:
+                    return
                 try:
-                    print(f"{question.user}\t{await ask(everybody, question, batch)!r}", flush=True)
+                    answered = await ask_through_restarts(everybody, question, batch)
+                    print(f"{question.user}\t{answered!r}", flush=True)
+                except DatabaseUnavailable as error:
+                    away.append(error)
                 except ThroughlineError as error:
                     failures.append(f"{question.user}: {error.detail}")
 
         async with asyncio.TaskGroup() as tasks:
             for question in questions:
                 tasks.create_task(answer(question))
+    if away:
+        raise away[0]
     return failures
 
 

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from app.client import Client, SessionId, Source, connect
+from app.db.connection.migrations import upgrade
 from app.db.sessions.import_messages import Imported
+from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from fakes.pooler import environment_of, urls_of
 from fakes.programs import ROOT
 from fakes.provider_double import Failure, ProviderDouble, ScriptStep
@@ -55,6 +57,14 @@ async def told_by(script: Process) -> Told:
         answers, complaints = await script.communicate()
     lines = complaints.decode().splitlines()
     return Told(script.returncode, answers.decode(), "\n".join(line for line in lines if FSYNC_OFF not in line))
+
+
+async def told_in(script: Process, beginning: bytes) -> None:
+    """Return once the script has complained in a line that begins so."""
+    assert script.stderr is not None
+    async with asyncio.timeout(HANG_SECONDS):
+        while not (line := await script.stderr.readline()).startswith(beginning):
+            assert line, "the script has ended"
 
 
 async def run(offline: Mapping[str, str], folder: Path, example: str, *arguments: str) -> Told:
@@ -257,15 +267,32 @@ async def test_a_batch_waits_for_room_in_a_full_line(
         for number in range(10):
             await first.submit(session, f"Message {number}")
     script = await start(offline, folder, "batch_sessions.py", "may", questions(folder, 2))
-    assert script.stderr is not None
-    async with asyncio.timeout(HANG_SECONDS):
-        while b": waiting: " not in (line := await script.stderr.readline()):
-            assert line, "the script has ended"
+    await told_in(script, b"user-000: waiting: ")
     async with run_worker(folder, offline):
         told = await told_by(script)
 
-    assert line.startswith(b"user-000: waiting: ")
     assert (told.code, len(told.answers.splitlines())) == (0, 2)
+
+
+async def test_a_batch_goes_on_behind_a_restart_of_the_database(folder: Path) -> None:
+    database = EmbeddedConfig(folder / "data")
+    server = await EmbeddedServer.start(database)
+    await upgrade(server.url)
+    settings = {"DATABASE_URL": server.url, "LEASE_SECONDS": "4"}
+    async with connect(server.url) as client:
+        session, first = await session_of(client, "user-000"), await client.acting_as("user-000")
+        for number in range(10):
+            await first.submit(session, f"Message {number}")
+    script = await start(settings, folder, "batch_sessions.py", "may", questions(folder, 1))
+    await told_in(script, b"user-000: waiting: Session ")
+    await server.stop()
+    await told_in(script, b"user-000: waiting: The database ")
+    server = await EmbeddedServer.start(database)
+    async with run_worker(folder, settings):
+        told = await told_by(script)
+    await server.stop()
+
+    assert (told.code, len(told.answers.splitlines())) == (0, 1)
 
 
 async def test_a_file_that_cannot_be_read_as_questions_is_refused_before_anything_is_asked(
