@@ -1,7 +1,11 @@
 # ruff: noqa: INP001, T201  # a script of its own, which prints
 r"""A cron job asks once a day, always in one session, and prints the answer: cron mails it.
 
-    0 7 * * *  DATABASE_URL=postgresql://… .venv/bin/python docs/examples/cron_post.py "$(date +\%F)" [SESSION]
+    DATABASE_URL=postgresql://…
+    0 7 * * *  cd /srv/throughline && .venv/bin/python docs/examples/cron_post.py "$(date +\%F)"
+
+These lines are for `crontab -e`, whose file nobody else reads; within the command the password would get into the log
+and the list of processes. A `%` ends a command there unless it is escaped. A session's id may follow the date.
 
 The date is the message's key: the same date again, after a crash or by hand, asks nothing twice and prints the same
 answer; one that failed is asked again, up to MOST_TIMES. A session that was archived comes back from the archive. The

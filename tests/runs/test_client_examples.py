@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping
@@ -177,6 +178,29 @@ async def test_a_day_without_an_answer_is_told_by_the_exit_code(
     assert "'today'" in unreadable.complaints
     assert "throughline db address" in nowhere.complaints
     assert not any("Traceback" in one.complaints for one in (failed, unreadable, away, nowhere))
+
+
+async def test_the_line_for_the_crontab_works_as_it_is_written(
+    folder: Path, offline: Mapping[str, str], database_url: str
+) -> None:
+    described = (EXAMPLES / "cron_post.py").read_text(encoding="utf-8").split('"""')[1]
+    variable, line = (line.strip() for line in described.splitlines() if line.startswith("    "))
+    command = line.removeprefix("0 7 * * *").lstrip()
+    for written, here in {"/srv/throughline": str(ROOT), ".venv/bin/python": sys.executable, r"\%": "%"}.items():
+        assert written in command
+        command = command.replace(written, here)
+    environment = {"HOME": str(folder), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), **offline}
+    async with run_worker(folder, offline):
+        job = await asyncio.create_subprocess_exec(
+            "/bin/sh", "-c", command, stdout=PIPE, stderr=PIPE, env=environment, cwd=folder
+        )
+        told = await told_by(job)
+
+    assert variable.startswith("DATABASE_URL=postgresql://")
+    assert "DATABASE_URL" not in line  # cron logs commands, and shows them in its mails
+    assert (told.code, told.complaints) == (0, "")
+    asked = await run_sql(database_url, "select input ->> 'content' from runs")
+    assert re.fullmatch(r"It is \d{4}-\d\d-\d\d\. What should I look at today\?", str(asked[0][0]))
 
 
 async def test_a_day_is_kept_while_there_is_no_worker(
