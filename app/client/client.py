@@ -94,12 +94,18 @@ class Client:
         return await self._database.sessions.update(self._owner_id, _session_id(session_id), change)
 
     async def submit(
-        self, session_id: SessionId | str, text: str, *, idempotency_key: str = "", on_busy: OnBusy = OnBusy.ENQUEUE
+        self,
+        session_id: SessionId | str,
+        text: str,
+        *,
+        idempotency_key: str = "",
+        on_busy: OnBusy | str = OnBusy.ENQUEUE,
     ) -> Run:
         """Store a message as a run and return at once: a worker answers it, whatever becomes of this process.
 
-        The same `idempotency_key` again returns the same run, nothing is done twice. Raises NotFound, InvalidInput (an
-        empty text, an archived session), SessionBusy, QueueFull, IdempotencyKeyReused, DatabaseUnavailable.
+        The same `idempotency_key` again returns the same run, nothing is done twice. `on_busy` may be given as text.
+        Raises NotFound, InvalidInput (an empty text, an archived session, an `on_busy` that is none), SessionBusy,
+        QueueFull, IdempotencyKeyReused, DatabaseUnavailable.
         """
         if is_blank(text):
             raise InvalidInput("The message holds nothing to answer.", field="text")
@@ -112,7 +118,7 @@ class Client:
             author=self._user,
             idempotency_key=idempotency_key or None,
             fingerprint=_fingerprint("submit", str(session_id), text),
-            on_busy=on_busy,
+            on_busy=_on_busy(on_busy),
         )
         return (await self._database.runs.submit(submission, None)).run
 
@@ -207,6 +213,16 @@ def _uuid(given: UUID | str, *, field: str) -> UUID:
         raise InvalidInput(
             f"{field} is {shown}, which is no id. An id is 32 hexadecimal digits, as `.id` has it.", field=field
         ) from None
+
+
+def _on_busy(given: OnBusy | str) -> OnBusy:
+    """Return what is meant: it is compared by identity further in, where text would be none of them."""
+    try:
+        return OnBusy(given)
+    except ValueError:
+        allowed = ", ".join(repr(one.value) for one in OnBusy)
+        shown = repr(given)[:MOST_SHOWN]
+        raise InvalidInput(f"on_busy is {shown}; it may be one of {allowed}.", field="on_busy") from None
 
 
 def _events(item: Followed) -> tuple[RunEvent, ...]:

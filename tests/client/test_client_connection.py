@@ -14,6 +14,7 @@ from app.client import (
     NotFound,
     QueueFull,
     RunStatus,
+    SessionBusy,
     SettingInvalid,
     connect,
 )
@@ -56,6 +57,30 @@ async def test_what_is_no_id_is_refused_with_what_was_given(client: Client, give
     for follow in (client.get_run(given), client.cancel(given), client.wait(given)):
         with pytest.raises(InvalidInput, match="run_id is"):
             await follow
+
+
+async def test_what_to_do_in_a_busy_session_may_be_said_in_words(client: Client) -> None:
+    session = await client.new_session()
+    first = await client.submit(session.id, "one")
+
+    with pytest.raises(SessionBusy):
+        await client.submit(session.id, "two", on_busy="reject")
+    with pytest.raises(InvalidInput, match=r"on_busy is 'Interrupt'.*'enqueue', 'reject', 'interrupt'"):
+        await client.submit(session.id, "two", on_busy="Interrupt")
+    second = await client.submit(session.id, "two", on_busy="enqueue")
+
+    assert [(await client.get_run(one.id)).status for one in (first, second)] == [RunStatus.QUEUED] * 2
+
+
+async def test_text_interrupts_as_the_value_does(client: Client, database_url: str) -> None:
+    session = await client.new_session()
+    first = await client.submit(session.id, "one")
+    run = "status = 'running', worker = 'elsewhere', lease_until = now() + interval '1 minute', fence = 1"
+    await run_sql(database_url, f"update runs set {run}")
+
+    await client.submit(session.id, "two", on_busy="interrupt")
+
+    assert (await client.get_run(first.id)).cancel_requested
 
 
 async def test_one_connection_is_enough_for_many_users(client: Client) -> None:
