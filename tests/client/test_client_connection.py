@@ -8,6 +8,7 @@ import pytest
 from app.client import (
     Client,
     DatabaseUnavailable,
+    DatabaseUnusable,
     IdempotencyKeyReused,
     InvalidInput,
     Limits,
@@ -16,6 +17,7 @@ from app.client import (
     RunStatus,
     SessionBusy,
     SettingInvalid,
+    TemporaryError,
     connect,
 )
 from fakes.pooler import environment_of, urls_of
@@ -187,6 +189,26 @@ async def test_the_caps_are_those_that_are_given(database_url: str) -> None:
 def test_limits_that_cannot_be_kept_are_refused(limits: dict[str, float]) -> None:
     with pytest.raises(InvalidInput, match=f"{next(iter(limits))} is"):
         Limits(**limits)  # type: ignore[arg-type]  # one of them is a number of seconds
+
+
+async def test_a_client_behind_its_block_says_that_it_is_closed(database_url: str) -> None:
+    urls = urls_of(database_url)
+    async with connect(urls["url"], direct_url=urls["direct_url"]) as client:
+        session = await client.new_session()
+        run = await client.submit(session.id, "hi")
+
+    for reach in (
+        client.new_session(),
+        client.submit(session.id, "hi"),
+        client.wait(run.id),
+        client.acting_as("berta"),
+    ):
+        with pytest.raises(DatabaseUnusable, match=r"are closed.*`connect`") as told:
+            await reach
+        assert not isinstance(told.value, TemporaryError)
+    for read in (client.events(run.id), client.history(session.id), client.sessions()):
+        with pytest.raises(DatabaseUnusable, match="closed"):
+            await anext(read)
 
 
 async def test_a_pool_without_connections_is_refused() -> None:

@@ -13,7 +13,7 @@ from app.db.connection.statement import Statement, statement
 from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database
 from app.db.statements.sql import sql
-from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from app.domain.errors import DatabaseUnusable
 from fakes.conversations import open_conversation
 from fakes.database_wire import DatabaseWire, database_wire
 from fakes.pooler import shared_address
@@ -134,7 +134,7 @@ async def test_a_closed_pool_connects_no_more(database_url: str) -> None:
     pool = ConnectionPool(shared_address(database_url), PoolConfig(size=1, timeout_seconds=5))
     await pool.close()
 
-    with pytest.raises(DatabaseUnavailable):
+    with pytest.raises(DatabaseUnusable, match="closed"):
         await Transactions(pool).fetch(ONE, number=1)
 
 

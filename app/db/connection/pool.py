@@ -15,12 +15,17 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 from app.db.connection.address import Address
 from app.db.connection.failures import PoolTimeout, is_connection_lost, is_stale_plan
 from app.db.connection.limits import BEGIN, BEGIN_LIMITED, LIMIT_SESSION, POOLED_SETTINGS, SESSION_SETTINGS
+from app.domain.errors import DatabaseUnusable
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 8.0
 """How long we wait for a statement's answer: longer than the server allows any, so only a dead network gets here."""
 
 CLOSE_TIMEOUT_SECONDS = 5.0
+CLOSED = (
+    "The connections to the database are closed. With `app.client`, use a client only inside the `async with` block of "
+    "its `connect`."
+)
 CACHED_STATEMENTS = 200
 """Prepared on each connection; the service has fewer."""
 
@@ -71,7 +76,7 @@ class ConnectionPool:
         """Yield a connection that nobody else uses inside the block.
 
         One that may still be busy, or leads nowhere, is closed. Raises DRIVER_ERRORS, of these PoolTimeout where all
-        connections stayed in use.
+        connections stayed in use, and DatabaseUnusable once the pool is closed: no try again helps.
         """
         await self._reserve()
         try:
@@ -98,7 +103,7 @@ class ConnectionPool:
 
     async def _reserve(self) -> None:
         if self._is_closed:
-            raise asyncpg.InterfaceError("the pool is closed")
+            raise DatabaseUnusable(CLOSED)
         if not self._free.locked():
             await self._free.acquire()
             return
