@@ -103,7 +103,8 @@ class Client:
     ) -> Run:
         """Store a message as a run and return at once: a worker answers it, whatever becomes of this process.
 
-        The same `idempotency_key` again returns the same run, nothing is done twice. `on_busy` may be given as text.
+        The same `idempotency_key` again returns the same run, nothing is done twice; one that failed or was cancelled,
+        too, for 30 days: to ask again, take another key. `on_busy` may be given as text.
         Raises NotFound, InvalidInput (an empty text, an archived session, an `on_busy` that is none), SessionBusy,
         QueueFull, IdempotencyKeyReused, DatabaseUnavailable.
         """
@@ -141,7 +142,9 @@ class Client:
         """Return once the run has ended.
 
         A database that is away, as in a restart, is waited for, up to `Limits.database_away_timeout_seconds` (60 s);
-        then DatabaseUnavailable is raised. Raises NoWorkerAvailable, NotFound where its session is deleted meanwhile.
+        then DatabaseUnavailable is raised. Raises NotFound where its session is deleted meanwhile, NoWorkerAvailable
+        where no worker was at work on any run for `Limits.no_worker_timeout_seconds` (30 s): behind the runs of others
+        one waits on. The message is kept then, and waiting may be begun again.
         """
         outage = self._outage()
         while True:
