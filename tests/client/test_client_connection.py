@@ -20,6 +20,7 @@ from app.client import (
     TemporaryError,
     connect,
 )
+from app.domain.json_types import JsonValue
 from fakes.pooler import environment_of, urls_of
 from fakes.raw_sql import run_sql
 
@@ -107,9 +108,9 @@ async def test_sessions_are_listed_the_last_used_first_and_past_a_page(client: C
 
 
 async def test_a_session_keeps_what_its_program_knows_it_by(client: Client) -> None:
-    mark = {"job": "digest", "days": [1, 5], "more": {"is": None}}
+    mark: dict[str, JsonValue] = {"job": "digest", "days": [1, 5], "more": {"is": None}}
     made = await client.new_session(metadata=mark, idempotency_key="k")
-    again = await client.new_session(metadata=dict(reversed(mark.items())), idempotency_key="k")
+    again = await client.new_session(metadata={name: mark[name] for name in sorted(mark)}, idempotency_key="k")
 
     assert again == made
     assert [one.metadata async for one in client.sessions()] == [mark]

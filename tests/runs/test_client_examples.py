@@ -108,8 +108,10 @@ async def test_a_day_is_asked_once_however_often_cron_runs(
 
 async def make_sessions_alike(client: Client, title: str, job: str) -> set[SessionId]:
     """Return sessions of the user's that are none of a script's, each alike in something."""
-    imported = Imported(client._owner_id, "assistant", title, Source.WEB, {"job": job})  # noqa: SLF001  # no client's way
-    made = await client._database.sessions.import_conversation(imported, ())  # noqa: SLF001
+    owner, database = client._owner_id, client._database  # noqa: SLF001  # importing is no way of the client's
+    made = await database.sessions.import_conversation(
+        Imported(owner, "assistant", title, Source.WEB, {"job": job}), ()
+    )
     return {
         (await client.new_session("assistant", title=title)).id,
         (await client.new_session("assistant", title=f"How do I {title}?", metadata={"job": "another"})).id,
