@@ -38,7 +38,7 @@ class Settings(BaseSettings):
         "", description="PostgreSQL itself, where DATABASE_URL leads to a pooler in transaction mode"
     )
     data_dir: Path | None = Field(None, description="where the embedded server keeps its data; empty: per user")
-    migrate_on_start: bool = Field(default=True, description="run migrations at start, under an advisory lock")
+    migrate_on_start: bool = Field(default=True, description="run migrations when a service starts, under a lock")
     db_pool_size: int = Field(10, ge=1, le=200, description="database connections that requests and turns share")
     db_pool_timeout_seconds: float = Field(5.0, gt=0, le=HOUR, description="how long to wait for a free connection")
 

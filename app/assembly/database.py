@@ -9,6 +9,7 @@ from app.db.database import Database, DatabaseConfig
 from app.db.memories.vector_table import prepare_vectors
 from app.db.opening import DatabaseLocation, open_address, open_database
 from app.db.service_status import read_service_status
+from app.domain.process import ProcessKind
 from app.domain.service_status import ServiceStatus
 from app.settings import Settings, read_settings
 from app.telemetry import set_up_logging
@@ -19,7 +20,17 @@ def database_location(settings: Settings) -> DatabaseLocation:
     return DatabaseLocation(settings.database_url, settings.data_dir, settings.database_direct_url)
 
 
-def open_configured_database(settings: Settings) -> AbstractAsyncContextManager[Database]:
+def is_guest(settings: Settings, kind: ProcessKind) -> bool:
+    """Whether the process is a command on a server that others keep: it does nobody's work there but its own."""
+    return kind is ProcessKind.COMMAND and bool(settings.database_url)
+
+
+def may_migrate(settings: Settings, kind: ProcessKind) -> bool:
+    """Whether the process may change the schema, if need be."""
+    return settings.migrate_on_start and not is_guest(settings, kind)
+
+
+def open_configured_database(settings: Settings, kind: ProcessKind) -> AbstractAsyncContextManager[Database]:
     """Open the database that the settings name, and close it at the end of the block. Raises as open_database."""
     config = DatabaseConfig(
         url="",
@@ -29,7 +40,7 @@ def open_configured_database(settings: Settings) -> AbstractAsyncContextManager[
         search_language=settings.search_language,
         loaded_rows_bytes=settings.loaded_rows_bytes,
     )
-    return open_database(database_location(settings), config, migrate=settings.migrate_on_start)
+    return open_database(database_location(settings), config, migrate=may_migrate(settings, kind))
 
 
 def read_quiet_settings(options: LocalOptions) -> Settings:
@@ -42,13 +53,13 @@ def read_quiet_settings(options: LocalOptions) -> Settings:
 @asynccontextmanager
 async def open_keys(options: LocalOptions) -> AsyncGenerator[KeyAdmin]:
     """Yield the store of API keys."""
-    async with open_configured_database(read_quiet_settings(options)) as database:
+    async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
         yield database.keys
 
 
 async def slack_link_code(options: LocalOptions, user: str) -> str:
     """Return a code with which somebody in Slack becomes this user, who is made if new."""
-    async with open_configured_database(read_quiet_settings(options)) as database:
+    async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
         return await database.open_slack("").people.new_code(await database.users.get_or_create(user))
 
 

@@ -4,10 +4,12 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from app.assembly.database import is_guest, may_migrate
 from app.db.database import Database
 from app.db.jobs.queue import Schedule
 from app.domain.clock import Clock
 from app.domain.errors import SettingInvalid
+from app.domain.process import ProcessKind
 from app.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
 from app.memories.keeper import MemoryKeeper
 from app.memories.meaning import EMBED_MEMORIES, Meaning, MeaningParts
@@ -42,16 +44,20 @@ def choose_embedder(settings: Settings) -> LangChainEmbedder | None:
 
 @asynccontextmanager
 async def open_memories(
-    settings: Settings, database: Database, embedder: LangChainEmbedder | None, clock: Clock
+    settings: Settings, kind: ProcessKind, database: Database, embedder: LangChainEmbedder | None, clock: Clock
 ) -> AsyncGenerator[MemoryShare]:
-    """Yield the memories; with a model, everything that has no vector of it yet gets one. Raises DatabaseUnusable."""
+    """Yield the memories; with a model, everything that has no vector of it yet gets one. Raises DatabaseUnusable.
+
+    A command on a server that others keep leaves that to them: their model may be another.
+    """
     if embedder is None:
         yield MemoryShare(MemoryKeeper(database.memories))
         return
     try:
-        await database.prepare_vectors(may_create=settings.migrate_on_start)
+        await database.prepare_vectors(may_create=may_migrate(settings, kind))
         meaning = Meaning(MeaningParts(embedder, database.memory_vectors, database.jobs, clock))
-        await meaning.embed_soon()
+        if not is_guest(settings, kind):
+            await meaning.embed_soon()
         keeper = MemoryKeeper(database.memories, meaning)
         yield MemoryShare(
             keeper,

@@ -55,7 +55,7 @@ class ProcessBeats:
 async def noted(runtime: Runtime, *, has_worker: bool) -> AsyncGenerator[None]:
     """Have the database show this process inside the block, its draining included.
 
-    `has_worker`: turns run in this very process.
+    `has_worker`: turns run in this very process, whosoever they are.
     """
 
     def read_state() -> ProcessState:
@@ -64,7 +64,7 @@ async def noted(runtime: Runtime, *, has_worker: bool) -> AsyncGenerator[None]:
             concurrency=worker.concurrency if has_worker else 0,
             open_turns=worker.open_turns,
             jobs_in_hand=worker.jobs_in_hand,
-            is_claiming=worker.is_claiming,
+            is_claiming=has_worker and worker.is_claiming,
             is_listening=runtime.database.hub.is_listening,
         )
 

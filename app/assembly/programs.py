@@ -12,10 +12,11 @@ from pathlib import Path
 import uvloop
 
 from app.api.app import add_door, create_app
+from app.api.http.auth import LOCAL_USER
 from app.api.http.config import ApiConfig, check_access
 from app.api.http.protocol import ConnectionLimits
 from app.api.http.server import HttpServer, Shutdown, TcpAddress, allow_connections, bind_tcp, bind_unix, bound_url
-from app.assembly.database import read_quiet_settings
+from app.assembly.database import is_guest, read_quiet_settings
 from app.assembly.health import health_served
 from app.assembly.process_beats import noted
 from app.assembly.runtime import VERSION, Runtime, open_runtime
@@ -23,6 +24,7 @@ from app.assembly.services import make_services
 from app.assembly.slack import HttpDoor, slack_over_http, slack_over_socket
 from app.cli.parts import LocalOptions, ServeOptions, SlackOptions, WorkerOptions
 from app.domain.errors import ClaimingBroke
+from app.domain.ids import UserId
 from app.domain.principal import Scope
 from app.domain.process import ProcessKind
 from app.settings import Settings, read_settings
@@ -119,7 +121,10 @@ def _check_unbroken(broken: asyncio.Event) -> None:
 
 @asynccontextmanager
 async def open_local_service(options: LocalOptions) -> AsyncGenerator[Path]:
-    """Yield the path of a unix socket on which this very process serves the API to its own user."""
+    """Yield the path of a unix socket on which this very process serves the API to its own user.
+
+    It takes turns if the command sends messages, and everybody's only where nobody else would.
+    """
     settings = read_quiet_settings(options)
     config = ApiConfig(
         version=VERSION,
@@ -129,21 +134,45 @@ async def open_local_service(options: LocalOptions) -> AsyncGenerator[Path]:
     )
     with tempfile.TemporaryDirectory(prefix="throughline-") as folder:
         path = Path(folder) / "api.sock"
-        async with open_runtime(settings, ProcessKind.COMMAND) as runtime, noted(runtime, has_worker=True):
-            mode = _ServeMode()
-            serving = asyncio.create_task(_serve_on(bind_unix(path), runtime, config, mode))
-            try:
+        async with open_runtime(settings, ProcessKind.COMMAND) as runtime:
+            only_for = await _whose_turns(runtime) if options.takes_turns else None
+            mode = _ServeMode(has_worker=options.takes_turns, only_for=only_for)
+            async with _serving_on(bind_unix(path), runtime, config, mode):
                 yield path
-            finally:
-                mode.stop.set()
-                await serving
+
+
+@asynccontextmanager
+async def _serving_on(
+    listener: socket.socket, runtime: Runtime, config: ApiConfig, mode: "_ServeMode"
+) -> AsyncGenerator[None]:
+    """Serve inside the block."""
+    async with noted(runtime, has_worker=mode.has_worker and mode.only_for is None):
+        serving = asyncio.create_task(_serve_on(listener, runtime, config, mode))
+        try:
+            yield
+        finally:
+            mode.stop.set()
+            await serving
+
+
+async def _whose_turns(runtime: Runtime) -> UserId | None:
+    """Return the user whose turns alone a command takes; None where it is the whole service for its database.
+
+    Others may count on other settings than those of this command: another model, agents it does not have. Only on the
+    embedded server, while no other process takes turns, nobody else would do what waits, side jobs included.
+    """
+    database = runtime.database
+    if not is_guest(runtime.settings, runtime.process.kind) and await database.processes.count_claiming() == 0:
+        return None
+    return await database.users.get_or_create(LOCAL_USER)
 
 
 @dataclass(frozen=True, slots=True)
 class _ServeMode:
-    """How to serve: with turns in this process or not, until `stop`."""
+    """How to serve: with turns in this process or not, of one user or of all, until `stop`."""
 
     has_worker: bool = True
+    only_for: UserId | None = None
     slack: HttpDoor | None = None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -163,7 +192,8 @@ async def _serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig
     limits = ConnectionLimits(max_connections=allow_connections(runtime.settings.max_connections))
     server = HttpServer(app, listener, Shutdown(before_closing, grace), limits)
     gc.freeze()  # what is loaded by now stays: collections need not walk it again and again
-    async with runtime.worker.working() if mode.has_worker else nullcontext(asyncio.Event()) as broken:
+    working = runtime.worker.working(only_for=mode.only_for) if mode.has_worker else nullcontext(asyncio.Event())
+    async with working as broken:
         watching = asyncio.create_task(_stop_when(server, mode.stop, broken))
         await server.run_until_stopped()
         watching.cancel()

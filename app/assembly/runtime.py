@@ -71,8 +71,8 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
     models, embedder = ModelRegistry(models_config(settings)), choose_embedder(settings)
     async with (
         compute_threads(settings.compute_threads),
-        open_configured_database(settings) as database,
-        open_memories(settings, database, embedder, clock) as memories,
+        open_configured_database(settings, kind) as database,
+        open_memories(settings, kind, database, embedder, clock) as memories,
     ):
         tools = _tools(settings, database)
         check_names(agents.all(), defaults, models, tools)

@@ -30,7 +30,7 @@ async def chat_command(agent: str | None, session_id: UUID | None, target: Targe
     error: what follows it is not sent, and the exit code is 1. /help lists the commands.
     """
     screen, lines = Screen(), target.parts.standard_input_lines()
-    async with open_client(target) as client:
+    async with open_client(target, takes_turns=True) as client:
         state = await _begin(client, screen, agent, session_id)
         if lines.is_terminal:
             screen.note(f"chatting with {state.agent}; /help lists the commands, /quit or Ctrl-D leaves")

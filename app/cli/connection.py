@@ -41,8 +41,8 @@ class Target:
 
 
 @asynccontextmanager
-async def open_client(target: Target) -> AsyncIterator[ServiceClient]:
-    """Yield a client of the service that `target` names."""
+async def open_client(target: Target, *, takes_turns: bool = False) -> AsyncIterator[ServiceClient]:
+    """Yield a client of the service that `target` names; one of this process answers messages if it `takes_turns`."""
     headers = {"User-Agent": "throughline-cli", "X-Client": "cli"}
     if target.url is not None:
         if target.api_key:
@@ -55,7 +55,7 @@ async def open_client(target: Target) -> AsyncIterator[ServiceClient]:
             yield ServiceClient(http, place=target.url)
         return
     async with (
-        target.parts.open_local_service(LocalOptions(target.data_dir)) as socket_path,
+        target.parts.open_local_service(LocalOptions(target.data_dir, takes_turns=takes_turns)) as socket_path,
         httpx.AsyncClient(
             transport=httpx.AsyncHTTPTransport(uds=str(socket_path)),
             base_url="http://localhost",

@@ -12,9 +12,13 @@ from app.domain.service_status import ServiceStatus
 
 @dataclass(frozen=True, slots=True)
 class LocalOptions:
-    """Where the data of this machine lies; None leaves it to the settings."""
+    """Where the data of this machine lies; None leaves it to the settings.
+
+    `takes_turns`: the command sends messages, so its process has to answer them.
+    """
 
     data_dir: Path | None = None
+    takes_turns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

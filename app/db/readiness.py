@@ -65,9 +65,9 @@ class ReadinessCheck:
         revision = rows[0]["version_num"] if rows else None
         check_known(revision)
         if revision != head_revision():
+            found = "no schema" if revision is None else f"schema revision {revision}"
             raise DatabaseUnusable(
-                f"The database has schema revision {revision or 'none'}, this version needs {head_revision()}. "
-                "Run `throughline db upgrade`."
+                f"The database has {found}, this version needs {head_revision()}. Run `throughline db upgrade`."
             )
         await self._check_writes()
 

@@ -27,7 +27,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """What a process has in hand; `concurrency` 0 means that it takes no turns.
+    """What a process has in hand; `concurrency` 0 means that it takes no turns, or those of one user only.
 
     `is_claiming`: it looks for turns, and lately was answered. `is_listening`: notifications reach it.
     """

@@ -186,13 +186,14 @@ class Claimer:
     """Who claims a run, and for how long before the lease must be renewed.
 
     `held` are runs it is at work on itself: their leases may have run out while the database was away. What was tried
-    `most_tried` times or more is not taken over.
+    `most_tried` times or more is not taken over. With `only_for` it takes the runs of this owner alone.
     """
 
     worker: str
     lease_seconds: float
     held: tuple[RunId, ...] = ()
     most_tried: int = NO_MOST
+    only_for: UserId | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,7 @@ class Worker:
         self._jobs = jobs
         self._answered_at = float("-inf")
         self._is_full = False
+        self._only_for: UserId | None = None
 
     @property
     def is_claiming(self) -> bool:
@@ -135,21 +136,24 @@ class Worker:
             self._is_open = False
 
     @asynccontextmanager
-    async def working(self) -> AsyncGenerator[asyncio.Event]:
+    async def working(self, *, only_for: UserId | None = None) -> AsyncGenerator[asyncio.Event]:
         """Keep the claim loop and the side jobs running inside the block, and drain at its end.
 
-        Yields an event that is set where the claim loop broke: nothing will be claimed any more.
+        With `only_for` the turns of this owner alone are claimed, and no side job is taken. Yields an event that is set
+        where the claim loop broke: nothing will be claimed any more.
         """
-        loop, jobs, broken = asyncio.create_task(self.run()), asyncio.create_task(self._jobs.run()), asyncio.Event()
+        self._only_for = only_for
+        loop, broken = asyncio.create_task(self.run()), asyncio.Event()
         loop.add_done_callback(lambda ended: _look_at_end(ended, broken))
+        tasks = {loop} if only_for is not None else {loop, asyncio.create_task(self._jobs.run())}
         try:
             yield broken
         finally:
             await self.drain()
-            await asyncio.wait({loop, jobs}, timeout=JOBS_END_SECONDS)
-            loop.cancel()
-            jobs.cancel()
-            await asyncio.gather(loop, jobs, return_exceptions=True)
+            await asyncio.wait(tasks, timeout=JOBS_END_SECONDS)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def drain(self) -> None:
         """Stop claiming, let running turns end within the grace, then give the rest back.
@@ -297,7 +301,7 @@ class Worker:
         if not self._is_open or self._free == 0:
             return None
         self._occupy()
-        return Claimer(worker=self._config.name, lease_seconds=self._config.lease_seconds)
+        return Claimer(self._config.name, self._config.lease_seconds, only_for=self._only_for)
 
     def _occupy(self) -> None:
         self._free -= 1

@@ -60,6 +60,13 @@ def test_without_an_address_the_service_is_opened_where_the_data_lies(
     assert world.opened == [LocalOptions(tmp_path)]
 
 
+def test_only_a_chat_asks_for_a_service_that_takes_turns(world: FakeWorld, throughline: Throughline) -> None:
+    throughline("chat", typed="/quit\n")
+    throughline("sessions", "list")
+
+    assert world.opened == [LocalOptions(takes_turns=True), LocalOptions()]
+
+
 def test_a_service_that_does_not_answer_is_one_sentence_that_says_what_to_do(throughline: Throughline) -> None:
     result = throughline("agents", "--url", "http://127.0.0.1:1")
 

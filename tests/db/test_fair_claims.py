@@ -1,6 +1,7 @@
 """Claiming between owners: whoever has the fewest running comes first, then whoever was not served for longest."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -99,6 +100,28 @@ async def test_a_run_whose_worker_died_comes_before_all_that_waits(database: Dat
     await waiting.submit()
 
     claimed = await database.runs.claim_next(CLAIMER)
+
+    assert claimed is not None
+    assert claimed.run.id == lost.run.id
+
+
+async def test_whoever_claims_for_one_owner_leaves_what_others_have_waiting_or_lost(database: Database) -> None:
+    anna, bert, cora = [await conversation_of(database, name) for name in ("anna", "bert", "cora")]
+    await cora.start(claimer=Claimer("dead", lease_seconds=0))
+    await anna.submit()
+    mine = await bert.submit()
+    only_bert = replace(CLAIMER, only_for=bert.owner_id)
+
+    claimed = [await database.runs.claim_next(only_bert) for _ in range(2)]
+
+    assert [one and one.run.id for one in claimed] == [mine.run.id, None]
+
+
+async def test_whoever_claims_for_one_owner_takes_up_what_a_dead_worker_left_of_theirs(database: Database) -> None:
+    bert = await conversation_of(database, "bert")
+    lost = await bert.start(claimer=Claimer("dead", lease_seconds=0))
+
+    claimed = await database.runs.claim_next(replace(CLAIMER, only_for=bert.owner_id))
 
     assert claimed is not None
     assert claimed.run.id == lost.run.id

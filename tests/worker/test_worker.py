@@ -7,6 +7,7 @@ from uuid import uuid4
 import pytest
 
 from app.db.database import Database
+from app.db.jobs.queue import Job
 from app.domain.errors import OwnerSummariesTaken, TurnsTaken
 from app.domain.ids import UserId
 from app.domain.message import text_of
@@ -46,6 +47,24 @@ async def test_a_waiting_run_is_claimed_and_answered(stage: Stage) -> None:
         run = await ended(stage, await stage.submit("anybody there?"))
 
     assert run.status is RunStatus.SUCCEEDED
+
+
+async def test_a_worker_of_one_user_leaves_the_turns_of_others_and_all_side_jobs(stage: Stage) -> None:
+    stage.model.script(Say("mine"))
+    theirs = await stage.submit_elsewhere("hello", owner="bert")
+    await stage.database.jobs.enqueue(Job("prepare_summary", str(stage.session.id)))
+    worker = worker_of(stage)
+
+    async with worker.working(only_for=stage.owner_id):
+        mine = await ended(stage, await stage.submit("anybody there?"))
+        while worker.reserve() is None:  # the claim loop has found nothing more that it may take
+            await asyncio.sleep(0.01)
+        worker.release()
+        took_jobs = worker.is_taking_jobs
+
+    left = await stage.database.runs.get_run(theirs.owner_id, theirs.id)
+    assert (mine.status, left.status) == (RunStatus.SUCCEEDED, RunStatus.QUEUED)
+    assert not took_jobs
 
 
 async def test_messages_of_one_session_are_answered_one_after_the_other_in_order(stage: Stage) -> None:

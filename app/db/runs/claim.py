@@ -11,18 +11,12 @@ from app.domain.run import Caps, ClaimedRun, Claimer, Lease, LeaseRenewal
 
 # Owners who wait are found by one index probe each (`waiting`, a loose index scan), never by reading all that waits.
 # `fair` goes through them in order and stops at the first whose line has a run to take: rows behind it are not locked.
-CLAIM = sql(
-    """
+_CLAIM = """
     with recursive expired as (
         select r.id from runs r where r.status = 'running' and r.lease_until < now()
-            and not r.id = any(cast(:held as uuid[])) and r.attempt < :most_tried
+            and not r.id = any(cast(:held as uuid[])) and r.attempt < :most_tried {and_is_theirs}
         order by r.seq limit 1 for update skip locked
-    ), waiting as (
-        (select r.owner_id from runs r where r.status = 'queued' order by r.owner_id limit 1)
-        union all
-        select (select r.owner_id from runs r where r.status = 'queued' and r.owner_id > w.owner_id
-            order by r.owner_id limit 1)
-        from waiting w where w.owner_id is not null
+    ), waiting as ({waiting}
     ), held as materialized (
         select r.owner_id, count(*) as running from runs r where r.status = 'running' group by r.owner_id
     ), owners as materialized (
@@ -47,7 +41,23 @@ CLAIM = sql(
         lease_until = now() + make_interval(secs => :lease_seconds), started_at = coalesce(r.started_at, now())
     from next where r.id = next.id
     returning {run_columns}, {answer_id}
-""",
+"""
+CLAIM = sql(
+    _CLAIM,
+    and_is_theirs="",
+    waiting="""
+        (select r.owner_id from runs r where r.status = 'queued' order by r.owner_id limit 1)
+        union all
+        select (select r.owner_id from runs r where r.status = 'queued' and r.owner_id > w.owner_id
+            order by r.owner_id limit 1)
+        from waiting w where w.owner_id is not null""",
+    run_columns=RUN_COLUMNS,
+    answer_id=ANSWER_ID,
+)
+_CLAIM_OF_OWNER = sql(
+    _CLAIM,
+    and_is_theirs="and r.owner_id = :only_for",
+    waiting="select cast(:only_for as uuid) as owner_id",
     run_columns=RUN_COLUMNS,
     answer_id=ANSWER_ID,
 )
@@ -77,17 +87,21 @@ async def claim_next(tx: Statements, claimer: Claimer, caps: Caps) -> ClaimedRun
     """Take a run whose lease has run out, else one that is first in its session's line, by owners in turn.
 
     The owner with the fewest running runs comes first; among equals the one of whom none was begun for longest. Of an
-    owner's runs the oldest is taken. An owner with `caps.running_per_owner` running is passed over.
+    owner's runs the oldest is taken. An owner with `caps.running_per_owner` running is passed over. A claimer that is
+    `only_for` one owner finds nothing of anybody else's.
     The first free event number is read after the claim: no earlier holder can write any more by then.
     """
-    rows = await tx.fetch(
-        CLAIM,
-        worker=claimer.worker,
-        lease_seconds=claimer.lease_seconds,
-        held=list(claimer.held),
-        most_tried=claimer.most_tried,
-        max_running_of_owner=caps.running_per_owner,
-    )
+    asked: dict[str, object] = {
+        "worker": claimer.worker,
+        "lease_seconds": claimer.lease_seconds,
+        "held": list(claimer.held),
+        "most_tried": claimer.most_tried,
+        "max_running_of_owner": caps.running_per_owner,
+    }
+    if claimer.only_for is None:
+        rows = await tx.fetch(CLAIM, **asked)
+    else:
+        rows = await tx.fetch(_CLAIM_OF_OWNER, only_for=claimer.only_for, **asked)
     if not rows:
         return None
     run, fence = run_from(rows[0]), rows[0]["fence"]

@@ -1,0 +1,100 @@
+"""What a command does on a database beside its own work: nothing for others where others serve it, else all of it."""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from app.db.connection.migrations import status, upgrade
+from app.db.database import Database, DatabaseConfig
+from app.domain.run import Run
+from app.postgres_server import EmbeddedConfig, EmbeddedServer
+from fakes.conversations import open_conversation
+from fakes.pooler import environment_of
+from fakes.programs import environment_for_programs
+from fakes.raw_sql import run_sql
+from fakes.waiting import HANG_SECONDS
+
+pytestmark = pytest.mark.slow
+COMMAND = Path(sys.executable).with_name("throughline")
+
+
+async def run_command(
+    folder: Path, environment: Mapping[str, str], *arguments: str, typed: str = ""
+) -> tuple[int | None, str, str]:
+    """Run a command as people do; return its exit code and what it printed and complained."""
+    process = await asyncio.create_subprocess_exec(
+        COMMAND,
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment_for_programs() | dict(environment),
+        cwd=folder,
+    )
+    async with asyncio.timeout(HANG_SECONDS):
+        told, complained = await process.communicate(typed.encode())
+    return process.returncode, told.decode(), complained.decode()
+
+
+async def turn_of_a_stranger(database: Database) -> Run:
+    """Put a turn in line that some other process is to take, which knows the agent."""
+    conversation = await open_conversation(database, owner="stranger")
+    return (await conversation.submit("for others")).run
+
+
+async def outcome(database: Database, run: Run) -> tuple[str, int]:
+    found = await database.runs.get_run(run.owner_id, run.id)
+    return found.status.value, found.attempt
+
+
+@pytest.mark.parametrize(
+    ("arguments", "typed"),
+    [(("sessions", "list"), ""), (("agents",), ""), (("chat",), "What is 2 + 3?\n")],
+    ids=["looks", "knows agents", "chats"],
+)
+async def test_on_the_server_of_others_a_command_leaves_their_turns_and_jobs_alone(
+    folder: Path, database: Database, database_url: str, arguments: tuple[str, ...], typed: str
+) -> None:
+    waiting = await turn_of_a_stranger(database)
+
+    code, told, complained = await run_command(folder, environment_of(database_url), *arguments, typed=typed)
+
+    assert code == 0, complained
+    assert await outcome(database, waiting) == ("queued", 0)
+    assert await run_sql(database_url, "select count(*) from throughline_jobs.pgqueuer_schedules") == [(0,)]
+    if typed:
+        assert "5" in told
+
+
+@pytest.mark.parametrize(
+    "arguments", [("sessions", "list"), ("keys", "list"), ("slack", "link", "--user", "anna"), ("chat",)]
+)
+async def test_on_the_server_of_others_a_command_leaves_the_schema_and_names_the_command_that_upgrades_it(
+    folder: Path, empty_database_url: str, arguments: tuple[str, ...]
+) -> None:
+    code, _, complained = await run_command(folder, environment_of(empty_database_url), *arguments)
+
+    assert code == 1
+    assert "no schema" in complained
+    assert "throughline db upgrade" in complained
+    assert (await status(empty_database_url)).current is None
+
+
+async def test_a_chat_on_the_embedded_server_that_nobody_else_serves_answers_what_waits_there(folder: Path) -> None:
+    data = folder / "data"
+    server = await EmbeddedServer.start(EmbeddedConfig(data_dir=data))
+    try:
+        await upgrade(server.url)
+        database = await Database.open(DatabaseConfig(url=server.url))
+        waiting = await turn_of_a_stranger(database)
+
+        code, _, complained = await run_command(folder, {}, "chat", "--data-dir", str(data), typed="What is 2 + 3?\n")
+
+        assert code == 0, complained
+        assert await outcome(database, waiting) == ("succeeded", 1)
+        await database.close()
+    finally:
+        await server.stop()
