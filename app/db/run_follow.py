@@ -13,7 +13,7 @@ from app.db.database import Database
 from app.db.runs.replay import STAND_IN_END
 from app.domain.errors import NoWorkerAvailable
 from app.domain.events import AnswerReset, RunEvent
-from app.domain.run import Run, RunStatus
+from app.domain.run import Run
 
 PAGE = 500
 
@@ -145,26 +145,33 @@ async def follow_while_worked_on(
         async for item in followed:
             if isinstance(item, Idle):
                 await timeout.check(item.run)
+            else:
+                timeout.restart()
             yield item
 
 
 class _WorkerTimeout:
-    """Counts only the time in which no worker was seen at work: behind the runs of others one waits for one's turn."""
+    """Counts only the time in which no worker was seen at work: behind the runs of others one waits for one's turn.
+
+    What the run's own row says does not count: one whose worker died says `running` until somebody takes it up.
+    """
 
     def __init__(self, following: Following, timeout_seconds: float) -> None:
         self._following = following
         self._timeout_seconds = timeout_seconds
         self._since = following.monotonic()
 
+    def restart(self) -> None:
+        self._since = self._following.monotonic()
+
     async def check(self, run: Run) -> None:
-        now = self._following.monotonic()
-        if run.status is not RunStatus.QUEUED or await self._following.database.runs.is_anything_worked_on():
-            self._since = now
+        if run.status.is_final or await self._following.database.watch.is_anything_worked_on():
+            self.restart()
             return
-        if now - self._since < self._timeout_seconds:
+        if self._following.monotonic() - self._since < self._timeout_seconds:
             return
         raise NoWorkerAvailable(
-            f"Run {run.id} was not begun within {self._timeout_seconds:g} seconds: no worker takes any "
+            f"Nobody worked on run {run.id} for {self._timeout_seconds:g} seconds: no worker takes any "
             "(`throughline worker` starts one). The message is kept and will be answered; ask for the run later.",
             delay_seconds=self._timeout_seconds,
         )

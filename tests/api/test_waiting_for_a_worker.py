@@ -1,14 +1,19 @@
 """Nobody waits for ever where no worker is, and nobody is sent away who only waits for an earlier turn."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import httpx
 import pytest
 
 from app.api.http.config import ApiConfig
 from app.db.database import Database
+from app.db.run_follow import Following, follow_while_worked_on
+from app.domain.errors import NoWorkerAvailable
 from fakes.api_stage import CLAIMER, ApiStage, open_session, set_stage
+from fakes.conversations import open_conversation
 from fakes.waiting import HANG_SECONDS
 
 STREAM = {"Accept": "text/event-stream"}
@@ -51,6 +56,60 @@ async def test_without_a_worker_the_wait_ends_in_every_mode(
     assert int(response.headers["retry-after"]) >= 1
     run = await client.get(f"/v1/runs/{response.json()['run_id']}")
     assert run.json()["status"] == "queued"
+
+
+async def begun_by_a_worker_that_died(stage: ApiStage, client: httpx.AsyncClient) -> str:
+    """Return the path of a run that still says `running`."""
+    session = await open_session(client)
+    stage.turns.has_worker = False
+    accepted = await client.post(f"{session}/messages", json={"content": "hi"}, headers=ASYNC)
+    assert await stage.database.runs.claim_next(replace(CLAIMER, lease_seconds=0))
+    return str(accepted.headers["location"])
+
+
+async def test_a_wait_behind_a_turn_whose_worker_died_ends(stage: ApiStage, client: httpx.AsyncClient) -> None:
+    run = await begun_by_a_worker_that_died(stage, client)
+    session = (await client.get(run)).json()["session_id"]
+
+    async with asyncio.timeout(HANG_SECONDS):
+        response = await client.post(f"/v1/sessions/{session}/messages", json={"content": "and?"})
+
+    assert response.status_code == 503
+
+
+async def test_a_stream_of_a_turn_whose_only_worker_died_is_cut(stage: ApiStage, client: httpx.AsyncClient) -> None:
+    run = await begun_by_a_worker_that_died(stage, client)
+
+    async with asyncio.timeout(HANG_SECONDS):
+        with pytest.raises(httpx.RemoteProtocolError):
+            await client.get(f"{run}/events")
+
+
+@pytest.mark.parametrize("what", ["end", "events"])
+async def test_a_wait_for_a_turn_whose_only_worker_died_ends(database: Database, what: str) -> None:
+    conversation = await open_conversation(database)
+    left = await conversation.start(claimer=replace(CLAIMER, lease_seconds=0))
+    following = Following(database, time.monotonic, heartbeat_seconds=0.05)
+
+    followed = following.end(left.run) if what == "end" else following.events(left.run)
+    async with asyncio.timeout(HANG_SECONDS):
+        with pytest.raises(NoWorkerAvailable):
+            async for _ in follow_while_worked_on(following, followed, timeout_seconds=0.2):
+                pass
+
+
+async def test_a_wait_for_a_turn_whose_lease_is_renewed_goes_on(database: Database) -> None:
+    conversation = await open_conversation(database)
+    held = await conversation.start()
+    following = Following(database, time.monotonic, heartbeat_seconds=0.05)
+    beats = 0
+
+    async for _ in follow_while_worked_on(following, following.end(held.run), timeout_seconds=0.2):
+        beats += 1
+        if beats == HEARTBEATS:
+            await conversation.end(held.lease)
+
+    assert beats > HEARTBEATS
 
 
 async def test_a_run_behind_one_that_nobody_takes_is_not_waited_for(stage: ApiStage, client: httpx.AsyncClient) -> None:

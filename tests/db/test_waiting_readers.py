@@ -76,6 +76,20 @@ async def test_the_number_of_waiting_readers_does_not_show_in_what_is_executed(
         await database.close()
 
 
+async def test_the_number_of_readers_does_not_show_in_how_often_it_is_asked_whether_a_worker_is_at_work(
+    database_url: str,
+) -> None:
+    async with database_wire(database_url) as wire:
+        database = await Database.open(DatabaseConfig(url=wire.url))
+        wire.clear()
+
+        answers = await asyncio.gather(*(database.watch.is_anything_worked_on() for _ in range(READERS)))
+
+        assert answers == [False] * READERS
+        assert sum("is_worked_on" in statement for statement in wire.statements) == 1
+        await database.close()
+
+
 async def test_events_that_nobody_told_of_are_found_while_the_process_listens(
     database: Database, claimed: ClaimedRun, database_url: str
 ) -> None:

@@ -47,7 +47,7 @@ async def stream_or_refuse(request: Request, call: Call, stream: RunStream) -> R
     While it waits for a worker the answer is not begun, so that it can still be a problem: 503, with Retry-After.
     """
     run = stream.run
-    if run.status is RunStatus.QUEUED and not await call.services.database.runs.is_anything_worked_on():
+    if run.status is RunStatus.QUEUED and not await call.services.database.watch.is_anything_worked_on():
         try:
             stream = replace(stream, first=(*stream.first, *await _first_sign(request, stream.followed)))
         except TemporaryError as error:

@@ -5,6 +5,7 @@ look for themselves.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -22,6 +23,9 @@ DEAF_SECONDS = 1.0
 LISTENING_SECONDS = 3.0
 """The same while they do: only those are found that their sender could not send."""
 
+WORKED_ON_SECONDS = 1.0
+"""For so long all readers are told the same of whether some run is worked on."""
+
 MOST_READING = 4
 """Readers that look at the same time: when all are woken at once, other requests still get connections."""
 
@@ -31,6 +35,9 @@ _NEWER = sql("""
         as w (run_id, seq, status)
     where (select r.status from runs r where r.id = w.run_id) is distinct from w.status
         or exists (select 1 from run_events e where e.run_id = w.run_id and e.seq > w.seq)
+""")
+_WORKED_ON = sql("""
+    select exists (select 1 from runs r where r.status = 'running' and r.lease_until > now()) as is_worked_on
 """)
 log = structlog.get_logger(__name__)
 
@@ -44,6 +51,8 @@ class RunPoll:
         self._transactions = transactions
         self._hub = hub
         self._looking: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[bool] | None = None
+        self._asked_at = float("-inf")
 
     @asynccontextmanager
     async def follow(self, run_id: RunId, *, ends_only: bool = False) -> AsyncGenerator[RunWakeup]:
@@ -53,11 +62,27 @@ class RunPoll:
                 self._looking = asyncio.create_task(self._look_now_and_then(), name="look at followed runs")
             yield wakeup
 
+    async def is_anything_worked_on(self) -> bool:
+        """Whether a living worker holds some run: whoever waits then waits for its turn, and not for a worker.
+
+        However many ask, it is one statement in WORKED_ON_SECONDS. Raises DatabaseUnavailable.
+        """
+        asking = self._asking
+        if asking is None or (asking.done() and time.monotonic() - self._asked_at >= WORKED_ON_SECONDS):
+            self._asked_at = time.monotonic()
+            asking = self._asking = asyncio.create_task(self._ask_worked_on(), name="look for runs that are worked on")
+            asking.add_done_callback(_notice)
+        return await asyncio.shield(asking)
+
     async def close(self) -> None:
         """Look no more."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        tasks = [task for task in (self._looking, self._asking) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _ask_worked_on(self) -> bool:
+        return bool((await self._transactions.fetch(_WORKED_ON))[0]["is_worked_on"])
 
     async def _look_now_and_then(self) -> None:
         while self._hub.has_readers:
@@ -78,3 +103,9 @@ class RunPoll:
             statuses=[one.status.value for one in seen],
         )
         self._hub.wake_runs({RunId(row["run_id"]) for row in rows})
+
+
+def _notice(asked: asyncio.Task[bool]) -> None:
+    """Those who waited for the answer may all be gone: an error nobody takes is no defect."""
+    if not asked.cancelled():
+        asked.exception()

@@ -21,10 +21,6 @@ _GET = sql(
     answer_id=ANSWER_ID,
 )
 
-_WORKED_ON = sql("""
-    select exists (select 1 from runs r where r.status = 'running' and r.lease_until > now()) as is_worked_on
-""")
-
 
 class RunRepository:
     """Implements the turn's RunStore."""
@@ -91,10 +87,6 @@ class RunRepository:
         if not rows:
             raise run_not_found(run_id)
         return run_from(rows[0])
-
-    async def is_anything_worked_on(self) -> bool:
-        """Whether a living worker holds some run: whoever waits then waits for its turn, and not for a worker."""
-        return bool((await self._transactions.fetch(_WORKED_ON))[0]["is_worked_on"])
 
     async def request_cancel(self, owner_id: UserId, run_id: RunId) -> Run:
         """Cancel a queued run at once, ask a running one to stop; a final one is returned as it is."""
