@@ -4,6 +4,7 @@ from functools import partial
 
 from app.api.http.services import Readiness, Services
 from app.assembly.runtime import Runtime
+from app.db.connection.migrations import head_revision
 from app.turn.submit import submit_message
 
 
@@ -29,9 +30,12 @@ def make_services(runtime: Runtime, *, has_worker: bool) -> Services:
 
 
 async def _check_ready(runtime: Runtime, *, has_worker: bool) -> Readiness:
-    await runtime.database.check_ready()
+    schema = await runtime.database.check_ready()
     checks = {"database": True}
-    hints = {"listener": runtime.database.hub.is_listening}  # without it whoever waits looks for themselves: slower
+    hints = {
+        "schema": schema == head_revision(),  # a newer one has all that this version needs
+        "listener": runtime.database.hub.is_listening,  # without it whoever waits looks for themselves: slower
+    }
     if has_worker:
         checks |= {"worker": runtime.worker.is_claiming, "jobs": runtime.worker.is_taking_jobs}
     else:

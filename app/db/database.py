@@ -6,6 +6,7 @@ from datetime import timedelta
 import structlog
 
 from app.db.connection.address import DatabaseUrls
+from app.db.connection.migrations import check_known
 from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.transactions import Transactions
 from app.db.connection.wakeup import EventHub
@@ -110,11 +111,11 @@ class Database:
     async def open(cls, config: DatabaseConfig) -> "Database":
         """Connect, check that the server and its schema can be used, and listen for notifications.
 
-        Raises DatabaseUnavailable, DatabaseUnusable.
+        Whoever starts on a schema newer than this version is refused. Raises DatabaseUnavailable, DatabaseUnusable.
         """
         database = cls(config)
         try:
-            await ReadinessCheck(database._transactions, database._transactions).check()
+            check_known(await ReadinessCheck(database._transactions, database._transactions).check())
             await database.hub.start()
         except BaseException:
             await database.close()
@@ -141,9 +142,9 @@ class Database:
         await self._life_pool.close()
         await self._pool.close()
 
-    async def check_ready(self) -> None:
-        """Return if turns can be stored now. Raises DatabaseUnavailable, DatabaseUnusable."""
-        await self._readiness.check()
+    async def check_ready(self) -> str:
+        """Return the schema's revision if turns can be stored now. Raises DatabaseUnavailable, DatabaseUnusable."""
+        return await self._readiness.check()
 
 
 def _make_pools(config: DatabaseConfig) -> tuple[ConnectionPool, ConnectionPool, ConnectionPool]:

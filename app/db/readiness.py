@@ -5,7 +5,8 @@ import time
 
 import structlog
 
-from app.db.connection.migrations import OLDEST_SERVER, check_known, head_revision
+from app.db.connection.migrations import OLDEST_SERVER, head_revision, is_known
+from app.db.connection.statement import Row
 from app.db.connection.transactions import Transactions
 from app.db.statements.sql import sql
 from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
@@ -32,44 +33,37 @@ class ReadinessCheck:
         """Ask through `transactions`; `requests` are those that may have met with a full disk."""
         self._transactions = transactions
         self._requests = requests
-        self._asking: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[str] | None = None
         self._written_at = float("-inf")
 
-    async def check(self) -> None:
-        """Return if turns can be stored now. Raises DatabaseUnavailable, DatabaseUnusable.
+    async def check(self) -> str:
+        """Return the schema's revision if turns can be stored now. Raises DatabaseUnavailable, DatabaseUnusable.
 
+        It is this version's or a newer one: what runs goes on while others are upgraded, for migrations only add.
         Anybody may ask, without a key: whoever does while an answer is awaited is told that one.
         """
         if self._asking is None:
             self._asking = asyncio.create_task(self._ask(), name="check readiness")
             self._asking.add_done_callback(self._answered)
-        await asyncio.shield(self._asking)
+        return await asyncio.shield(self._asking)
 
-    def _answered(self, asked: asyncio.Task[None]) -> None:
+    def _answered(self, asked: asyncio.Task[str]) -> None:
         self._asking = None
         if not asked.cancelled():
             asked.exception()  # those who waited for it may all be gone
 
-    async def _ask(self) -> None:
+    async def _ask(self) -> str:
         server = (await self._transactions.fetch(_SERVER))[0]
-        if server["version"] < OLDEST_SERVER:
-            raise DatabaseUnusable(
-                f"The server is PostgreSQL {server['version'] // 10_000}. "
-                f"PostgreSQL {OLDEST_SERVER // 10_000} or newer is needed."
-            )
-        if server["encoding"] != "UTF8":
-            raise DatabaseUnusable(f"The database has the encoding {server['encoding']}. Create one with UTF8.")
-        if "off" in {server["fsync"], server["synchronous_commit"]}:
-            log.warning("the server may forget acknowledged messages", fsync=server["fsync"])
+        _check_server(server)
         rows = await self._transactions.fetch(_REVISION) if server["has_schema"] else ()
-        revision = rows[0]["version_num"] if rows else None
-        check_known(revision)
-        if revision != head_revision():
+        revision = str(rows[0]["version_num"]) if rows else None
+        if revision is None or (revision != head_revision() and is_known(revision)):
             found = "no schema" if revision is None else f"schema revision {revision}"
             raise DatabaseUnusable(
                 f"The database has {found}, this version needs {head_revision()}. Run `throughline db upgrade`."
             )
         await self._check_writes()
+        return revision
 
     async def _check_writes(self) -> None:
         """Write a little, at most once in WRITE_CHECK_SECONDS: a server whose disk is full still reads.
@@ -82,3 +76,15 @@ class ReadinessCheck:
             return
         await self._transactions.fetch(_WRITE)
         self._written_at = time.monotonic()
+
+
+def _check_server(server: Row) -> None:
+    if server["version"] < OLDEST_SERVER:
+        raise DatabaseUnusable(
+            f"The server is PostgreSQL {server['version'] // 10_000}. "
+            f"PostgreSQL {OLDEST_SERVER // 10_000} or newer is needed."
+        )
+    if server["encoding"] != "UTF8":
+        raise DatabaseUnusable(f"The database has the encoding {server['encoding']}. Create one with UTF8.")
+    if "off" in {server["fsync"], server["synchronous_commit"]}:
+        log.warning("the server may forget acknowledged messages", fsync=server["fsync"])

@@ -13,7 +13,7 @@ from fakes.waiting import HANG_SECONDS, until_found
 
 pytestmark = pytest.mark.slow
 HANG = ScriptStep(text="half an answer and more", failure=Failure.HANG_IN_ANSWER)
-EVERY = {"database": True, "listener": True, "worker": True, "jobs": True}
+EVERY = {"database": True, "schema": True, "listener": True, "worker": True, "jobs": True}
 
 
 def client_of(port: int) -> httpx.AsyncClient:

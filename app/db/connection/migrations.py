@@ -88,9 +88,14 @@ def head_revision() -> str:
     return head
 
 
+def is_known(revision: str) -> bool:
+    """Whether a script of this version has the revision; any other one is of a newer version."""
+    return revision in _known_revisions()
+
+
 def check_known(current: str | None) -> None:
     """Refuse a revision that no script of this version has. Raises DatabaseUnusable."""
-    if current is not None and current not in _known_revisions():
+    if current is not None and not is_known(current):
         raise DatabaseUnusable(
             f"The database has schema revision {current}, which is newer than this version's {head_revision()}. "
             "Start the newer version of Throughline, or restore the database as it was before the upgrade."
