@@ -4,6 +4,8 @@ Revision ID: 0020
 Revises: 0019
 """
 
+from sqlalchemy import text
+
 from alembic import op
 
 revision = "0020"
@@ -11,12 +13,13 @@ down_revision = "0019"
 branch_labels = None
 depends_on = None
 
-INDEXES = (
+INDEXES = {
     # Ids are in the order of their making: old keys stand in front, and leave the index when they are forgotten.
-    "create index runs_keyed on runs (id) where idempotency_key is not null",
-    "create index sessions_keyed on sessions (id) where idempotency_key is not null",
-    "create index sessions_archived on sessions (updated_at, id) where archived",
-)
+    "runs_keyed": "runs (id) where idempotency_key is not null",
+    "sessions_keyed": "sessions (id) where idempotency_key is not null",
+    "sessions_archived": "sessions (updated_at, id) where archived",
+}
+IS_HALF_BUILT = text("select exists (select from pg_index where indexrelid = to_regclass(:name) and not indisvalid)")
 VACUUM = "autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = {rows}"
 SETTINGS = (
     # Each adoption changes the version before it, and prepared ones that came too late are deleted. Their ledgers and
@@ -34,10 +37,15 @@ SETTINGS = (
 
 
 def upgrade() -> None:
-    """Add the indexes, which are small, and set the shares."""
+    """Add the indexes beside those who write meanwhile, and set the shares."""
+    with op.get_context().autocommit_block():
+        _wait_for_others()
+        for name, definition in INDEXES.items():
+            if op.get_bind().execute(IS_HALF_BUILT, {"name": name}).scalar_one():
+                op.execute(f"drop index concurrently {name}")  # of a build that was interrupted
+            op.execute(f"create index concurrently if not exists {name} on {definition}")
+        op.execute("reset lock_timeout")
     op.execute("set local lock_timeout = '3s'")
-    for statement in INDEXES:
-        op.execute(statement)
     for table, settings in SETTINGS:
         op.execute(f"alter table {table} set ({settings})")
 
@@ -48,4 +56,13 @@ def downgrade() -> None:
     for table, settings in SETTINGS:
         names = ", ".join(setting.split(" = ")[0] for setting in settings.split(", "))
         op.execute(f"alter table {table} reset ({names})")
-    op.execute("drop index sessions_archived, sessions_keyed, runs_keyed")
+    with op.get_context().autocommit_block():
+        _wait_for_others()
+        for name in INDEXES:
+            op.execute(f"drop index concurrently if exists {name}")
+        op.execute("reset lock_timeout")
+
+
+def _wait_for_others() -> None:
+    """Nobody waits for a build, but it waits for the transactions of others that began before it."""
+    op.execute("set lock_timeout = '60s'")

@@ -10,14 +10,26 @@ import pytest
 from app.db.connection.address import parse_address
 from app.db.connection.migrations import downgrade, status, upgrade
 from app.db.database import Database
+from app.domain.errors import DatabaseUnavailable
 from fakes.conversations import open_conversation
 from fakes.programs import ROOT
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import hold_rows, run_sql
 from fakes.waiting import HANG_SECONDS, until_found
 
 STORED = "select id, session_id, position, role, content, run_id, step from messages order by session_id, position"
 FIRST = "0001"
 BEFORE_CHANGES_OF_SESSIONS = "0011"
+BEFORE_RETENTION = "0019"
+INDEXES = """
+    select indexrelid::regclass::text, indisvalid from pg_index
+    where indexrelid in (to_regclass('runs_keyed'), to_regclass('sessions_keyed'), to_regclass('sessions_archived'))
+    order by 1
+"""
+KEYED_RUNS = """
+    insert into runs (id, session_id, owner_id, agent, input, source, status, idempotency_key)
+    select gen_random_uuid(), $1, $2, 'assistant', '{"content": "Hi", "metadata": {}}', 'api', 'succeeded',
+        gen_random_uuid()::text from generate_series(1, 2000)
+"""
 UPGRADE = "import asyncio, sys; from app.db.connection.migrations import upgrade; asyncio.run(upgrade(sys.argv[1]))"
 WAITING = "select 1 from pg_stat_activity where application_name = 'throughline migration' and wait_event_type = 'Lock'"
 
@@ -41,6 +53,50 @@ async def test_a_database_in_use_goes_down_and_up_again_and_keeps_every_message(
     assert await run_sql(database_url, STORED) == before
     assert len(before) == 4
     assert (await conversation.reload()).summary_through_position == 2
+
+
+async def test_indexes_for_retention_are_built_beside_those_who_write(database: Database, database_url: str) -> None:
+    conversation = await open_conversation(database)
+    await run_sql(database_url, KEYED_RUNS, conversation.session.id, conversation.owner_id)
+    await downgrade(database_url, BEFORE_RETENTION)
+    gone = await run_sql(database_url, INDEXES)
+
+    async with hold_rows(database_url, "update runs set agent = 'held' where seq = (select min(seq) from runs)"):
+        building = asyncio.create_task(upgrade(database_url))
+        await until_found(lambda: run_sql(database_url, WAITING))
+        await run_sql(database_url, KEYED_RUNS, conversation.session.id, conversation.owner_id)
+        is_waiting = not building.done()
+    await building
+    built = await run_sql(database_url, INDEXES)
+    await downgrade(database_url, BEFORE_RETENTION)
+    await upgrade(database_url)
+
+    assert is_waiting
+    assert gone == []
+    assert built == [("runs_keyed", True), ("sessions_archived", True), ("sessions_keyed", True)]
+    assert await run_sql(database_url, INDEXES) == built
+
+
+async def test_an_index_whose_build_was_interrupted_is_built_anew(database: Database, database_url: str) -> None:
+    conversation = await open_conversation(database)
+    await run_sql(database_url, KEYED_RUNS, conversation.session.id, conversation.owner_id)
+    await downgrade(database_url, BEFORE_RETENTION)
+
+    async with hold_rows(database_url, "update runs set agent = 'held' where seq = (select min(seq) from runs)"):
+        building = asyncio.create_task(upgrade(database_url))
+        await until_found(lambda: run_sql(database_url, WAITING))
+        await run_sql(database_url, WAITING.replace("select 1", "select pg_terminate_backend(pid)"))
+        with pytest.raises(DatabaseUnavailable):
+            await building
+    left = await run_sql(database_url, INDEXES)
+    await upgrade(database_url)
+
+    assert left == [("runs_keyed", False)]
+    assert await run_sql(database_url, INDEXES) == [
+        ("runs_keyed", True),
+        ("sessions_archived", True),
+        ("sessions_keyed", True),
+    ]
 
 
 async def test_a_migration_that_is_killed_half_way_is_gone_on_from(empty_database_url: str) -> None:

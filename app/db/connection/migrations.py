@@ -12,6 +12,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, NullPool, text
+from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 import app
@@ -157,7 +158,10 @@ def _status(connection: Connection) -> MigrationStatus:
 def _alembic(connection: Connection, run: Callable[[Config], T]) -> T:
     config = _config()
     config.attributes["connection"] = connection
-    result = run(config)
+    try:
+        result = run(config)
+    except PendingRollbackError:  # Alembic's, in the place of what ended the connection in a block without transaction
+        raise DatabaseUnavailable("The connection was lost while the schema was changed. Try again.") from None
     connection.commit()
     return result
 
