@@ -54,6 +54,7 @@ def test_a_root_certificate_makes_a_context() -> None:
         ("postgresql://anna:secret@h/d?sslmode=maybe", "sslmode=maybe"),
         ("postgresql://anna:secret@h/d?sslmode=verify-full&sslrootcert=/none", "sslrootcert=/none"),
         ("postgresql://anna:secret@h/d?colour=red", "colour"),
+        ("postgresql://anna:hunter@secret@h:5432/d", "%40"),
         ("postgresql://anna:secret@h/d?port=many", "port=many"),
     ],
 )

@@ -90,6 +90,10 @@ def parse_address(text: str, setting: str = DATABASE_URL) -> Address:
         raise DatabaseUnusable(
             f"{setting} begins with `{url.drivername}://`. Only PostgreSQL is served: postgresql://…"
         )
+    if "@" in (url.host or ""):  # a part of the password, which must not pass for a host in what is told
+        raise DatabaseUnusable(
+            f"{setting} cannot be read: it has more than one `@`. Percent-encode the password (`@` as %40, `%` as %25)."
+        )
     options = {name: value if isinstance(value, str) else value[-1] for name, value in url.query.items()}
     try:
         _check_options(options)
