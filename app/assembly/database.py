@@ -7,7 +7,7 @@ from app.cli.parts import DatabaseStatus, KeyAdmin, LocalOptions
 from app.db.connection.migrations import status, upgrade
 from app.db.database import Database, DatabaseConfig
 from app.db.memories.vector_table import prepare_vectors
-from app.db.opening import DatabaseLocation, open_address, open_database
+from app.db.opening import DatabaseLocation, open_address, open_database, open_direct_address
 from app.db.service_status import read_service_status
 from app.domain.process import ProcessKind
 from app.domain.service_status import ServiceStatus
@@ -66,16 +66,16 @@ async def slack_link_code(options: LocalOptions, user: str) -> str:
 async def upgrade_database(options: LocalOptions) -> None:
     """Bring the schema to the newest revision."""
     settings = read_quiet_settings(options)
-    async with open_address(database_location(settings)) as urls:
-        await upgrade(urls.for_sessions)
+    async with open_direct_address(database_location(settings)) as url:
+        await upgrade(url)
         if settings.embedding_model:
-            await prepare_vectors(urls.for_sessions, may_create=True)
+            await prepare_vectors(url, may_create=True)
 
 
 async def service_status(options: LocalOptions) -> ServiceStatus:
     """Return what the processes on this database are at, and what waits. Nothing is written."""
-    async with open_address(database_location(read_quiet_settings(options))) as urls:
-        return await read_service_status(urls.for_sessions)
+    async with open_direct_address(database_location(read_quiet_settings(options))) as url:
+        return await read_service_status(url)
 
 
 async def database_address(options: LocalOptions) -> str:
@@ -86,6 +86,6 @@ async def database_address(options: LocalOptions) -> str:
 
 async def database_status(options: LocalOptions) -> DatabaseStatus:
     """Return the schema's revision and the newest one."""
-    async with open_address(database_location(read_quiet_settings(options))) as urls:
-        found = await status(urls.for_sessions)
+    async with open_direct_address(database_location(read_quiet_settings(options))) as url:
+        found = await status(url)
     return DatabaseStatus(current=found.current, head=found.head, is_current=found.is_current)

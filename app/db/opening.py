@@ -1,14 +1,14 @@
 """Opening the database: the server that is configured, else the embedded one, kept alive meanwhile."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.db.connection.address import DatabaseUrls
+from app.db.connection.address import Address, DatabaseUrls
 from app.db.connection.migrations import upgrade
-from app.db.connection.pooler import check_urls
+from app.db.connection.pooler import check_direct, check_urls
 from app.db.database import Database, DatabaseConfig
 from app.domain.errors import DatabaseUnavailable
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
@@ -35,17 +35,46 @@ async def open_address(where: DatabaseLocation) -> AsyncGenerator[DatabaseUrls]:
     if where.url:
         urls = DatabaseUrls(where.url, where.direct_url)
         await check_urls(urls)
-        try:
+        with _named(urls.shared_address()):
             yield urls
-        except DatabaseUnavailable as error:
-            place = urls.shared_address().place
-            detail = f"PostgreSQL at {place} (DATABASE_URL): {error.detail}"
-            raise DatabaseUnavailable(detail, delay_seconds=error.delay_seconds) from None
         return
+    async with _embedded(where) as url:
+        yield DatabaseUrls(url)
+
+
+@asynccontextmanager
+async def open_direct_address(where: DatabaseLocation) -> AsyncGenerator[str]:
+    """Yield where to connect for a session of one's own, which alone was checked: no pooler has to be there.
+
+    Raises DatabaseUnusable, DatabaseUnavailable (which names host and port).
+    """
+    if where.url:
+        urls = DatabaseUrls(where.url, where.direct_url)
+        await check_direct(urls)
+        with _named(urls.session_address()):
+            yield urls.for_sessions
+        return
+    async with _embedded(where) as url:
+        yield url
+
+
+@contextmanager
+def _named(address: Address) -> Generator[None]:
+    """Have what cannot be reached inside the block say where it should be."""
+    try:
+        yield
+    except DatabaseUnavailable as error:
+        detail = f"PostgreSQL at {address.place} ({address.setting}): {error.detail}"
+        raise DatabaseUnavailable(detail, delay_seconds=error.delay_seconds) from None
+
+
+@asynccontextmanager
+async def _embedded(where: DatabaseLocation) -> AsyncGenerator[str]:
+    """Keep the embedded server alive inside the block; yields its address."""
     server = await EmbeddedServer.start(EmbeddedConfig(data_dir=where.data_dir))
     watching = asyncio.create_task(server.watch())
     try:
-        yield DatabaseUrls(server.url)
+        yield server.url
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)

@@ -17,7 +17,7 @@ from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.pooler import check_urls
 from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database, DatabaseConfig
-from app.db.opening import DatabaseLocation, open_address, open_database
+from app.db.opening import DatabaseLocation, open_address, open_database, open_direct_address
 from app.db.statements.sql import sql
 from app.domain.errors import DatabaseBusy, DatabaseFull, DatabaseUnavailable, DatabaseUnusable
 from app.domain.ids import RunId
@@ -221,6 +221,23 @@ async def test_an_address_that_leads_nowhere_is_told_with_its_setting(urls: Data
         await check_urls(DatabaseUrls(urls.url, nowhere))
     with pytest.raises(DatabaseUnavailable, match=r"127.0.0.1:1 \(DATABASE_URL\)"):
         await check_urls(DatabaseUrls(nowhere, urls.direct_url))
+
+
+async def test_what_needs_the_direct_address_alone_asks_no_pooler(database_url: str) -> None:
+    nowhere = "postgresql://who:secret@127.0.0.1:1/none"
+
+    async with open_direct_address(DatabaseLocation(nowhere, direct_url=database_url)) as url:
+        assert (await status(url)).is_current
+    with pytest.raises(DatabaseUnavailable, match=r"127.0.0.1:1 \(DATABASE_DIRECT_URL\)"):
+        async with open_direct_address(DatabaseLocation(database_url, direct_url=nowhere)):
+            pass
+
+
+async def test_a_direct_address_alone_is_refused_where_it_is_a_pooler_s(urls: DatabaseUrls) -> None:
+    for where in (DatabaseLocation(urls.url), DatabaseLocation(urls.url, direct_url=urls.url)):
+        with pytest.raises(DatabaseUnusable, match="connection pooler"):
+            async with open_direct_address(where):
+                pass
 
 
 async def test_a_wrong_password_or_database_is_told_through_a_pooler(urls: DatabaseUrls) -> None:

@@ -35,6 +35,20 @@ async def check_urls(urls: DatabaseUrls) -> None:
                 raise await _refusal(own, urls)
 
 
+async def check_direct(urls: DatabaseUrls) -> None:
+    """Return if sessions can be held at the address for them; a pooler before it is not asked, and may be down.
+
+    Raises as check_urls.
+    """
+    async with _connected(urls.session_address()) as own:
+        if not await _is_rewritten(own):
+            return
+        async with _connected(urls.session_address()) as other:
+            heard = [await _hears(own, other) for _ in range(LISTENS)]
+            if not all(heard):
+                raise await _refusal(own, urls)
+
+
 async def _is_rewritten(connection: asyncpg.Connection) -> bool:
     """Whether something on the way told us of another server process than the one that answers.
 
