@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 
 from app.cli.parts import DatabaseStatus, KeyAdmin, LocalOptions
 from app.db.connection.migrations import status, upgrade
@@ -73,9 +74,10 @@ async def upgrade_database(options: LocalOptions) -> None:
 
 
 async def service_status(options: LocalOptions) -> ServiceStatus:
-    """Return what the processes on this database are at, and what waits. Nothing is written."""
-    async with open_direct_address(database_location(read_quiet_settings(options))) as url:
-        return await read_service_status(url)
+    """Return what the processes on this database are at, and what waits. Nothing is written, and no database made."""
+    where = database_location(read_quiet_settings(options))
+    async with open_direct_address(where, may_create=False) as url:
+        return replace(await read_service_status(url), database=where.told)
 
 
 async def database_address(options: LocalOptions) -> str:

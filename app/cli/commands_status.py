@@ -21,14 +21,15 @@ async def status(parts: Parts, as_json: bool, data_dir: Path | None) -> None:
     """Show the processes of the service, what waits and what is held.
 
     Reads the database that this machine is set up for, as `throughline db status` does, and writes nothing. Ends with
-    exit code 1 where turns wait, or were left by a process that is gone, and no process has lately said that it takes
-    any.
+    exit code 1 where there is no database, and where turns wait, or were left by a process that is gone, and no process
+    has lately said that it takes any.
     """
     found = await parts.service_status(LocalOptions(data_dir))
     if as_json:
         click.echo(json.dumps(status_json(found), indent=2))
     else:
         screen = Screen()
+        screen.say(f"Database: {found.database}")
         for drawing in draw_status(found):
             screen.draw(drawing)
     if found.is_stuck:

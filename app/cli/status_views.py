@@ -36,6 +36,7 @@ def draw_status(status: ServiceStatus) -> Iterator[RenderableType]:
 def status_json(status: ServiceStatus) -> dict[str, JsonValue]:
     """Return all of it as JSON: times in ISO 8601, ages in seconds; `held` begins with leases that are over."""
     return {
+        "database": status.database,
         "schema": status.schema,
         "is_stuck": status.is_stuck,
         "processes": [_process_json(noted) for noted in status.processes],

@@ -10,8 +10,8 @@ from app.db.connection.address import Address, DatabaseUrls
 from app.db.connection.migrations import upgrade
 from app.db.connection.pooler import check_direct, check_urls
 from app.db.database import Database, DatabaseConfig
-from app.domain.errors import DatabaseUnavailable
-from app.postgres_server import EmbeddedConfig, EmbeddedServer
+from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from app.postgres_server import EmbeddedConfig, EmbeddedServer, choose_data_dir, has_cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,14 @@ class DatabaseLocation:
     url: str = ""
     data_dir: Path | None = None
     direct_url: str = ""
+
+    @property
+    def told(self) -> str:
+        """Where it is, for people: without role and password. Raises DatabaseUnusable."""
+        if not self.url:
+            return f"embedded, in {choose_data_dir(self.data_dir)}"
+        address = DatabaseUrls(self.url, self.direct_url).session_address()
+        return f"{address.url.database or 'of the role'} at {address.place} ({address.setting})"
 
 
 @asynccontextmanager
@@ -43,10 +51,11 @@ async def open_address(where: DatabaseLocation) -> AsyncGenerator[DatabaseUrls]:
 
 
 @asynccontextmanager
-async def open_direct_address(where: DatabaseLocation) -> AsyncGenerator[str]:
+async def open_direct_address(where: DatabaseLocation, *, may_create: bool = True) -> AsyncGenerator[str]:
     """Yield where to connect for a session of one's own, which alone was checked: no pooler has to be there.
 
-    Raises DatabaseUnusable, DatabaseUnavailable (which names host and port).
+    Raises DatabaseUnavailable (which names host and port), and DatabaseUnusable, also where an embedded database would
+    have to be made and `may_create` is False.
     """
     if where.url:
         urls = DatabaseUrls(where.url, where.direct_url)
@@ -54,6 +63,11 @@ async def open_direct_address(where: DatabaseLocation) -> AsyncGenerator[str]:
         with _named(urls.session_address()):
             yield urls.for_sessions
         return
+    if not may_create and not has_cluster(where.data_dir):
+        raise DatabaseUnusable(
+            f"There is no embedded database in {choose_data_dir(where.data_dir)}, and DATABASE_URL is not set. Set it to "
+            "the service's database, or name the folder of its embedded one with --data-dir or DATA_DIR."
+        )
     async with _embedded(where) as url:
         yield url
 

@@ -58,7 +58,10 @@ class WorkLine:
 
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
-    """All of it, as it was at one moment. `held`: where leases are over, first; `slack`: None where it is not used."""
+    """All of it, as it was at one moment.
+
+    `held`: where leases are over, first; `slack`: None where it is not used; `database`: which one was read.
+    """
 
     schema: str
     processes: tuple[NotedProcess, ...]
@@ -66,6 +69,7 @@ class ServiceStatus:
     held: tuple[HeldRuns, ...]
     jobs: tuple[WorkLine, ...]
     slack: WorkLine | None
+    database: str = ""
 
     @property
     def takers(self) -> int:

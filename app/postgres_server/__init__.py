@@ -5,6 +5,7 @@ last one out stops it, and whoever finds it dead starts it again.
 """
 
 from app.postgres_server.config import EmbeddedConfig
+from app.postgres_server.layout import choose_data_dir, has_cluster
 from app.postgres_server.server import EmbeddedServer
 
-__all__ = ["EmbeddedConfig", "EmbeddedServer"]
+__all__ = ["EmbeddedConfig", "EmbeddedServer", "choose_data_dir", "has_cluster"]

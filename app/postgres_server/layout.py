@@ -76,6 +76,14 @@ def choose_data_dir(wanted: Path | None) -> Path:
     return platformdirs.user_data_path("throughline", appauthor=False)
 
 
+def has_cluster(wanted: Path | None) -> bool:
+    """Whether an embedded server was ever made there. Nothing is made; what we may not look into counts as made."""
+    try:
+        return Layout(choose_data_dir(wanted) / "postgres").cluster.exists()
+    except PermissionError:
+        return True
+
+
 def make_data_dir(data_dir: Path) -> None:
     """Make the data directory where it is missing; root's is open for passing through, whatever the umask says."""
     if data_dir.exists():

@@ -94,9 +94,11 @@ def test_processes_of_several_versions_are_told_apart() -> None:
 
 
 def test_an_idle_service_is_no_failure(world: FakeWorld, throughline: Throughline, tmp_path: Path) -> None:
+    world.status = replace(IDLE_SERVICE, database="chat at db:5432 (DATABASE_URL)")
     result = throughline("status", "--data-dir", str(tmp_path))
 
     assert result.exit_code == 0
+    assert result.stdout.startswith("Database: chat at db:5432 (DATABASE_URL)\n")
     assert "Processes: 0" in result.stdout
     assert "Turns in line: 0" in result.stdout
     assert world.opened == [LocalOptions(tmp_path)]
@@ -122,7 +124,7 @@ def test_json_holds_all_of_it(world: FakeWorld, throughline: Throughline) -> Non
     found = json.loads(result.stdout)
 
     assert result.exit_code == 0
-    assert set(found) == {"schema", "is_stuck", "processes", "queued", "held", "jobs", "slack"}
+    assert set(found) == {"database", "schema", "is_stuck", "processes", "queued", "held", "jobs", "slack"}
     assert found["processes"][1] == {
         "id": str(UUID(int=2)),
         "kind": "worker",

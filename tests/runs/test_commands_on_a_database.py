@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from app.db.connection.migrations import status, upgrade
 from app.db.database import Database, DatabaseConfig
@@ -98,3 +99,22 @@ async def test_a_chat_on_the_embedded_server_that_nobody_else_serves_answers_wha
         await database.close()
     finally:
         await server.stop()
+
+
+async def test_status_makes_no_database_and_says_which_one_it_looked_for(folder: Path) -> None:
+    code, told, complained = await run_command(folder, {}, "status", "--data-dir", str(folder / "data"))
+
+    assert (code, told) == (1, "")
+    assert f"no embedded database in {folder / 'data'}" in complained
+    assert "DATABASE_URL" in complained
+    assert not (folder / "data").exists()
+
+
+async def test_status_says_which_database_it_read_without_its_password(folder: Path, database_url: str) -> None:
+    address = make_url(database_url)
+
+    code, told, complained = await run_command(folder, environment_of(database_url), "status")
+
+    assert code == 0, complained
+    assert told.startswith(f"Database: {address.database} at ")
+    assert address.password is None or address.password not in told
