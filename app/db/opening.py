@@ -65,8 +65,8 @@ async def open_direct_address(where: DatabaseLocation, *, may_create: bool = Tru
         return
     if not may_create and not has_cluster(where.data_dir):
         raise DatabaseUnusable(
-            f"There is no embedded database in {choose_data_dir(where.data_dir)}, and DATABASE_URL is not set. Set it to "
-            "the service's database, or name the folder of its embedded one with --data-dir or DATA_DIR."
+            f"There is no embedded database in {choose_data_dir(where.data_dir)}, and DATABASE_URL is not set. Set it "
+            "to the service's database, or name the folder of its embedded one with --data-dir or DATA_DIR."
         )
     async with _embedded(where) as url:
         yield url
