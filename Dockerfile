@@ -15,10 +15,11 @@ RUN pip install --root-user-action=ignore --no-deps --no-build-isolation -e . \
     && useradd --system --create-home throughline
 
 USER throughline
-ENV HOST=0.0.0.0 PORT=8000 LOG_FORMAT=json
+ENV HOST=0.0.0.0 PORT=8000 HEALTH_PORT=8001 LOG_FORMAT=json
 EXPOSE 8000
+# `serve` answers at PORT, `worker` and `slack` at HEALTH_PORT.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=6 \
-    CMD ["python", "-c", "import os, urllib.request as r; r.urlopen(f'http://127.0.0.1:{os.environ[\"PORT\"]}/health/ready', timeout=4)"]
+    CMD ["sh", "-c", "ready() { python -c \"import urllib.request as r; r.urlopen('http://127.0.0.1:$1/health/ready', timeout=4)\"; }; ready $PORT || ready $HEALTH_PORT"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["throughline"]
 CMD ["serve"]

@@ -1,12 +1,15 @@
 """A worker answers for its health and its metrics, and ends where it can take no more turns."""
 
 import asyncio
+import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
 import pytest
 
+from fakes.programs import ROOT
 from fakes.provider_double import Failure, ProviderDouble, ScriptStep
 from fakes.service_process import ServiceProcess, free_port, run_worker, start_program
 from fakes.waiting import HANG_SECONDS, until_found
@@ -49,6 +52,28 @@ async def test_a_worker_tells_its_health_and_the_metrics_of_its_turns_and_nothin
     assert 'throughline_turns_total{agent="assistant",status="succeeded"} 1.0' in metrics
     assert "throughline_turns_total{" not in (await server.client.get("/metrics")).text
     assert others == [404, 404, 404]
+
+
+async def test_the_image_finds_a_worker_and_a_server_ready_by_one_check(
+    folder: Path, settings: Mapping[str, str], server: ServiceProcess
+) -> None:
+    check = json.loads(
+        (ROOT / "Dockerfile").read_text().partition("HEALTHCHECK")[2].partition("CMD ")[2].split("\n")[0]
+    )
+    port, nowhere = free_port(), free_port()
+
+    async def outcome(ports: Mapping[str, str]) -> int:
+        environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", **ports}
+        quiet = asyncio.subprocess.DEVNULL
+        return await (await asyncio.create_subprocess_exec(*check, env=environment, stderr=quiet)).wait()
+
+    async with run_worker(folder, {**settings, "HEALTH_PORT": str(port)}), client_of(port) as client:
+        await until_found(lambda: is_ready(client))
+        worker = await outcome({"PORT": str(nowhere), "HEALTH_PORT": str(port)})
+    gone = await outcome({"PORT": str(nowhere), "HEALTH_PORT": str(port)})
+    serve = await outcome({"PORT": server.url.rpartition(":")[2], "HEALTH_PORT": str(port)})
+
+    assert (worker, gone, serve) == (0, 1, 0)
 
 
 async def test_a_worker_that_drains_is_live_and_not_ready(
