@@ -51,6 +51,7 @@ def test_a_root_certificate_makes_a_context() -> None:
         ("localhost/db", "postgresql://user:password@host"),
         ("postgresql://anna:secret@h:port/d", "postgresql://user:password@host"),
         ("mysql://anna:secret@h/d", "mysql://"),
+        ("postgresql+psycopg2://anna:secret@h/d", r"Leave out `\+…`: postgresql://"),
         ("postgresql://anna:secret@h/d?sslmode=maybe", "sslmode=maybe"),
         ("postgresql://anna:secret@h/d?sslmode=verify-full&sslrootcert=/none", "sslrootcert=/none"),
         ("postgresql://anna:secret@h/d?colour=red", "colour"),

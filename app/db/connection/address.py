@@ -86,6 +86,11 @@ def parse_address(text: str, setting: str = DATABASE_URL) -> Address:
         raise DatabaseUnusable(
             f"{setting} cannot be read. Write it as postgresql://user:password@host:5432/database."
         ) from None
+    scheme, plus, _driver = url.drivername.partition("+")
+    if url.drivername not in _DRIVER_NAMES and plus and scheme in _DRIVER_NAMES:
+        raise DatabaseUnusable(
+            f"{setting} begins with `{url.drivername}://`, which names another driver. Leave out `+…`: {scheme}://…"
+        )
     if url.drivername not in _DRIVER_NAMES:
         raise DatabaseUnusable(
             f"{setting} begins with `{url.drivername}://`. Only PostgreSQL is served: postgresql://…"
