@@ -7,17 +7,16 @@ from datetime import timedelta
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 import structlog
-from pgqueuer import AsyncpgDriver, PgQueuer, Queries
-from pgqueuer.adapters.persistence.qb import QueryBuilderEnvironment, QueryQueueBuilder, QuerySchedulerBuilder
+from pgqueuer import AsyncpgDriver, PgQueuer
 from pgqueuer.models import Job as QueuedJob
 from pgqueuer.models import Schedule as DueSchedule
 
 from app.db.connection.address import Address
 from app.db.connection.limits import SESSION_SETTINGS
 from app.db.connection.pool import ANSWER_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS
-from app.db.jobs.names import CHANNEL, queue_names
+from app.db.jobs.held_jobs import HeldJobs, held_jobs
+from app.db.jobs.names import CHANNEL
 from app.db.jobs.queue import JobBook, Perform, Schedule
-from app.db.jobs.tries import begin, hand_back, read_taken
 from app.execution.error_boundary import ErrorBoundary
 
 POLL = timedelta(seconds=5)
@@ -118,27 +117,19 @@ class JobConsumer:
 
 
 def _queuer_on(driver: AsyncpgDriver, book: JobBook) -> PgQueuer:
-    names = queue_names()
-    queries = Queries(
-        driver,
-        qbe=QueryBuilderEnvironment(settings=names),
-        qbq=QueryQueueBuilder(settings=names),
-        qbs=QuerySchedulerBuilder(settings=names),
-    )
-    queuer = PgQueuer(driver, channel=CHANNEL, queries=queries)
+    held = held_jobs(driver)
+    queuer = PgQueuer(driver, channel=CHANNEL, queries=held)
     for kind, perform in book.kinds.items():
-        queuer.entrypoint(kind, accepts_context=False)(_performing(perform, driver))
+        queuer.entrypoint(kind, accepts_context=False)(_performing(perform, held))
     for schedule in book.schedules:
         queuer.schedule(schedule.name, schedule.times, accepts_context=False)(_running(schedule))
     return queuer
 
 
-def _performing(perform: Perform, driver: AsyncpgDriver) -> Callable[[QueuedJob], Awaitable[None]]:
+def _performing(perform: Perform, held: HeldJobs) -> Callable[[QueuedJob], Awaitable[None]]:
     async def handle(queued: QueuedJob) -> None:
-        await begin(driver, queued)
-        again = await perform(read_taken(queued))
-        if again is not None:
-            await hand_back(driver, queued, again)
+        with ErrorBoundary(log.warning, "job was not begun or not ended, it is taken again", kind=queued.entrypoint):
+            await held.perform(perform, queued)
 
     return handle
 

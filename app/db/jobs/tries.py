@@ -2,21 +2,29 @@
 
 PgQueuer's own retry always counts as a try and leaves the job at the head of the line; that a process died counts as
 nothing. `attempts` is ours therefore: how often the job was begun and neither ended nor handed back.
+
+Every statement names the holder too: a process that was frozen for so long that another took its job changes nothing.
 """
 
 import json
+from typing import TypeAlias
 
-from pgqueuer import AsyncpgDriver
 from pgqueuer.models import Job as QueuedJob
+from pgqueuer.ports.driver import Driver
 
 from app.db.jobs.names import queue_names
 from app.db.jobs.queue import Again, Job, TakenJob
+
+Ending: TypeAlias = Again | None
+"""What becomes of a job: it goes back into the line, or it is done with."""
 
 _FAILURES = "failures"
 CONTINUED = -1
 """The priority of a further round: of a long history, say, behind the next summary of all others."""
 
 _TABLE = queue_names().qualified.queue_table
+_LOG = queue_names().qualified.queue_table_log
+_STATUS = queue_names().qualified.queue_status_type
 _BEGIN = f"update {_TABLE} set attempts = attempts + 1 where id = $1 and queue_manager_id = $2"  # noqa: S608  # our name
 _HAND_BACK = f"""
     update {_TABLE} set id = nextval(pg_get_serial_sequence('{_TABLE}', 'id')), status = 'queued',
@@ -24,8 +32,14 @@ _HAND_BACK = f"""
         attempts = $4, headers = $5::jsonb, priority = $6
     where id = $1 and queue_manager_id = $2
 """  # noqa: S608  # our name
-# Jobs are taken by priority, then by id: with a new one it stands behind all that wait. Of the old one PgQueuer finds
-# nothing to delete.
+# Jobs are taken by priority, then by id: with a new one it stands behind all that wait.
+_REMOVE = f"""
+    with ended as (
+        delete from {_TABLE} where id = $1 and queue_manager_id = $2 returning id, entrypoint, priority
+    )
+    insert into {_LOG} (job_id, status, entrypoint, priority)
+    select id, cast($3 as {_STATUS}), entrypoint, priority from ended
+"""  # noqa: S608  # our names
 
 
 def read_taken(queued: QueuedJob) -> TakenJob:
@@ -39,13 +53,19 @@ def read_taken(queued: QueuedJob) -> TakenJob:
     )
 
 
-async def begin(driver: AsyncpgDriver, queued: QueuedJob) -> None:
+async def begin(driver: Driver, queued: QueuedJob) -> None:
     """Count that the job is begun: if nobody hands it back or ends it, it is one that was cut off."""
     await driver.execute(_BEGIN, queued.id, queued.queue_manager_id)
 
 
-async def hand_back(driver: AsyncpgDriver, queued: QueuedJob, again: Again) -> None:
-    """Put the job at the end of the line; one that another process has taken over meanwhile is left to it."""
-    headers = json.dumps({_FAILURES: again.failures})
-    priority = CONTINUED if again.is_continued else 0
-    await driver.execute(_HAND_BACK, queued.id, queued.queue_manager_id, again.delay, again.lost, headers, priority)
+async def end(driver: Driver, queued: QueuedJob, ending: Ending) -> None:
+    """Take the job out of the queue, or put it at the end of the line; one that another has taken over is left to it.
+
+    Doing it twice does it once.
+    """
+    if ending is None:
+        await driver.execute(_REMOVE, queued.id, queued.queue_manager_id, "successful")
+        return
+    headers = json.dumps({_FAILURES: ending.failures})
+    priority = CONTINUED if ending.is_continued else 0
+    await driver.execute(_HAND_BACK, queued.id, queued.queue_manager_id, ending.delay, ending.lost, headers, priority)
