@@ -14,7 +14,7 @@ from pgqueuer.types import JobId, QueueManagerId
 from app.db.connection.address import parse_address
 from app.db.database import Database
 from app.db.jobs.consumer import JobConsumer
-from app.db.jobs.held_jobs import held_jobs
+from app.db.jobs.held_jobs import Answers, held_jobs
 from app.db.jobs.queue import Again, Job, JobBook, Perform, TakenJob
 from app.db.jobs.tries import Ending
 from fakes.raw_sql import hold_rows, run_sql
@@ -78,7 +78,7 @@ async def test_a_sign_of_life_is_given_for_what_is_still_held_only(database: Dat
     await run_sql(database_url, f"{old} where dedupe_key like '%:theirs'", OTHER)
     ids = [number for (number,) in await run_sql(database_url, "select id from throughline_jobs.pgqueuer")]
     connection = await asyncpg.connect(**parse_address(database_url).arguments())
-    held = held_jobs(AsyncpgDriver(connection))
+    held = held_jobs(AsyncpgDriver(connection), Answers(), give_up=connection.terminate)
     held.held_by = QueueManagerId(UUID(MINE))
 
     await held.update_heartbeat([JobId(int(str(number))) for number in ids])
@@ -131,6 +131,7 @@ async def test_an_ending_that_fails_is_tried_again_and_nothing_is_done_twice(
     assert done == [TakenJob(JOB)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [None, Again(timedelta(0))])
 async def test_a_job_whose_ending_is_cut_off_stays_in_hand_to_be_taken_again(
     database: Database, database_url: str, ending: Ending
@@ -151,6 +152,7 @@ async def test_a_job_whose_ending_is_cut_off_stays_in_hand_to_be_taken_again(
             await until_found(lambda: run_sql(database_url, BLOCKED))
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+            await until_found(lambda: run_sql(database_url, f"select 1 where not exists ({BLOCKED})"))
 
     assert [(status, attempts) for status, _, attempts in await run_sql(database_url, ROWS)] == [("picked", 1)]
 
