@@ -111,11 +111,14 @@ def _held(all_held: Sequence[HeldRuns], processes: dict[str, NotedProcess]) -> T
 
 
 def _work(all_work: Sequence[WorkLine]) -> Table:
-    table = _table("Kind", "Waiting", "Oldest", "In hand", "Failed in 24h")
+    table = _table("Kind", "Waiting", "Retrying", "Oldest", "In hand", "Failed in 24h")
     for work in all_work:
         oldest = NONE if work.line.oldest_seconds is None else duration(work.line.oldest_seconds)
-        cells = (work.kind, str(work.line.waiting), oldest, str(work.in_hand), str(work.failed))
-        table.add_row(*(Text(printable(cell), style=WARNING if work.failed else "") for cell in cells))
+        counts = (work.line.waiting, work.retrying, work.in_hand, work.failed)
+        waiting, retrying, in_hand, failed = (str(count) for count in counts)
+        style = WARNING if work.failed or work.retrying else ""
+        cells = (work.kind, waiting, retrying, oldest, in_hand, failed)
+        table.add_row(*(Text(printable(cell), style=style) for cell in cells))
     return table
 
 
@@ -139,7 +142,8 @@ def _line_json(line: Line) -> dict[str, JsonValue]:
 
 
 def _work_json(work: WorkLine) -> dict[str, JsonValue]:
-    return {"kind": work.kind, **_line_json(work.line), "in_hand": work.in_hand, "failed": work.failed}
+    counts: dict[str, JsonValue] = {"retrying": work.retrying, "in_hand": work.in_hand, "failed": work.failed}
+    return {"kind": work.kind, **_line_json(work.line), **counts}
 
 
 def _process_json(noted: NotedProcess) -> dict[str, JsonValue]:

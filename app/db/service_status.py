@@ -35,6 +35,7 @@ _JOBS = sql("""
     with queue as (
         select j.entrypoint as kind, count(*) filter (where j.status = 'queued') as waiting,
             min(j.execute_after) filter (where j.status = 'queued') as due_at,
+            count(*) filter (where j.status = 'queued' and j.headers ->> 'failures' <> '0') as retrying,
             count(*) filter (where j.status = 'picked') as in_hand,
             count(*) filter (where j.status = 'failed') as failed
         from throughline_jobs.pgqueuer j group by 1
@@ -42,8 +43,8 @@ _JOBS = sql("""
         select l.entrypoint as kind, count(*) as failed from throughline_jobs.pgqueuer_log l
         where l.status = 'exception' and l.created > now() - interval '24 hours' group by 1
     )
-    select kind, coalesce(q.waiting, 0) as waiting, coalesce(q.in_hand, 0) as in_hand,
-        coalesce(q.failed, 0) + coalesce(l.failed, 0) as failed,
+    select kind, coalesce(q.waiting, 0) as waiting, coalesce(q.retrying, 0) as retrying,
+        coalesce(q.in_hand, 0) as in_hand, coalesce(q.failed, 0) + coalesce(l.failed, 0) as failed,
         case when q.due_at is not null then extract(epoch from now() - least(q.due_at, now()))::float8 end
             as oldest_seconds
     from queue q full join logged l using (kind) order by kind
@@ -51,7 +52,7 @@ _JOBS = sql("""
 _SLACK = sql("""
     select 'slack' as kind, count(*) filter (where d.status = 'waiting') as waiting,
         extract(epoch from now() - min(d.created_at) filter (where d.status = 'waiting'))::float8 as oldest_seconds,
-        count(*) filter (where d.status = 'delivering') as in_hand,
+        0 as retrying, count(*) filter (where d.status = 'delivering') as in_hand,
         count(*) filter (where d.status = 'failed' and d.finished_at > now() - interval '24 hours') as failed
     from slack_deliveries d where exists (select 1 from slack_conversations)
         and (d.finished_at is null or d.finished_at > now() - interval '24 hours')
@@ -122,4 +123,4 @@ def _line_from(row: Row) -> Line:
 
 
 def _work_from(rows: Sequence[Row]) -> tuple[WorkLine, ...]:
-    return tuple(WorkLine(row["kind"], _line_from(row), row["in_hand"], row["failed"]) for row in rows)
+    return tuple(WorkLine(row["kind"], _line_from(row), row["in_hand"], row["failed"], row["retrying"]) for row in rows)

@@ -48,12 +48,16 @@ class HeldRuns:
 
 @dataclass(frozen=True, slots=True)
 class WorkLine:
-    """Work of one kind: what waits, what is in hand, and what failed for good in the last 24 hours."""
+    """Work of one kind: what waits, what is in hand, and what failed for good in the last 24 hours.
+
+    Of what waits, `retrying` have failed before and are tried again.
+    """
 
     kind: str
     line: Line
     in_hand: int
     failed: int
+    retrying: int = 0
 
 
 @dataclass(frozen=True, slots=True)

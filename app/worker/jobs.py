@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import structlog
 
 from app.db.jobs.consumer import JobConsumer
-from app.db.jobs.queue import Again, JobBook, JobQueue, Schedule, TakenJob, Waiting
+from app.db.jobs.queue import Again, Ending, JobBook, JobQueue, LetGo, Schedule, TakenJob, Waiting
 from app.execution.error_boundary import ErrorBoundary
 from app.execution.outcome import Outcome, Raised, outcome_of_awaiting
 from app.worker.shares import Shares
@@ -138,26 +138,26 @@ class SideJobs:
         for task in self._under_way:
             task.cancel()
 
-    async def _perform(self, taken: TakenJob) -> Again | None:
-        """Do the job; return how it is to be taken again, None where it is done or let go."""
-        outcome, again = await self._outcome(taken)
+    async def _perform(self, taken: TakenJob) -> Ending:
+        """Do the job; return what becomes of it."""
+        outcome, ending = await self._outcome(taken)
         self._metrics.job_ended(kind=taken.job.kind, outcome=outcome)
-        return again
+        return ending
 
-    async def _outcome(self, taken: TakenJob) -> tuple[str, Again | None]:
+    async def _outcome(self, taken: TakenJob) -> tuple[str, Ending]:
         untried = Again(AT_ONCE, taken.failures, taken.lost, taken.is_continued)
         if self._is_stopping:
             return "handed_back", untried
         if taken.lost >= MOST_LOST:
             log.error("job is let go, its processes died", kind=taken.job.kind, subject=taken.job.subject)
-            return "let_go", None
+            return "let_go", LetGo()
         try:
             outcome = await outcome_of_awaiting(self._tracked(self._in_a_slot(taken)))
         except asyncio.CancelledError:
             return "handed_back", untried
         return self._judged(taken, outcome, untried)
 
-    def _judged(self, taken: TakenJob, outcome: Outcome[NotDone | None], untried: Again) -> tuple[str, Again | None]:
+    def _judged(self, taken: TakenJob, outcome: Outcome[NotDone | None], untried: Again) -> tuple[str, Ending]:
         if isinstance(outcome, Raised):
             return self._after_failure(taken, AT_ONCE, error=type(outcome.error).__name__)
         match outcome.value:
@@ -213,12 +213,12 @@ class SideJobs:
         finally:
             self._under_way.discard(task)
 
-    def _after_failure(self, taken: TakenJob, least: timedelta, *, error: str) -> tuple[str, Again | None]:
+    def _after_failure(self, taken: TakenJob, least: timedelta, *, error: str) -> tuple[str, Ending]:
         told = {"kind": taken.job.kind, "subject": taken.job.subject, "error": error}
         failures = taken.failures + 1
         if failures >= MOST_TRIES:
             log.error("job failed and is let go", **told)
-            return "let_go", None
+            return "let_go", LetGo()
         delay = max(self._registry.pauses.after(failures), least)
         log.warning("job failed, it is tried again", delay_seconds=delay.total_seconds(), **told)
         return "failed", Again(delay, failures, is_continued=taken.is_continued)

@@ -43,7 +43,7 @@ BUSY = ServiceStatus(
         HeldRuns("a-pod-of-a-cluster-3:1:00000003", runs=4, expired=3, lease_seconds=-5.2, oldest_seconds=300),
         HeldRuns("a-pod-of-a-cluster-2:1:00000002", runs=12, expired=0, lease_seconds=6.5, oldest_seconds=20),
     ),
-    jobs=(WorkLine("prepare_summary", Line(5, 3.0), in_hand=2, failed=1),),
+    jobs=(WorkLine("prepare_summary", Line(5, 3.0), in_hand=2, failed=1, retrying=4),),
     slack=WorkLine("slack", Line(0, None), in_hand=1, failed=0),
 )
 STUCK = replace(BUSY, processes=BUSY.processes[:1], held=())
@@ -144,7 +144,7 @@ def test_json_holds_all_of_it(world: FakeWorld, throughline: Throughline) -> Non
     assert found["queued"] == {"waiting": 1_234, "oldest_seconds": 75.9}
     assert found["held"][0]["expired"] == 3
     assert found["jobs"] == [
-        {"kind": "prepare_summary", "waiting": 5, "oldest_seconds": 3.0, "in_hand": 2, "failed": 1}
+        {"kind": "prepare_summary", "waiting": 5, "oldest_seconds": 3.0, "retrying": 4, "in_hand": 2, "failed": 1}
     ]
     assert found["slack"]["in_hand"] == 1
     world.status = IDLE_SERVICE

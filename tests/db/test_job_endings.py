@@ -15,8 +15,7 @@ from app.db.connection.address import parse_address
 from app.db.database import Database
 from app.db.jobs.consumer import JobConsumer
 from app.db.jobs.held_jobs import Answers, held_jobs
-from app.db.jobs.queue import Again, Job, JobBook, Perform, TakenJob
-from app.db.jobs.tries import Ending
+from app.db.jobs.queue import Again, Ending, Job, JobBook, LetGo, Perform, TakenJob
 from fakes.raw_sql import hold_rows, run_sql
 from fakes.waiting import HANG_SECONDS, until_found
 
@@ -54,7 +53,7 @@ async def taking(url: str, perform: Perform) -> AsyncIterator[asyncio.Task[None]
         await asyncio.gather(running, return_exceptions=True)
 
 
-@pytest.mark.parametrize("ending", [None, Again(timedelta(0)), Again(timedelta(0), is_continued=True)])
+@pytest.mark.parametrize("ending", [None, LetGo(), Again(timedelta(0))])
 async def test_a_job_that_another_process_has_taken_over_is_left_to_it(
     database: Database, database_url: str, ending: Ending
 ) -> None:

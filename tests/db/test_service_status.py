@@ -102,6 +102,10 @@ async def test_side_jobs_are_told_by_kind(stage: Stage, database_url: str) -> No
     )
     await run_sql(
         database_url,
+        "update throughline_jobs.pgqueuer set headers = '{\"failures\": 2}' where dedupe_key like '%:three'",
+    )
+    await run_sql(
+        database_url,
         "insert into throughline_jobs.pgqueuer_log (job_id, status, priority, entrypoint, created) values "
         "(1, 'exception', 0, 'embed_memories', now()), "
         "(2, 'exception', 0, 'embed_memories', now() - interval '2 days'), "
@@ -110,9 +114,9 @@ async def test_side_jobs_are_told_by_kind(stage: Stage, database_url: str) -> No
 
     jobs = (await read_service_status(database_url)).jobs
 
-    assert [(work.kind, work.line.waiting, work.in_hand, work.failed) for work in jobs] == [
-        ("embed_memories", 0, 0, 1),
-        ("prepare_summary", 2, 1, 0),
+    assert [(work.kind, work.line.waiting, work.retrying, work.in_hand, work.failed) for work in jobs] == [
+        ("embed_memories", 0, 0, 0, 1),
+        ("prepare_summary", 2, 1, 1, 0),
     ]
     assert jobs[0].line.oldest_seconds is None
     assert jobs[1].line.oldest_seconds is not None

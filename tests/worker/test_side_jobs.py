@@ -7,6 +7,7 @@ import pytest
 from app.db.database import Database, DatabaseConfig
 from app.db.jobs.kinds import summary_job
 from app.db.jobs.queue import Job
+from app.db.service_status import read_service_status
 from app.domain.summary import SummaryState
 from app.worker.jobs import MOST_LOST, MOST_TRIES
 from app.worker.worker import Worker, WorkerConfig
@@ -109,6 +110,7 @@ async def test_a_job_that_always_fails_is_let_go_and_may_come_again(database: Da
         await until_jobs(database_url, [])
 
     assert len(tries) == 2 * MOST_TRIES
+    assert [(work.kind, work.failed) for work in (await read_service_status(database_url)).jobs] == [("poison", 2)]
 
 
 async def test_a_stopped_job_goes_back_into_the_line_at_once(database: Database, database_url: str) -> None:
@@ -143,6 +145,7 @@ async def test_a_job_over_which_processes_die_is_not_begun_for_ever(database: Da
         await until_jobs(database_url, [])
 
     assert begun == ["unlucky"]
+    assert [work.failed for work in (await read_service_status(database_url)).jobs] == [1]
 
 
 async def test_no_more_jobs_are_done_at_once_than_allowed(database: Database, database_url: str) -> None:

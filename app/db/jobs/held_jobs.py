@@ -16,8 +16,8 @@ from pgqueuer.ports.repository import EntrypointExecutionParameter
 from pgqueuer.types import JOB_STATUS, JobId, QueueEntrypoint, QueueManagerId
 
 from app.db.jobs.names import queue_names
-from app.db.jobs.queue import Again, Perform
-from app.db.jobs.tries import Ending, begin, end, read_taken
+from app.db.jobs.queue import Again, Ending, Perform
+from app.db.jobs.tries import begin, end, read_taken
 from app.execution.error_boundary import ErrorBoundary
 
 NOT_BEGUN = timedelta(seconds=5)

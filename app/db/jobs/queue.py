@@ -51,8 +51,16 @@ class Again:
     is_continued: bool = False
 
 
-Perform: TypeAlias = Callable[[TakenJob], Awaitable[Again | None]]
-"""Does a job. Returns None when it is done with, or how it is to be taken again."""
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """A job that nobody tries again: it is counted among those that failed."""
+
+
+Ending: TypeAlias = Again | LetGo | None
+"""What becomes of a job: it goes back into the line, it has failed for good, or, None, it is done."""
+
+Perform: TypeAlias = Callable[[TakenJob], Awaitable[Ending]]
+"""Does a job, and says what becomes of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,12 @@ Every statement names the holder too: a process that was frozen for so long that
 """
 
 import json
-from typing import TypeAlias
 
 from pgqueuer.models import Job as QueuedJob
 from pgqueuer.ports.driver import Driver
 
 from app.db.jobs.names import queue_names
-from app.db.jobs.queue import Again, Job, TakenJob
-
-Ending: TypeAlias = Again | None
-"""What becomes of a job: it goes back into the line, or it is done with."""
+from app.db.jobs.queue import Again, Ending, Job, TakenJob
 
 _FAILURES = "failures"
 CONTINUED = -1
@@ -63,8 +59,9 @@ async def end(driver: Driver, queued: QueuedJob, ending: Ending) -> None:
 
     Doing it twice does it once.
     """
-    if ending is None:
-        await driver.execute(_REMOVE, queued.id, queued.queue_manager_id, "successful")
+    if not isinstance(ending, Again):
+        status = "successful" if ending is None else "exception"
+        await driver.execute(_REMOVE, queued.id, queued.queue_manager_id, status)
         return
     headers = json.dumps({_FAILURES: ending.failures})
     priority = CONTINUED if ending.is_continued else 0
