@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 
 from app.assembly.database import is_guest, may_migrate
 from app.db.database import Database
+from app.db.jobs.kinds import EMBED_MEMORIES
 from app.db.jobs.queue import Schedule
 from app.domain.clock import Clock
 from app.domain.errors import SettingInvalid
 from app.domain.process import ProcessKind
 from app.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
 from app.memories.keeper import MemoryKeeper
-from app.memories.meaning import EMBED_MEMORIES, Meaning, MeaningParts
+from app.memories.meaning import Meaning, MeaningParts
 from app.settings import Settings
 from app.worker.jobs import Work
 

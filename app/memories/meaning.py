@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from app.db.jobs.kinds import EMBED_MEMORIES
 from app.db.jobs.queue import Job, JobQueue
 from app.db.memories.vectors import Kind, MemoryVectorRepository
 from app.domain.clock import Clock
@@ -24,7 +25,6 @@ from app.domain.ids import UserId
 from app.domain.memory import Memory
 from app.execution.breaker import Breakers
 
-EMBED_MEMORIES = "embed_memories"
 TIMEOUT_SECONDS = 5.0
 """How long storing or searching a memory waits for the model."""
 

@@ -7,6 +7,8 @@ from uuid import UUID
 import pytest
 
 from app.db.database import Database
+from app.db.jobs.kinds import KINDS
+from app.db.jobs.queue import Job
 from app.db.jobs.retention import RUNS_AT_ONCE, Looked, RetentionRepository
 from app.db.run_follow import Following, Idle
 from app.domain.errors import DatabaseUnavailable
@@ -297,6 +299,16 @@ async def test_records_of_old_jobs_go_and_jobs_that_nobody_does(stage: Stage, da
     await retention_of(stage).run()
 
     assert (await number_of(database_url, table), await number_of(database_url, log)) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_jobs_that_waited_long_for_a_worker_still_wait(stage: Stage, database_url: str, kind: str) -> None:
+    await stage.database.jobs.enqueue(Job(kind, "1"))
+    await run_sql(database_url, "update throughline_jobs.pgqueuer set created = now() - interval '9 days'")
+
+    await retention_of(stage).run()
+
+    assert await number_of(database_url, "throughline_jobs.pgqueuer") == 1
 
 
 async def test_tables_that_change_all_the_time_are_vacuumed_by_small_shares(database_url: str) -> None:

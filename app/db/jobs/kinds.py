@@ -1,9 +1,12 @@
-"""The kinds of jobs that are put in line inside this package, as part of what makes them due."""
+"""The kinds of jobs there are, and those that are put in line inside this package, as part of what makes them due."""
 
 from app.db.jobs.queue import Job
 from app.domain.ids import SessionId
 
 PREPARE_SUMMARY = "prepare_summary"
+EMBED_MEMORIES = "embed_memories"
+KINDS = (PREPARE_SUMMARY, EMBED_MEMORIES)
+"""All that this version does in one process or another."""
 
 
 def summary_job(session_id: SessionId) -> Job:

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from app.db.connection.statement import Row, Statement
 from app.db.connection.transactions import Transactions
+from app.db.jobs.kinds import KINDS
 from app.db.statements.sql import sql
 
 FIRST_ID = UUID(int=0)
@@ -114,7 +115,8 @@ _DELETE_JOB_LOG = sql("""
 _DELETE_JOBS = sql("""
     with free as (
         select j.id from throughline_jobs.pgqueuer j
-        where j.status in ('queued', 'failed') and j.created < now() - make_interval(hours => :hours)
+        where (j.status = 'failed' or j.status = 'queued' and j.entrypoint <> all(cast(:kinds as text[])))
+            and j.created < now() - make_interval(hours => :hours)
         limit :rows for update skip locked
     ), gone as (
         delete from throughline_jobs.pgqueuer j using free where j.id = free.id returning j.id
@@ -173,8 +175,11 @@ class RetentionRepository:
         return await self._delete(_DELETE_JOB_LOG, hours=hours)
 
     async def delete_jobs(self, hours: int) -> Looked:
-        """Delete up to ROWS_AT_ONCE jobs that nobody has done in all that time, such as those of a later version."""
-        return await self._delete(_DELETE_JOBS, hours=hours)
+        """Delete up to ROWS_AT_ONCE jobs of kinds that this version does not know, if nobody did them in all that time.
+
+        What it knows waits on, however long no worker was there.
+        """
+        return await self._delete(_DELETE_JOBS, hours=hours, kinds=KINDS)
 
     async def _delete(self, statement: Statement, **parameters: object) -> Looked:
         """Run a statement that fills its batch with rows that are free: one that is not full was the last."""
