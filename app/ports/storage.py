@@ -66,6 +66,10 @@ class RunStore(Protocol):
 class MessageStore(Protocol):
     """The message log and the session's summary, as a turn uses them. One method is one transaction."""
 
+    async def find_owner(self, session_id: SessionId) -> UserId:
+        """Return whose session it is. Raises NotFound."""
+        ...
+
     async def load_context(self, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> Conversation:
         """Load the session and its newest messages after `summary_through_id` in one query. Raises NotFound."""
         ...

@@ -198,7 +198,7 @@ class SideJobs:
         async with self._slots:
             if not taken.is_continued:
                 return await self._registry.handlers[job.kind](job.subject)
-            if (delay := rounds.take(CONTINUED, job.subject)) is not None:
+            if (delay := rounds.take(CONTINUED)) is not None:
                 return NotDone(delay, was_begun=False)
             try:
                 return await self._registry.handlers[job.kind](job.subject)

@@ -10,7 +10,6 @@ import structlog
 
 from app.domain.errors import NotFound
 from app.domain.ids import SessionId
-from app.domain.session import Session
 from app.execution.off_loop import work_for
 from app.summary.prepare import Preparation, is_next_due, prepare_next
 from app.turn.state import TurnParts
@@ -35,21 +34,21 @@ async def prepare_summary(parts: TurnParts, shares: Shares, subject: str) -> Not
     """
     session_id = SessionId(UUID(subject))
     try:
-        session = (await parts.messages.load_context(session_id, None, max_tokens=1)).session
+        owner_id = await parts.messages.find_owner(session_id)
+        if (delay := shares.take(owner_id)) is not None:
+            return NotDone(delay, was_begun=False)
+        try:
+            work_for(owner_id)
+            return await _prepare(parts, session_id)
+        finally:
+            shares.give_back(owner_id)
     except NotFound:
         log.info("session of a job is gone", session_id=subject)
         return None
-    owner_id = session.owner_id
-    if (delay := shares.take(owner_id, subject)) is not None:
-        return NotDone(delay, was_begun=False)
-    work_for(owner_id)
-    try:
-        return await _prepare(parts, session)
-    finally:
-        shares.give_back(owner_id)
 
 
-async def _prepare(parts: TurnParts, session: Session) -> NotDone | None:
+async def _prepare(parts: TurnParts, session_id: SessionId) -> NotDone | None:
+    session = (await parts.messages.load_context(session_id, None, max_tokens=1)).session
     for _ in range(MOST_PLANS):
         attempt = await prepare_next(parts, session)
         match attempt.outcome:

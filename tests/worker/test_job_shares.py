@@ -1,15 +1,18 @@
 """Places for side jobs: of one owner, of further rounds, what is counted of them, and readiness while none is taken."""
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
+from heapq import heappop, heappush
 
 from app.db.connection.address import parse_address
 from app.db.database import Database
 from app.db.jobs.consumer import JobConsumer
 from app.db.jobs.queue import Job, JobBook, Waiting
 from app.worker.jobs import LONGEST_SILENCE_SECONDS, NotDone
-from app.worker.shares import MOST_COUNTED, PAUSE_EACH, Shares
+from app.worker.shares import PAUSE_EACH, Shares
 from fakes.compactions import fill
+from fakes.manual_clock import ManualClock
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Say
 from fakes.side_jobs import do_summary_job, doing, side_jobs, until_jobs
@@ -24,33 +27,68 @@ async def until_taking(consumer: JobConsumer, *, is_taking: bool) -> None:
         await asyncio.sleep(0)
 
 
-def test_who_finds_no_place_stays_away_longer_the_more_there_are() -> None:
-    shares = Shares(2)
-    assert [shares.take("anna", "1"), shares.take("anna", "2"), shares.take("ben", "3")] == [None] * 3
+def test_who_finds_no_place_comes_when_nobody_else_of_the_owner_does() -> None:
+    clock = ManualClock()
+    shares = Shares(2, clock.monotonic)
+    assert [shares.take("anna"), shares.take("anna"), shares.take("ben")] == [None] * 3
 
-    pauses = [shares.take("anna", f"{number}") for number in range(10, 12 + MOST_COUNTED)]
+    pauses = [shares.take("anna") for _ in range(1000)]
 
-    assert pauses[:3] == [PAUSE_EACH, PAUSE_EACH * 2, PAUSE_EACH * 3]
-    assert pauses[-1] == PAUSE_EACH * MOST_COUNTED
+    assert pauses == [PAUSE_EACH * number for number in range(1, 1001)]
+
+
+def test_ten_thousand_jobs_of_one_owner_ask_four_times_a_second() -> None:
+    clock, places = ManualClock(), 8
+    shares = Shares(places, clock.monotonic)
+    waiting = [(0.0, number) for number in range(10_000)]
+    ends: list[float] = []
+    refused: Counter[int] = Counter()
+    while waiting:
+        due, number = heappop(waiting)
+        clock.advance(max(due - clock.monotonic(), 0))
+        while ends and ends[0] <= clock.monotonic():
+            heappop(ends)
+            shares.give_back("anna")
+        if (delay := shares.take("anna")) is None:
+            heappush(ends, clock.monotonic() + 3 + number % 7)
+        else:
+            refused[int(clock.monotonic())] += 1
+            heappush(waiting, (clock.monotonic() + delay.total_seconds(), number))
+    first = refused.pop(0)
+
+    assert first <= 10_000 - places + 4
+    assert max(refused.values()) <= 5  # four, and one that falls on either side of a second
+    assert clock.monotonic() < 10_000 * 9 / places  # the places are hardly ever left empty
 
 
 def test_a_place_that_is_given_back_is_there_for_the_next_one() -> None:
-    shares = Shares(1)
-    shares.take("anna", "1")
-    assert shares.take("anna", "2") == PAUSE_EACH
+    shares = Shares(1, ManualClock().monotonic)
+    shares.take("anna")
+    assert shares.take("anna") == PAUSE_EACH
 
     shares.give_back("anna")
 
-    assert shares.take("anna", "2") is None
-    assert shares.take("anna", "3") == PAUSE_EACH
+    assert shares.take("anna") is None
+
+
+def test_who_was_told_to_come_later_is_counted_on_while_nobody_has_a_place() -> None:
+    clock = ManualClock()
+    shares = Shares(1, clock.monotonic)
+    for _ in range(100):
+        shares.take("anna")
+        shares.take("anna")
+        shares.give_back("anna")
+    shares.take("anna")
+
+    assert shares.take("anna") == PAUSE_EACH * 101
 
 
 async def test_an_owner_whose_share_is_taken_waits_and_nothing_is_asked_of_a_model(database: Database) -> None:
     stage = await open_stage(database, agent=with_context(min_recent_messages=2, max_messages_before_summary=10))
     stage.model.by_request = lambda _: Say(SUMMARY)
     await fill(stage, 6)
-    shares = Shares(1)
-    shares.take(stage.owner_id, "another session")
+    shares = Shares(1, ManualClock().monotonic)
+    shares.take(stage.owner_id)
 
     left = await do_summary_job(stage, shares)
     shares.give_back(stage.owner_id)

@@ -19,6 +19,7 @@ from app.domain.message import Message, NewMessage
 from app.domain.page import Page
 from app.domain.run import Lease
 
+_OWNER = sql("select s.owner_id from sessions s where s.id = :id")
 _AFTER = sql(
     """
     select {message_columns}, {pinned} from messages m
@@ -79,6 +80,13 @@ class MessageRepository:
         """Work through `transactions`; rows of conversations are kept in `loaded`."""
         self._transactions = transactions
         self._loaded = loaded
+
+    async def find_owner(self, session_id: SessionId) -> UserId:
+        """Return whose session it is. Raises NotFound."""
+        rows = await self._transactions.fetch(_OWNER, id=session_id)
+        if not rows:
+            raise session_not_found(session_id)
+        return UserId(rows[0]["owner_id"])
 
     async def load_context(self, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> Conversation:
         """Load session and newest messages after the cursor: of those that are kept only what is new.
