@@ -15,6 +15,7 @@ from app.db.connection.address import parse_address
 from app.db.database import Database
 from app.db.jobs.consumer import JobConsumer
 from app.db.jobs.held_jobs import Answers, held_jobs
+from app.db.jobs.kinds import ENQUEUE_SUMMARY
 from app.db.jobs.queue import Again, Ending, Job, JobBook, LetGo, Perform, TakenJob
 from fakes.raw_sql import hold_rows, run_sql
 from fakes.waiting import HANG_SECONDS, until_found
@@ -176,3 +177,47 @@ async def test_a_job_that_is_cancelled_is_not_taken_out_of_the_queue(
         await asyncio.gather(running, return_exceptions=True)
 
     assert len(await run_sql(database_url, ROWS)) == 1
+
+
+@pytest.mark.parametrize("ending", [None, LetGo()])
+async def test_a_job_that_is_asked_for_while_it_is_done_is_done_once_more(
+    database: Database, database_url: str, ending: Ending
+) -> None:
+    done: list[TakenJob] = []
+    was_put: list[bool] = []
+
+    async def perform(taken: TakenJob) -> Ending:
+        done.append(taken)
+        if len(done) == 1:
+            was_put.extend([await database.jobs.enqueue(JOB), await database.jobs.enqueue(JOB)])
+        return ending
+
+    async with taking(database_url, perform):
+        await database.jobs.enqueue(JOB)
+        await until_found(lambda: run_sql(database_url, f"select 1 where not exists ({ALL})"))
+
+    assert done == [TakenJob(JOB), TakenJob(JOB)]
+    assert was_put == [False, False]
+
+
+async def test_a_job_is_not_missed_that_is_asked_for_by_a_transaction_that_commits_while_it_ends(
+    database: Database, database_url: str
+) -> None:
+    begun, gate = asyncio.Event(), asyncio.Event()
+    done: list[TakenJob] = []
+    ask = f"with ended as (select cast('{JOB.subject}' as uuid) as session_id) {ENQUEUE_SUMMARY}"
+
+    async def perform(taken: TakenJob) -> None:
+        done.append(taken)
+        begun.set()
+        await gate.wait()
+
+    async with taking(database_url, perform):
+        await database.jobs.enqueue(JOB)
+        await begun.wait()
+        async with hold_rows(database_url, ask):
+            gate.set()
+            await until_found(lambda: run_sql(database_url, BLOCKED))
+        await until_found(lambda: run_sql(database_url, f"select 1 where not exists ({ALL})"))
+
+    assert len(done) == 2

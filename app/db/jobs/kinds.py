@@ -1,6 +1,6 @@
 """The kinds of jobs there are, and those that are put in line inside this package, as part of what makes them due."""
 
-from app.db.jobs.queue import Job
+from app.db.jobs.queue import ASK_AGAIN, Job
 from app.domain.ids import SessionId
 
 PREPARE_SUMMARY = "prepare_summary"
@@ -15,12 +15,10 @@ def summary_job(session_id: SessionId) -> Job:
 
 
 ENQUEUE_SUMMARY = f"""
-    insert into throughline_jobs.pgqueuer (priority, entrypoint, payload, dedupe_key, headers, status)
+    insert into throughline_jobs.pgqueuer as job (priority, entrypoint, payload, dedupe_key, headers, status)
     select 0, '{PREPARE_SUMMARY}', convert_to(cast(ended.session_id as text), 'UTF8'),
-        '{PREPARE_SUMMARY}:' || cast(ended.session_id as text), cast('{{}}' as jsonb), 'queued' from ended
-    on conflict (dedupe_key) where dedupe_key is not null and status = any (array[
-        cast('queued' as throughline_jobs.pgqueuer_status), cast('picked' as throughline_jobs.pgqueuer_status)
-    ]) do nothing
+        '{PREPARE_SUMMARY}:' || cast(ended.session_id as text), jsonb_build_object(), 'queued' from ended
+    {ASK_AGAIN}
 """  # noqa: S608  # our own name
 """What `enqueue_job` does with the summary job of each session in `ended`, as a part of another statement.
 

@@ -8,11 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
 
-from pgqueuer.adapters.persistence.qb import QueryQueueBuilder
-
-from app.db.connection.statement import Statement
 from app.db.connection.transactions import Statements, Transactions
-from app.db.jobs.names import queue_names
 from app.db.statements.sql import sql
 
 
@@ -80,11 +76,30 @@ class JobBook:
     schedules: Sequence[Schedule] = ()
 
 
-_ENQUEUE = Statement(
-    QueryQueueBuilder(settings=queue_names()).build_enqueue_query("skip"),
-    ("priorities", "entrypoints", "payloads", "delays", "dedupe_keys", "headers"),
+ASK_AGAIN = """
+    on conflict (dedupe_key) where dedupe_key is not null and status = any (array[
+        cast('queued' as throughline_jobs.pgqueuer_status), cast('picked' as throughline_jobs.pgqueuer_status)
+    ]) do update set headers = coalesce(job.headers, jsonb_build_object()) || jsonb_build_object('again', true)
+    where job.status = 'picked'
+"""
+"""Where the job is there already: one that waits is left as it is, one in hand is marked (`tries.py`)."""
+
+_ENQUEUE = sql(
+    """
+    with input as materialized (
+        select nextval(pg_get_serial_sequence('throughline_jobs.pgqueuer', 'id')) as id
+    ), put as (
+        insert into throughline_jobs.pgqueuer as job (id, priority, entrypoint, payload, dedupe_key, headers, status)
+        select id, 0, cast(:kind as text), cast(:payload as bytea), cast(:key as text), jsonb_build_object(), 'queued'
+        from input {ask_again} returning job.id
+    ), logged as (
+        insert into throughline_jobs.pgqueuer_log (job_id, status, entrypoint, priority)
+        select id, 'queued', cast(:kind as text), 0 from put join input using (id)
+    )
+    select id from put join input using (id)
+""",
+    ask_again=ASK_AGAIN,
 )
-"""PgQueuer's own statement; run as all of ours are, it is part of the transaction it is run in."""
 
 
 _WAITING = sql("""
@@ -97,19 +112,11 @@ _WAITING = sql("""
 async def enqueue_job(tx: Statements, job: Job) -> bool:
     """Put the job in line as part of the transaction; False where it is there already, waiting or being done.
 
-    The one way into the queue, but for the end of a turn, whose one statement has it within (`kinds.py`). Whoever does
-    a job looks again before leaving it, so that what was skipped here because the job was being done is not missed.
-    The key is `kind:subject`, and a conflict over it aborts nothing.
+    The one way into the queue, but for the end of a turn, whose one statement has it within (`kinds.py`). A job that is
+    being done is marked: it goes back into the line when it ends, for it may have looked before this is committed. The
+    key is `kind:subject`, and a conflict over it aborts nothing.
     """
-    rows = await tx.fetch(
-        _ENQUEUE,
-        priorities=[0],
-        entrypoints=[job.kind],
-        payloads=[job.subject.encode()],
-        delays=[timedelta(0)],
-        dedupe_keys=[f"{job.kind}:{job.subject}"],
-        headers=["{}"],
-    )
+    rows = await tx.fetch(_ENQUEUE, kind=job.kind, payload=job.subject.encode(), key=f"{job.kind}:{job.subject}")
     return bool(rows)
 
 

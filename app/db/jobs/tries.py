@@ -21,7 +21,10 @@ CONTINUED = -1
 _TABLE = queue_names().qualified.queue_table
 _LOG = queue_names().qualified.queue_table_log
 _STATUS = queue_names().qualified.queue_status_type
-_BEGIN = f"update {_TABLE} set attempts = attempts + 1 where id = $1 and queue_manager_id = $2"  # noqa: S608  # our name
+_BEGIN = f"""
+    update {_TABLE} set attempts = attempts + 1, headers = headers - 'again' where id = $1 and queue_manager_id = $2
+"""  # noqa: S608  # our name
+# Whoever asked again until here is answered by the work that begins now.
 _HAND_BACK = f"""
     update {_TABLE} set id = nextval(pg_get_serial_sequence('{_TABLE}', 'id')), status = 'queued',
         queue_manager_id = null, slot = null, created = now(), updated = now(), execute_after = now() + $3::interval,
@@ -30,12 +33,21 @@ _HAND_BACK = f"""
 """  # noqa: S608  # our name
 # Jobs are taken by priority, then by id: with a new one it stands behind all that wait.
 _REMOVE = f"""
-    with ended as (
-        delete from {_TABLE} where id = $1 and queue_manager_id = $2 returning id, entrypoint, priority
+    with held as materialized (
+        select id, entrypoint, priority, coalesce(headers ? 'again', false) as is_asked_again from {_TABLE}
+        where id = $1 and queue_manager_id = $2 for update
+    ), gone as (
+        delete from {_TABLE} q using held where q.id = held.id and not held.is_asked_again
+    ), again as (
+        update {_TABLE} q set id = nextval(pg_get_serial_sequence('{_TABLE}', 'id')), status = 'queued',
+            queue_manager_id = null, slot = null, created = now(), updated = now(), execute_after = now(),
+            attempts = 0, headers = jsonb_build_object(), priority = 0
+        from held where q.id = held.id and held.is_asked_again
     )
     insert into {_LOG} (job_id, status, entrypoint, priority)
-    select id, cast($3 as {_STATUS}), entrypoint, priority from ended
+    select id, cast($3 as {_STATUS}), entrypoint, priority from held
 """  # noqa: S608  # our names
+# The row is locked before it is looked at: who asks for the job either is seen, or finds it gone and puts in a new one.
 
 
 def read_taken(queued: QueuedJob) -> TakenJob:
@@ -57,7 +69,7 @@ async def begin(driver: Driver, queued: QueuedJob) -> None:
 async def end(driver: Driver, queued: QueuedJob, ending: Ending) -> None:
     """Take the job out of the queue, or put it at the end of the line; one that another has taken over is left to it.
 
-    Doing it twice does it once.
+    One that was asked for while it was done is as good as new, and back in the line. Doing this twice does it once.
     """
     if not isinstance(ending, Again):
         status = "successful" if ending is None else "exception"
