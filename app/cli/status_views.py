@@ -12,6 +12,7 @@ from app.domain.service_status import HeldRuns, Line, NotedProcess, ServiceStatu
 
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
 NONE = "–"
+MOST_SILENT = 5
 WARNING, BAD = "yellow", "bold red"
 
 
@@ -19,9 +20,13 @@ def draw_status(status: ServiceStatus) -> Iterator[RenderableType]:
     """Yield what is to be shown, from the processes to the side jobs; what needs a look is coloured."""
     versions = {noted.process.version for noted in status.processes}
     told = f" · version {printable(', '.join(sorted(versions)))}" if versions else ""
-    yield Text(f"Processes: {len(status.processes)}, {status.takers} of them take turns · schema {status.schema}{told}")
-    if status.processes:
-        yield _processes(status.processes, is_mixed=len(versions) > 1)
+    living = sum(not noted.is_silent for noted in status.processes)
+    yield Text(f"Processes: {living}, {status.takers} of them take turns · schema {status.schema}{told}")
+    shown = _shown(status.processes)
+    if shown:
+        yield _processes(shown, is_mixed=len(versions) > 1)
+    if more := len(status.processes) - len(shown):
+        yield Text(f"and {more} more that have been silent for longer", style="dim")
     yield Text()
     yield Text(f"Turns in line: {_line(status.queued)}", style=BAD if status.is_stuck else "")
     yield Text(f"Turns under way: {sum(held.runs for held in status.held)}")
@@ -63,6 +68,13 @@ def duration(seconds: float) -> str:
         if whole >= unit:
             return f"{whole // unit}{name} {whole % unit // part}{part_name}"
     return f"{whole}s"
+
+
+def _shown(processes: Sequence[NotedProcess]) -> Sequence[NotedProcess]:
+    """Return the living and the last that fell silent: one that dies at every start leaves a row each time."""
+    silent = sorted((noted for noted in processes if noted.is_silent), key=lambda noted: noted.since_beat_seconds)
+    hidden = {noted.process.id for noted in silent[MOST_SILENT:]}
+    return [noted for noted in processes if noted.process.id not in hidden]
 
 
 def _processes(processes: Sequence[NotedProcess], *, is_mixed: bool) -> Table:

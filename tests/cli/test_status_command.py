@@ -76,6 +76,19 @@ def test_on_a_wide_screen_each_process_is_one_line() -> None:
     assert lines[3].rstrip().endswith("ok")
 
 
+def test_of_many_silent_processes_the_last_are_shown_and_the_others_counted() -> None:
+    dead = [noted(number, ProcessKind.WORKER, TURNS, is_silent=True) for number in range(10, 50)]
+    ages = [replace(one, since_beat_seconds=60.0 * age) for age, one in enumerate(dead, start=1)]
+
+    lines = drawn(replace(BUSY, processes=(*BUSY.processes[:2], *ages)), 120)
+
+    assert lines[0].startswith("Processes: 2, 1 of them take turns")
+    assert [line.split()[1][:22] for line in lines[4:9]] == [
+        f"a-pod-of-a-cluster-{number}:" for number in range(10, 15)
+    ]
+    assert lines[9].startswith("and 35 more")
+
+
 def test_leases_that_are_over_are_shown_first() -> None:
     lines = drawn(BUSY, 120)
     first = next(number for number, line in enumerate(lines) if line.startswith("Held by"))
