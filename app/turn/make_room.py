@@ -15,7 +15,7 @@ from app.context.view_state import view_state_json
 from app.domain.conversation import Conversation
 from app.domain.errors import ThroughlineError
 from app.domain.events import CompactionFinished, CompactionStarted
-from app.domain.message import NewMessage
+from app.domain.message import NewMessage, Role
 from app.execution.off_loop import run_off_loop_if_large
 from app.prompting.conversation import reload_conversation
 from app.prompting.planning import characters_planned, context_input, plan_off_loop
@@ -132,11 +132,13 @@ def _may_compact(turn: Turn, agent: ReadyAgent, plan: ContextPlan) -> bool:
 async def _leave_to_the_background(turn: Turn, conversation: Conversation, plan: ContextPlan) -> None:
     """Have a summary that is due, and that this call does not wait for, written while the turn goes on.
 
-    Also one that is only near: a turn of many calls may need it before its end.
-
-    Where that cannot be asked for, the end of the turn does it.
+    In the tool loop also one that is only near: a turn of many calls may need it before its end. Where that cannot be
+    asked for, the end of the turn does it.
     """
-    if turn.waited.is_preparing or plan.compacts_now or not plan.is_summary_due:
+    if turn.waited.is_preparing or plan.compacts_now:
+        return
+    has_called = any(row.role is Role.TOOL for row in plan.view.inp.own)
+    if plan.cause is None and not (has_called and plan.is_summary_due):
         return
     turn.waited.is_preparing = True
     try:

@@ -15,6 +15,7 @@ RARE_SESSIONS = (591, 957)
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.timeout(1200)  # 25 s of both cores, which others may be using, too
 def test_no_session_breaks_a_promise_and_the_generator_is_not_tame(subtests: pytest.Subtests) -> None:
     """One test: the sessions are played once, whatever process judges them."""
     played = play_and_judge((*range(SESSIONS), *RARE_SESSIONS))

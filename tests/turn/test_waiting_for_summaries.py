@@ -8,11 +8,12 @@ from app.db.summaries.repository import SummaryRepository
 from app.domain.errors import ContextOverflow
 from app.domain.events import CompactionFinished
 from app.domain.ids import SessionId
+from app.domain.message import ToolCall
 from app.domain.prompt import ModelRequest
 from app.domain.run import Run, RunStatus
 from context.prompt_judge import faults
 from fakes.compactions import fill, prepare_one
-from fakes.scripted_model import Fail, Say, ScriptedModel, Step
+from fakes.scripted_model import Call, Fail, Say, ScriptedModel, Step
 from fakes.stage import Stage, open_stage, with_context
 
 WINDOW = 8192
@@ -69,7 +70,21 @@ async def test_over_the_threshold_a_turn_asks_for_a_summary_once_and_goes_on_wit
     assert (await stage.reload()).summary_through_position > 2
 
 
-async def test_near_the_threshold_a_turn_asks_for_a_summary_before_its_end(
+@pytest.mark.parametrize(("turns", "asks"), [(22, 1), (10, 0)], ids=["near the threshold", "far from it"])
+async def test_a_turn_of_several_calls_asks_for_a_summary_before_its_end(
+    database: Database, asked_for: list[SessionId], turns: int, asks: int
+) -> None:
+    stage = await open_filled(database, turns=turns)
+    calls = [Call((ToolCall("c1", "look", "{}"),)), Call((ToolCall("c2", "look", "{}"),))]
+    stage.model.by_request = lambda request: calls.pop() if calls else answers(request)
+
+    run = await stage.turn("and now?")
+
+    assert await said(stage, run) == ["model", "model", "model"]
+    assert asked_for == [stage.session.id] * asks
+
+
+async def test_a_turn_of_one_call_leaves_to_its_end_what_is_only_near(
     database: Database, asked_for: list[SessionId]
 ) -> None:
     stage = await open_filled(database, turns=22)
@@ -77,14 +92,6 @@ async def test_near_the_threshold_a_turn_asks_for_a_summary_before_its_end(
     run = await stage.turn("and now?")
 
     assert await said(stage, run) == ["model"]
-    assert asked_for == [stage.session.id]
-
-
-async def test_far_from_the_threshold_no_turn_asks(database: Database, asked_for: list[SessionId]) -> None:
-    stage = await open_filled(database, turns=14)
-
-    await stage.turn("and now?")
-
     assert asked_for == []
 
 
