@@ -21,9 +21,12 @@ from fakes.raw_sql import hold_rows, run_sql
 from fakes.waiting import HANG_SECONDS, until_found
 
 JOB = Job("prepare_summary", "0190a6e0-0000-7000-8000-000000000001")
+NEXT = Job(JOB.kind, "0190a6e0-0000-7000-8000-000000000002")
 MINE = "00000000-0000-0000-0000-000000000002"
 OTHER = "00000000-0000-0000-0000-000000000001"
 TAKEN_OVER = f"update throughline_jobs.pgqueuer set queue_manager_id = '{OTHER}', attempts = 7"
+TAKEN_ONCE_MORE = "update throughline_jobs.pgqueuer set attempts = attempts + 1"
+LOG = "throughline_jobs.pgqueuer_log"
 ROWS = "select status::text, queue_manager_id::text, attempts from throughline_jobs.pgqueuer order by id"
 ALL = "select 1 from throughline_jobs.pgqueuer"
 BLOCKED = "select 1 from pg_stat_activity where application_name = 'throughline jobs' and wait_event_type = 'Lock'"
@@ -68,6 +71,24 @@ async def test_a_job_that_another_process_has_taken_over_is_left_to_it(
 
     assert await run_sql(database_url, ROWS) == [("picked", OTHER, 7)]
     assert not await database.jobs.enqueue(JOB)
+
+
+@pytest.mark.parametrize("ending", [None, LetGo(), Again(timedelta(0))])
+async def test_an_ending_that_comes_late_leaves_alone_what_the_same_process_has_taken_once_more(
+    database: Database, database_url: str, ending: Ending
+) -> None:
+    async def perform(taken: TakenJob) -> Ending:
+        if taken.job == JOB:
+            await run_sql(database_url, TAKEN_ONCE_MORE)
+            await database.jobs.enqueue(NEXT)
+            return ending
+        return None
+
+    async with taking(database_url, perform):
+        await database.jobs.enqueue(JOB)
+        await until_found(lambda: run_sql(database_url, f"select 1 from {LOG} where status = 'successful'"))
+
+    assert [(status, attempts) for status, _, attempts in await run_sql(database_url, ROWS)] == [("picked", 2)]
 
 
 async def test_a_sign_of_life_is_given_for_what_is_still_held_only(database: Database, database_url: str) -> None:

@@ -10,7 +10,9 @@ from structlog.testing import capture_logs
 
 from app.db.connection.address import parse_address
 from app.db.database import Database
+from app.db.jobs import held_jobs
 from app.db.jobs.consumer import JobConsumer
+from app.db.jobs.held_jobs import MOST_MISSED
 from app.db.jobs.queue import Job, JobBook, Schedule, TakenJob
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS, until
@@ -78,14 +80,15 @@ async def taking(url: str, held: Held) -> AsyncIterator[JobConsumer]:
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_one_question_without_an_answer_ends_nothing_and_is_asked_again(
-    database: Database, database_url: str
+@pytest.mark.parametrize("times", [1, MOST_MISSED + 1])
+async def test_a_few_questions_without_an_answer_end_nothing_and_are_asked_again(
+    database: Database, database_url: str, times: int
 ) -> None:
     held = Held()
     async with taking(database_url, held):
         await database.jobs.enqueue(Job(JOB.kind, "slow"))
         await held.slow_begun.wait()
-        await refuse_taking(database_url, times=1)
+        await refuse_taking(database_url, times=times)
 
         await database.jobs.enqueue(JOB)
         await until(lambda: held.taken == ["slow", "1"])
@@ -94,9 +97,10 @@ async def test_one_question_without_an_answer_ends_nothing_and_is_asked_again(
         assert not held.slow_cut.is_set()
 
 
-async def test_a_connection_that_answers_nothing_is_begun_anew_whatever_is_in_hand(
-    database: Database, database_url: str
+async def test_a_connection_that_answers_nothing_for_long_is_begun_anew_whatever_is_in_hand(
+    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(held_jobs, "LONGEST_MISSED_SECONDS", 0.5)
     held = Held()
     async with taking(database_url, held) as consumer:
         await until(lambda: consumer.is_taking)

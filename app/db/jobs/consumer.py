@@ -54,9 +54,11 @@ class JobConsumer:
         """Take jobs until `close`; whatever the database does, it is tried again."""
         pause = FIRST_PAUSE_SECONDS
         while not self._closing.is_set():
-            with ErrorBoundary(log.warning, "taking jobs broke, it is tried again") as taking:
+            began = time.monotonic()
+            with ErrorBoundary(log.warning, "taking jobs broke, it is tried again"):
                 await self._take_while_connected(book, most_at_once)
-            pause = FIRST_PAUSE_SECONDS if taking.error is None else min(pause * 2, LONGEST_PAUSE_SECONDS)
+            was_heard = self._answers.heard_at >= began
+            pause = FIRST_PAUSE_SECONDS if was_heard else min(pause * 2, LONGEST_PAUSE_SECONDS)
             await self._pause(pause)
 
     async def _take_while_connected(self, book: JobBook, most_at_once: int) -> None:

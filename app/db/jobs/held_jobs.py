@@ -24,7 +24,8 @@ NOT_BEGUN = timedelta(seconds=5)
 """After so long a job is taken again that could not be begun, or of which nobody said how it ended."""
 
 MOST_MISSED = 3
-"""A connection on which so many questions in a row had no answer is begun anew."""
+LONGEST_MISSED_SECONDS = 15.0
+"""A connection on which so many questions in a row, for so long, had no answer is begun anew."""
 
 PAUSE_SECONDS = 1.0
 log = structlog.get_logger(__name__)
@@ -38,12 +39,20 @@ _KEEP = f"""
 class Answers:
     """How the database answered when it was asked for jobs. `is_heard`: it did the last time, on a connection there is.
 
-    `heard_at` is by this process's own clock, in seconds; `missed_in_a_row` counts the times since that it did not.
+    `heard_at` is by this process's own clock, in seconds; `missed_in_a_row` counts the times since that it did not,
+    `missed_since` is when they began.
     """
 
     is_heard: bool = False
     heard_at: float = float("-inf")
     missed_in_a_row: int = 0
+    missed_since: float = float("inf")
+
+    @property
+    def are_missing(self) -> bool:
+        """Whether so many were missed, for so long, that the connection should be begun anew."""
+        missed_seconds = time.monotonic() - self.missed_since
+        return self.missed_in_a_row >= MOST_MISSED and missed_seconds >= LONGEST_MISSED_SECONDS
 
     def heard(self) -> None:
         """Note an answer."""
@@ -51,6 +60,8 @@ class Answers:
 
     def missed(self) -> None:
         """Note that there was none."""
+        if self.missed_in_a_row == 0:
+            self.missed_since = time.monotonic()
         self.is_heard, self.missed_in_a_row = False, self.missed_in_a_row + 1
 
     def disconnected(self) -> None:
@@ -69,14 +80,16 @@ class HeldJobs(Queries):
     answers: Answers = field(default_factory=Answers)
     give_up: Callable[[], None] = lambda: None
     held_by: QueueManagerId | None = None
-    endings: dict[JobId, Ending] = field(default_factory=dict)
+    endings: dict[tuple[JobId, int], Ending] = field(default_factory=dict)
+    """By job and how often it had been begun before: each time it is taken ends on its own."""
 
     async def perform(self, perform: Perform, queued: QueuedJob) -> None:
         """Do a job, and note how it ended: where it could not be begun, it goes back into the line as it was."""
         taken = read_taken(queued)
-        self.endings[queued.id] = Again(NOT_BEGUN, taken.failures, taken.lost, taken.is_continued)
+        time_taken = (queued.id, queued.attempts)
+        self.endings[time_taken] = Again(NOT_BEGUN, taken.failures, taken.lost, taken.is_continued)
         await begin(self.driver, queued)
-        self.endings[queued.id] = await perform(taken)
+        self.endings[time_taken] = await perform(taken)
 
     async def dequeue(
         self,
@@ -86,7 +99,7 @@ class HeldJobs(Queries):
         global_concurrency_limit: int | None,
         heartbeat_timeout: timedelta,
     ) -> list[QueuedJob]:
-        """Take the next jobs; none where the database does not answer, and after MOST_MISSED such times give up."""
+        """Take the next jobs; none, after a pause, where the database does not answer, and at last give up."""
         self.held_by = queue_manager_id
         with self._looking() as looking:
             found = await super().dequeue(
@@ -96,8 +109,9 @@ class HeldJobs(Queries):
             self.answers.heard()
             return found
         self.answers.missed()
-        if self.answers.missed_in_a_row >= MOST_MISSED:
+        if self.answers.are_missing:
             self.give_up()
+        await asyncio.sleep(PAUSE_SECONDS)
         return []
 
     async def eligible_queued_work(self, entrypoints: list[QueueEntrypoint]) -> int:
@@ -133,9 +147,10 @@ class HeldJobs(Queries):
     async def log_jobs(self, job_status: list[tuple[QueuedJob, JOB_STATUS, TracebackRecord | None]]) -> None:
         """End the jobs as `perform` noted it. PgQueuer asks again, with all of them, where this raises."""
         for queued, _, _ in job_status:
-            if queued.id in self.endings:
-                await end(self.driver, queued, self.endings[queued.id])
-                del self.endings[queued.id]
+            time_taken = (queued.id, queued.attempts)
+            if time_taken in self.endings:
+                await end(self.driver, queued, self.endings[time_taken])
+                del self.endings[time_taken]
 
     async def update_heartbeat(self, job_ids: Sequence[JobId]) -> None:
         """Give a sign of life for those of the jobs that this process still holds."""

@@ -4,6 +4,7 @@ PgQueuer's own retry always counts as a try and leaves the job at the head of th
 nothing. `attempts` is ours therefore: how often the job was begun and neither ended nor handed back.
 
 Every statement names the holder too: a process that was frozen for so long that another took its job changes nothing.
+Those that end a job name how often it was begun as well: the same process may have taken it once more.
 """
 
 import json
@@ -29,13 +30,13 @@ _HAND_BACK = f"""
     update {_TABLE} set id = nextval(pg_get_serial_sequence('{_TABLE}', 'id')), status = 'queued',
         queue_manager_id = null, slot = null, created = now(), updated = now(), execute_after = now() + $3::interval,
         attempts = $4, headers = $5::jsonb, priority = $6
-    where id = $1 and queue_manager_id = $2
+    where id = $1 and queue_manager_id = $2 and attempts <= $7
 """  # noqa: S608  # our name
 # Jobs are taken by priority, then by id: with a new one it stands behind all that wait.
 _REMOVE = f"""
     with held as materialized (
         select id, entrypoint, priority, coalesce(headers ? 'again', false) as is_asked_again from {_TABLE}
-        where id = $1 and queue_manager_id = $2 for update
+        where id = $1 and queue_manager_id = $2 and attempts <= $4 for update
     ), gone as (
         delete from {_TABLE} q using held where q.id = held.id and not held.is_asked_again
     ), again as (
@@ -71,10 +72,12 @@ async def end(driver: Driver, queued: QueuedJob, ending: Ending) -> None:
 
     One that was asked for while it was done is as good as new, and back in the line. Doing this twice does it once.
     """
+    most_begun = queued.attempts + 1
     if not isinstance(ending, Again):
         status = "successful" if ending is None else "exception"
-        await driver.execute(_REMOVE, queued.id, queued.queue_manager_id, status)
+        await driver.execute(_REMOVE, queued.id, queued.queue_manager_id, status, most_begun)
         return
     headers = json.dumps({_FAILURES: ending.failures})
     priority = CONTINUED if ending.is_continued else 0
-    await driver.execute(_HAND_BACK, queued.id, queued.queue_manager_id, ending.delay, ending.lost, headers, priority)
+    again = (ending.delay, ending.lost, headers, priority)
+    await driver.execute(_HAND_BACK, queued.id, queued.queue_manager_id, *again, most_begun)
