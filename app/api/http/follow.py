@@ -12,7 +12,7 @@ from app.api.http.refusals import ServiceStopping, StreamAborted
 from app.api.http.sse import RunStream, stream_run
 from app.db.run_follow import Followed, Following, Idle, follow_while_worked_on
 from app.domain.errors import TemporaryError
-from app.domain.run import Run, RunStatus
+from app.domain.run import Run
 
 
 def follow_run(call: Call, run: Run, *, after: int = 0, is_fresh: bool = False) -> AsyncGenerator[Followed]:
@@ -47,9 +47,9 @@ async def stream_or_refuse(request: Request, call: Call, stream: RunStream) -> R
     While it waits for a worker the answer is not begun, so that it can still be a problem: 503, with Retry-After.
     """
     run = stream.run
-    if run.status is RunStatus.QUEUED and not await call.services.database.watch.is_anything_worked_on():
+    if not run.status.is_final and not await call.services.database.watch.is_anything_worked_on():
         try:
-            stream = replace(stream, first=(*stream.first, *await _first_sign(request, stream.followed)))
+            stream = replace(stream, first=(*stream.first, *await _first_sign(request, call, stream.followed)))
         except TemporaryError as error:
             return error_problem(error, run_id=str(run.id))
         except StreamAborted:
@@ -62,10 +62,11 @@ def stopping(run: Run) -> ServiceStopping:
     return ServiceStopping(f"The service stops. The message is kept; the run goes on: GET /v1/runs/{run.id}.")
 
 
-async def _first_sign(request: Request, followed: AsyncGenerator[Followed]) -> tuple[Followed, ...]:
-    """Return the first item that shows a run at work, or nobody who asks any more. Raises NoWorkerAvailable."""
+async def _first_sign(request: Request, call: Call, followed: AsyncGenerator[Followed]) -> tuple[Followed, ...]:
+    """Return the first item that shows a worker at work, or nobody who asks any more. Raises NoWorkerAvailable."""
+    watch = call.services.database.watch
     async for item in followed:
-        if not isinstance(item, Idle) or item.run.status is not RunStatus.QUEUED or await request.is_disconnected():
+        if not isinstance(item, Idle) or await watch.is_anything_worked_on() or await request.is_disconnected():
             return (item,)
     return ()
 
