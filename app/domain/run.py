@@ -177,22 +177,18 @@ class Outcome:
     is_summary_due: bool = False
 
 
-NO_MOST = 2**31 - 1
-"""More than any run is tried: PostgreSQL's largest integer."""
-
-
 @dataclass(frozen=True, slots=True)
 class Claimer:
     """Who claims a run, and for how long before the lease must be renewed.
 
     `held` are runs it is at work on itself: their leases may have run out while the database was away. What was tried
-    `most_tried` times or more is not taken over. With `only_for` it takes the runs of this owner alone.
+    exactly so often as `passes_over` says is not taken over. With `only_for` it takes the runs of this owner alone.
     """
 
     worker: str
     lease_seconds: float
     held: tuple[RunId, ...] = ()
-    most_tried: int = NO_MOST
+    passes_over: int | None = None
     only_for: UserId | None = None
 
 

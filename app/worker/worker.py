@@ -37,6 +37,10 @@ AFTER_OUTAGE_SECONDS = 2.0
 """From a claim that reached no database to the next: longer than between two heartbeats then (turn/lease.py), so that
 those who hold runs renew their leases before anybody takes over what seems to be left."""
 
+ALONE_SECONDS = 10.0
+"""So long after a run has begun its last try no other one does in this process, unless it has ended. What kills a
+process does so sooner, as a rule; and where one was killed with hundreds of turns, these do not wait for hours."""
+
 PLACE_SECONDS = 5.0
 LATER = "Nothing was done; try again in a moment."
 
@@ -87,7 +91,7 @@ class Worker:
         self._room.set()
         self._is_open = False
         self._turns: dict[asyncio.Task[None], tuple[RunId, Heartbeat]] = {}
-        self._last_tries: set[RunId] = set()
+        self._last_tries: dict[RunId, float] = {}
         self._cancels: deque[RunId] = deque(maxlen=CANCELS_KEPT)
         self._jobs = jobs
         self._answered_at = float("-inf")
@@ -192,7 +196,7 @@ class Worker:
         if claimed.run.cancel_requested or claimed.run.id in self._cancels:
             heartbeat.hurry()  # whoever held it died before it stopped, or the cancel came while it was being claimed
         if claimed.run.attempt >= max(self._parts.config.max_attempts, 2):
-            self._last_tries.add(claimed.run.id)
+            self._last_tries[claimed.run.id] = self._parts.clock.monotonic()
         task = asyncio.create_task(take_turn(turn_start), name=f"turn {claimed.run.id}")
         self._turns[task] = (claimed.run.id, heartbeat)
         task.add_done_callback(lambda done: self._ended(claimed, done))
@@ -290,12 +294,14 @@ class Worker:
         return None
 
     def _now(self, claimer: Claimer) -> Claimer:
-        """Return the claimer with what is in hand now. A run is tried for the last time beside no other such one.
+        """Return the claimer with what is in hand now. A run begins its last try at a distance from other such ones.
 
         One that kills its process would else take others with it, try after try, to their last.
         """
-        most_tried = self._parts.config.max_attempts - 1 if self._last_tries else claimer.most_tried
-        return replace(claimer, held=self._heartbeats.late_runs(), most_tried=most_tried)
+        since = self._parts.clock.monotonic() - ALONE_SECONDS
+        is_one_begun = any(began > since for began in self._last_tries.values())
+        passes_over = self._parts.config.max_attempts - 1 if is_one_begun else None
+        return replace(claimer, held=self._heartbeats.late_runs(), passes_over=passes_over)
 
     def _take_slot(self) -> Claimer | None:
         if not self._is_open or self._free == 0:
@@ -311,8 +317,7 @@ class Worker:
 
     def _ended(self, claimed: ClaimedRun, task: asyncio.Task[None]) -> None:
         self._turns.pop(task, None)
-        was_last_try = claimed.run.id in self._last_tries
-        self._last_tries.discard(claimed.run.id)
+        was_last_try = self._last_tries.pop(claimed.run.id, None) is not None
         if self._free == 0 or was_last_try:  # there may be runs that nobody here has looked for meanwhile
             self._signal.wake()
         self.release()  # else whoever ended the run has woken the claim loop where another one may begin now

@@ -7,7 +7,7 @@ import pytest
 
 from app.db.database import Database
 from app.db.runs.claim import CLAIM
-from app.domain.run import NO_MOST, Claimer
+from app.domain.run import Claimer
 from fakes.conversations import CLAIMER, Conversation, open_conversation
 from fakes.raw_sql import run_sql
 
@@ -129,7 +129,13 @@ async def test_whoever_claims_for_one_owner_takes_up_what_a_dead_worker_left_of_
 
 async def pages_read(url: str) -> int:
     """Return how many pages a claim reads, which then does not happen."""
-    asked = {"held": [], "most_tried": NO_MOST, "worker": "w", "lease_seconds": 10, "max_running_of_owner": 250}
+    asked: dict[str, object] = {
+        "held": [],
+        "passes_over": None,
+        "worker": "w",
+        "lease_seconds": 10,
+        "max_running_of_owner": 250,
+    }
     plan = await run_sql(url, f"explain (analyze, buffers, format json) {CLAIM.text}", *CLAIM.arguments(asked))
     top = json.loads(str(plan[0][0]))[0]["Plan"]
     return int(top["Shared Hit Blocks"]) + int(top["Shared Read Blocks"])

@@ -222,13 +222,13 @@ async def test_an_expired_lease_is_taken_over_with_a_higher_fence(conversation: 
         await conversation.end(dead.lease, "from the dead")
 
 
-async def test_what_was_tried_too_often_for_the_claimer_is_not_taken_over(conversation: Conversation) -> None:
+async def test_what_was_tried_as_often_as_the_claimer_passes_over_is_not_taken_over(conversation: Conversation) -> None:
     await conversation.submit()
     for _ in range(2):
         await conversation.database.runs.claim_next(EXPIRED)
 
-    assert await conversation.database.runs.claim_next(replace(CLAIMER, most_tried=2)) is None
-    taken = await conversation.database.runs.claim_next(replace(CLAIMER, most_tried=3))
+    assert await conversation.database.runs.claim_next(replace(CLAIMER, passes_over=2)) is None
+    taken = await conversation.database.runs.claim_next(replace(CLAIMER, passes_over=1))
 
     assert taken is not None
     assert taken.run.attempt == 3

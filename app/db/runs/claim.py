@@ -14,7 +14,8 @@ from app.domain.run import Caps, ClaimedRun, Claimer, Lease, LeaseRenewal
 _CLAIM = """
     with recursive expired as (
         select r.id from runs r where r.status = 'running' and r.lease_until < now()
-            and not r.id = any(cast(:held as uuid[])) and r.attempt < :most_tried {and_is_theirs}
+            and not r.id = any(cast(:held as uuid[])) and r.attempt is distinct from cast(:passes_over as integer)
+            {and_is_theirs}
         order by r.seq limit 1 for update skip locked
     ), waiting as ({waiting}
     ), held as materialized (
@@ -95,7 +96,7 @@ async def claim_next(tx: Statements, claimer: Claimer, caps: Caps) -> ClaimedRun
         "worker": claimer.worker,
         "lease_seconds": claimer.lease_seconds,
         "held": list(claimer.held),
-        "most_tried": claimer.most_tried,
+        "passes_over": claimer.passes_over,
         "max_running_of_owner": caps.running_per_owner,
     }
     if claimer.only_for is None:
