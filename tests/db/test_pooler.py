@@ -240,6 +240,14 @@ async def test_a_direct_address_alone_is_refused_where_it_is_a_pooler_s(urls: Da
                 pass
 
 
+async def test_a_direct_address_alone_is_compared_with_a_pooler_that_answers(
+    urls: DatabaseUrls, empty_database_url: str
+) -> None:
+    with pytest.raises(DatabaseUnusable, match="another database than DATABASE_URL"):
+        async with open_direct_address(DatabaseLocation(urls.url, direct_url=empty_database_url)):
+            pass
+
+
 async def test_a_wrong_password_or_database_is_told_through_a_pooler(urls: DatabaseUrls) -> None:
     address = make_url(urls.url)
     if address.password is None:

@@ -115,6 +115,8 @@ async def _connection(url: str) -> AsyncGenerator[AsyncConnection]:
     try:
         async with engine.connect() as connection:
             yield connection
+    except PendingRollbackError:  # Alembic's, in the place of what ended the connection in a block without transaction
+        raise DatabaseUnavailable("The connection was lost while the schema was changed. Try again.") from None
     except DRIVER_ERRORS as error:
         raise explain(error).error from None
     finally:
@@ -158,10 +160,7 @@ def _status(connection: Connection) -> MigrationStatus:
 def _alembic(connection: Connection, run: Callable[[Config], T]) -> T:
     config = _config()
     config.attributes["connection"] = connection
-    try:
-        result = run(config)
-    except PendingRollbackError:  # Alembic's, in the place of what ended the connection in a block without transaction
-        raise DatabaseUnavailable("The connection was lost while the schema was changed. Try again.") from None
+    result = run(config)
     connection.commit()
     return result
 

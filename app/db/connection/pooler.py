@@ -6,7 +6,7 @@ would ever be heard. So what is told at one address is listened for at the other
 
 import secrets
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
@@ -36,10 +36,14 @@ async def check_urls(urls: DatabaseUrls) -> None:
 
 
 async def check_direct(urls: DatabaseUrls) -> None:
-    """Return if sessions can be held at the address for them; a pooler before it is not asked, and may be down.
+    """Return if sessions can be held at the address for them. A pooler beside it may be down.
 
-    Raises as check_urls.
+    Where it answers, it has to lead to the same database. Raises as check_urls.
     """
+    if urls.direct_url:
+        with suppress(DatabaseUnavailable):
+            await check_urls(urls)
+            return
     async with _connected(urls.session_address()) as own:
         if not await _is_rewritten(own):
             return

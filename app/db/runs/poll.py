@@ -11,9 +11,11 @@ from contextlib import asynccontextmanager
 
 import structlog
 
+from app.db.connection.pool import CLOSED
 from app.db.connection.transactions import Transactions
 from app.db.connection.wakeup import EventHub, RunWakeup
 from app.db.statements.sql import sql
+from app.domain.errors import DatabaseUnusable
 from app.domain.ids import RunId
 from app.execution.error_boundary import ErrorBoundary
 
@@ -65,14 +67,18 @@ class RunPoll:
     async def is_anything_worked_on(self) -> bool:
         """Whether a living worker holds some run: whoever waits then waits for its turn, and not for a worker.
 
-        However many ask, it is one statement in WORKED_ON_SECONDS. Raises DatabaseUnavailable.
+        However many ask, it is one statement in WORKED_ON_SECONDS. Raises DatabaseUnavailable, and DatabaseUnusable
+        where the database is closed meanwhile.
         """
         asking = self._asking
         if asking is None or (asking.done() and time.monotonic() - self._asked_at >= WORKED_ON_SECONDS):
             self._asked_at = time.monotonic()
             asking = self._asking = asyncio.create_task(self._ask_worked_on(), name="look for runs that are worked on")
             asking.add_done_callback(_notice)
-        return await asyncio.shield(asking)
+        await asyncio.wait({asking})
+        if asking.cancelled():
+            raise DatabaseUnusable(CLOSED)
+        return asking.result()
 
     async def close(self) -> None:
         """Look no more."""
