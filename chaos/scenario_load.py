@@ -33,8 +33,8 @@ AIM_SECONDS = 10.0
 QUIET_SECONDS = 60.0
 """Many writers on few cores: what waits at the end may take longer than one lease."""
 
-JOBS_SECONDS = 100.0
-"""Jobs of a dead process are taken after 30 s of silence, with a look each 5 s; twice, and time to do them."""
+JOBS_SECONDS = 240.0
+"""Jobs of a dead process are taken after 30 s of silence, with a look each 5 s, and put off from the second time on."""
 
 _IN_HAND = """
     select exists (

@@ -18,8 +18,11 @@ MOST_TRIES = 12
 """Within three quarters of an hour, longer than most outages. Then a job that fails is let go: whoever needs what it
 would have done puts it in line again."""
 
-MOST_LOST = 3
-"""A job over which so many processes died in a row is not begun again: it may be what killed them."""
+MOST_LOST = 6
+"""A job over which so many processes died in a row is not begun again: it may be what killed them.
+
+From the second death on it is put off as a failed one is. What was only there when they died is let alone by then.
+"""
 
 LONGEST_SILENCE_SECONDS = 60.0
 """A process that has taken no job for longer has more than a connection that is just begun anew."""
@@ -75,8 +78,8 @@ class JobMetrics(Protocol):
     def job_ended(self, *, kind: str, outcome: str) -> None:
         """Count a job that was taken.
 
-        `done`, `continued` (more rounds follow), `failed` (it is tried again), `let_go`, `no_place` (its share of the
-        places is taken), `handed_back` (the process stops).
+        `done`, `continued` (more rounds follow), `failed` (it is tried again), `let_go`, `put_off` (processes died
+        over it), `no_place` (its share of the places is taken), `handed_back` (the process stops).
         """
         ...
 
@@ -145,12 +148,15 @@ class SideJobs:
         return ending
 
     async def _outcome(self, taken: TakenJob) -> tuple[str, Ending]:
-        untried = Again(AT_ONCE, taken.failures, taken.lost, taken.is_continued)
+        untried = Again(AT_ONCE, taken.failures, taken.lost, taken.is_continued, taken.rested_after)
         if self._is_stopping:
             return "handed_back", untried
         if taken.lost >= MOST_LOST:
             log.error("job is let go, its processes died", kind=taken.job.kind, subject=taken.job.subject)
             return "let_go", LetGo()
+        if taken.lost > max(taken.rested_after, 1):
+            pause = self._registry.pauses.after(taken.lost - 1)
+            return "put_off", replace(untried, delay=pause, rested_after=taken.lost)
         try:
             outcome = await outcome_of_awaiting(self._tracked(self._in_a_slot(taken)))
         except asyncio.CancelledError:

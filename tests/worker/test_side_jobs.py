@@ -148,6 +148,26 @@ async def test_a_job_over_which_processes_die_is_not_begun_for_ever(database: Da
     assert [work.failed for work in (await read_service_status(database_url)).jobs] == [1]
 
 
+async def test_a_job_over_which_a_second_process_died_is_put_off_and_then_begun(
+    database: Database, database_url: str
+) -> None:
+    stage = await open_with(database)
+    begun: list[str] = []
+
+    async def note(subject: str) -> None:
+        begun.append(subject)
+
+    for subject, times in (("second", 2), ("first", 1)):
+        await database.jobs.enqueue(Job("deadly", subject))
+        left = "update throughline_jobs.pgqueuer set attempts = $1 where convert_from(payload, 'UTF8') = $2"
+        await run_sql(database_url, left, times, subject)
+    async with doing(side_jobs(stage, {"deadly": note})):
+        await until_jobs(database_url, [])
+
+    assert begun == ["first", "second"]
+    assert [row["outcome"] for row in stage.metrics.of("job_ended")] == ["put_off", "done", "done"]
+
+
 async def test_no_more_jobs_are_done_at_once_than_allowed(database: Database, database_url: str) -> None:
     stage = await open_with(database)
     at_once: list[int] = []

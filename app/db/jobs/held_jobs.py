@@ -87,7 +87,7 @@ class HeldJobs(Queries):
         """Do a job, and note how it ended: where it could not be begun, it goes back into the line as it was."""
         taken = read_taken(queued)
         time_taken = (queued.id, queued.attempts)
-        self.endings[time_taken] = Again(NOT_BEGUN, taken.failures, taken.lost, taken.is_continued)
+        self.endings[time_taken] = Again(NOT_BEGUN, taken.failures, taken.lost, taken.is_continued, taken.rested_after)
         await begin(self.driver, queued)
         self.endings[time_taken] = await perform(taken)
 

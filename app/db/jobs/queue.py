@@ -25,13 +25,15 @@ class TakenJob:
     """A job in hand. `failures` is how often it was tried and failed, `lost` how often it was begun since and cut off.
 
     What cuts a job off is the end of its process, or of the connection on which it was taken. `is_continued`: what was
-    done of it before is kept, and this is a further round.
+    done of it before is kept, and this is a further round. `rested_after` is how often it had been cut off when it was
+    last put off for that.
     """
 
     job: Job
     failures: int = 0
     lost: int = 0
     is_continued: bool = False
+    rested_after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Again:
     failures: int = 0
     lost: int = 0
     is_continued: bool = False
+    rested_after: int = 0
 
 
 @dataclass(frozen=True, slots=True)

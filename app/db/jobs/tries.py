@@ -15,7 +15,7 @@ from pgqueuer.ports.driver import Driver
 from app.db.jobs.names import queue_names
 from app.db.jobs.queue import Again, Ending, Job, TakenJob
 
-_FAILURES = "failures"
+_FAILURES, _RESTED = "failures", "rested"
 CONTINUED = -1
 """The priority of a further round: of a long history, say, behind the next summary of all others."""
 
@@ -53,12 +53,13 @@ _REMOVE = f"""
 
 def read_taken(queued: QueuedJob) -> TakenJob:
     """Return the job as those see it who do it."""
-    failures = (queued.headers or {}).get(_FAILURES, 0)
+    failures, rested = ((queued.headers or {}).get(name, 0) for name in (_FAILURES, _RESTED))
     return TakenJob(
         Job(queued.entrypoint, (queued.payload or b"").decode(errors="replace")),
         failures=failures if isinstance(failures, int) else 0,
         lost=queued.attempts,
         is_continued=queued.priority < 0,
+        rested_after=rested if isinstance(rested, int) else 0,
     )
 
 
@@ -77,7 +78,7 @@ async def end(driver: Driver, queued: QueuedJob, ending: Ending) -> None:
         status = "successful" if ending is None else "exception"
         await driver.execute(_REMOVE, queued.id, queued.queue_manager_id, status, most_begun)
         return
-    headers = json.dumps({_FAILURES: ending.failures})
+    headers = json.dumps({_FAILURES: ending.failures, _RESTED: ending.rested_after})
     priority = CONTINUED if ending.is_continued else 0
     again = (ending.delay, ending.lost, headers, priority)
     await driver.execute(_HAND_BACK, queued.id, queued.queue_manager_id, *again, most_begun)
