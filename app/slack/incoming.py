@@ -4,29 +4,20 @@ Events are those of https://docs.slack.dev/reference/events/ : `message` with it
 `reaction_added`. Unknown fields are left aside, for Slack adds some all the time.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
-from app.db.slack.inbox import Place, SlackMessage
+from app.db.slack.inbox import Edited, Place, SlackMessage
 from app.db.slack.people import SlackId
 from app.slack.config import Identity
 from app.slack.text_in import calls, readable, with_files
 
 SAID = frozenset({None, "file_share", "thread_broadcast"})
 STOP_SIGNS = frozenset({"octagonal_sign", "stop_sign", "black_square_for_stop", "no_entry"})
-
-
-@dataclass(frozen=True, slots=True)
-class Edited:
-    """Somebody changed a message of theirs."""
-
-    place: Place
-    who: SlackId
-    text: str
-    is_direct: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +35,16 @@ class StopSign:
     who: SlackId
 
 
+_TS = re.compile(r"[0-9]{1,12}\.[0-9]{1,6}", re.ASCII)
 Incoming: TypeAlias = SlackMessage | Edited | Deleted | StopSign
 
 
 class _File(BaseModel):
     name: str | None = None
+
+
+class _EditedBy(BaseModel):
+    ts: str = ""
 
 
 class _Message(BaseModel):
@@ -57,6 +53,10 @@ class _Message(BaseModel):
     subtype: str | None = None
     text: str | None = None
     ts: str = ""
+    team: str | None = None
+    user_team: str | None = None
+    files: list[_File] = []
+    edited: _EditedBy | None = None
 
 
 class _Item(BaseModel):
@@ -69,9 +69,6 @@ class _Event(_Message):
     channel: str = ""
     channel_type: str | None = None
     thread_ts: str | None = None
-    team: str | None = None
-    user_team: str | None = None
-    files: list[_File] = []
     message: _Message | None = None
     deleted_ts: str | None = None
     reaction: str | None = None
@@ -120,7 +117,7 @@ def _said(envelope: _Envelope, identity: Identity) -> SlackMessage | None:
         place=_place(event, identity, event.ts),
         thread_ts=event.thread_ts or event.ts,
         who=_who(event, event.user, identity),
-        text=with_files(text, tuple(file.name or "unnamed" for file in event.files)),
+        text=with_files(text, _file_names(event)),
         is_direct=is_direct,
         is_addressed=is_direct or event.type == "app_mention" or calls(written, identity.bot_user_id),
     )
@@ -138,8 +135,16 @@ def _edited(event: _Event, identity: Identity) -> Edited | Deleted | None:
     place = _place(event, identity, changed.ts)
     if changed.subtype == "tombstone":  # what is left of a deleted message that has replies
         return Deleted(place)
-    text = with_files(readable(changed.text or "", bot_user_id=identity.bot_user_id), ())
-    return Edited(place, _who(event, changed.user, identity), text, is_direct=_is_direct(event))
+    if changed.edited is None or not _TS.fullmatch(changed.edited.ts):
+        return None  # Slack has added the preview of a link, say: the words are the same
+    text = with_files(readable(changed.text or "", bot_user_id=identity.bot_user_id), _file_names(changed))
+    writer = changed if changed.user_team or changed.team else event
+    who = _who(writer, changed.user, identity)
+    return Edited(place, who, text, changed.edited.ts, is_direct=_is_direct(event))
+
+
+def _file_names(message: _Message) -> tuple[str, ...]:
+    return tuple(file.name or "unnamed" for file in message.files)
 
 
 def _stop_sign(event: _Event, identity: Identity) -> StopSign | None:
@@ -162,7 +167,7 @@ def _place(event: _Event, identity: Identity, ts: str | None) -> Place:
     return Place(identity.team_id, event.channel, ts or "")
 
 
-def _who(event: _Event, user: str | None, identity: Identity) -> SlackId:
+def _who(said: _Message, user: str | None, identity: Identity) -> SlackId:
     """People of other workspaces, in shared channels, are known by their own."""
-    home = event.user_team or event.team or identity.workspace_id
+    home = said.user_team or said.team or identity.workspace_id
     return SlackId(identity.team_id if home == identity.workspace_id else home, user or "")

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Mapping
 import structlog
 
 from app.db.slack.database import SlackDatabase
-from app.db.slack.inbox import SlackMessage, Taken
+from app.db.slack.inbox import Edited, SlackMessage, Taken
 from app.slack.config import Identity
-from app.slack.incoming import Deleted, Edited, StopSign, read_incoming
+from app.slack.incoming import Deleted, StopSign, read_incoming
 
 log = structlog.get_logger(__name__)
 
@@ -31,9 +31,9 @@ class Intake:
                 taken = await self._database.inbox.accept(incoming)
                 tell = log.debug if taken is Taken.NOT_FOR_US else log.info
                 tell("slack message", outcome=taken.value, channel=incoming.place.channel_id)
-            case Edited(place=place, who=who, text=text, is_direct=is_direct):
-                if await self._database.inbox.edit(place, who, text, is_direct=is_direct):
-                    log.info("slack message changed", channel=place.channel_id)
+            case Edited():
+                if await self._database.inbox.edit(incoming):
+                    log.info("slack message changed", channel=incoming.place.channel_id)
             case Deleted(place=place):
                 if await self._database.inbox.withdraw(place):
                     log.info("slack message withdrawn", channel=place.channel_id)

@@ -183,6 +183,61 @@ async def test_an_edit_changes_a_waiting_message_and_only_its_writers(door: Slac
     assert await door.run_texts() == ["what is 20+20", "what is 3+3"]
 
 
+async def test_an_edit_that_comes_once_more_does_not_undo_a_later_one(door: SlackStage) -> None:
+    said = say("what is 2+2")
+    await door.sender.once(message(said))
+    first, second = edited(said, "what is 3+3"), edited(said, "what is 4+4")
+
+    for event in (second, first, first):
+        await door.sender.once(event)
+
+    assert await door.run_texts() == ["what is 4+4"]
+
+
+async def test_an_edit_keeps_the_files_and_what_slack_adds_itself_is_none(door: SlackStage) -> None:
+    said = say("read this")
+    event = message(said)
+    event["event"] |= {"files": [{"name": "contract.pdf"}], "subtype": "file_share"}
+    await door.sender.once(event)
+    changed, unfurled = edited(said, "read this, please"), edited(said, "something else")
+    changed["event"]["message"]["files"] = [{"name": "contract.pdf"}]
+    del unfurled["event"]["message"]["edited"]
+
+    for event in (changed, unfurled):
+        await door.sender.once(event)
+
+    texts = await door.run_texts()
+    assert [("read this, please" in text, "contract.pdf" in text) for text in texts] == [(True, True)]
+
+
+async def test_somebody_of_another_workspace_edits_what_they_wrote(door: SlackStage) -> None:
+    said = say("what is 2+2")
+    event, change = message(said), edited(said, "what is 20+20")
+    event["event"]["user_team"] = change["event"]["message"]["user_team"] = "T0OTHER01"
+
+    await door.sender.once(event)
+    await door.sender.once(change)
+
+    assert await door.run_texts() == ["what is 20+20"]
+
+
+async def test_a_direct_thread_of_somebody_who_became_another_user_goes_on_in_a_session_of_its_own(
+    door: SlackStage,
+) -> None:
+    said = say("hello")
+    await door.sender.once(message(said))
+    who = SlackId(TEAM, said.user)
+    owners = [await door.database.users.get_or_create(name) for name in ("anna", "bert")]
+    for owner in owners:
+        await door.slack.people.link_by_code(who, await door.slack.people.new_code(owner))
+
+    await door.sender.once(message(say("and now?", thread_ts=said.ts)))
+    await door.sender.once(message(say("still there?", thread_ts=said.ts)))
+
+    runs = await door.rows("select s.owner_id, count(*) from runs r join sessions s on s.id = r.session_id group by 1")
+    assert sorted(runs, key=str) == sorted([(owners[0], 1), (owners[1], 2)], key=str)
+
+
 async def test_a_guest_who_was_linked_meanwhile_still_edits_what_they_wrote_before(door: SlackStage) -> None:
     said = say("what is 2+2")
     await door.sender.once(message(said))

@@ -59,11 +59,14 @@ _WAITING = sql("""
     select r.id, r.session_id, r.input from slack_events e join runs r on r.id = e.run_id
     where e.team_id = :team_id and e.channel_id = :channel_id and e.message_ts = :message_ts and r.status = 'queued'
         and r.input #>> '{metadata,slack,user}' = :user and r.input #>> '{metadata,slack,team}' = :team
+        and coalesce(cast(r.input #>> '{metadata,slack,edited}' as numeric), 0) < cast(cast(:edited as text) as numeric)
     for update of r
 """)
 _EDIT = sql("""
     update runs r
-    set input = cast(jsonb_set(cast(r.input as jsonb), '{content}', to_jsonb(cast(:content as text))) as json)
+    set input = cast(jsonb_set(
+        jsonb_set(cast(r.input as jsonb), '{content}', to_jsonb(cast(:content as text))),
+        '{metadata,slack,edited}', to_jsonb(cast(:edited as text))) as json)
     where r.id = :run_id
 """)
 _RUN_OF = sql("""
@@ -88,6 +91,17 @@ class Place:
     team_id: str
     channel_id: str
     message_ts: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """Somebody changed a message of theirs, at `edited_ts` (Slack's, decimal seconds)."""
+
+    place: Place
+    who: SlackId
+    text: str
+    edited_ts: str
+    is_direct: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +172,14 @@ class SlackInbox:
             self._outgoing.wake()
         return taken
 
-    async def edit(self, place: Place, who: SlackId, new_text: str, *, is_direct: bool) -> bool:
+    async def edit(self, edited: Edited) -> bool:
         """Change a message that still waits; False where it is being answered, is answered, or is not known.
 
-        Its writer is known by the Slack user: the user they are here may have become another, by linking.
+        So it is where a later edit was taken before: Slack may send an earlier one once more. The writer is known by
+        the Slack user: the user they are here may have become another, by linking.
         """
-        person = await ensure_person(self._transactions, who)
-        content = _content(new_text, who, person, is_direct=is_direct)
-        return await self._transactions.run(lambda tx: _edit(tx, place, who, content))
+        person = await ensure_person(self._transactions, edited.who)
+        return await self._transactions.run(lambda tx: _edit(tx, edited, person))
 
     async def withdraw(self, place: Place) -> bool:
         """Cancel a message that still waits; False where there is none."""
@@ -205,10 +219,14 @@ async def _take_event(tx: Statements, message: SlackMessage) -> bool:
 async def _session(
     tx: Statements, message: SlackMessage, person: Person, config: InboxConfig
 ) -> tuple[SessionId, UserId]:
-    """Return the thread's session and its owner; opened where there is none, or only one that was archived."""
+    """Return the thread's session and its owner; opened where there is none, or only one that was archived.
+
+    So it is in a direct conversation with somebody who is another user by now: the session is the former one's.
+    """
     thread = _thread_parameters(message)
     known = (await tx.fetch(_ENGAGE, **thread))[0]
-    if known["owner_id"] is not None:
+    is_anothers = message.is_direct and known["owner_id"] != person.user_id
+    if known["owner_id"] is not None and not is_anothers:
         session_id, owner_id = SessionId(known["session_id"]), UserId(known["owner_id"])
     else:
         session_id, owner_id = SessionId(new_id()), await _owner(tx, message, person)
@@ -268,13 +286,17 @@ async def _put_out(tx: Statements, message: SlackMessage, *, run_id: RunId | Non
     )
 
 
-async def _edit(tx: Statements, place: Place, who: SlackId, content: str) -> bool:
+async def _edit(tx: Statements, edited: Edited, person: Person) -> bool:
     """Nothing of the text before the edit is kept: the title was made of it, if it was the session's first."""
-    waiting = await tx.fetch(_WAITING, user=who.user_id, team=who.team_id, **_place_parameters(place))
+    who, when = edited.who, edited.edited_ts
+    waiting = await tx.fetch(
+        _WAITING, user=who.user_id, team=who.team_id, edited=when, **_place_parameters(edited.place)
+    )
     if not waiting:
         return False
     was = content_from(waiting[0]["input"]["content"])
-    await tx.fetch(_EDIT, run_id=waiting[0]["id"], content=content)
+    content = _content(edited.text, who, person, is_direct=edited.is_direct)
+    await tx.fetch(_EDIT, run_id=waiting[0]["id"], content=content, edited=when)
     await retitle(tx, SessionId(waiting[0]["session_id"]), was)
     return True
 

@@ -94,7 +94,8 @@ def app_mention(said: Said) -> Json:
 
 def edited(said: Said, text: str) -> Json:
     """https://docs.slack.dev/reference/events/message/message_changed/ ."""
-    inner = {"type": "message", "user": said.user, "text": text, "ts": said.ts, "edited": {"user": said.user}}
+    by = {"user": said.user, "ts": fresh_ts()}
+    inner = {"type": "message", "user": said.user, "text": text, "ts": said.ts, "edited": by}
     before = {"type": "message", "user": said.user, "text": said.text, "ts": said.ts}
     event: Json = {
         "type": "message",
