@@ -7,10 +7,11 @@ from typing import TypeAlias
 import aiohttp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from app.domain.clock import Clock
 from app.domain.json_types import JsonObject, JsonValue
-from app.slack.refusals import SlackLimited, SlackRefused, SlackUnsure
+from app.slack.refusals import LIMITS, PASSING, SlackLimited, SlackRefused, SlackUnsure
 
 TOO_MANY_REQUESTS, SERVER_ERROR = 429, 500
 MAX_WAIT_SECONDS = 300.0
@@ -134,14 +135,20 @@ class SlackCalls:
 
 
 def _meaning(method: str, error: SlackApiError) -> float:
-    """Return for how long Slack limits the method. Raises for everything else it answered."""
+    """Return for how long Slack limits the method. Raises for everything else it answered.
+
+    Slack says why it refuses, in JSON: an answer that does not is a proxy's, and tells nothing of the call.
+    """
     response = error.response
-    if response.status_code == TOO_MANY_REQUESTS:
-        return _retry_after(response.headers)
-    if response.status_code >= SERVER_ERROR:
-        raise SlackUnsure(f"{method}: status {response.status_code}.") from None
+    if not isinstance(response, AsyncSlackResponse):  # the client could not read it
+        raise SlackUnsure(f"{method}: not readable.") from None
     data = response.data if isinstance(response.data, dict) else {}
-    raise SlackRefused(method, str(data.get("error", "unknown"))) from None
+    word = str(data.get("error", ""))
+    if response.status_code == TOO_MANY_REQUESTS or word in LIMITS:
+        return _retry_after(response.headers)
+    if response.status_code >= SERVER_ERROR or not word or word in PASSING:
+        raise SlackUnsure(f"{method}: status {response.status_code} {word}".rstrip() + ".") from None
+    raise SlackRefused(method, word) from None
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

@@ -13,6 +13,10 @@ TOKEN_ERRORS = frozenset({
 })
 """The operator has to do something about the app; until then nothing can be delivered."""
 
+LIMITS = frozenset({"ratelimited", "rate_limited"})
+PASSING = frozenset({"fatal_error", "internal_error", "service_unavailable", "request_timeout"})
+"""Slack's own troubles, told with status 200 too; what was asked for may have been done all the same."""
+
 
 class SlackRefused(PermanentError):
     """Slack said no; `error` is its word for it, see the methods' pages."""
@@ -26,7 +30,7 @@ class SlackRefused(PermanentError):
 
 
 class SlackUnsure(TemporaryError):
-    """The connection broke, timed out, or Slack had trouble of its own: the call may have been done or not."""
+    """The connection broke or timed out, or Slack or a proxy had trouble: the call may have been done or not."""
 
     code = "slack_unsure"
 

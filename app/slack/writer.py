@@ -162,6 +162,7 @@ class AnswerWriter:
             if ts is None and tries == 1:
                 raise
         if ts is None:
+            streams = streams and tries == TRIES  # a stream that fails twice is not asked for again
             return await self._put_or_found(text, end, streams=streams, tries=tries - 1)
         return self._opened(ts, streams=False)
 

@@ -18,6 +18,8 @@ class Refused(Exception):
 class Failure:
     """What becomes of a call: a Slack `error`, an HTTP `status`, a cut connection (`drops`), or a `delay`.
 
+    Without an `error` the body is a proxy's words, which `content_type` may call JSON all the same.
+
     `acts` is True where the call has its effect all the same and only its answer is lost.
     """
 
@@ -27,6 +29,7 @@ class Failure:
     drops: bool = False
     acts: bool = False
     delay_seconds: float = 0.0
+    content_type: str = "text/plain"
 
 
 @dataclass(frozen=True, slots=True)

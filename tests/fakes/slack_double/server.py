@@ -79,7 +79,8 @@ class SlackDouble:
         self.workspace.record(method, args, error or str(failure.status))
         headers = {"Retry-After": str(failure.retry_after)} if failure.retry_after else {}
         if not error:
-            return web.Response(status=failure.status, text="upstream error", headers=headers)
+            words, kind = "upstream error", failure.content_type
+            return web.Response(status=failure.status, text=words, content_type=kind, headers=headers)
         return web.json_response({"ok": False, "error": error}, status=failure.status, headers=headers)
 
     async def _respond(self, request: web.Request) -> web.Response:
