@@ -17,6 +17,12 @@ LIMITS = frozenset({"ratelimited", "rate_limited"})
 PASSING = frozenset({"fatal_error", "internal_error", "service_unavailable", "request_timeout"})
 """Slack's own troubles, told with status 200 too; what was asked for may have been done all the same."""
 
+GONE = frozenset({"message_not_found"})
+"""Somebody deleted the message, and is not to get it again."""
+
+UNEDITABLE = frozenset({"edit_window_closed", "cant_update_message", "message_not_owned_by_app"})
+"""The message stands there and stays as it is."""
+
 
 class SlackRefused(PermanentError):
     """Slack said no; `error` is its word for it, see the methods' pages."""

@@ -15,7 +15,8 @@ from app.domain.json_types import JsonObject
 from app.slack.calls import MAX_WAIT_SECONDS, SlackCalls, Thread
 from app.slack.config import Identity
 from app.slack.markdown import closing, cut_before, part_of
-from app.slack.refusals import TOKEN_ERRORS, SlackLimited, SlackRefused, SlackUnsure
+from app.slack.own_messages import OwnMessages, metadata_of
+from app.slack.refusals import GONE, TOKEN_ERRORS, UNEDITABLE, SlackLimited, SlackRefused, SlackUnsure
 
 PART_CHARS = 10_000
 """Slack takes 12,000 characters of Markdown at a time; fences that are closed and opened again need some."""
@@ -27,8 +28,6 @@ EDIT_SECONDS = 3.0
 LOOK_SECONDS = 1.0
 TRIES = 3
 WITHDRAWN = "_(withdrawn)_"
-EVENT_TYPE = "throughline_answer"
-GONE = frozenset({"message_not_found", "cant_update_message", "edit_window_closed", "message_not_owned_by_app"})
 log = structlog.get_logger(__name__)
 
 
@@ -62,7 +61,8 @@ class AnswerWriter:
     def __init__(self, services: DeliveryServices, delivery: Delivery) -> None:
         """Write for `delivery`; `begin` first."""
         self._outbox, self._calls = services.outbox, services.calls
-        self._clock, self._identity = services.clock, services.identity
+        self._clock = services.clock
+        self._own_messages = OwnMessages(services.outbox, services.calls, services.identity)
         self._delivery = delivery
         self._thread = Thread(delivery.channel_id, delivery.thread_ts, delivery.reader_id, delivery.reader_team_id)
         self._known: dict[int, str] = {}
@@ -91,6 +91,28 @@ class AnswerWriter:
             return
         if not text.startswith(self._shown):
             await self._start_over()
+        while not await self._brought_to(text, is_final=is_final):
+            pass
+
+    async def _brought_to(self, text: str, *, is_final: bool) -> bool:
+        """Write what is missing; False where a message was left as it stands, and the rest is to be written anew."""
+        try:
+            await self._bring_to(text, is_final=is_final)
+        except SlackRefused as error:
+            message = self._message
+            if error.error not in UNEDITABLE or message is None:
+                raise
+            log.warning("a slack message can no longer be edited, another follows", error=error.error)
+            await self._leave(message)
+            return False
+        return True
+
+    async def _leave(self, message: _Message) -> None:
+        """End the message with what it is known to show; where that is not known, all of it is written again."""
+        await self._outbox.note_part(self._delivery.lease, message.number, message.ts, PartStatus.CLOSED)
+        self._message, self._number, self._starts = None, message.number + 1, message.sent
+
+    async def _bring_to(self, text: str, *, is_final: bool) -> None:
         if is_final:
             await self._settle_inherited(text)
         while (end := self._end_of_message(text)) < len(text):
@@ -228,6 +250,7 @@ class AnswerWriter:
             raise error
         message.streams = False
         if isinstance(error, SlackUnsure):
+            message.sent = message.starts
             await self._end_stream(message.ts)
 
     async def _end_stream(self, ts: str) -> None:
@@ -269,7 +292,7 @@ class AnswerWriter:
                     continue
                 if error.error not in GONE:
                     raise
-                log.warning("a slack message can no longer be edited", error=error.error)
+                log.warning("a slack message is gone", error=error.error)
                 break
         message.sent = message.exact = end
         message.edited = self._clock.monotonic()
@@ -297,10 +320,19 @@ class AnswerWriter:
         self._inherited = ()
         shown = self._shown
         for part, following in pairwise(inherited):
-            message = _Message(part.number, part.starts, part.ts, streams=False, since=0.0, sent=part.starts)
-            if part.ts:
-                await self._edit(message, text, following.starts)
+            if part.ts and following.starts > part.starts:  # else it could not be edited, and was written again
+                await self._settle(part, text, following.starts)
         self._shown = shown
+
+    async def _settle(self, part: Part, text: str, end: int) -> None:
+        """Edit a message that an earlier sender has closed. One that cannot be edited had been shown to its end."""
+        message = _Message(part.number, part.starts, part.ts, streams=False, since=0.0, sent=part.starts)
+        try:
+            await self._edit(message, text, end)
+        except SlackRefused as error:
+            if error.error not in UNEDITABLE:
+                raise
+            log.warning("an earlier slack message can no longer be edited", error=error.error)
 
     async def _withdraw_rest(self) -> None:
         """Empty messages of an earlier attempt that the final text does not need; one that is gone is empty enough."""
@@ -311,7 +343,7 @@ class AnswerWriter:
             try:
                 await self._calls.update(place, WITHDRAWN, self._metadata(number))
             except SlackRefused as error:
-                if error.error not in GONE:
+                if error.error not in GONE | UNEDITABLE:
                     raise
 
     async def _take_over(self, last: Part, ts: str) -> None:
@@ -322,36 +354,8 @@ class AnswerWriter:
         self._message = self._opened(ts, streams=False)
 
     async def _find(self, number: int) -> str | None:
-        """Look in the thread for a message that was posted and never noted.
-
-        A thread's answers are delivered one after the other, so a message of ours that nobody has noted is it.
-        """
         await self._clock.sleep(LOOK_SECONDS)
-        delivery = self._delivery
-        try:
-            found = await self._calls.replies(delivery.channel_id, delivery.thread_ts, after_ts=delivery.message_ts)
-        except SlackRefused as error:
-            log.warning("slack does not let us look for what was posted", error=error.error)
-            return None
-        noted = await self._outbox.known_messages(delivery)
-        for message in found:
-            if self._is_ours(message, number) and message.get("ts") not in noted:
-                return str(message["ts"])
-        return None
-
-    def _is_ours(self, message: JsonObject, number: int) -> bool:
-        if message.get("user") != self._identity.bot_user_id and message.get("bot_id") != self._identity.bot_id:
-            return False
-        metadata = message.get("metadata")
-        return not metadata or metadata == self._metadata(number)
+        return await self._own_messages.unnoted(self._delivery, number)
 
     def _metadata(self, number: int) -> JsonObject:
-        delivery = self._delivery
-        return {
-            "event_type": EVENT_TYPE,
-            "event_payload": {
-                "delivery": str(delivery.lease.id),
-                "run": "" if delivery.run_id is None else str(delivery.run_id),
-                "part": number,
-            },
-        }
+        return metadata_of(self._delivery, number)
