@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
 from app.assembly.runtime import Runtime
+from app.settings import Settings
 from app.slack.config import SlackConfig
 from app.slack.door import open_slack
 from app.slack.http import PATH, EventsEndpoint
@@ -18,6 +19,18 @@ class HttpDoor:
 
     path: str
     endpoint: EventsEndpoint
+
+
+def slack_config(settings: Settings) -> SlackConfig:
+    """Return what the door is told: it delivers at once as many answers as a worker has open turns."""
+    return SlackConfig(
+        bot_token=settings.slack_bot_token,
+        signing_secret=settings.slack_signing_secret,
+        app_token=settings.slack_app_token,
+        api_url=settings.slack_api_url,
+        link_by_email=settings.slack_link_by_email,
+        concurrency=settings.worker_concurrency,
+    )
 
 
 @asynccontextmanager
@@ -46,13 +59,7 @@ async def slack_over_socket(runtime: Runtime, *, turns: bool) -> AsyncGenerator[
 async def _open(runtime: Runtime, *, over_http: bool) -> AsyncGenerator[EventsEndpoint | None]:
     settings = runtime.settings
     runtime.turn_parts.agents.get(settings.slack_agent)  # a name that no agent has fails the start
-    config = SlackConfig(
-        bot_token=settings.slack_bot_token,
-        signing_secret=settings.slack_signing_secret,
-        app_token=settings.slack_app_token,
-        api_url=settings.slack_api_url,
-        link_by_email=settings.slack_link_by_email,
-    )
+    config = slack_config(settings)
     database, context = runtime.database, runtime.context
     slack = database.open_slack(settings.slack_agent)
     services = SlackServices(database, slack, context.report, context.summarize, runtime.turn_parts.clock)

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class SlackConfig:
-    """How to reach Slack. `link_by_email`: a confirmed e-mail address of the workspace names the user.
+    """How to reach Slack. `link_by_email`: a confirmed e-mail address of the workspace names the user; `concurrency` is
+    how many answers are delivered at once, those that wait for their turn among them.
 
     `signing_secret` is for events over HTTP, `app_token` for Socket Mode; '' where that way is not used.
     """
@@ -15,7 +16,7 @@ class SlackConfig:
     app_token: str = field(default="", repr=False)
     api_url: str = "https://slack.com/api/"
     link_by_email: bool = False
-    concurrency: int = 50
+    concurrency: int = 500
 
 
 @dataclass(frozen=True, slots=True)

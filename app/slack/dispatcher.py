@@ -25,7 +25,7 @@ class DispatcherConfig:
     """Who delivers, how much at once, and how long a silent process keeps what it took."""
 
     worker: str
-    concurrency: int = 50
+    concurrency: int = 500
     lease_seconds: float = 30.0
 
 

@@ -17,6 +17,7 @@ from app.slack.answer_sender import AnswerSender
 from app.slack.bolt import make_client, silent_logger
 from app.slack.calls import SlackCalls
 from app.slack.config import SlackConfig
+from app.slack.dispatcher import Dispatcher, DispatcherConfig
 from app.slack.writer import DeliveryServices
 from fakes.manual_clock import ManualClock
 from fakes.raw_sql import run_sql
@@ -134,12 +135,24 @@ class DeliveryStage:
             while not await self.rows("select 1 from slack_parts where ts is not null"):
                 await asyncio.sleep(0.01)
 
+    async def until_stored(self, *expected: object) -> None:
+        """Wait for the first delivery's row to read (status, error)."""
+        async with asyncio.timeout(HANG_SECONDS):
+            while await self.rows("select status, error from slack_deliveries order by seq limit 1") != [expected]:
+                await asyncio.sleep(0.02)
+
     async def in_time(self, condition: Callable[[], bool]) -> None:
         """Wait while the senders' time goes on, a second each time."""
         async with asyncio.timeout(HANG_SECONDS):
             while not condition():
                 self.clock.advance(1)
                 await asyncio.sleep(0.02)
+
+
+def dispatcher_of(outgoing: DeliveryStage, name: str = "one", lease_seconds: float = HANG_SECONDS) -> Dispatcher:
+    """Return a dispatcher for the stage's outbox; nothing is delivered before it runs."""
+    sender = AnswerSender(outgoing.database, outgoing.services)
+    return Dispatcher(outgoing.slack.outbox, sender, DispatcherConfig(name, lease_seconds=lease_seconds))
 
 
 @asynccontextmanager

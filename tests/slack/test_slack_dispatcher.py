@@ -1,36 +1,18 @@
 """The loop around senders: what failed is tried again, what cannot succeed is ended, what is left is given back."""
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
 from app.db.slack.outbox import PRUNED_AT_ONCE
 from app.db.slack.people import SlackId
-from app.slack.answer_sender import AnswerSender
-from app.slack.dispatcher import Dispatcher, DispatcherConfig
 from app.slack.upkeep import Upkeep
-from fakes.slack_delivery import DeliveryStage
+from fakes.slack_delivery import DeliveryStage, dispatcher_of
 from fakes.slack_double import TEAM, Failure, Person, say
 from fakes.slack_stage import IDENTITY
-from fakes.waiting import HANG_SECONDS, until_found
+from fakes.waiting import until_found
 
 ANNA = SlackId(TEAM, "U0ANNA001")
-
-
-def dispatcher_of(outgoing: DeliveryStage, name: str = "one", lease_seconds: float = HANG_SECONDS) -> Dispatcher:
-    sender = AnswerSender(outgoing.database, outgoing.services)
-    return Dispatcher(outgoing.slack.outbox, sender, DispatcherConfig(name, lease_seconds=lease_seconds))
-
-
-async def until_stored(outgoing: DeliveryStage, *expected: object) -> Sequence[object]:
-    """Wait for the first delivery's row to read (status, error)."""
-    async with asyncio.timeout(HANG_SECONDS):
-        while True:
-            found = await outgoing.rows("select status, error from slack_deliveries order by seq limit 1")
-            if found and found[0] == expected:
-                return found[0]
-            await asyncio.sleep(0.02)
 
 
 async def test_many_threads_are_delivered_beside_each_other(outgoing: DeliveryStage) -> None:
@@ -51,7 +33,7 @@ async def test_a_delivery_that_failed_for_a_passing_reason_is_tried_again(outgoi
     await turn.finish("At last.")
 
     async with dispatcher_of(outgoing).running():
-        await until_stored(outgoing, "delivered", "")
+        await outgoing.until_stored("delivered", "")
 
     assert outgoing.texts() == ["At last."]
 
@@ -62,7 +44,7 @@ async def test_a_delivery_to_a_channel_that_is_gone_is_ended(outgoing: DeliveryS
     await turn.finish("Anybody?")
 
     async with dispatcher_of(outgoing).running():
-        await until_stored(outgoing, "failed", "is_archived")
+        await outgoing.until_stored("failed", "is_archived")
 
     assert outgoing.texts() == []
 
@@ -73,8 +55,8 @@ async def test_a_token_that_was_revoked_keeps_the_answer_waiting(outgoing: Deliv
     await turn.finish("When you are back.")
 
     async with dispatcher_of(outgoing).running():
-        await until_stored(outgoing, "waiting", "token_revoked")
-        await until_stored(outgoing, "delivered", "")
+        await outgoing.until_stored("waiting", "token_revoked")
+        await outgoing.until_stored("delivered", "")
 
     assert outgoing.texts() == ["When you are back."]
 
@@ -89,7 +71,7 @@ async def test_a_long_delivery_keeps_its_lease(outgoing: DeliveryStage) -> None:
         await until_found(lambda: outgoing.rows(f"select 1 where now() > '{first}'"))
         attempts = await outgoing.rows("select attempt, worker from slack_deliveries")
         await turn.finish("Still here.")
-        await until_stored(outgoing, "delivered", "")
+        await outgoing.until_stored("delivered", "")
 
     assert [attempt for attempt, _ in attempts] == [1]
     assert outgoing.texts() == ["Still here."]
@@ -104,7 +86,7 @@ async def test_what_is_under_way_at_a_shutdown_is_given_back_at_once(outgoing: D
     await turn.finish("The beginning. " * 40 + "\nThe end.")
 
     async with dispatcher_of(outgoing).running():
-        await until_stored(outgoing, "delivered", "")
+        await outgoing.until_stored("delivered", "")
 
     assert outgoing.texts() == ["The beginning. " * 40 + "\nThe end."]
 
