@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from app.db.slack.outbox import Delivery, SlackOutbox
-from app.domain.errors import LeaseLost, ThroughlineError
+from app.domain.errors import LeaseLost, TemporaryError, ThroughlineError
 from app.execution.error_boundary import ErrorBoundary
 from app.execution.outcome import Outcome, Raised, Returned, outcome_of_awaiting
 from app.slack.answer_sender import AnswerSender
@@ -16,7 +16,13 @@ from app.slack.refusals import TOKEN_ERRORS, SlackRefused
 
 POLL_SECONDS = 1.0
 MOST_ATTEMPTS = 20
+"""For errors that nobody expected: our own faults."""
+
+LONGEST_WAIT_SECONDS = 24 * 3_600.0
+"""How old an answer may get while Slack is away, or our tokens are not accepted."""
+
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
+MOST_DOUBLINGS = 9
 log = structlog.get_logger(__name__)
 
 
@@ -124,15 +130,12 @@ class Dispatcher:
 
     async def _failed(self, delivery: Delivery, error: BaseException) -> None:
         code = _code(error)
-        needs_operator = isinstance(error, SlackRefused) and error.error in TOKEN_ERRORS
-        is_over = isinstance(error, SlackRefused) and not needs_operator
-        report = log.error if needs_operator or not isinstance(error, ThroughlineError) else log.warning
+        report = log.error if _needs_operator(error) or not isinstance(error, ThroughlineError) else log.warning
         report("slack delivery failed", error=code, attempt=delivery.attempt, delivery=str(delivery.lease.id))
-        if is_over or delivery.attempt >= MOST_ATTEMPTS:
+        if _is_over(delivery, error):
             await self._finish(delivery, code)
         else:
-            pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (delivery.attempt - 1))
-            await self._give_back(delivery, delay_seconds=pause, error=code)
+            await self._give_back(delivery, delay_seconds=_pause(delivery, error), error=code)
 
     async def _finish(self, delivery: Delivery, error: str) -> None:
         try:
@@ -155,6 +158,25 @@ class Dispatcher:
 async def _stop(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+def _needs_operator(error: BaseException) -> bool:
+    return isinstance(error, SlackRefused) and error.error in TOKEN_ERRORS
+
+
+def _is_over(delivery: Delivery, error: BaseException) -> bool:
+    """Whether to give up: what passes is tried for a day, however often; what nobody expected a few times."""
+    if isinstance(error, TemporaryError) or _needs_operator(error):
+        return delivery.ready_seconds >= LONGEST_WAIT_SECONDS
+    return isinstance(error, SlackRefused) or delivery.attempt >= MOST_ATTEMPTS
+
+
+def _pause(delivery: Delivery, error: BaseException) -> float:
+    """Return for how long to leave the delivery alone: longer each time, and for as long as Slack asks."""
+    doublings = min(delivery.attempt - 1, MOST_DOUBLINGS)
+    pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**doublings)
+    asked = error.delay_seconds if isinstance(error, TemporaryError) else None
+    return max(pause, asked or 0.0)
 
 
 def _code(error: BaseException) -> str:

@@ -32,7 +32,9 @@ _CLAIM = sql("""
         worker = :worker, lease_until = now() + make_interval(secs => :lease_seconds)
     from next where d.id = next.id
     returning d.id, d.seq, d.run_id, d.team_id, d.channel_id, d.thread_ts, d.message_ts, d.reader_id,
-        d.reader_team_id, d.notice, d.fence, d.attempt
+        d.reader_team_id, d.notice, d.fence, d.attempt, extract(epoch from now() - case
+            when d.run_id is null then d.created_at
+            else coalesce((select r.finished_at from runs r where r.id = d.run_id), now()) end) as ready_seconds
 """)
 _BEAT = sql("""
     update slack_deliveries set lease_until = now() + make_interval(secs => :lease_seconds)
@@ -44,6 +46,7 @@ _FINISH = sql("""
 """)
 _PUT_BACK = sql("""
     update slack_deliveries set status = 'waiting', lease_until = null, worker = null, error = :error,
+        attempt = attempt - :uncounted,
         next_try_at = now() + make_interval(secs => :delay_seconds)
     where id = :id and fence = :fence and status = 'delivering' returning 1 as ours
 """)
@@ -131,7 +134,10 @@ class DeliveryLease:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What is to stand in a thread: the answer of a run, or a notice. `reader` is who asked."""
+    """What is to stand in a thread: the answer of a run, or a notice. `reader` is who asked.
+
+    `ready_seconds` is for how long it could have been delivered when it was taken, 0 while its run was unfinished.
+    """
 
     lease: DeliveryLease
     run_id: RunId | None
@@ -143,6 +149,7 @@ class Delivery:
     reader_team_id: str
     notice: str
     attempt: int
+    ready_seconds: float
 
 
 class SlackOutbox:
@@ -172,12 +179,9 @@ class SlackOutbox:
         self.waiting.wake()
 
     async def put_back(self, lease: DeliveryLease, *, delay_seconds: float, error: str = "") -> None:
-        """Let it be tried again after a while. Raises LeaseLost."""
-        _check(
-            await self._transactions.fetch(
-                _PUT_BACK, id=lease.id, fence=lease.fence, delay_seconds=delay_seconds, error=error
-            )
-        )
+        """Let it be tried again after a while; without an error it counts as never tried. Raises LeaseLost."""
+        parameters = {"delay_seconds": delay_seconds, "error": error, "uncounted": 0 if error else 1}
+        _check(await self._transactions.fetch(_PUT_BACK, id=lease.id, fence=lease.fence, **parameters))
 
     async def parts(self, delivery_id: DeliveryId) -> tuple[Part, ...]:
         """Return the messages begun so far, in order."""
@@ -251,4 +255,5 @@ def _delivery_from(row: Row) -> Delivery:
         reader_team_id=row["reader_team_id"],
         notice=row["notice"],
         attempt=row["attempt"],
+        ready_seconds=float(row["ready_seconds"]),
     )

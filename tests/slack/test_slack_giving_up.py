@@ -1,0 +1,73 @@
+"""When a delivery is given up: by the age of its answer, not by how often it was tried."""
+
+import pytest
+
+from fakes.slack_delivery import DeliveryStage, dispatcher_of
+from fakes.slack_double import Failure
+
+TROUBLES = [Failure(error="token_revoked"), Failure(error="internal_error")]
+
+
+def fail_once(outgoing: DeliveryStage, failure: Failure) -> None:
+    """Let one delivery fail: what may have been done is tried three times before it is put off."""
+    outgoing.double.rules.fail("chat.postMessage", *[failure] * (1 if failure.error == "token_revoked" else 3))
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+async def test_an_answer_of_this_day_is_kept_however_often_it_was_tried(
+    outgoing: DeliveryStage, trouble: Failure
+) -> None:
+    fail_once(outgoing, trouble)
+    turn = await outgoing.ask()
+    await turn.finish("When you are back.")
+    await outgoing.rows("update slack_deliveries set attempt = 2000")
+    await outgoing.rows("update runs set finished_at = now() - interval '23 hours'")
+
+    async with dispatcher_of(outgoing).running():
+        await outgoing.until_stored("waiting", trouble.error if trouble is TROUBLES[0] else "slack_unsure")
+    await outgoing.rows("update slack_deliveries set next_try_at = now()")
+    async with dispatcher_of(outgoing).running():
+        await outgoing.until_stored("delivered", "")
+
+    assert outgoing.texts() == ["When you are back."]
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+async def test_an_answer_that_is_older_than_a_day_is_given_up(outgoing: DeliveryStage, trouble: Failure) -> None:
+    fail_once(outgoing, trouble)
+    turn = await outgoing.ask()
+    await turn.finish("Nobody waits for this.")
+    await outgoing.rows("update runs set finished_at = now() - interval '25 hours'")
+
+    async with dispatcher_of(outgoing).running():
+        await outgoing.until_stored("failed", trouble.error if trouble is TROUBLES[0] else "slack_unsure")
+
+
+async def test_a_turn_that_took_long_gives_its_answer_the_whole_day(outgoing: DeliveryStage) -> None:
+    fail_once(outgoing, TROUBLES[0])
+    turn = await outgoing.ask()
+    await outgoing.rows("update slack_deliveries set created_at = now() - interval '30 hours'")
+    await turn.finish("It took a while.")
+
+    async with dispatcher_of(outgoing).running():
+        await outgoing.until_stored("waiting", "token_revoked")
+
+
+async def test_the_pause_is_no_shorter_than_the_one_slack_names(outgoing: DeliveryStage) -> None:
+    outgoing.double.rules.fail("chat.postMessage", Failure(status=429, retry_after=3_600))
+    turn = await outgoing.ask()
+    await turn.finish("In an hour.")
+
+    async with dispatcher_of(outgoing).running():
+        await outgoing.until_stored("waiting", "slack_limited")
+
+    [(due,)] = await outgoing.rows("select next_try_at > now() + interval '50 minutes' from slack_deliveries")
+    assert due
+
+
+async def test_what_is_given_back_at_a_shutdown_counts_as_no_attempt(outgoing: DeliveryStage) -> None:
+    await outgoing.ask()
+    async with dispatcher_of(outgoing).running():
+        await outgoing.until(lambda: bool(outgoing.double.workspace.statuses))
+
+    assert await outgoing.rows("select status, attempt from slack_deliveries") == [("waiting", 0)]
