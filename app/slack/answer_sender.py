@@ -12,7 +12,7 @@ from app.domain.errors import LeaseLost, TemporaryError
 from app.domain.events import RunEvent
 from app.domain.ids import RunId
 from app.domain.run import Run
-from app.slack.answer_text import GrowingAnswer, final_text
+from app.slack.answer_text import NOTHING_SAID, GrowingAnswer, final_text
 from app.slack.markdown import as_slack, settled
 from app.slack.refusals import SlackRefused
 from app.slack.writer import AnswerWriter, DeliveryServices
@@ -83,7 +83,8 @@ class AnswerSender:
             return
         text = final_text(run, await self._services.outbox.texts_of(run.id), growing.text)
         if text:
-            await writer.show(as_slack(text), is_final=True)
+            shown = as_slack(text)
+            await writer.show(shown if shown.strip() else NOTHING_SAID, is_final=True)
         else:
             await self._tell(delivery, "")
 

@@ -55,9 +55,9 @@ class SlackCalls:
         await self._call("chat.appendStream", {"channel": channel_id, "ts": ts, "markdown_text": text})
 
     async def stop_stream(self, channel_id: str, ts: str, text: str = "", metadata: JsonObject | None = None) -> None:
-        """End the message with its last piece."""
+        """End the message with its last piece, which is left out where it shows nothing."""
         args: dict[str, JsonValue] = {"channel": channel_id, "ts": ts}
-        if text:
+        if text.strip():
             args["markdown_text"] = text
         if metadata is not None:
             args["metadata"] = dict(metadata)

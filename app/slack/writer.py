@@ -86,8 +86,12 @@ class AnswerWriter:
         await self._take_over(last, ts)
 
     async def show(self, text: str, *, is_final: bool = False) -> None:
-        """Show `text`, as Slack reads it; what is not final may wait for its turn. Raises as SlackCalls."""
-        if not text:
+        """Show `text`, as Slack reads it; what is not final may wait for its turn. Raises as SlackCalls.
+
+        Slack refuses text that shows nothing: none is sent, and blank lines at the beginning are left out.
+        """
+        text = _without_leading_lines(text)
+        if not text.strip():
             return
         if not text.startswith(self._shown):
             await self._start_over()
@@ -149,12 +153,12 @@ class AnswerWriter:
 
     async def _write(self, text: str, end: int, *, is_last: bool) -> None:
         message = self._message
-        if end <= self._starts:
+        if end <= self._starts or (message is None and not text[self._starts : end].strip()):
             return
         if message is None:
             await self._open(text, end, is_last=is_last)
         elif message.streams:
-            if end > message.sent and not is_last:  # the last piece goes with the end of the stream
+            if text[message.sent : end].strip() and not is_last:  # the last piece goes with the end of the stream
                 await self._append(message, text, end)
         else:
             await self._edit_in_time(message, text, end, is_last=is_last)
@@ -225,7 +229,8 @@ class AnswerWriter:
     async def _close(self, text: str, end: int) -> None:
         """End the message at `end`; what follows goes into another."""
         message = self._message
-        if message is None:
+        if message is None:  # what would stand there shows nothing
+            self._starts = end
             return
         if message.streams:
             await self._stop(message, text, end)
@@ -277,6 +282,7 @@ class AnswerWriter:
     ) -> None:
         """Let the message show exactly its part of the text up to `end`; doing so twice is the same."""
         place, shown = (self._thread.channel_id, message.ts), part_of(text, message.starts, end)
+        shown = shown if shown.strip() else WITHDRAWN
         metadata = self._metadata(message.number)
         for attempt in range(TRIES):
             try:
@@ -359,3 +365,8 @@ class AnswerWriter:
 
     def _metadata(self, number: int) -> JsonObject:
         return metadata_of(self._delivery, number)
+
+
+def _without_leading_lines(text: str) -> str:
+    blank = text[: len(text) - len(text.lstrip())]
+    return text[blank.rfind("\n") + 1 :]

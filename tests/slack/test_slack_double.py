@@ -77,6 +77,16 @@ async def test_long_texts_and_two_texts_are_refused(slack: SlackDouble) -> None:
     assert await error_of(both) == "markdown_text_conflict"
 
 
+async def test_texts_that_show_nothing_are_refused(slack: SlackDouble) -> None:
+    client = client_of(slack)
+    ts = (await client.chat_startStream(channel="D1", thread_ts="1.1"))["ts"]
+
+    blank = client.api_call("chat.postMessage", json={"channel": "C1", "markdown_text": "\n\n"})
+    assert await error_of(blank) == "no_text"
+    assert await error_of(client.chat_startStream(channel="D1", thread_ts="1.1", markdown_text="\n")) == "no_text"
+    assert await error_of(client.chat_appendStream(channel="D1", ts=ts, markdown_text=" \n")) == "no_text"
+
+
 async def test_rate_limits_answer_429_with_the_time_to_wait(slack: SlackDouble) -> None:
     slack.rules.limits["chat.postMessage"] = Limit(1, 60, retry_after=7)
     client = client_of(slack)

@@ -7,7 +7,6 @@ from fakes.slack_double.rules import Refused
 from fakes.slack_double.workspace import BOT_ID, BOT_USER, TEAM, Posted, Workspace
 
 MAX_MARKDOWN = 12_000
-MAX_MESSAGE = 40_000
 SCOPE_OF = {
     "assistant.threads.setStatus": "assistant:write",
     "chat.appendStream": "chat:write",
@@ -31,7 +30,7 @@ def auth_test(workspace: Workspace, args: Json) -> Json:
 
 def post_message(workspace: Workspace, args: Json) -> Json:
     text = _text(args)
-    if len(text) > MAX_MESSAGE:
+    if len(text) > workspace.most_chars:
         raise Refused("msg_too_long")
     message = _new(workspace, args, text)
     message.metadata, message.blocks = args.get("metadata"), args.get("blocks")
@@ -48,7 +47,7 @@ def update(workspace: Workspace, args: Json) -> Json:
     if message.is_streaming:
         raise Refused("streaming_state_conflict")
     text = _text(args)
-    if len(text) > MAX_MESSAGE:
+    if len(text) > workspace.most_chars:
         raise Refused("msg_too_long")
     message.text = text
     message.edits += 1
@@ -64,7 +63,10 @@ def start_stream(workspace: Workspace, args: Json) -> Json:
         for name in ("recipient_team_id", "recipient_user_id"):
             if not args.get(name):
                 raise Refused(f"missing_{name}")
-    message = _new(workspace, args, _markdown(args, is_needed=False))
+    text = _markdown(args, is_needed=False)
+    if len(text) > workspace.most_chars:
+        raise Refused("msg_too_long")
+    message = _new(workspace, args, text)
     message.is_streaming = message.was_streamed = True
     message.started = workspace.now()
     return {"channel": message.channel, "ts": message.ts}
@@ -72,13 +74,13 @@ def start_stream(workspace: Workspace, args: Json) -> Json:
 
 def append_stream(workspace: Workspace, args: Json) -> Json:
     message = _streaming(workspace, args)
-    _append(message, _markdown(args))
+    _append(workspace, message, _markdown(args))
     return {"channel": message.channel, "ts": message.ts}
 
 
 def stop_stream(workspace: Workspace, args: Json) -> Json:
     message = _streaming(workspace, args)
-    _append(message, _markdown(args, is_needed=False))
+    _append(workspace, message, _markdown(args, is_needed=False))
     message.is_streaming = False
     message.metadata, message.blocks = args.get("metadata"), args.get("blocks")
     return {"channel": message.channel, "ts": message.ts, "message": {"text": message.text}}
@@ -153,8 +155,8 @@ def _streaming(workspace: Workspace, args: Json) -> Posted:
     return message
 
 
-def _append(message: Posted, text: str) -> None:
-    if len(message.text) + len(text) > MAX_MESSAGE:
+def _append(workspace: Workspace, message: Posted, text: str) -> None:
+    if len(message.text) + len(text) > workspace.most_chars:
         raise Refused("msg_too_long")
     message.text += text
     if text:
@@ -168,7 +170,7 @@ def _text(args: Json) -> str:
             raise Refused("markdown_text_conflict")
         return _markdown(args)
     text = args.get("text") or ""
-    if not (text or args.get("blocks")):
+    if not (str(text).strip() or args.get("blocks")):
         raise Refused("no_text")
     return str(text)
 
@@ -177,7 +179,7 @@ def _markdown(args: Json, *, is_needed: bool = True) -> str:
     text = args.get("markdown_text") or ""
     if len(text) > MAX_MARKDOWN:
         raise Refused("msg_too_long")
-    if is_needed and not text:
+    if (is_needed or text) and not str(text).strip():
         raise Refused("no_text")
     return str(text)
 

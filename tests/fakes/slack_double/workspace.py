@@ -31,6 +31,9 @@ SCOPES = (
 STREAM_SECONDS = 300.0
 """How long a message may stream: about five minutes, see github.com/slackapi/python-slack-sdk/issues/1859."""
 
+MAX_MESSAGE = 40_000
+"""Characters of one message, whatever it was made of."""
+
 
 @dataclass(slots=True)
 class Person:
@@ -73,7 +76,10 @@ class Call:
 
 @dataclass(slots=True)
 class Workspace:
-    """State of one double. `now` is the time streams and rate limits are measured by, in seconds."""
+    """State of one double. `now` is the time streams and rate limits are measured by, in seconds.
+
+    `most_chars` is how long a message may be.
+    """
 
     now: Callable[[], float] = time.monotonic
     scopes: tuple[str, ...] = SCOPES
@@ -83,6 +89,7 @@ class Workspace:
     responses: list[tuple[str, Json]] = field(default_factory=list)
     statuses: list[tuple[str, str, str]] = field(default_factory=list)
     stream_seconds: float = STREAM_SECONDS
+    most_chars: int = MAX_MESSAGE
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _clock: float = field(default_factory=time.time)
 
