@@ -8,12 +8,14 @@ import structlog
 from app.db.connection.wakeup import RunWakeup
 from app.db.database import Database
 from app.db.slack.outbox import Delivery
-from app.domain.errors import LeaseLost, TemporaryError
+from app.domain.errors import LeaseLost, TemporaryError, ThroughlineError
 from app.domain.events import RunEvent
 from app.domain.ids import RunId
 from app.domain.run import Run
 from app.slack.answer_text import NOTHING_SAID, GrowingAnswer, final_text
+from app.slack.calls import Thread
 from app.slack.markdown import as_slack, settled
+from app.slack.own_messages import metadata_of
 from app.slack.refusals import SlackRefused
 from app.slack.writer import AnswerWriter, DeliveryServices
 
@@ -25,6 +27,13 @@ STATUS_SECONDS = 90.0
 
 PAGE = 500
 ERASED = "\n\n_(This conversation was deleted.)_"
+NOT_SHOWN = (
+    ":warning: The answer could not be shown here: {reason}; it is kept in the session `{session}`, "
+    "where it can be read over REST."
+)
+NO_PART = 0
+"""Parts are counted from one: what is no part of an answer is never taken for one."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -55,6 +64,19 @@ class AnswerSender:
             if not await self._services.outbox.is_erased(delivery):
                 raise
             await self._abandon(delivery, writer)
+
+    async def tell_failed(self, delivery: Delivery, reason: str) -> None:
+        """Say in the thread that an answer is not shown there, and where it is; tried once, whatever comes of it."""
+        if delivery.run_id is None:
+            return
+        thread = Thread(delivery.channel_id, delivery.thread_ts, delivery.reader_id, delivery.reader_team_id)
+        try:
+            run = await self._services.outbox.run_of(delivery.run_id)
+            if run is not None:
+                told = NOT_SHOWN.format(reason=reason, session=run.session_id)
+                await self._services.calls.post(thread, told, metadata_of(delivery, NO_PART), max_wait_seconds=0)
+        except ThroughlineError as error:
+            log.warning("nobody was told that a slack delivery failed", error=error.code)
 
     async def _write(self, delivery: Delivery, writer: AnswerWriter) -> None:
         await writer.begin()

@@ -63,7 +63,9 @@ class SlackCalls:
             args["metadata"] = dict(metadata)
         await self._call("chat.stopStream", args)
 
-    async def post(self, thread: Thread, text: str, metadata: JsonObject) -> str:
+    async def post(
+        self, thread: Thread, text: str, metadata: JsonObject, *, max_wait_seconds: float = MAX_WAIT_SECONDS
+    ) -> str:
         """Post a whole message; return its `ts`."""
         args: JsonObject = {
             "channel": thread.channel_id,
@@ -73,7 +75,8 @@ class SlackCalls:
             "unfurl_links": False,
             "unfurl_media": False,
         }
-        return str((await self._call("chat.postMessage", args, place=thread.channel_id))["ts"])
+        reply = await self._call("chat.postMessage", args, place=thread.channel_id, max_wait_seconds=max_wait_seconds)
+        return str(reply["ts"])
 
     async def update(
         self, place: tuple[str, str], text: str, metadata: JsonObject, *, max_wait_seconds: float = MAX_WAIT_SECONDS

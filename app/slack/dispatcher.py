@@ -133,15 +133,18 @@ class Dispatcher:
         report = log.error if _needs_operator(error) or not isinstance(error, ThroughlineError) else log.warning
         report("slack delivery failed", error=code, attempt=delivery.attempt, delivery=str(delivery.lease.id))
         if _is_over(delivery, error):
-            await self._finish(delivery, code)
+            if await self._finished(delivery, code):
+                await self._sender.tell_failed(delivery, _reason(error))
         else:
             await self._give_back(delivery, delay_seconds=_pause(delivery, error), error=code)
 
-    async def _finish(self, delivery: Delivery, error: str) -> None:
+    async def _finished(self, delivery: Delivery, error: str) -> bool:
         try:
             await self._outbox.finish(delivery.lease, error=error)
         except ThroughlineError:
             log.warning("slack delivery is left to its lease", delivery=str(delivery.lease.id))
+            return False
+        return True
 
     async def _give_back(self, delivery: Delivery, *, delay_seconds: float, error: str = "") -> None:
         try:
@@ -177,6 +180,13 @@ def _pause(delivery: Delivery, error: BaseException) -> float:
     pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**doublings)
     asked = error.delay_seconds if isinstance(error, TemporaryError) else None
     return max(pause, asked or 0.0)
+
+
+def _reason(error: BaseException) -> str:
+    """Return what a person is told; of what Slack says only its word for it."""
+    if isinstance(error, SlackRefused):
+        return f"Slack refused it (`{error.error}`)"
+    return "Slack was not to be reached for a day" if isinstance(error, TemporaryError) else "something went wrong"
 
 
 def _code(error: BaseException) -> str:

@@ -39,11 +39,12 @@ async def test_a_delivery_that_failed_for_a_passing_reason_is_tried_again(outgoi
 
 
 async def test_a_delivery_to_a_channel_that_is_gone_is_ended(outgoing: DeliveryStage) -> None:
-    outgoing.double.rules.fail("chat.postMessage", Failure(error="is_archived"))
+    outgoing.double.rules.fail("chat.postMessage", *[Failure(error="is_archived")] * 2)
     turn = await outgoing.ask()
     await turn.finish("Anybody?")
 
     async with dispatcher_of(outgoing).running():
+        await outgoing.until(lambda: len(outgoing.double.workspace.called("chat.postMessage")) == 2)
         await outgoing.until_stored("failed", "is_archived")
 
     assert outgoing.texts() == []

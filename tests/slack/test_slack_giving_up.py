@@ -3,7 +3,7 @@
 import pytest
 
 from fakes.slack_delivery import DeliveryStage, dispatcher_of
-from fakes.slack_double import Failure
+from fakes.slack_double import Failure, say
 
 TROUBLES = [Failure(error="token_revoked"), Failure(error="internal_error")]
 
@@ -71,3 +71,33 @@ async def test_what_is_given_back_at_a_shutdown_counts_as_no_attempt(outgoing: D
         await outgoing.until(lambda: bool(outgoing.double.workspace.statuses))
 
     assert await outgoing.rows("select status, attempt from slack_deliveries") == [("waiting", 0)]
+
+
+async def test_an_answer_refused_for_good_is_told_of_in_its_thread_once(outgoing: DeliveryStage) -> None:
+    outgoing.double.rules.fail("chat.postMessage", Failure(error="invalid_blocks"))
+    turn = await outgoing.ask()
+    await turn.finish("Too much for Slack.")
+
+    async with dispatcher_of(outgoing).running():
+        await outgoing.until(lambda: bool(outgoing.posted))
+        await outgoing.until_stored("failed", "invalid_blocks")
+
+    [told] = outgoing.texts()
+    assert told.startswith(":warning: The answer could not be shown here: Slack refused it (`invalid_blocks`); ")
+    assert str(turn.claimed.run.session_id) in told
+
+
+async def test_what_is_told_of_a_failure_is_not_taken_for_the_next_answer(outgoing: DeliveryStage) -> None:
+    first = say("one")
+    outgoing.double.rules.fail("chat.postMessage", Failure(error="invalid_blocks"))
+    turn = await outgoing.ask(said=first)
+    await turn.finish("Too much for Slack.")
+    async with dispatcher_of(outgoing).running():
+        await outgoing.until(lambda: bool(outgoing.posted))
+    outgoing.double.rules.fail("chat.postMessage", Failure(status=503))
+    second = await outgoing.ask(said=say("two", thread_ts=first.ts))
+    await second.finish("Fine again.")
+
+    await outgoing.deliver()
+
+    assert outgoing.texts()[1:] == ["Fine again."]
