@@ -23,6 +23,8 @@ GONE = frozenset({"message_not_found"})
 UNEDITABLE = frozenset({"edit_window_closed", "cant_update_message", "message_not_owned_by_app"})
 """The message stands there and stays as it is."""
 
+TOO_LONG = "msg_too_long"
+
 
 class SlackRefused(PermanentError):
     """Slack said no; `error` is its word for it, see the methods' pages."""

@@ -16,7 +16,7 @@ from app.slack.calls import MAX_WAIT_SECONDS, SlackCalls, Thread
 from app.slack.config import Identity
 from app.slack.markdown import closing, cut_before, part_of
 from app.slack.own_messages import OwnMessages, metadata_of
-from app.slack.refusals import GONE, TOKEN_ERRORS, UNEDITABLE, SlackLimited, SlackRefused, SlackUnsure
+from app.slack.refusals import GONE, TOKEN_ERRORS, TOO_LONG, UNEDITABLE, SlackLimited, SlackRefused, SlackUnsure
 
 PART_CHARS = 10_000
 """Slack takes 12,000 characters of Markdown at a time; fences that are closed and opened again need some."""
@@ -25,6 +25,9 @@ ROLL_SECONDS = 240.0
 """Slack ends a stream after about five minutes; a fresh one is begun before."""
 
 EDIT_SECONDS = 3.0
+LEAST_CHARS = 500
+"""What Slack refuses as too long is cut smaller, down to this."""
+
 LOOK_SECONDS = 1.0
 TRIES = 3
 WITHDRAWN = "_(withdrawn)_"
@@ -69,6 +72,7 @@ class AnswerWriter:
         self._message: _Message | None = None
         self._number, self._starts = 1, 0
         self._shown = ""
+        self._part_chars = PART_CHARS
         self._inherited: tuple[Part, ...] = ()
 
     async def begin(self) -> None:
@@ -99,17 +103,27 @@ class AnswerWriter:
             pass
 
     async def _brought_to(self, text: str, *, is_final: bool) -> bool:
-        """Write what is missing; False where a message was left as it stands, and the rest is to be written anew."""
+        """Write what is missing; False where the text has to be cut otherwise, and the rest to be written so."""
         try:
             await self._bring_to(text, is_final=is_final)
         except SlackRefused as error:
             message = self._message
-            if error.error not in UNEDITABLE or message is None:
+            if error.error == TOO_LONG and self._part_chars > LEAST_CHARS:
+                self._cut_smaller()
+            elif error.error in UNEDITABLE and message is not None:
+                log.warning("a slack message can no longer be edited, another follows", error=error.error)
+                await self._leave(message)
+            else:
                 raise
-            log.warning("a slack message can no longer be edited, another follows", error=error.error)
-            await self._leave(message)
             return False
         return True
+
+    def _cut_smaller(self) -> None:
+        """Halve what goes into a message; the one that is open is edited to show no more than that."""
+        self._part_chars //= 2
+        log.info("slack takes no message this long", part_chars=self._part_chars)
+        if self._message is not None:
+            self._message.sent = self._starts
 
     async def _leave(self, message: _Message) -> None:
         """End the message with what it is known to show; where that is not known, all of it is written again."""
@@ -145,7 +159,7 @@ class AnswerWriter:
         return self._starts if self._message is None else self._message.sent
 
     def _end_of_message(self, text: str) -> int:
-        return max(cut_before(text, self._starts, PART_CHARS), min(self._sent(), len(text)))
+        return max(cut_before(text, self._starts, self._part_chars), min(self._sent(), len(text)))
 
     def _is_old(self) -> bool:
         message = self._message
@@ -336,6 +350,8 @@ class AnswerWriter:
         try:
             await self._edit(message, text, end)
         except SlackRefused as error:
+            if error.error == TOO_LONG:  # its end is another's beginning: all are cut again
+                await self._start_over()
             if error.error not in UNEDITABLE:
                 raise
             log.warning("an earlier slack message can no longer be edited", error=error.error)
