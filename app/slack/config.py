@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class SlackConfig:
-    """How to reach Slack. `link_by_email`: a confirmed e-mail address of the workspace names the user; `concurrency` is
-    how many answers are delivered at once, those that wait for their turn among them.
+    """How to reach Slack. `link_by_email`: a confirmed e-mail address of the workspace names the user.
 
+    `concurrency` is how many answers are delivered at once, those that wait for their turn among them.
     `signing_secret` is for events over HTTP, `app_token` for Socket Mode; '' where that way is not used.
     """
 

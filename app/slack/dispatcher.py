@@ -177,7 +177,7 @@ def _is_over(delivery: Delivery, error: BaseException) -> bool:
 def _pause(delivery: Delivery, error: BaseException) -> float:
     """Return for how long to leave the delivery alone: longer each time, and for as long as Slack asks."""
     doublings = min(delivery.attempt - 1, MOST_DOUBLINGS)
-    pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**doublings)
+    pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**doublings)
     asked = error.delay_seconds if isinstance(error, TemporaryError) else None
     return max(pause, asked or 0.0)
 
