@@ -12,9 +12,9 @@ from app.domain.errors import LeaseLost, TemporaryError, ThroughlineError
 from app.domain.events import RunEvent
 from app.domain.ids import RunId
 from app.domain.run import Run
-from app.slack.answer_text import NOTHING_SAID, GrowingAnswer, final_text
+from app.slack.answer_text import GrowingAnswer, final_text
 from app.slack.calls import Thread
-from app.slack.markdown import as_slack, settled
+from app.slack.markdown.shown import as_slack, settled
 from app.slack.own_messages import metadata_of
 from app.slack.refusals import SlackRefused
 from app.slack.writer import AnswerWriter, DeliveryServices
@@ -105,8 +105,7 @@ class AnswerSender:
             return
         text = final_text(run, await self._services.outbox.texts_of(run.id), growing.text)
         if text:
-            shown = as_slack(text)
-            await writer.show(shown if shown.strip() else NOTHING_SAID, is_final=True)
+            await writer.show(as_slack(text), is_final=True)
         else:
             await self._tell(delivery, "")
 

@@ -14,7 +14,7 @@ from app.domain.clock import Clock
 from app.domain.json_types import JsonObject
 from app.slack.calls import MAX_WAIT_SECONDS, SlackCalls, Thread
 from app.slack.config import Identity
-from app.slack.markdown import closing, cut_before, part_of
+from app.slack.markdown.cutting import closing, cut_before, part_of
 from app.slack.own_messages import OwnMessages, metadata_of
 from app.slack.refusals import GONE, TOKEN_ERRORS, TOO_LONG, UNEDITABLE, SlackLimited, SlackRefused, SlackUnsure
 

@@ -25,7 +25,7 @@ from app.llm.chars_counter import CharsCounter
 from app.llm.counters import TiktokenCounter
 from app.llm.offline_answers import reply_to
 from app.llm.offline_summary import summarise
-from app.slack.markdown import as_slack, settled
+from app.slack.markdown.shown import as_slack, settled
 from app.slack.text_in import readable
 from house.growth import steep
 from house.hostile_texts import ENDS, SHAPES, Shape

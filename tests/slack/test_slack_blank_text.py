@@ -62,15 +62,6 @@ async def test_pieces_of_white_space_within_a_stream_go_with_the_words_behind_th
     assert {call.outcome for call in outgoing.double.workspace.calls} == {"ok"}
 
 
-async def test_an_answer_of_which_slack_would_show_nothing_is_told_as_such(outgoing: DeliveryStage) -> None:
-    turn = await outgoing.ask()
-    await turn.finish("[ ](javascript:void)")
-
-    await outgoing.deliver()
-
-    assert outgoing.texts() == ["_(no text)_"]
-
-
 async def test_a_message_of_an_earlier_attempt_that_has_only_white_space_left_is_withdrawn(
     outgoing: DeliveryStage,
 ) -> None:

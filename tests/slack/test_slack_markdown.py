@@ -1,21 +1,52 @@
-"""What Slack is shown of a model's Markdown, and where it is cut."""
+"""What Slack is shown of a model's Markdown."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
-from app.slack.markdown import as_slack, closing, cut_before, is_in_fence, part_of, settled
+from app.slack.markdown.inline import ZERO_WIDTH_SPACE
+from app.slack.markdown.shown import as_slack, settled
+from fakes.markdown_texts import TEXTS
 
-PIECES = st.sampled_from(
-    ["word ", "\n", "\n\n", "| a | b |\n", "|---|---|\n", "| 1 | 2 |", "```\n", "```python\n", "code `x` ", "- item ",
-     "![pic](http://x.io/p.png) ", "[label](https://x.io) ", "<!channel> ", "**bold** ", "# Head", "漢字 "]
-)  # fmt: skip
-TEXTS = st.lists(PIECES, max_size=25).map("".join)
+BROKEN = f"<{ZERO_WIDTH_SPACE}"
+CODE = st.lists(
+    st.sampled_from(
+        ["x = handlers[name](event)", "", "    ```", "  | a |", "|-|", "~~~", "![a](b)", "`` ` ``", "**a**", "> b"]
+    )
+).map("\n".join)  # fmt: skip
 
 
 def test_a_table_becomes_aligned_text() -> None:
     table = "Look:\n| name | 数 |\n|:--|--:|\n| a | 12 |\n| 漢字 | 3 \\| 4 |\nThat is all."
 
     assert as_slack(table) == ("Look:\n```\nname  数\n----  -----\na     12\n漢字  3 | 4\n```\nThat is all.")
+
+
+def test_marks_and_links_in_an_aligned_table_are_written_out() -> None:
+    table = "| **a** | `b` |\n|---|---|\n| [docs](https://x.io) | __c__ |\n"
+
+    assert as_slack(table) == "```\na                    b\n-------------------  -\ndocs (https://x.io)  c\n```\n"
+
+
+def test_a_table_too_wide_for_a_line_becomes_a_list() -> None:
+    long = "word " * 30
+    table = f"| name | what it **does** | |\n|---|---|---|\n| a | {long}| [x](https://x.io) |\n| b | | |\n"
+
+    assert as_slack(table) == (f"- **name**: a; **what it does**: {long.strip()}; [x](https://x.io)\n- **name**: b\n")
+
+
+def test_one_long_cell_does_not_swell_a_table() -> None:
+    rows = "|a|b|\n" * 2000
+    table = f"|{'x' * 90}|{'y' * 39}|\n|-|-|\n{rows}|{'long ' * 200}|b|\n"
+
+    assert len(as_slack(table)) < 5 * len(table)
+
+
+def test_rows_shorter_than_the_head_are_not_filled_up() -> None:
+    table = "|" * 2000 + "\n|-|\n" + "|\n" * 2000
+
+    assert len(as_slack(table)) < 5 * len(table)
 
 
 def test_what_would_ring_or_link_has_no_effect_even_in_code() -> None:
@@ -28,9 +59,53 @@ def test_what_would_ring_or_link_has_no_effect_even_in_code() -> None:
     assert "<!DOCTYPE html>" in shown
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<https://evil.io|https://bank.io>",
+        "<slack://open>",
+        "<javascript:x>",
+        "<\\!channel>",
+        "<\\@U123>",
+        "<&#33;channel>",
+    ],
+)
+def test_forms_that_slack_could_read_as_its_own_are_broken(text: str) -> None:
+    assert as_slack(f"See {text} now") == f"See {text.replace('<', BROKEN)} now"
+
+
+def test_encoded_brackets_and_broadcasts_are_broken_too() -> None:
+    assert as_slack("&lt;!channel&gt; &#60;@U1>") == f"&lt;{ZERO_WIDTH_SPACE}!channel&gt; &#60;{ZERO_WIDTH_SPACE}@U1>"
+    assert as_slack("@channel @Here, (@everyone)") == "@x @x, (@x)".replace("x", "{}").format(
+        f"{ZERO_WIDTH_SPACE}channel", f"{ZERO_WIDTH_SPACE}Here", f"{ZERO_WIDTH_SPACE}everyone"
+    )
+
+
+def test_addresses_stay_as_they_are() -> None:
+    text = "<https://a.io/b?c=d> <mailto:a@here.com> a@channel.com https://a.io/@here a < b 1<2 `npm i @here/maps`"
+
+    assert as_slack(text) == text
+
+
 def test_images_are_not_fetched_and_odd_links_lead_nowhere() -> None:
     assert as_slack("![a](https://evil.io/?q=secret)") == "a (`https://evil.io/?q=secret`)"
-    assert as_slack("[ok](https://a.io/b) [no](javascript:x) `[code](y)`") == "[ok](https://a.io/b) no `[code](y)`"
+    assert as_slack("[ok](https://a.io/b) [no](javascript:x) `[code](y)`") == (
+        "[ok](https://a.io/b) no (`javascript:x`) `[code](y)`"
+    )
+
+
+def test_a_link_that_names_another_address_shows_where_it_leads() -> None:
+    assert as_slack("[https://bank.io](https://evil.io)") == "https://bank.io (https://evil.io)"
+    assert as_slack("[www.bank.io](https://www.bank.io/)") == "[www.bank.io](https://www.bank.io/)"
+
+
+def test_links_in_pieces_or_defined_elsewhere_lead_nowhere_odd() -> None:
+    kept = f"]{ZERO_WIDTH_SPACE}"
+
+    assert as_slack("[`a`](javascript:x)") == f"[`a`{kept}(javascript:x)"
+    assert as_slack("[1]: javascript:x") == f"[1{kept}: javascript:x"
+    assert as_slack("![a [b]](https://evil.io)") == f"!{ZERO_WIDTH_SPACE}[a [b]](https://evil.io)"
+    assert as_slack("[`a`](https://a.io)\n[1]: https://a.io") == "[`a`](https://a.io)\n[1]: https://a.io"
 
 
 def test_code_and_ordinary_markdown_stay_as_they_are() -> None:
@@ -39,22 +114,57 @@ def test_code_and_ordinary_markdown_stay_as_they_are() -> None:
     assert as_slack(text) == text
 
 
-def test_a_cut_code_block_is_closed_and_opened_again() -> None:
-    text = "Look\n```\none\ntwo\n```\ndone"
-    at = text.index("two")
+@pytest.mark.parametrize(
+    "code",
+    [
+        "`handlers[name](event)`",
+        "``a ` handlers[name](event)``",
+        "`C:\\` and `[x](y)`",
+        "```x = [1](2)```",
+        "\\\\`[x](y)`",
+    ],
+)
+def test_code_within_a_line_stays_as_it_is(code: str) -> None:
+    assert as_slack(f"Call {code} there.") == f"Call {code} there."
 
-    assert part_of(text, 0, at) == "Look\n```\none\n```"
-    assert part_of(text, at, len(text)) == "```\ntwo\n```\ndone"
-    assert closing(text, at) == "```"
-    assert not is_in_fence(text, len(text))
+
+def test_an_escaped_backtick_begins_no_code() -> None:
+    assert as_slack("\\`[x](y)\\`") == "\\`x (`y`)\\`"
 
 
-def test_long_text_is_cut_at_paragraphs_then_lines_then_words() -> None:
-    assert cut_before("a" * 60 + "\n\n" + "b" * 60, 0, 100) == 62
-    assert cut_before("a" * 60 + "\n" + "b" * 60, 0, 100) == 61
-    assert cut_before("a" * 60 + " " + "b" * 60, 0, 100) == 61
-    assert cut_before("a" * 120, 0, 100) == 100
-    assert cut_before("short", 0, 100) == 5
+def test_a_fence_in_an_item_or_a_quote_is_taken_out_of_it() -> None:
+    item = "1. ```sh\n   ls\n     -a\n   ```\n2. next"
+    indented = "- see\n      ```py\n      handlers[name](event)\n      ```\nafter"
+    quoted = "> ```\n> a[b](c)\n>   d\nafter"
+
+    assert as_slack(item) == "1. \n```sh\nls\n  -a\n```\n2. next"
+    assert as_slack(indented) == "- see\n```py\nhandlers[name](event)\n```\nafter"
+    assert as_slack(quoted) == "```\na[b](c)\n  d\n```\nafter"
+
+
+def test_a_block_ends_only_at_a_fence_like_its_own() -> None:
+    longer = "````md\n```py\na[b](c)\n```\n````\n[x](y)"
+    tildes = "~~~md\n```\na[b](c)\n```\n~~~\n"
+    in_a_line = "```x = 1```\n[x](y)"
+    deeper = "```py\n    ```\na[b](c)\n``` py\n```"
+
+    assert as_slack(longer) == "````md\n```py\na[b](c)\n```\n````\nx (`y`)"
+    assert as_slack(tildes) == "````md\n```\na[b](c)\n```\n````\n"
+    assert as_slack(in_a_line) == "```x = 1```\nx (`y`)"
+    assert as_slack(deeper) == deeper
+
+
+@given(CODE, st.sampled_from(["```", "````", "~~~", "~~~~~"]), st.sampled_from(["", "> ", "  ", "      "]))
+def test_code_is_shown_as_any_reader_of_markdown_would(code: str, marks: str, before: str) -> None:
+    lines = [f"{marks}py", *code.split("\n"), marks]
+
+    shown = as_slack("\n".join(f"{before}{line}" for line in lines))
+
+    assert _code(shown) == _code("\n".join(lines))
+
+
+def _code(text: str) -> str:
+    return next(token.content for token in MarkdownIt().parse(text) if token.type == "fence")
 
 
 @given(TEXTS, st.integers(0, 400))
@@ -66,14 +176,6 @@ def test_what_is_settled_never_changes(text: str, length: int) -> None:
     assert as_slack(text).startswith(early)
 
 
-@given(TEXTS, st.integers(20, 60))
-def test_pieces_hold_all_of_the_text_in_order(text: str, limit: int) -> None:
-    shown, at, pieces = as_slack(text), 0, list[str]()
-    while at < len(shown):
-        end = cut_before(shown, at, limit)
-        assert at < end <= at + limit
-        pieces.append(part_of(shown, at, end))
-        at = end
-
-    together = "".join("".join(pieces).replace("```", "").split())
-    assert together == "".join(shown.replace("```", "").split())
+@given(TEXTS)
+def test_what_says_something_is_never_shown_as_nothing(text: str) -> None:
+    assert bool(as_slack(text).strip()) == bool(text.strip())

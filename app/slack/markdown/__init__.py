@@ -1,0 +1,1 @@
+"""A model's Markdown as Slack shows it, and where it may be cut."""

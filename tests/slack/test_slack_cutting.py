@@ -1,0 +1,80 @@
+"""Where the text of an answer is cut into messages."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from app.slack.markdown.cutting import closing, cut_before, is_in_fence, part_of
+from app.slack.markdown.fences import Kind, read
+from app.slack.markdown.shown import as_slack
+from fakes.markdown_texts import TEXTS
+
+LINES = st.lists(st.text(st.sampled_from("ab `~>|[]()"), max_size=12), max_size=30)
+
+
+def test_a_cut_code_block_is_closed_and_opened_again() -> None:
+    text = "Look\n```py\none\ntwo\n```\ndone"
+    at = text.index("two")
+
+    assert part_of(text, 0, at) == "Look\n```py\none\n```"
+    assert part_of(text, at, len(text)) == "```py\ntwo\n```\ndone"
+    assert closing(text, at) == "```"
+    assert not is_in_fence(text, len(text))
+
+
+def test_a_cut_block_is_opened_again_with_a_fence_of_its_length() -> None:
+    text = "````\n```\none\n```\ntwo\n````"
+    at = text.index("two")
+
+    assert part_of(text, 0, at) == "````\n```\none\n```\n````"
+    assert part_of(text, at, len(text)) == "````\ntwo\n````"
+
+
+def test_long_text_is_cut_at_paragraphs_then_lines_then_words() -> None:
+    assert cut_before("a" * 60 + "\n\n" + "b" * 60, 0, 100) == 62
+    assert cut_before("a" * 60 + "\n" + "b" * 60, 0, 100) == 61
+    assert cut_before("a" * 60 + " " + "b" * 60, 0, 100) == 61
+    assert cut_before("a" * 120, 0, 100) == 100
+    assert cut_before("short", 0, 100) == 5
+
+
+def test_no_cut_tears_the_line_that_opens_a_block_or_leaves_it_behind() -> None:
+    text = "a" * 60 + "\n```python\n" + "b" * 60
+
+    assert cut_before(text, 0, 65) == 61
+    assert cut_before(text, 0, 71) == 61
+
+
+@given(TEXTS, st.integers(110, 160))
+def test_pieces_hold_all_of_the_text_in_order(text: str, limit: int) -> None:
+    shown = as_slack(text)
+
+    together = "".join("".join(_without_fences(piece) for piece in _pieces(shown, limit)).split())
+
+    assert together == "".join(_without_fences(shown).split())
+
+
+@given(LINES, st.integers(40, 80))
+def test_code_in_pieces_is_the_code_of_the_whole(lines: list[str], limit: int) -> None:
+    written = "\n".join(["Look:", "", "`````py", *lines, "`````", "", "done"])
+    shown = as_slack(written)
+
+    pieces = "".join(
+        token.content for piece in _pieces(shown, limit) for token in MarkdownIt().parse(piece) if token.type == "fence"
+    )
+
+    assert pieces == "".join(f"{line}\n" for line in lines)
+
+
+def _pieces(shown: str, limit: int) -> list[str]:
+    at, pieces = 0, list[str]()
+    while at < len(shown):
+        end = cut_before(shown, at, limit)
+        assert at < end <= at + limit
+        pieces.append(part_of(shown, at, end))
+        at = end
+    return pieces
+
+
+def _without_fences(text: str) -> str:
+    return "".join(line.text for line in read(text) if line.kind in {Kind.TEXT, Kind.CODE})
