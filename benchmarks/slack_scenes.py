@@ -20,9 +20,11 @@ from app.domain.message import Source, text_of
 from app.domain.run import RunInput, RunStatus, Submission
 from app.slack.bolt import Listeners, make_bolt
 from app.slack.config import SlackConfig
+from app.slack.health import SlackHealth
 from app.slack.incoming import StopSign
 from app.slack.intake import Intake
-from app.slack.socket_mode import socket_mode
+from app.slack.socket_mode import SocketMode
+from app.system_clock import SystemClock
 from app.telemetry import set_up_logging
 from benchmarks.servers import run_postgres
 from fakes.slack_delivery import CLAIMER, DeliveryStage, PlayedTurn, delivery_stage
@@ -199,7 +201,8 @@ async def _scenes(url: str) -> AsyncIterator[Scenes]:
                 await database.runs.request_cancel(found.owner_id, found.run_id)
 
         bolt = make_bolt(config, IDENTITY, Listeners(Intake(stage.slack, IDENTITY, stop_run).take, no_command))
-        async with socket_mode(bolt, config):
+        clock = SystemClock()
+        async with SocketMode(bolt, config, clock, SlackHealth(clock, is_all=True)).running():
             await stage.double.sockets.connected.wait()
             stage.double.workspace.calls.clear()
             yield Scenes(stage)

@@ -10,6 +10,7 @@ from app.api.http.protocol import ConnectionLimits
 from app.api.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
 from app.assembly.runtime import VERSION, Runtime
 from app.assembly.services import make_services
+from app.slack.health import SlackHealth
 
 MOST_CONNECTIONS = 100
 """For machinery that looks now and then; a process that holds many turns has other uses for its descriptors."""
@@ -18,7 +19,9 @@ CLOSING_SECONDS = 1.0
 
 
 @asynccontextmanager
-async def health_served(runtime: Runtime, *, has_worker: bool) -> AsyncGenerator[str | None]:
+async def health_served(
+    runtime: Runtime, *, has_worker: bool, slack: SlackHealth | None = None
+) -> AsyncGenerator[str | None]:
     """Answer on HEALTH_PORT inside the block; yields the address, None where no port is set. Raises SettingInvalid.
 
     It goes on while turns are drained inside the block: live, and not ready.
@@ -27,7 +30,7 @@ async def health_served(runtime: Runtime, *, has_worker: bool) -> AsyncGenerator
     if settings.health_port is None:
         yield None
         return
-    app = create_health_app(make_services(runtime, has_worker=has_worker), ApiConfig(version=VERSION))
+    app = create_health_app(make_services(runtime, has_worker=has_worker, slack=slack), ApiConfig(version=VERSION))
     listener = bind_tcp(TcpAddress(settings.host, settings.health_port, chosen_by="HOST and --health-port"))
     limits = ConnectionLimits(max_connections=MOST_CONNECTIONS)
     server = HttpServer(app, listener, Shutdown(_nothing_to_end, CLOSING_SECONDS), limits)

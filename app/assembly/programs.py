@@ -28,7 +28,9 @@ from app.domain.ids import UserId
 from app.domain.principal import Scope
 from app.domain.process import ProcessKind
 from app.settings import Settings, read_settings
+from app.slack.health import SlackHealth
 from app.stopping import Stopping, first_of
+from app.system_clock import SystemClock
 from app.telemetry import set_up_logging
 
 CLOSING_SECONDS = 5.0
@@ -90,12 +92,12 @@ async def _take_part_in_slack(options: SlackOptions) -> None:
     settings = _settings_with({"health_port": options.health_port}, options.data_dir)
     set_up_logging(settings.log_level, settings.log_format)
     stopping = Stopping()
-    has_worker = not options.no_worker
+    has_worker, slack = not options.no_worker, SlackHealth(SystemClock(), is_all=True)
     async with (
         open_runtime(settings, ProcessKind.SLACK) as runtime,
         noted(runtime, has_worker=has_worker),
-        health_served(runtime, has_worker=has_worker) as health,
-        slack_over_socket(runtime, turns=has_worker) as broken,
+        health_served(runtime, has_worker=has_worker, slack=slack) as health,
+        slack_over_socket(runtime, slack, turns=has_worker) as broken,
     ):
         stopping.started()
         print(_told("Throughline takes part in Slack", health), flush=True)  # noqa: T201  # the program's one line
@@ -179,7 +181,8 @@ class _ServeMode:
 
 async def _serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig, mode: _ServeMode) -> None:
     """Serve until stopped. Turns get their grace first; streams without a last event are then aborted."""
-    services = make_services(runtime, has_worker=mode.has_worker)
+    slack = None if mode.slack is None else mode.slack.health
+    services = make_services(runtime, has_worker=mode.has_worker, slack=slack)
 
     async def before_closing() -> None:
         await runtime.worker.drain()

@@ -1,15 +1,17 @@
 """What the REST API works on, from the parts of a process."""
 
+from dataclasses import replace
 from functools import partial
 
 from app.api.http.services import Readiness, Services
 from app.assembly.runtime import Runtime
 from app.db.connection.migrations import head_revision
+from app.slack.health import SlackHealth
 from app.turn.submit import submit_message
 
 
-def make_services(runtime: Runtime, *, has_worker: bool) -> Services:
-    """Return what the API's routes call; `has_worker`: turns run in this very process."""
+def make_services(runtime: Runtime, *, has_worker: bool, slack: SlackHealth | None = None) -> Services:
+    """Return what the API's routes call; `has_worker`: turns run in this very process, which may be in `slack`."""
     database, context = runtime.database, runtime.context
     slots = runtime.worker if has_worker else None
     return Services(
@@ -23,13 +25,13 @@ def make_services(runtime: Runtime, *, has_worker: bool) -> Services:
         unpin_message=context.unpin,
         summarize_now=context.summarize,
         render_metrics=runtime.metrics.render,
-        check_ready=partial(_check_ready, runtime, has_worker=has_worker),
+        check_ready=partial(_check_ready, runtime, slack, has_worker=has_worker),
         count_message=context.count,
         clock=runtime.turn_parts.clock,
     )
 
 
-async def _check_ready(runtime: Runtime, *, has_worker: bool) -> Readiness:
+async def _check_ready(runtime: Runtime, slack: SlackHealth | None, *, has_worker: bool) -> Readiness:
     schema = await runtime.database.check_ready()
     checks = {"database": True}
     hints = {
@@ -40,4 +42,14 @@ async def _check_ready(runtime: Runtime, *, has_worker: bool) -> Readiness:
         checks |= {"worker": runtime.worker.is_claiming, "jobs": runtime.worker.is_taking_jobs}
     else:
         hints["workers"] = await runtime.database.processes.count_claiming() > 0
-    return Readiness(checks, hints)
+    ready = Readiness(checks, hints)
+    return ready if slack is None else _with_slack(ready, slack)
+
+
+def _with_slack(ready: Readiness, slack: SlackHealth) -> Readiness:
+    """Say whether Slack is heard: a process that is there for nothing else is not ready where it is not."""
+    heard = {"slack": slack.unheard is None}
+    reasons = {} if slack.unheard is None else {"slack": str(slack.unheard)}
+    if slack.is_all:
+        return replace(ready, checks={**ready.checks, **heard}, reasons=reasons)
+    return replace(ready, hints={**ready.hints, **heard}, reasons=reasons)

@@ -9,16 +9,18 @@ from app.assembly.runtime import Runtime
 from app.settings import Settings
 from app.slack.config import SlackConfig
 from app.slack.door import open_slack
+from app.slack.health import SlackHealth
 from app.slack.http import PATH, EventsEndpoint
 from app.slack.services import SlackServices
 
 
 @dataclass(frozen=True, slots=True)
 class HttpDoor:
-    """An endpoint and the path it is served at."""
+    """An endpoint, the path it is served at, and whether it can be of use now."""
 
     path: str
     endpoint: EventsEndpoint
+    health: SlackHealth
 
 
 def slack_config(settings: Settings) -> SlackConfig:
@@ -38,30 +40,31 @@ async def slack_over_http(runtime: Runtime) -> AsyncGenerator[HttpDoor | None]:
     """Yield where to serve Slack's events, None where Slack is not set up, or for Socket Mode only."""
     settings = runtime.settings
     if settings.slack_signing_secret or (settings.slack_bot_token and not settings.slack_app_token):
-        async with _open(runtime, over_http=True) as endpoint:
-            yield None if endpoint is None else HttpDoor(PATH, endpoint)
+        health = SlackHealth(runtime.turn_parts.clock, is_all=False)
+        async with _open(runtime, health, over_http=True) as endpoint:
+            yield None if endpoint is None else HttpDoor(PATH, endpoint, health)
     else:
         yield None
 
 
 @asynccontextmanager
-async def slack_over_socket(runtime: Runtime, *, turns: bool) -> AsyncGenerator[asyncio.Event]:
+async def slack_over_socket(runtime: Runtime, health: SlackHealth, *, turns: bool) -> AsyncGenerator[asyncio.Event]:
     """Take part in Slack inside the block, with `turns` in this very process. Raises SettingInvalid.
 
     Yields an event that is set where turns are no longer claimed.
     """
     working = runtime.worker.working() if turns else nullcontext(asyncio.Event())
-    async with _open(runtime, over_http=False), working as broken:
+    async with _open(runtime, health, over_http=False), working as broken:
         yield broken
 
 
 @asynccontextmanager
-async def _open(runtime: Runtime, *, over_http: bool) -> AsyncGenerator[EventsEndpoint | None]:
+async def _open(runtime: Runtime, health: SlackHealth, *, over_http: bool) -> AsyncGenerator[EventsEndpoint | None]:
     settings = runtime.settings
     runtime.turn_parts.agents.get(settings.slack_agent)  # a name that no agent has fails the start
     config = slack_config(settings)
     database, context = runtime.database, runtime.context
     slack = database.open_slack(settings.slack_agent)
     services = SlackServices(database, slack, context.report, context.summarize, runtime.turn_parts.clock)
-    async with open_slack(config, services, runtime.process.name, over_http=over_http) as door:
+    async with open_slack(config, services, health, runtime.process.name, over_http=over_http) as door:
         yield door.endpoint

@@ -11,9 +11,9 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from app.domain.clock import Clock
 from app.domain.json_types import JsonObject, JsonValue
-from app.slack.refusals import LIMITS, PASSING, SlackLimited, SlackRefused, SlackUnsure
+from app.slack.refusals import LIMITS, SlackLimited, SlackRefused, SlackUnsure, will_pass, word_of
 
-TOO_MANY_REQUESTS, SERVER_ERROR = 429, 500
+TOO_MANY_REQUESTS = 429
 MAX_WAIT_SECONDS = 300.0
 """How long a call that must be made waits while Slack limits it; Slack's own pauses are at most a minute."""
 
@@ -142,14 +142,12 @@ def _meaning(method: str, error: SlackApiError) -> float:
 
     Slack says why it refuses, in JSON: an answer that does not is a proxy's, and tells nothing of the call.
     """
-    response = error.response
+    response, word = error.response, word_of(error)
     if not isinstance(response, AsyncSlackResponse):  # the client could not read it
         raise SlackUnsure(f"{method}: not readable.") from None
-    data = response.data if isinstance(response.data, dict) else {}
-    word = str(data.get("error", ""))
     if response.status_code == TOO_MANY_REQUESTS or word in LIMITS:
         return _retry_after(response.headers)
-    if response.status_code >= SERVER_ERROR or not word or word in PASSING:
+    if will_pass(error):
         raise SlackUnsure(f"{method}: status {response.status_code} {word}".rstrip() + ".") from None
     raise SlackRefused(method, word) from None
 

@@ -17,11 +17,12 @@ from app.slack.calls import SlackCalls
 from app.slack.commands import Commands
 from app.slack.config import Identity, SlackConfig
 from app.slack.dispatcher import Dispatcher, DispatcherConfig
+from app.slack.health import SlackHealth
 from app.slack.http import EventsEndpoint
 from app.slack.intake import Intake
 from app.slack.services import SlackServices
 from app.slack.setup_check import identify
-from app.slack.socket_mode import socket_mode
+from app.slack.socket_mode import SocketMode
 from app.slack.upkeep import Upkeep
 from app.slack.writer import DeliveryServices
 
@@ -39,9 +40,9 @@ class SlackDoor:
 
 @asynccontextmanager
 async def open_slack(
-    config: SlackConfig, services: SlackServices, worker: str, *, over_http: bool
+    config: SlackConfig, services: SlackServices, health: SlackHealth, worker: str, *, over_http: bool
 ) -> AsyncGenerator[SlackDoor]:
-    """Deliver answers inside the block, and take events: at the endpoint, or over Socket Mode.
+    """Deliver answers inside the block, and take events: at the endpoint, or over Socket Mode, as `health` tells.
 
     Raises SettingInvalid where a token, a scope or the signing secret is missing or wrong.
     """
@@ -59,8 +60,10 @@ async def open_slack(
         upkeep = Upkeep(services.slack, calls, services.clock, identity, link_by_email=config.link_by_email)
         await stack.enter_async_context(upkeep.running())
         if not over_http:
-            await stack.enter_async_context(socket_mode(bolt, config))
-        log.info("slack is connected", workspace=identity.team_name, team=identity.team_id)
+            await stack.enter_async_context(SocketMode(bolt, config, services.clock, health).running())
+        else:
+            health.note_heard()
+        log.info("slack knows the bot", workspace=identity.team_name, team=identity.team_id)
         yield SlackDoor(identity, EventsEndpoint(bolt, config.signing_secret, services.clock) if over_http else None)
 
 

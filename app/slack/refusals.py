@@ -1,5 +1,8 @@
 """What a call of Slack's Web API can end with beside an answer."""
 
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
+
 from app.domain.errors import PermanentError, TemporaryError
 
 TOKEN_ERRORS = frozenset({
@@ -14,8 +17,18 @@ TOKEN_ERRORS = frozenset({
 """The operator has to do something about the app; until then nothing can be delivered."""
 
 LIMITS = frozenset({"ratelimited", "rate_limited"})
-PASSING = frozenset({"fatal_error", "internal_error", "service_unavailable", "request_timeout"})
-"""Slack's own troubles, told with status 200 too; what was asked for may have been done all the same."""
+PASSING = frozenset({
+    "fatal_error",
+    "internal_error",
+    "service_unavailable",
+    "request_timeout",
+    "team_added_to_org",
+    "org_login_required",
+})
+"""Slack's own troubles, told with status 200 too; what was asked for may have been done all the same.
+
+The last two are of a workspace that is being moved to an organization.
+"""
 
 GONE = frozenset({"message_not_found"})
 """Somebody deleted the message, and is not to get it again."""
@@ -23,7 +36,21 @@ GONE = frozenset({"message_not_found"})
 UNEDITABLE = frozenset({"edit_window_closed", "cant_update_message", "message_not_owned_by_app"})
 """The message stands there and stays as it is."""
 
+SERVER_ERROR = 500
 TOO_LONG = "msg_too_long"
+
+
+def word_of(error: SlackApiError) -> str:
+    """Return Slack's own word for why it refused, '' for an answer that is a proxy's and tells nothing of the call."""
+    response = error.response
+    data = response.data if isinstance(response, AsyncSlackResponse) else None
+    return str(data.get("error", "")) if isinstance(data, dict) else ""
+
+
+def will_pass(error: SlackApiError) -> bool:
+    """Whether it may be otherwise soon without anybody doing something about it."""
+    word = word_of(error)
+    return not word or error.response.status_code >= SERVER_ERROR or word in PASSING or word in LIMITS
 
 
 class SlackRefused(PermanentError):

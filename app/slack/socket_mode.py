@@ -1,22 +1,115 @@
 """Socket Mode: Slack's events over a WebSocket that we open, for where no public address leads to us."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from slack_bolt.adapter.socket_mode.aiohttp import AsyncSocketModeHandler
+import structlog
 from slack_bolt.async_app import AsyncApp
 
-from app.slack.bolt import make_client, silent_logger
+from app.domain.clock import Clock
+from app.execution.error_boundary import ErrorBoundary
 from app.slack.config import SlackConfig
+from app.slack.health import SlackHealth
+from app.slack.socket_client import LOST, NotOpened, SocketConnection
+
+LOOK_SECONDS = 1.0
+DEAF_SECONDS = 20.0
+"""How long nothing is said about: Slack ends connections now and then, and the next is soon open."""
+
+ACKNOWLEDGED_SECONDS = 3.0
+"""How long Slack waits for an acknowledgement."""
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+MOST_DOUBLINGS = 6
+log = structlog.get_logger(__name__)
 
 
-@asynccontextmanager
-async def socket_mode(app: AsyncApp, config: SlackConfig) -> AsyncGenerator[None]:
-    """Take events inside the block; the connection is opened anew whenever Slack or the network ends it."""
-    logger = silent_logger()
-    handler = AsyncSocketModeHandler(app, config.app_token, logger=logger, web_client=make_client(config, logger))
-    await handler.client.connect()  # type: ignore[no-untyped-call]  # the SDK left it without types
-    try:
-        yield
-    finally:
-        await handler.client.close()  # type: ignore[no-untyped-call]  # the same
+class SocketMode:
+    """Keeps a connection: opens another as soon as one is over, and says where none can be had."""
+
+    def __init__(self, app: AsyncApp, config: SlackConfig, clock: Clock, health: SlackHealth) -> None:
+        """Hand events to `app`; `health` is told whether they can arrive."""
+        self._app = app
+        self._config = config
+        self._clock = clock
+        self._health = health
+        self._lost_at = clock.monotonic()
+        self._is_told = False
+        self._failures = 0
+        self._open: list[SocketConnection] = []
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Take events inside the block."""
+        listening = asyncio.create_task(self.run(), name="listen to slack")
+        try:
+            yield
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+            await self._close_but(None)
+
+    async def run(self) -> None:
+        """Keep a connection until cancelled."""
+        while True:
+            with ErrorBoundary(log.error, "slack socket mode broke") as boundary:
+                try:
+                    await self._watch(await self._opened())
+                except NotOpened as error:
+                    await self._not_opened(error)
+            self._failures += boundary.error is not None
+            await self._clock.sleep(self._pause())
+
+    async def _opened(self) -> SocketConnection:
+        """Open a connection. The one before it stays for a while, for what is being acknowledged over it."""
+        if self._open:
+            await self._close_but(self._open[-1])
+        connection = SocketConnection(self._app, self._config)
+        self._open.append(connection)
+        await connection.open()
+        self._health.note_heard()
+        self._is_told = False
+        log.info("slack is heard")
+        return connection
+
+    async def _not_opened(self, error: NotOpened) -> None:
+        self._failures += 1
+        self._tell_deaf(error.reason, at_once=error.is_refused)
+        await self._close_but(None)
+
+    async def _watch(self, connection: SocketConnection) -> None:
+        """Return once the connection is over; one that did not last counts as a failure."""
+        opened_at = self._clock.monotonic()
+        while not await connection.is_over():
+            await self._clock.sleep(LOOK_SECONDS)
+            if self._clock.monotonic() - opened_at >= ACKNOWLEDGED_SECONDS:
+                await self._close_but(connection)
+        reason, now = connection.end_reason or LOST, self._clock.monotonic()
+        log.info("slack connection is over", reason=reason)
+        if now - opened_at >= DEAF_SECONDS:
+            self._failures, self._lost_at = 0, now
+        else:
+            self._failures += 1
+            self._tell_deaf(reason)
+
+    def _pause(self) -> float:
+        """Return for how long to wait before the next try: not at all after one that lasted."""
+        if self._failures == 0:
+            return 0.0
+        return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, MOST_DOUBLINGS))
+
+    def _tell_deaf(self, reason: str, *, at_once: bool = False) -> None:
+        """Say once that Slack is not heard: when that has lasted, or `at_once` where it will."""
+        if not (self._is_told or at_once or self._clock.monotonic() - self._lost_at >= DEAF_SECONDS):
+            return
+        self._health.note_unheard(f"not connected, {reason}")
+        if not self._is_told:
+            self._is_told = True
+            log.warning("slack is not heard, a connection is tried again and again", reason=reason)
+
+    async def _close_but(self, kept: SocketConnection | None) -> None:
+        """Close the other connections."""
+        for connection in [one for one in self._open if one is not kept]:
+            await connection.close()  # type: ignore[no-untyped-call]  # the SDK left it without types
+            self._open.remove(connection)

@@ -30,6 +30,9 @@ class Health(Shape):
     status: Annotated[str, one_of("ok", "degraded", "unavailable")]
     version: str
     checks: dict[str, bool]
+    reasons: dict[str, str] = Field(
+        default_factory=dict, description="of checks that fail: since when and why, where it is known"
+    )
 
 
 class FieldProblem(Shape):

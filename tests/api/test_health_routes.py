@@ -22,7 +22,7 @@ async def test_a_process_that_answers_is_alive_and_ready(database: Database) -> 
     live, ready = await get(stage, "/health/live"), await get(stage, "/health/ready")
 
     assert live.json()["status"] == "ok"
-    assert ready.json() == {"status": "ok", "version": "0.0.0", "checks": {"database": True}}
+    assert ready.json() == {"status": "ok", "version": "0.0.0", "checks": {"database": True}, "reasons": {}}
 
 
 async def test_without_a_database_it_is_alive_but_not_ready(database: Database) -> None:
@@ -57,7 +57,7 @@ async def test_what_is_only_slower_stays_ready_and_says_so(database: Database) -
     stage = set_stage(database, KEYED)
 
     async def deaf() -> Readiness:
-        return Readiness({"database": True}, {"listener": False, "workers": True})
+        return Readiness({"database": True}, {"listener": False, "workers": True}, {"listener": "since noon"})
 
     stage = replace(stage, app=create_app(replace(stage.services, check_ready=deaf), KEYED))
 
@@ -66,3 +66,4 @@ async def test_what_is_only_slower_stays_ready_and_says_so(database: Database) -
     assert ready.status_code == 200
     assert ready.json()["status"] == "degraded"
     assert ready.json()["checks"] == {"database": True, "listener": False, "workers": True}
+    assert ready.json()["reasons"] == {"listener": "since noon"}

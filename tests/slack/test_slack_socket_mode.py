@@ -2,20 +2,23 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
+from structlog.testing import capture_logs
 
 from app.db.database import Database
 from app.slack.bolt import Listeners, make_bolt
 from app.slack.config import SlackConfig
+from app.slack.health import SlackHealth
 from app.slack.intake import Intake
-from app.slack.socket_mode import socket_mode
+from app.slack.socket_mode import LONGEST_PAUSE_SECONDS, SocketMode
+from fakes.manual_clock import HeldClock, PassingClock
 from fakes.raw_sql import run_sql
-from fakes.slack_double import APP_TOKEN, BOT_TOKEN, SlackDouble, say
+from fakes.slack_double import APP_TOKEN, BOT_TOKEN, Failure, SlackDouble, say
 from fakes.slack_double.payloads import message
 from fakes.slack_stage import IDENTITY, no_command, no_stop
-from fakes.waiting import HANG_SECONDS
+from fakes.waiting import HANG_SECONDS, LOOK_SECONDS, until
 
 
 @dataclass
@@ -24,6 +27,19 @@ class Line:
 
     slack: SlackDouble
     url: str
+    clock: PassingClock = field(default_factory=PassingClock)
+    health: SlackHealth = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.health = SlackHealth(self.clock, is_all=True)
+
+    @property
+    def is_heard(self) -> bool:
+        return self.health.unheard is None
+
+    async def cut(self) -> None:
+        self.slack.sockets.connected.clear()
+        await self.slack.sockets.close()
 
     async def texts(self) -> list[object]:
         return [text for (text,) in await run_sql(self.url, "select input ->> 'content' from runs order by seq")]
@@ -33,9 +49,11 @@ class Line:
 async def line(database: Database, database_url: str, slack: SlackDouble) -> AsyncGenerator[Line]:
     config = SlackConfig(BOT_TOKEN, app_token=APP_TOKEN, api_url=slack.url)
     intake = Intake(database.open_slack("assistant"), IDENTITY, no_stop)
-    async with socket_mode(make_bolt(config, IDENTITY, Listeners(intake.take, no_command)), config):
-        await slack.sockets.connected.wait()
-        yield Line(slack, database_url)
+    bolt = make_bolt(config, IDENTITY, Listeners(intake.take, no_command))
+    opened = Line(slack, database_url)
+    async with SocketMode(bolt, config, opened.clock, opened.health).running():
+        await until(lambda: opened.is_heard)
+        yield opened
 
 
 async def test_an_event_is_stored_and_acknowledged(line: Line) -> None:
@@ -66,9 +84,95 @@ async def test_what_could_not_be_stored_is_not_acknowledged(line: Line) -> None:
 
 
 async def test_a_closed_connection_is_opened_again(line: Line) -> None:
-    line.slack.sockets.connected.clear()
-    await line.slack.sockets.connections[-1].close()
+    await line.cut()
     async with asyncio.timeout(HANG_SECONDS):
         await line.slack.sockets.connected.wait()
 
     assert await line.slack.sockets.deliver("events_api", message(say("still there"))) is not None
+
+
+@pytest.mark.parametrize("reason", ["warning", "refresh_requested", "link_disabled", "too_many_websockets"])
+async def test_where_slack_asks_for_another_connection_it_gets_one(line: Line, reason: str) -> None:
+    [first] = line.slack.sockets.connections
+    await line.slack.sockets.send_away(reason)
+    await until(lambda: line.slack.sockets.connections not in ([], [first]) and first.closed)
+
+    assert await line.slack.sockets.deliver("events_api", message(say("over here"))) is not None
+    assert line.is_heard
+
+
+async def test_what_is_under_way_is_acknowledged_over_the_connection_it_came_by(slack: SlackDouble) -> None:
+    clock, begun, may_end = HeldClock(), asyncio.Event(), asyncio.Event()
+
+    async def take(_body: object) -> None:
+        begun.set()
+        await may_end.wait()
+
+    config = SlackConfig(BOT_TOKEN, app_token=APP_TOKEN, api_url=slack.url)
+    bolt = make_bolt(config, IDENTITY, Listeners(take, no_command))
+    async with SocketMode(bolt, config, clock, SlackHealth(clock, is_all=True)).running():
+        await until(lambda: bool(slack.sockets.connections))
+        sent = slack.sockets.deliver("events_api", message(say("slowly")), timeout_seconds=HANG_SECONDS)
+        delivery = asyncio.create_task(sent)
+        await begun.wait()
+        await slack.sockets.send_away("refresh_requested")
+        while len(slack.workspace.called("apps.connections.open")) < 2:
+            clock.advance(1)
+            await asyncio.sleep(LOOK_SECONDS)
+        await until(lambda: len(slack.sockets.connections) == 2)
+        may_end.set()
+
+        assert await delivery is not None
+
+
+async def test_an_address_that_is_refused_is_not_tried_again(line: Line) -> None:
+    line.slack.sockets.turned_away = 1
+    await line.cut()
+    async with asyncio.timeout(HANG_SECONDS):
+        await line.slack.sockets.connected.wait()
+
+    assert await line.slack.sockets.deliver("events_api", message(say("a fresh one"))) is not None
+    assert len(line.slack.workspace.called("apps.connections.open")) == 3
+
+
+async def test_who_hears_nothing_for_long_says_so_once_and_once_that_it_is_over(line: Line) -> None:
+    with capture_logs() as logs:
+        line.slack.sockets.turned_away = 1_000
+        await line.cut()
+        await until(lambda: not line.is_heard)
+        tried = line.slack.sockets.turned_away
+        await until(lambda: line.slack.sockets.turned_away < tried - 1)
+        told = str(line.health.unheard)
+        line.slack.sockets.turned_away = 0
+        await until(lambda: line.is_heard)
+
+    assert told.endswith("UTC: not connected, status 408")
+    assert [log["reason"] for log in logs if log["log_level"] == "warning"] == ["status 408"]
+    assert [log["event"] for log in logs][-1] == "slack is heard"
+    assert await line.slack.sockets.deliver("events_api", message(say("and now?"))) is not None
+
+
+async def test_a_token_that_is_revoked_is_told_and_holds_again_without_a_restart(line: Line) -> None:
+    with capture_logs() as logs:
+        line.slack.workspace.revoked[APP_TOKEN] = "invalid_auth"
+        await line.cut()
+        await until(lambda: not line.is_heard)
+        told = str(line.health.unheard)
+        line.slack.workspace.revoked.clear()
+        await until(lambda: line.is_heard)
+
+    assert told.endswith("not connected, invalid_auth")
+    assert APP_TOKEN not in str(logs)
+    assert await line.slack.sockets.deliver("events_api", message(say("again"))) is not None
+
+
+async def test_tries_come_less_and_less_often(line: Line) -> None:
+    line.slack.rules.fail("apps.connections.open", *[Failure(status=503)] * 10)
+    line.clock.slept.clear()
+    await line.cut()
+    async with asyncio.timeout(HANG_SECONDS):
+        await line.slack.sockets.connected.wait()
+
+    pauses = [pause for pause in line.clock.slept if pause > 1]
+    assert pauses[:5] == [2, 4, 8, 16, 32]
+    assert set(pauses[5:]) == {LONGEST_PAUSE_SECONDS}

@@ -18,10 +18,14 @@ from app.summary.summarize_now import CompactionResult
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Each check by name, and whether it passed. Of `hints` none keeps the process from taking messages."""
+    """Each check by name, and whether it passed. Of `hints` none keeps the process from taking messages.
+
+    `reasons` say of some that failed since when and why, in words for operators.
+    """
 
     checks: Mapping[str, bool]
     hints: Mapping[str, bool] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_ready(self) -> bool:

@@ -51,4 +51,5 @@ def _health_json(request: Request, readiness: Readiness) -> JsonDict:
         status=ready if readiness.is_ready else "unavailable",
         version=door_of(request).config.version,
         checks={**readiness.checks, **readiness.hints},
+        reasons=dict(readiness.reasons),
     ).model_dump()

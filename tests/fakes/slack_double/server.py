@@ -37,7 +37,7 @@ class SlackDouble:
 
     async def _call(self, request: web.Request) -> web.StreamResponse:
         method, args = request.match_info["method"], await _arguments(request)
-        failure = self.rules.take(method)
+        failure = Failure(status=503) if self.workspace.is_away else self.rules.take(method)
         if failure is not None and failure.delay_seconds:
             await asyncio.sleep(failure.delay_seconds)
         elif failure is not None:
@@ -56,6 +56,8 @@ class SlackDouble:
         return web.json_response(reply, headers={"X-OAuth-Scopes": ",".join(self.workspace.scopes)})
 
     def _perform(self, method: str, args: Json, token: str) -> Json:
+        if token in self.workspace.revoked:
+            raise Refused(self.workspace.revoked[token])
         if method == "apps.connections.open":
             return self._open_socket(token)
         if token != BOT_TOKEN:
@@ -65,7 +67,8 @@ class SlackDouble:
     def _open_socket(self, token: str) -> Json:
         if token != APP_TOKEN:
             raise Refused("invalid_auth" if token else "not_authed")
-        return {"url": self.url.replace("http://", "ws://").replace("/api/", "/link")}
+        link = self.url.replace("http://", "ws://").replace("/api/", "/link")
+        return {"url": f"{link}?ticket={self.sockets.ticket()}"}
 
     def _fail(self, request: web.Request, method: str, args: Json, failure: Failure) -> web.Response:
         if failure.acts:

@@ -78,7 +78,8 @@ class Call:
 class Workspace:
     """State of one double. `now` is the time streams and rate limits are measured by, in seconds.
 
-    `most_chars` is how long a message may be.
+    `most_chars` is how long a message may be; `revoked` are tokens that hold no more, each with the word for it. While
+    it `is_away`, every call fails.
     """
 
     now: Callable[[], float] = time.monotonic
@@ -90,6 +91,8 @@ class Workspace:
     statuses: list[tuple[str, str, str]] = field(default_factory=list)
     stream_seconds: float = STREAM_SECONDS
     most_chars: int = MAX_MESSAGE
+    revoked: dict[str, str] = field(default_factory=dict)
+    is_away: bool = False
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _clock: float = field(default_factory=time.time)
 

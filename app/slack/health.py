@@ -1,0 +1,44 @@
+"""What keeps this process from taking part in Slack just now: noted by the door, shown by readiness."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.domain.clock import Clock
+
+NOT_YET = "not connected yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Since when something does not work, and why: a sentence or Slack's word for it, never a token or a text."""
+
+    since: datetime
+    reason: str
+
+    def __str__(self) -> str:
+        """Return it as operators read it."""
+        return f"since {self.since:%Y-%m-%d %H:%M:%S} UTC: {self.reason}"
+
+
+class SlackHealth:
+    """Whether events can reach this process: not before somebody notes so."""
+
+    def __init__(self, clock: Clock, *, is_all: bool) -> None:
+        """`is_all`: this process is there for Slack and nothing else."""
+        self.is_all = is_all
+        self._clock = clock
+        self._unheard: Trouble | None = Trouble(clock.now(), NOT_YET)
+
+    @property
+    def unheard(self) -> Trouble | None:
+        """Why no events can arrive, None where they can."""
+        return self._unheard
+
+    def note_heard(self) -> None:
+        """Note that events can arrive."""
+        self._unheard = None
+
+    def note_unheard(self, reason: str) -> None:
+        """Note why no events can arrive; since when stays what it was."""
+        since = self._clock.now() if self._unheard is None else self._unheard.since
+        self._unheard = Trouble(since, reason)
