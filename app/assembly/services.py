@@ -1,6 +1,5 @@
 """What the REST API works on, from the parts of a process."""
 
-from dataclasses import replace
 from functools import partial
 
 from app.api.http.services import Readiness, Services
@@ -47,9 +46,9 @@ async def _check_ready(runtime: Runtime, slack: SlackHealth | None, *, has_worke
 
 
 def _with_slack(ready: Readiness, slack: SlackHealth) -> Readiness:
-    """Say whether Slack is heard: a process that is there for nothing else is not ready where it is not."""
-    heard = {"slack": slack.unheard is None}
-    reasons = {} if slack.unheard is None else {"slack": str(slack.unheard)}
-    if slack.is_all:
-        return replace(ready, checks={**ready.checks, **heard}, reasons=reasons)
-    return replace(ready, hints={**ready.hints, **heard}, reasons=reasons)
+    """Say how it is with Slack: a process that is there for nothing else is not ready where it hears nothing."""
+    heard, may_answer = {"slack": slack.unheard is None}, {"slack_token": slack.token_refused is None}
+    troubles = {"slack": slack.unheard, "slack_token": slack.token_refused}
+    checks, hints = (heard, may_answer) if slack.is_all else ({}, heard | may_answer)
+    reasons = {name: str(trouble) for name, trouble in troubles.items() if trouble is not None}
+    return Readiness({**ready.checks, **checks}, {**ready.hints, **hints}, reasons)

@@ -14,6 +14,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from app.domain.errors import TemporaryError, ThroughlineError
 from app.slack.config import Identity, SlackConfig
 
+EVENTS_OF_APP = ("app_uninstalled", "tokens_revoked")
 EVERYTHING = re.compile(".+")
 log = structlog.get_logger(__name__)
 
@@ -26,12 +27,20 @@ class Shown:
     blocks: Sequence[dict[str, object]] = ()
 
 
+async def _ignore(_body: Mapping[str, object]) -> None:
+    """Do nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """What is done with events, and with `/agent`, which is answered at once; what takes longer follows later."""
+    """What is done with events, and with `/agent`, which is answered at once; what takes longer follows later.
+
+    `take_of_app` takes those about the app itself, of whatever workspace.
+    """
 
     take: Callable[[Mapping[str, object]], Awaitable[None]]
     command: Callable[[Mapping[str, object]], Awaitable[Shown]]
+    take_of_app: Callable[[Mapping[str, object]], Awaitable[None]] = _ignore
 
 
 def silent_logger() -> logging.Logger:
@@ -80,6 +89,9 @@ def _listen(app: AsyncApp, listeners: Listeners) -> None:
     async def on_event(body: dict[str, object]) -> None:
         await listeners.take(body)
 
+    async def on_event_of_app(body: dict[str, object]) -> None:
+        await listeners.take_of_app(body)
+
     async def on_command(ack: AsyncAck, command: dict[str, object]) -> None:
         shown = await listeners.command(command)
         await ack(text=shown.text, blocks=list(shown.blocks) or None)
@@ -87,10 +99,29 @@ def _listen(app: AsyncApp, listeners: Listeners) -> None:
     async def on_action(ack: AsyncAck) -> None:
         await ack()
 
+    app.use(_note_held_back)
+    for kind in EVENTS_OF_APP:
+        app.event(kind)(on_event_of_app)
     app.event(EVERYTHING)(on_event)
     app.command(EVERYTHING)(on_command)
     app.action(EVERYTHING)(on_action)
     app.error(_on_error)
+
+
+async def _note_held_back(body: dict[str, object], next_: Callable[[], Awaitable[BoltResponse]]) -> BoltResponse:
+    """Tell of events that Slack did not send; it says so in a body of its own kind, which no listener is asked about.
+
+    See https://docs.slack.dev/apis/events-api/#rate-limiting .
+    """
+    if body.get("type") != "app_rate_limited":
+        return await next_()
+    minute = body.get("minute_rate_limited")
+    log.warning(
+        "slack holds events back: too many of this workspace, or too many not acknowledged. What was written in this "
+        "minute may never arrive",
+        minute=minute if isinstance(minute, int) else None,
+    )
+    return BoltResponse(status=200, body="")
 
 
 async def _on_error(error: Exception) -> BoltResponse:

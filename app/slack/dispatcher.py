@@ -1,7 +1,7 @@
 """Takes deliveries from the outbox, oldest first, and keeps their leases while senders are at work."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from app.domain.errors import LeaseLost, TemporaryError, ThroughlineError
 from app.execution.error_boundary import ErrorBoundary
 from app.execution.outcome import Outcome, Raised, Returned, outcome_of_awaiting
 from app.slack.answer_sender import AnswerSender
-from app.slack.refusals import TOKEN_ERRORS, SlackRefused
+from app.slack.refusals import TOKEN_ERRORS, TOKEN_REFUSED, SlackRefused
 
 POLL_SECONDS = 1.0
 MOST_ATTEMPTS = 20
@@ -38,11 +38,18 @@ class DispatcherConfig:
 class Dispatcher:
     """Delivers until it is closed; what it has not ended is then given back at once."""
 
-    def __init__(self, outbox: SlackOutbox, sender: AnswerSender, config: DispatcherConfig) -> None:
-        """Take from `outbox`, deliver through `sender`."""
+    def __init__(
+        self,
+        outbox: SlackOutbox,
+        sender: AnswerSender,
+        config: DispatcherConfig,
+        on_token_refused: Callable[[str], None] | None = None,
+    ) -> None:
+        """Take from `outbox`, deliver through `sender`; `on_token_refused` is told Slack's word for it."""
         self._outbox = outbox
         self._sender = sender
         self._config = config
+        self._on_token_refused = on_token_refused
         self._tasks: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -132,6 +139,8 @@ class Dispatcher:
         code = _code(error)
         report = log.error if _needs_operator(error) or not isinstance(error, ThroughlineError) else log.warning
         report("slack delivery failed", error=code, attempt=delivery.attempt, delivery=str(delivery.lease.id))
+        if self._on_token_refused is not None and isinstance(error, SlackRefused) and code in TOKEN_REFUSED:
+            self._on_token_refused(code)
         if _is_over(delivery, error):
             if await self._finished(delivery, code):
                 await self._sender.tell_failed(delivery, _reason(error))

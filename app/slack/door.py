@@ -1,7 +1,6 @@
 """The Slack door as a whole: opened by `assembly/`, for events over HTTP or over Socket Mode."""
 
-import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from app.slack.config import Identity, SlackConfig
 from app.slack.dispatcher import Dispatcher, DispatcherConfig
 from app.slack.health import SlackHealth
 from app.slack.http import EventsEndpoint
+from app.slack.installation import Installation
 from app.slack.intake import Intake
 from app.slack.services import SlackServices
 from app.slack.setup_check import identify
@@ -46,57 +46,71 @@ async def open_slack(
 
     Raises SettingInvalid where a token, a scope or the signing secret is missing or wrong.
     """
-    logger = silent_logger()
-    async with AsyncExitStack() as stack:
-        timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
-        session = await stack.enter_async_context(aiohttp.ClientSession(timeout=timeout))
-        client = _client(config, session, logger)
-        identity = await identify(client, config, services.clock, over_http=over_http)
-        calls = SlackCalls(client, services.clock)
-        commands = Commands(services, identity, _responder(logger))
-        stack.push_async_callback(commands.close)
-        bolt = _bolt(config, identity, services, commands)
-        await stack.enter_async_context(_dispatcher(config, identity, services, calls, worker).running())
-        upkeep = Upkeep(services.slack, calls, services.clock, identity, link_by_email=config.link_by_email)
-        await stack.enter_async_context(upkeep.running())
-        if not over_http:
-            await stack.enter_async_context(SocketMode(bolt, config, services.clock, health).running())
-        else:
-            health.note_heard()
-        log.info("slack knows the bot", workspace=identity.team_name, team=identity.team_id)
-        yield SlackDoor(identity, EventsEndpoint(bolt, config.signing_secret, services.clock) if over_http else None)
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=CALL_SECONDS)) as session:
+        parts = _Parts(config, services, health, worker, _client(config, session))
+        identity = await identify(parts.client, config, services.clock, over_http=over_http)
+        async with _working(parts, identity) as bolt, _hearing(parts, bolt, over_http=over_http) as endpoint:
+            yield SlackDoor(identity, endpoint)
 
 
-def _client(config: SlackConfig, session: aiohttp.ClientSession, logger: logging.Logger) -> AsyncWebClient:
-    """One connection pool for all calls; nothing is tried again behind our back."""
-    return AsyncWebClient(
-        token=config.bot_token, base_url=config.api_url, session=session, logger=logger, retry_handlers=[]
-    )
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the door is made of before it is known who the bot is."""
+
+    config: SlackConfig
+    services: SlackServices
+    health: SlackHealth
+    worker: str
+    client: AsyncWebClient
 
 
-def _bolt(config: SlackConfig, identity: Identity, services: SlackServices, commands: Commands) -> AsyncApp:
+@asynccontextmanager
+async def _working(parts: _Parts, identity: Identity) -> AsyncGenerator[AsyncApp]:
+    """Deliver and look after things inside the block; yields what takes events."""
+    config, services = parts.config, parts.services
+    calls = SlackCalls(parts.client, services.clock)
+    commands = Commands(services, identity, _respond)
+    installation = Installation(parts.client, config, identity, services.clock, parts.health)
     intake = Intake(services.slack, identity, commands.stop_by_sign)
-    return make_bolt(config, identity, Listeners(intake.take, commands.answer))
-
-
-def _dispatcher(
-    config: SlackConfig, identity: Identity, services: SlackServices, calls: SlackCalls, worker: str
-) -> Dispatcher:
+    upkeep = Upkeep(services.slack, calls, services.clock, identity, link_by_email=config.link_by_email)
     delivery_services = DeliveryServices(services.slack.outbox, calls, services.clock, identity)
-    return Dispatcher(
+    dispatcher = Dispatcher(
         services.slack.outbox,
         AnswerSender(services.database, delivery_services),
-        DispatcherConfig(worker, config.concurrency),
+        DispatcherConfig(parts.worker, config.concurrency),
+        installation.note_refused,
+    )
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(commands.close)
+        for part in (installation, dispatcher, upkeep):
+            await stack.enter_async_context(part.running())
+        log.info("slack knows the bot", workspace=identity.team_name, team=identity.team_id)
+        yield make_bolt(config, identity, Listeners(intake.take, commands.answer, installation.take))
+
+
+@asynccontextmanager
+async def _hearing(parts: _Parts, bolt: AsyncApp, *, over_http: bool) -> AsyncGenerator[EventsEndpoint | None]:
+    """Hand events to `bolt` inside the block: those that come over Socket Mode, or to the endpoint."""
+    config, clock = parts.config, parts.services.clock
+    if over_http:
+        parts.health.note_heard()
+        yield EventsEndpoint(bolt, config.signing_secret, clock)
+    else:
+        async with SocketMode(bolt, config, clock, parts.health).running():
+            yield None
+
+
+def _client(config: SlackConfig, session: aiohttp.ClientSession) -> AsyncWebClient:
+    """One connection pool for all calls; nothing is tried again behind our back."""
+    return AsyncWebClient(
+        token=config.bot_token, base_url=config.api_url, session=session, logger=silent_logger(), retry_handlers=[]
     )
 
 
-def _responder(logger: logging.Logger) -> Callable[[str, Shown], Awaitable[None]]:
-    async def respond(url: str, shown: Shown) -> None:
-        """Send to a command's `response_url`; what cannot be sent is of no use later."""
-        client = AsyncWebhookClient(url, logger=logger, retry_handlers=[])
-        try:
-            await client.send(text=shown.text, blocks=list(shown.blocks) or None, response_type="ephemeral")
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            log.warning("slack command's answer could not be sent", error=type(error).__name__)
-
-    return respond
+async def _respond(url: str, shown: Shown) -> None:
+    """Send to a command's `response_url`; what cannot be sent is of no use later."""
+    client = AsyncWebhookClient(url, logger=silent_logger(), retry_handlers=[])
+    try:
+        await client.send(text=shown.text, blocks=list(shown.blocks) or None, response_type="ephemeral")
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        log.warning("slack command's answer could not be sent", error=type(error).__name__)

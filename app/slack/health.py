@@ -21,18 +21,24 @@ class Trouble:
 
 
 class SlackHealth:
-    """Whether events can reach this process: not before somebody notes so."""
+    """Whether events can reach this process, which they cannot before somebody notes so, and whether it may answer."""
 
     def __init__(self, clock: Clock, *, is_all: bool) -> None:
         """`is_all`: this process is there for Slack and nothing else."""
         self.is_all = is_all
         self._clock = clock
         self._unheard: Trouble | None = Trouble(clock.now(), NOT_YET)
+        self._refused: Trouble | None = None
 
     @property
     def unheard(self) -> Trouble | None:
         """Why no events can arrive, None where they can."""
         return self._unheard
+
+    @property
+    def token_refused(self) -> Trouble | None:
+        """Why nothing can be delivered, None where the bot token holds as far as is known."""
+        return self._refused
 
     def note_heard(self) -> None:
         """Note that events can arrive."""
@@ -40,5 +46,15 @@ class SlackHealth:
 
     def note_unheard(self, reason: str) -> None:
         """Note why no events can arrive; since when stays what it was."""
-        since = self._clock.now() if self._unheard is None else self._unheard.since
-        self._unheard = Trouble(since, reason)
+        self._unheard = self._trouble(self._unheard, reason)
+
+    def note_token_refused(self, reason: str) -> None:
+        """Note Slack's word for why the token does not hold; since when stays what it was."""
+        self._refused = self._trouble(self._refused, reason)
+
+    def note_token_accepted(self) -> None:
+        """Note that the token holds."""
+        self._refused = None
+
+    def _trouble(self, before: Trouble | None, reason: str) -> Trouble:
+        return Trouble(self._clock.now() if before is None else before.since, reason)

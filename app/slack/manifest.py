@@ -10,11 +10,13 @@ from app.slack.setup_check import BOT_SCOPES, EMAIL_SCOPE
 
 EVENTS = (
     "app_mention",
+    "app_uninstalled",
     "message.channels",
     "message.groups",
     "message.im",
     "message.mpim",
     "reaction_added",
+    "tokens_revoked",
 )
 
 

@@ -5,15 +5,8 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from app.domain.errors import PermanentError, TemporaryError
 
-TOKEN_ERRORS = frozenset({
-    "invalid_auth",
-    "not_authed",
-    "account_inactive",
-    "token_revoked",
-    "token_expired",
-    "missing_scope",
-    "no_permission",
-})
+TOKEN_REFUSED = frozenset({"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired"})
+TOKEN_ERRORS = TOKEN_REFUSED | {"missing_scope", "no_permission"}
 """The operator has to do something about the app; until then nothing can be delivered."""
 
 LIMITS = frozenset({"ratelimited", "rate_limited"})

@@ -1,5 +1,7 @@
 """Who we are in the workspace, asked once at start; what is missing or wrong is told in a sentence."""
 
+from contextlib import suppress
+
 import aiohttp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
@@ -7,6 +9,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from app.domain.clock import Clock
 from app.domain.errors import SettingInvalid
 from app.slack.config import Identity, SlackConfig
+from app.slack.refusals import TOKEN_REFUSED, SlackUnsure, will_pass, word_of
 
 BOT_SCOPES = (
     "app_mentions:read",
@@ -24,7 +27,6 @@ EMAIL_SCOPE = "users:read.email"
 PAGE = "https://api.slack.com/apps"
 TRIES, PAUSE_SECONDS = 5, 2.0
 SECRET_LENGTH = 32
-NOT_THE_TOKEN = frozenset({"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired"})
 
 
 def check_settings(config: SlackConfig, *, over_http: bool) -> None:
@@ -51,10 +53,25 @@ def check_settings(config: SlackConfig, *, over_http: bool) -> None:
 async def identify(client: AsyncWebClient, config: SlackConfig, clock: Clock, *, over_http: bool) -> Identity:
     """Return who the bot is. Raises SettingInvalid where a token does not hold, lacks scopes, or Slack is away."""
     check_settings(config, over_http=over_http)
-    answer = await _asked(client, clock)
-    _check_scopes(answer.scopes, config)
+    identity = await _asked(client, config, clock)
     if not over_http:
         await _check_app_token(client, config)
+    return identity
+
+
+async def ask_identity(client: AsyncWebClient, config: SlackConfig) -> Identity:
+    """Ask once who the bot is. Raises SettingInvalid where Slack refuses to say, or scopes are missing; SlackUnsure."""
+    try:
+        response = await client.auth_test()
+    except SlackApiError as error:
+        if will_pass(error):
+            raise SlackUnsure(f"auth.test: {word_of(error) or 'not readable'}.") from None
+        raise _refused(word_of(error)) from None
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise SlackUnsure(f"auth.test: {type(error).__name__}.") from None
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    answer = _Answer(_data(response.data), headers.get("x-oauth-scopes", ""))
+    _check_scopes(answer.scopes, config)
     return answer.identity
 
 
@@ -74,29 +91,13 @@ class _Answer:
         )
 
 
-async def _asked(client: AsyncWebClient, clock: Clock) -> _Answer:
+async def _asked(client: AsyncWebClient, config: SlackConfig, clock: Clock) -> Identity:
     for attempt in range(TRIES):
         if attempt:
             await clock.sleep(PAUSE_SECONDS)
-        answer = await _answer_of(client)
-        if answer is not None:
-            return answer
+        with suppress(SlackUnsure):
+            return await ask_identity(client, config)
     raise SettingInvalid(f"Slack does not answer at {client.base_url} (SLACK_API_URL). Is there a way to it from here?")
-
-
-async def _answer_of(client: AsyncWebClient) -> _Answer | None:
-    """Return what Slack says of the token, None where it gives no answer now. Raises SettingInvalid if refused."""
-    try:
-        response = await client.auth_test()
-    except SlackApiError as error:
-        data = _data(error.response.data)
-        if data.get("error", "ratelimited") != "ratelimited":
-            raise _refused(str(data["error"])) from None
-        return None
-    except (aiohttp.ClientError, TimeoutError, OSError):
-        return None
-    headers = {name.lower(): value for name, value in response.headers.items()}
-    return _Answer(_data(response.data), headers.get("x-oauth-scopes", ""))
 
 
 def _data(data: object) -> dict[str, object]:
@@ -104,7 +105,7 @@ def _data(data: object) -> dict[str, object]:
 
 
 def _refused(error: str) -> SettingInvalid:
-    if error in NOT_THE_TOKEN:
+    if error in TOKEN_REFUSED:
         return SettingInvalid(
             f"Slack does not accept SLACK_BOT_TOKEN ({error}). Install the app to the workspace again and copy the Bot "
             f"User OAuth Token ({PAGE}, OAuth & Permissions)."
@@ -126,7 +127,7 @@ async def _check_app_token(client: AsyncWebClient, config: SlackConfig) -> None:
     try:
         await client.apps_connections_open(app_token=config.app_token)
     except SlackApiError as error:
-        refusal = _data(error.response.data).get("error", "unknown")
+        refusal = word_of(error) or "unknown"
         raise SettingInvalid(
             f"Slack does not accept SLACK_APP_TOKEN ({refusal}). It has to be an app-level token "
             f"with the scope connections:write, and Socket Mode has to be switched on ({PAGE})."

@@ -149,10 +149,16 @@ class DeliveryStage:
                 await asyncio.sleep(0.02)
 
 
-def dispatcher_of(outgoing: DeliveryStage, name: str = "one", lease_seconds: float = HANG_SECONDS) -> Dispatcher:
+def dispatcher_of(
+    outgoing: DeliveryStage,
+    name: str = "one",
+    lease_seconds: float = HANG_SECONDS,
+    on_token_refused: Callable[[str], None] | None = None,
+) -> Dispatcher:
     """Return a dispatcher for the stage's outbox; nothing is delivered before it runs."""
     sender = AnswerSender(outgoing.database, outgoing.services)
-    return Dispatcher(outgoing.slack.outbox, sender, DispatcherConfig(name, lease_seconds=lease_seconds))
+    config = DispatcherConfig(name, lease_seconds=lease_seconds)
+    return Dispatcher(outgoing.slack.outbox, sender, config, on_token_refused)
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -78,19 +78,19 @@ async def slack_stage(database: Database, database_url: str) -> AsyncIterator[Sl
     config = SlackConfig(BOT_TOKEN, SIGNING_SECRET)
     bolt = make_bolt(config, IDENTITY, Listeners(intake.take, no_command))
     add_door(api.app, PATH, EventsEndpoint(bolt, SIGNING_SECRET, WallClock()))
-    async with served(api) as client:
+    async with served_asgi(api.app) as client:
         yield SlackStage(
             api, slack, Sender(client, retry_seconds=(0, 0, 0), ack_seconds=HANG_SECONDS), client, database_url, stops
         )
 
 
 @asynccontextmanager
-async def served(api: ApiStage) -> AsyncIterator[httpx.AsyncClient]:
+async def served_asgi(application: Callable[..., Awaitable[None]]) -> AsyncIterator[httpx.AsyncClient]:
     """Yield a client of the application on a loopback socket."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(512)
-        server = uvicorn.Server(uvicorn.Config(api.app, log_config=None, lifespan="off", ws="none"))
+        server = uvicorn.Server(uvicorn.Config(application, log_config=None, lifespan="off", ws="none"))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         try:

@@ -5,12 +5,17 @@ import pytest
 from fakes.slack_delivery import DeliveryStage, dispatcher_of
 from fakes.slack_double import Failure, say
 
-TROUBLES = [Failure(error="token_revoked"), Failure(error="internal_error")]
+TROUBLES = [Failure(error=word) for word in ("token_revoked", "account_inactive", "invalid_auth", "internal_error")]
 
 
 def fail_once(outgoing: DeliveryStage, failure: Failure) -> None:
     """Let one delivery fail: what may have been done is tried three times before it is put off."""
-    outgoing.double.rules.fail("chat.postMessage", *[failure] * (1 if failure.error == "token_revoked" else 3))
+    outgoing.double.rules.fail("chat.postMessage", *[failure] * (3 if failure.error == "internal_error" else 1))
+
+
+def noted(trouble: Failure) -> str:
+    """Return what stands in the outbox for it."""
+    return "slack_unsure" if trouble.error == "internal_error" else trouble.error
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
@@ -24,7 +29,7 @@ async def test_an_answer_of_this_day_is_kept_however_often_it_was_tried(
     await outgoing.rows("update runs set finished_at = now() - interval '23 hours'")
 
     async with dispatcher_of(outgoing).running():
-        await outgoing.until_stored("waiting", trouble.error if trouble is TROUBLES[0] else "slack_unsure")
+        await outgoing.until_stored("waiting", noted(trouble))
     await outgoing.rows("update slack_deliveries set next_try_at = now()")
     async with dispatcher_of(outgoing).running():
         await outgoing.until_stored("delivered", "")
@@ -40,7 +45,7 @@ async def test_an_answer_that_is_older_than_a_day_is_given_up(outgoing: Delivery
     await outgoing.rows("update runs set finished_at = now() - interval '25 hours'")
 
     async with dispatcher_of(outgoing).running():
-        await outgoing.until_stored("failed", trouble.error if trouble is TROUBLES[0] else "slack_unsure")
+        await outgoing.until_stored("failed", noted(trouble))
 
 
 async def test_a_turn_that_took_long_gives_its_answer_the_whole_day(outgoing: DeliveryStage) -> None:

@@ -82,6 +82,7 @@ def test_the_manifest_for_http_names_its_address_everywhere() -> None:
     assert written["settings"]["event_subscriptions"]["request_url"] == address
     assert written["features"]["slash_commands"][0]["url"] == address
     assert written["settings"]["socket_mode_enabled"] is False
+    assert {"app_uninstalled", "tokens_revoked"} <= set(written["settings"]["event_subscriptions"]["bot_events"])
     assert set(BOT_SCOPES) <= set(written["oauth_config"]["scopes"]["bot"])
 
 

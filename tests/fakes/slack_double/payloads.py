@@ -1,6 +1,7 @@
 """Payloads as Slack sends them; each function names the page whose example it follows."""
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -153,6 +154,27 @@ def joined(channel: str) -> Json:
 def url_verification(challenge: str) -> Json:
     """https://docs.slack.dev/reference/events/url_verification/ ."""
     return {"token": "verification-token-not-used", "challenge": challenge, "type": "url_verification"}
+
+
+def app_uninstalled(*, team: str = TEAM) -> Json:
+    """https://docs.slack.dev/reference/events/app_uninstalled/ ; nobody authorized it any more."""
+    return _unauthorized({"type": "app_uninstalled"}, team)
+
+
+def tokens_revoked(*, bots: Sequence[str] = (), people: Sequence[str] = (), team: str = TEAM) -> Json:
+    """https://docs.slack.dev/reference/events/tokens_revoked/ ; it names users, never tokens."""
+    tokens = {"oauth": list(people), "bot": list(bots)}
+    return _unauthorized({"type": "tokens_revoked", "tokens": tokens}, team)
+
+
+def app_rate_limited(minute: int) -> Json:
+    """https://docs.slack.dev/reference/events/app_rate_limited/ : an outer event, with none in it."""
+    limited: Json = {"token": "verification-token-not-used", "type": "app_rate_limited", "team_id": TEAM}
+    return limited | {"minute_rate_limited": minute, "api_app_id": "A0DOUBLE1"}
+
+
+def _unauthorized(event: Json, team: str) -> Json:
+    return {name: value for name, value in envelope(event, team=team).items() if name != "authorizations"}
 
 
 def slash_command(text: str, *, user: str, channel: str, response_url: str) -> str:
