@@ -66,5 +66,5 @@ async def _open(runtime: Runtime, health: SlackHealth, *, over_http: bool) -> As
     database, context = runtime.database, runtime.context
     slack = database.open_slack(settings.slack_agent)
     services = SlackServices(database, slack, context.report, context.summarize, runtime.turn_parts.clock)
-    async with open_slack(config, services, health, runtime.process.name, over_http=over_http) as door:
-        yield door.endpoint
+    async with open_slack(config, services, health, runtime.process.name, over_http=over_http) as endpoint:
+        yield endpoint

@@ -1,5 +1,6 @@
 """The Slack door as a whole: opened by `assembly/`, for events over HTTP or over Socket Mode."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -10,18 +11,19 @@ from slack_bolt.async_app import AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
+from app.execution.error_boundary import ErrorBoundary
 from app.slack.answer_sender import AnswerSender
 from app.slack.bolt import Listeners, Shown, make_bolt, silent_logger
 from app.slack.calls import SlackCalls
 from app.slack.commands import Commands
 from app.slack.config import Identity, SlackConfig
 from app.slack.dispatcher import Dispatcher, DispatcherConfig
-from app.slack.health import SlackHealth
+from app.slack.health import NOT_YET, SlackHealth
 from app.slack.http import EventsEndpoint
+from app.slack.identification import Identification
 from app.slack.installation import Installation
 from app.slack.intake import Intake
 from app.slack.services import SlackServices
-from app.slack.setup_check import identify
 from app.slack.socket_mode import SocketMode
 from app.slack.upkeep import Upkeep
 from app.slack.writer import DeliveryServices
@@ -30,38 +32,57 @@ CALL_SECONDS = 20
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class SlackDoor:
-    """The open door: who we are, and the endpoint for events over HTTP."""
-
-    identity: Identity
-    endpoint: EventsEndpoint | None
-
-
 @asynccontextmanager
 async def open_slack(
     config: SlackConfig, services: SlackServices, health: SlackHealth, worker: str, *, over_http: bool
-) -> AsyncGenerator[SlackDoor]:
-    """Deliver answers inside the block, and take events: at the endpoint, or over Socket Mode, as `health` tells.
+) -> AsyncGenerator[EventsEndpoint | None]:
+    """Take part in Slack inside the block, as `health` tells: from its beginning, or once Slack answers.
 
-    Raises SettingInvalid where a token, a scope or the signing secret is missing or wrong.
+    Yields where events arrive over HTTP, None for Socket Mode. Raises SettingInvalid where a token, a scope or the
+    signing secret is missing or wrong.
     """
+    endpoint = EventsEndpoint(None, config.signing_secret, services.clock) if over_http else None
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=CALL_SECONDS)) as session:
-        parts = _Parts(config, services, health, worker, _client(config, session))
-        identity = await identify(parts.client, config, services.clock, over_http=over_http)
-        async with _working(parts, identity) as bolt, _hearing(parts, bolt, over_http=over_http) as endpoint:
-            yield SlackDoor(identity, endpoint)
+        parts = _Parts(config, services, health, worker, _client(config, session), endpoint)
+        asking = Identification(parts.client, config, services.clock, health)
+        identity = await asking.at_start(over_http=over_http)
+        async with _later(parts, asking) if identity is None else _taking_part(parts, identity):
+            yield endpoint
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What the door is made of before it is known who the bot is."""
+    """What the door is made of before it is known who the bot is; without an endpoint it uses Socket Mode."""
 
     config: SlackConfig
     services: SlackServices
     health: SlackHealth
     worker: str
     client: AsyncWebClient
+    endpoint: EventsEndpoint | None
+
+
+@asynccontextmanager
+async def _later(parts: _Parts, asking: Identification) -> AsyncGenerator[None]:
+    """Take part inside the block once Slack has said who the bot is; nobody waits for it."""
+
+    async def take_part() -> None:
+        with ErrorBoundary(log.error, "taking part in slack broke"):
+            async with _taking_part(parts, await asking.until_known()):
+                await asyncio.Event().wait()  # until the block ends
+
+    taking_part = asyncio.create_task(take_part(), name="take part in slack")
+    try:
+        yield
+    finally:
+        taking_part.cancel()
+        await asyncio.gather(taking_part, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _taking_part(parts: _Parts, identity: Identity) -> AsyncGenerator[None]:
+    async with _working(parts, identity) as bolt, _hearing(parts, bolt):
+        yield
 
 
 @asynccontextmanager
@@ -89,15 +110,16 @@ async def _working(parts: _Parts, identity: Identity) -> AsyncGenerator[AsyncApp
 
 
 @asynccontextmanager
-async def _hearing(parts: _Parts, bolt: AsyncApp, *, over_http: bool) -> AsyncGenerator[EventsEndpoint | None]:
-    """Hand events to `bolt` inside the block: those that come over Socket Mode, or to the endpoint."""
-    config, clock = parts.config, parts.services.clock
-    if over_http:
+async def _hearing(parts: _Parts, bolt: AsyncApp) -> AsyncGenerator[None]:
+    """Hand events to `bolt` inside the block: those that come to the endpoint, or over Socket Mode."""
+    if parts.endpoint is not None:
+        parts.endpoint.open(bolt)
         parts.health.note_heard()
-        yield EventsEndpoint(bolt, config.signing_secret, clock)
+        yield
     else:
-        async with SocketMode(bolt, config, clock, parts.health).running():
-            yield None
+        parts.health.note_unheard(NOT_YET)
+        async with SocketMode(bolt, parts.config, parts.services.clock, parts.health).running():
+            yield
 
 
 def _client(config: SlackConfig, session: aiohttp.ClientSession) -> AsyncWebClient:

@@ -19,19 +19,24 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]  # the s
 PATH = "/slack/events"
 LONGEST_TIMESTAMP = 12
 WARN_SECONDS = 60.0
-OK, BAD_REQUEST, UNAUTHORIZED, METHOD_NOT_ALLOWED = 200, 400, 401, 405
+OK, BAD_REQUEST, UNAUTHORIZED, METHOD_NOT_ALLOWED, UNAVAILABLE = 200, 400, 401, 405, 503
+RETRY_AFTER_SECONDS = "30"
 log = structlog.get_logger(__name__)
 
 
 class EventsEndpoint:
     """Serves events, commands and interactions at PATH."""
 
-    def __init__(self, app: AsyncApp, signing_secret: str, clock: Clock) -> None:
-        """Hand what is genuine to `app`."""
+    def __init__(self, app: AsyncApp | None, signing_secret: str, clock: Clock) -> None:
+        """Hand what is genuine to `app`; without one it is to come again, until one is set by `open`."""
         self._app = app
         self._verifier = SignatureVerifier(signing_secret)
         self._clock = clock
         self._warned_at = -WARN_SECONDS
+
+    def open(self, app: AsyncApp) -> None:
+        """Take events from now on."""
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -54,11 +59,14 @@ class EventsEndpoint:
         except MalformedPayload as error:
             await _respond(send, BAD_REQUEST, json.dumps({"error": str(error)}).encode())
             return
-        await self._dispatch(text, headers, send)
+        if self._app is None:
+            await _respond(send, UNAVAILABLE, b'{"error": "not ready yet"}', {"retry-after": RETRY_AFTER_SECONDS})
+            return
+        await self._dispatch(self._app, text, headers, send)
 
-    async def _dispatch(self, text: str, headers: Mapping[str, str], send: Send) -> None:
+    async def _dispatch(self, app: AsyncApp, text: str, headers: Mapping[str, str], send: Send) -> None:
         request = AsyncBoltRequest(body=text, headers={name: [value] for name, value in headers.items()})
-        response = await self._app.async_dispatch(request)
+        response = await app.async_dispatch(request)
         found = {name: values[0] for name, values in response.headers.items()}
         await _respond(send, response.status, response.body.encode(), found)
 

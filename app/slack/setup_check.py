@@ -1,12 +1,9 @@
-"""Who we are in the workspace, asked once at start; what is missing or wrong is told in a sentence."""
-
-from contextlib import suppress
+"""Who we are in the workspace, and whether we may do what we are there for; what is wrong is told in a sentence."""
 
 import aiohttp
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from app.domain.clock import Clock
 from app.domain.errors import SettingInvalid
 from app.slack.config import Identity, SlackConfig
 from app.slack.refusals import TOKEN_REFUSED, SlackUnsure, will_pass, word_of
@@ -25,7 +22,6 @@ BOT_SCOPES = (
 )
 EMAIL_SCOPE = "users:read.email"
 PAGE = "https://api.slack.com/apps"
-TRIES, PAUSE_SECONDS = 5, 2.0
 SECRET_LENGTH = 32
 
 
@@ -50,15 +46,6 @@ def check_settings(config: SlackConfig, *, over_http: bool) -> None:
         )
 
 
-async def identify(client: AsyncWebClient, config: SlackConfig, clock: Clock, *, over_http: bool) -> Identity:
-    """Return who the bot is. Raises SettingInvalid where a token does not hold, lacks scopes, or Slack is away."""
-    check_settings(config, over_http=over_http)
-    identity = await _asked(client, config, clock)
-    if not over_http:
-        await _check_app_token(client, config)
-    return identity
-
-
 async def ask_identity(client: AsyncWebClient, config: SlackConfig) -> Identity:
     """Ask once who the bot is. Raises SettingInvalid where Slack refuses to say, or scopes are missing; SlackUnsure."""
     try:
@@ -75,6 +62,21 @@ async def ask_identity(client: AsyncWebClient, config: SlackConfig) -> Identity:
     return answer.identity
 
 
+async def check_app_token(client: AsyncWebClient, config: SlackConfig) -> None:
+    """Ask whether Socket Mode may be used. Raises SettingInvalid where Slack refuses it; SlackUnsure."""
+    try:
+        await client.apps_connections_open(app_token=config.app_token)
+    except SlackApiError as error:
+        if will_pass(error):
+            raise SlackUnsure(f"apps.connections.open: {word_of(error) or 'not readable'}.") from None
+        raise SettingInvalid(
+            f"Slack does not accept SLACK_APP_TOKEN ({word_of(error)}). It has to be an app-level token "
+            f"with the scope connections:write, and Socket Mode has to be switched on ({PAGE})."
+        ) from None
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise SlackUnsure(f"apps.connections.open: {type(error).__name__}.") from None
+
+
 class _Answer:
     """What `auth.test` said."""
 
@@ -89,15 +91,6 @@ class _Answer:
             bot_id=str(data.get("bot_id") or ""),
             workspace_id=workspace,
         )
-
-
-async def _asked(client: AsyncWebClient, config: SlackConfig, clock: Clock) -> Identity:
-    for attempt in range(TRIES):
-        if attempt:
-            await clock.sleep(PAUSE_SECONDS)
-        with suppress(SlackUnsure):
-            return await ask_identity(client, config)
-    raise SettingInvalid(f"Slack does not answer at {client.base_url} (SLACK_API_URL). Is there a way to it from here?")
 
 
 def _data(data: object) -> dict[str, object]:
@@ -121,19 +114,6 @@ def _check_scopes(scopes: frozenset[str], config: SlackConfig) -> None:
             f"The Slack app lacks the bot scopes {', '.join(missing)}. Add them under OAuth & Permissions ({PAGE}), or "
             "take the manifest that `throughline slack manifest` prints; then install the app again."
         )
-
-
-async def _check_app_token(client: AsyncWebClient, config: SlackConfig) -> None:
-    try:
-        await client.apps_connections_open(app_token=config.app_token)
-    except SlackApiError as error:
-        refusal = word_of(error) or "unknown"
-        raise SettingInvalid(
-            f"Slack does not accept SLACK_APP_TOKEN ({refusal}). It has to be an app-level token "
-            f"with the scope connections:write, and Socket Mode has to be switched on ({PAGE})."
-        ) from None
-    except (aiohttp.ClientError, TimeoutError, OSError):
-        raise SettingInvalid("Slack does not answer: Socket Mode could not be opened.") from None
 
 
 def _state(token: str, prefix: str) -> str:

@@ -3,22 +3,32 @@
 import json
 
 import pytest
+from structlog.testing import capture_logs
 
 from app.domain.errors import SettingInvalid
 from app.slack.bolt import make_client, silent_logger
 from app.slack.config import SlackConfig
+from app.slack.health import SlackHealth
+from app.slack.identification import Identification
 from app.slack.incoming import read_incoming
 from app.slack.manifest import manifest
-from app.slack.setup_check import BOT_SCOPES, identify
+from app.slack.setup_check import BOT_SCOPES
 from fakes.manual_clock import ManualClock
 from fakes.slack_double import APP_TOKEN, BOT_TOKEN, BOT_USER, SIGNING_SECRET, TEAM, Failure, SlackDouble, say
 from fakes.slack_double.payloads import message
 from fakes.slack_stage import IDENTITY
 
 
+def asking(config: SlackConfig, health: SlackHealth | None = None) -> Identification:
+    clock = ManualClock()
+    return Identification(
+        make_client(config, silent_logger()), config, clock, health or SlackHealth(clock, is_all=False)
+    )
+
+
 async def told(config: SlackConfig, *, over_http: bool = True) -> str:
     with pytest.raises(SettingInvalid) as caught:
-        await identify(make_client(config, silent_logger()), config, ManualClock(), over_http=over_http)
+        await asking(config).at_start(over_http=over_http)
     for secret in (config.bot_token, config.signing_secret, config.app_token):
         assert not secret or secret not in caught.value.detail
     return caught.value.detail
@@ -29,10 +39,9 @@ def config_of(slack: SlackDouble, *, bot: str = BOT_TOKEN, signing: str = SIGNIN
 
 
 async def test_the_bot_learns_who_it_is(slack: SlackDouble) -> None:
-    config = config_of(slack)
+    found = await asking(config_of(slack)).at_start(over_http=True)
 
-    found = await identify(make_client(config, silent_logger()), config, ManualClock(), over_http=True)
-
+    assert found is not None
     assert (found.team_id, found.bot_user_id, found.team_name) == (TEAM, BOT_USER, "Double")
 
 
@@ -54,9 +63,7 @@ async def test_tokens_that_slack_does_not_accept_are_told(slack: SlackDouble) ->
     assert "does not accept SLACK_APP_TOKEN (invalid_auth)" in await told(
         config_of(slack, app="xapp-old"), over_http=False
     )
-    config = config_of(slack, app=APP_TOKEN)
-    found = await identify(make_client(config, silent_logger()), config, ManualClock(), over_http=False)
-    assert found.team_id == TEAM
+    assert await asking(config_of(slack, app=APP_TOKEN)).at_start(over_http=False) is not None
 
 
 async def test_missing_scopes_are_named(slack: SlackDouble) -> None:
@@ -65,14 +72,68 @@ async def test_missing_scopes_are_named(slack: SlackDouble) -> None:
     assert "lacks the bot scopes commands, reactions:read." in await told(config_of(slack))
 
 
-async def test_a_slack_in_trouble_is_asked_again_and_one_out_of_reach_is_told(slack: SlackDouble) -> None:
-    slack.rules.fail("auth.test", Failure(status=503), Failure(drops=True), Failure(status=429, retry_after=1))
-    config = config_of(slack)
-    found = await identify(make_client(config, silent_logger()), config, ManualClock(), over_http=True)
-    assert found.team_id == TEAM
+PASSING = [
+    Failure(status=503),
+    Failure(drops=True),
+    Failure(status=429, retry_after=1),
+    Failure(error="service_unavailable"),
+    Failure(error="fatal_error", status=500),
+    Failure(error="team_added_to_org"),
+]
 
+
+@pytest.mark.parametrize("failure", PASSING)
+async def test_a_slack_that_is_away_ends_no_start_and_is_asked_again(slack: SlackDouble, failure: Failure) -> None:
+    slack.rules.fail("auth.test", *[failure] * 12)
+    health = SlackHealth(ManualClock(), is_all=False)
+    identification = asking(config_of(slack), health)
+
+    with capture_logs() as logs:
+        assert await identification.at_start(over_http=True) is None
+        away = str(health.unheard)
+        found = await identification.until_known()
+
+    assert found.team_id == TEAM
+    assert "Slack does not answer at http://127.0.0.1:" in away
+    assert [log["log_level"] for log in logs] == ["warning"]
+
+
+async def test_it_is_asked_less_and_less_often(slack: SlackDouble) -> None:
+    slack.rules.fail("auth.test", *[Failure(status=503)] * 8)
+    clock, config = ManualClock(), config_of(slack)
+    health = SlackHealth(clock, is_all=False)
+
+    await Identification(make_client(config, silent_logger()), config, clock, health).until_known()
+
+    assert clock.slept == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+async def test_what_is_refused_late_is_told_and_asked_about_again(slack: SlackDouble) -> None:
+    slack.rules.fail("auth.test", Failure(status=503), Failure(error="account_inactive"), Failure(status=503))
+    health = SlackHealth(ManualClock(), is_all=False)
+    identification = asking(config_of(slack), health)
+
+    with capture_logs() as logs:
+        assert await identification.at_start(over_http=True) is None
+        await identification.until_known()
+
+    away, refused, again = [log["reason"] for log in logs]
+    assert away == again
+    assert refused.startswith("Slack does not accept SLACK_BOT_TOKEN (account_inactive).")
+
+
+async def test_an_app_token_that_cannot_be_asked_about_ends_no_start(slack: SlackDouble) -> None:
+    slack.rules.fail("apps.connections.open", Failure(error="internal_error"))
+
+    assert await asking(config_of(slack, app=APP_TOKEN)).at_start(over_http=False) is not None
+
+
+async def test_a_slack_out_of_reach_is_told_with_its_address() -> None:
     away = SlackConfig(BOT_TOKEN, SIGNING_SECRET, "", "http://127.0.0.1:9/api/")
-    assert "Slack does not answer" in await told(away)
+    health = SlackHealth(ManualClock(), is_all=False)
+
+    assert await asking(away, health).at_start(over_http=True) is None
+    assert "Slack does not answer at http://127.0.0.1:9/api/ (SLACK_API_URL)." in str(health.unheard)
 
 
 def test_the_manifest_for_http_names_its_address_everywhere() -> None:
