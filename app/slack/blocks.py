@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.context.explain import ContextReport, NextAction
+from app.domain.text import clean_text
 from app.slack.bolt import Shown
 
 FULL, EMPTY, MARK = "█", "░", "│"
 CELLS = 20
+NAME_LENGTH = 40
 HELP = (
-    "*/agent* talks about the conversation you last used here.\n"
+    "*/agent* is about the thread you yourself last wrote in here, and names it.\n"
     "• `/agent context`: how full its context is, and what the next message triggers\n"
     "• `/agent summarize [focus]`: summarize all but the newest messages now\n"
-    "• `/agent new`: let the next message in this thread begin a new conversation; the old one is kept\n"
+    "• `/agent new`: let the next message in that thread begin a new conversation; the old one is kept\n"
     "• `/agent stop`: stop the answer that is being written, and what waits behind it\n"
     "• `/agent link CODE`: become the user for whom `throughline slack link --user NAME` made the code\n"
     "An :octagonal_sign: under a message stops its answer. A message that still waits may be edited or deleted."
@@ -35,8 +37,16 @@ def plain(text: str) -> Shown:
     return Shown(text)
 
 
-def show_context(report: ContextReport) -> Shown:
-    """Return the bars N, K and window, what happens next, and the summary in use."""
+def named(title: str) -> str:
+    """Return the first words of a session's title in quotation marks, in which nothing rings, links or formats."""
+    words = " ".join(clean_text(title).replace("`", "'").split())
+    if len(words) > NAME_LENGTH:
+        words = words[: NAME_LENGTH - 1].rstrip() + "…"
+    return f'"{_escaped(words)}"' if words else "a conversation without a title"
+
+
+def show_context(report: ContextReport, title: str) -> Shown:
+    """Return the bars N, K and window, what happens next, and the summary in use, of the session with this title."""
     head = f"Context of {report.agent} on {report.model} · window {report.context_window:,} tokens"
     bars = "\n".join(draw(gauge) for gauge in _gauges(report))
     details = (
@@ -44,8 +54,8 @@ def show_context(report: ContextReport) -> Shown:
         f"messages {report.message_tokens:,} · {MARK} threshold {report.threshold_tokens:,}"
     )
     lines = (f"*{_escaped(head)}*", f"```{bars}```", _next_step(report), *_summary(report))
-    blocks = [*(_section(line) for line in lines), _context(details)]
-    return Shown(f"{head}: {report.usage_percent:.0f} % of the window.", blocks)
+    blocks = [*(_section(line) for line in lines), _context(details), _context(f"About {named(title)}")]
+    return Shown(f"{_escaped(head)}: {report.usage_percent:.0f} % of the window. About {named(title)}.", blocks)
 
 
 def draw(gauge: Gauge) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping
 import structlog
 from pydantic import BaseModel, ValidationError
 
-from app.db.slack.conversations import Conversation
+from app.db.slack.conversations import Asker, Conversation, Found, Parted
 from app.db.slack.people import SlackId
 from app.domain.errors import ThroughlineError
 from app.execution.error_boundary import ErrorBoundary
-from app.slack.blocks import HELP, plain, show_context
+from app.slack.blocks import HELP, named, plain, show_context
 from app.slack.bolt import Shown
 from app.slack.config import Identity
 from app.slack.incoming import StopSign
@@ -21,6 +21,7 @@ AT_ONCE_SECONDS = 1.5
 """Slack wants an answer within three; what takes longer follows over the command's `response_url`."""
 
 NOTHING_HERE = "You have no conversation here yet. Write to me, or mention me in a channel."
+PARTED = "The next message in that thread begins a new conversation already."
 BROKEN = "Something went wrong here. Try it again."
 log = structlog.get_logger(__name__)
 
@@ -89,25 +90,34 @@ class Commands:
                 await self._services.slack.people.link_by_code(self._who(command), rest)
                 return plain("Linked. From now on you are the same user here as there, with one history.")
             case "context" | "summarize" | "new" | "stop":
-                conversation = await self._conversation(command)
-                if conversation is None:
-                    return plain(NOTHING_HERE)
-                return await self._on_conversation(verb, rest, command, conversation)
+                return await self._on_latest(verb, rest, command)
             case _:
                 return plain(HELP)
 
+    async def _on_latest(self, verb: str, focus: str, command: _Command) -> Shown:
+        match await self._latest(command):
+            case None:
+                return plain(NOTHING_HERE)
+            case Parted():
+                return plain(PARTED)
+            case Conversation() as conversation:
+                try:
+                    return await self._on_conversation(verb, focus, command, conversation)
+                except ThroughlineError as error:
+                    return plain(f":warning: {named(conversation.title)}: {error.detail}")
+
     async def _on_conversation(self, verb: str, focus: str, command: _Command, conversation: Conversation) -> Shown:
-        owner_id, session_id = conversation.owner_id, conversation.session_id
+        owner_id, session_id, name = conversation.owner_id, conversation.session_id, named(conversation.title)
         match verb:
             case "context":
-                return show_context(await self._services.report_context(owner_id, session_id))
+                return show_context(await self._services.report_context(owner_id, session_id), conversation.title)
             case "summarize":
-                return plain(_summarized(await self._services.summarize_now(owner_id, session_id, focus)))
+                return plain(_summarized(await self._services.summarize_now(owner_id, session_id, focus), name))
             case "new":
                 await self._services.slack.conversations.leave(
                     self._identity.team_id, command.channel_id, conversation.thread_ts
                 )
-                return plain("The next message in that thread begins a new conversation. This one is kept.")
+                return plain(f"The next message in the thread of {name} begins a new conversation. This one is kept.")
             case _:
                 return await self._stop(conversation)
 
@@ -115,15 +125,16 @@ class Commands:
         runs = await self._services.slack.conversations.open_runs(conversation.session_id)
         for run_id in reversed(runs):  # what waits first, or it would begin meanwhile
             await self._services.database.runs.request_cancel(conversation.owner_id, run_id)
-        return plain("Stopped." if runs else "There is nothing to stop.")
+        name = named(conversation.title)
+        return plain(f"Stopped: {name}." if runs else f"There is nothing to stop in {name}.")
 
-    async def _conversation(self, command: _Command) -> Conversation | None:
-        person = await self._services.slack.people.find(self._who(command))
+    async def _latest(self, command: _Command) -> Found:
+        who = self._who(command)
+        person = await self._services.slack.people.find(who)
         if person is None:
             return None
-        return await self._services.slack.conversations.latest(
-            self._identity.team_id, command.channel_id, person.user_id
-        )
+        asker = Asker(who, person.user_id)
+        return await self._services.slack.conversations.latest(self._identity.team_id, command.channel_id, asker)
 
     def _who(self, command: _Command) -> SlackId:
         """People of other workspaces, in shared channels, are known by their own."""
@@ -136,11 +147,11 @@ class Commands:
             await self._respond(command.response_url, shown)
 
 
-def _summarized(result: CompactionResult) -> str:
+def _summarized(result: CompactionResult, name: str) -> str:
     match result.outcome:
         case "adopted":
             done = result.session.summary_through_position
             freed = f"{result.tokens_before:,} → {result.tokens_after:,} tokens"
-            return f"Summarized: {done} messages stand in the summary now ({freed})."
+            return f"Summarized {name}: {done} messages stand in the summary now ({freed})."
         case _:
-            return result.detail or "Nothing was summarized."
+            return f"{name}: {result.detail or 'nothing was summarized.'}"

@@ -26,7 +26,7 @@ def manifest(name: str, url: str) -> str:
     request = {"request_url": events_url} if url else {}
     command = {
         "command": "/agent",
-        "description": "About the conversation you last used here",
+        "description": "About the thread you last wrote in here",
         "usage_hint": "context | summarize [focus] | new | stop | help",
         "should_escape": False,
     }

@@ -1,9 +1,10 @@
 """Messages from Slack, taken straight into the database."""
 
 from app.db.database import Database
+from app.db.slack.conversations import Asker, Conversation
 from app.db.slack.inbox import Place, SlackMessage, Taken
 from app.db.slack.people import SlackId
-from app.domain.ids import SessionId, UserId
+from app.domain.ids import SessionId
 from fakes.slack_double import TEAM
 from fakes.slack_double.payloads import fresh_ts
 
@@ -21,6 +22,6 @@ async def take(database: Database, text: str, *, channel: str, user: str, thread
     assert await slack.inbox.accept(message) is Taken.ACCEPTED
     person = await slack.people.find(who)
     assert person is not None
-    found = await slack.conversations.latest(TEAM, channel, UserId(person.user_id))
-    assert found is not None
+    found = await slack.conversations.latest(TEAM, channel, Asker(who, person.user_id))
+    assert isinstance(found, Conversation)
     return found.session_id

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from app.db.database import Database
+from fakes.slack_commands import Asked, commands_on
 from fakes.slack_delivery import DeliveryStage, delivery_stage
 from fakes.slack_stage import SlackStage, slack_stage
 
@@ -19,3 +20,9 @@ async def door(database: Database, database_url: str) -> AsyncGenerator[SlackSta
 async def outgoing(database: Database, database_url: str) -> AsyncGenerator[DeliveryStage]:
     async with delivery_stage(database, database_url) as stage:
         yield stage
+
+
+@pytest.fixture
+async def ask(outgoing: DeliveryStage) -> AsyncGenerator[Asked]:
+    async with commands_on(outgoing) as asked:
+        yield asked

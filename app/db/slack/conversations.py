@@ -1,22 +1,43 @@
 """Looking up what a command or a reaction in Slack is about: the session of a thread, the run of a message."""
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from app.db.connection.statement import Row
 from app.db.connection.transactions import Transactions
 from app.db.slack.inbox import Place
+from app.db.slack.people import SlackId
 from app.db.statements.sql import sql
 from app.domain.ids import RunId, SessionId, UserId
 
 _MAY = """(s.owner_id = :user_id or exists (
         select 1 from session_participants p where p.session_id = s.id and p.user_id = :user_id))"""
-_LATEST = sql(
+_THREAD = "c.thread_ts, c.session_id, s.owner_id, s.title, s.archived, {may} as may"
+_NEWEST = sql(
     """
-    select c.thread_ts, s.id, s.owner_id from slack_conversations c join sessions s on s.id = c.session_id
-    where c.team_id = :team_id and c.channel_id = :channel_id and {may}
+    with mine as (
+        select d.thread_ts from slack_events e join slack_deliveries d on d.run_id = e.run_id
+        where e.team_id = :team_id and e.channel_id = :channel_id
+            and d.reader_id = :reader_id and d.reader_team_id = :reader_team_id
+        order by e.message_ts desc limit 1
+    )
+    select {thread} from mine
+    join slack_conversations c on c.team_id = :team_id and c.channel_id = :channel_id and c.thread_ts = mine.thread_ts
+    left join sessions s on s.id = c.session_id
+""",
+    thread=_THREAD.format(may=_MAY),
+)
+_LAST_USED = sql(
+    """
+    select {thread} from slack_conversations c left join sessions s on s.id = c.session_id
+    where c.team_id = :team_id and c.channel_id = :channel_id and (:is_direct or ({may} and not s.archived))
     order by c.updated_at desc limit 1
 """,
+    thread=_THREAD.format(may=_MAY),
     may=_MAY,
 )
+"""For whom wrote nothing here for so long that it is no longer known which message was whose."""
+
 _LEAVE = sql("""
     update slack_conversations set session_id = null
     where team_id = :team_id and channel_id = :channel_id and thread_ts = :thread_ts
@@ -47,6 +68,25 @@ class Conversation:
     thread_ts: str
     session_id: SessionId
     owner_id: UserId
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """A thread that has no session by now: its next message opens one."""
+
+    thread_ts: str
+
+
+Found: TypeAlias = Conversation | Parted | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Somebody who asks about a conversation: as Slack knows them, and the user they are here."""
+
+    slack_id: SlackId
+    user_id: UserId
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +104,18 @@ class SlackConversations:
         """Work through `transactions`."""
         self._transactions = transactions
 
-    async def latest(self, team_id: str, channel_id: str, user_id: UserId) -> Conversation | None:
-        """Return the channel's last used conversation in which the user takes part."""
-        rows = await self._transactions.fetch(_LATEST, team_id=team_id, channel_id=channel_id, user_id=user_id)
+    async def latest(self, team_id: str, channel_id: str, asker: Asker) -> Found:
+        """Return the thread of the asker's own newest message in the channel; None where they take no part in it.
+
+        Where all they wrote is older than what is kept of deliveries, it is the last used one they take part in.
+        """
+        where = {"team_id": team_id, "channel_id": channel_id, "user_id": asker.user_id}
+        is_direct = is_direct_channel(channel_id)
+        who = {"reader_id": asker.slack_id.user_id, "reader_team_id": asker.slack_id.team_id}
+        rows = await self._transactions.fetch(_NEWEST, **where, **who)
         if not rows:
-            return None
-        return Conversation(rows[0]["thread_ts"], SessionId(rows[0]["id"]), UserId(rows[0]["owner_id"]))
+            rows = await self._transactions.fetch(_LAST_USED, **where, is_direct=is_direct)
+        return _found(rows[0], is_direct=is_direct) if rows else None
 
     async def leave(self, team_id: str, channel_id: str, thread_ts: str) -> None:
         """Part the thread from its session: its next message opens a new one. The old one is kept."""
@@ -90,3 +136,17 @@ class SlackConversations:
             user_id=user_id,
         )
         return OpenRun(RunId(rows[0]["id"]), UserId(rows[0]["owner_id"])) if rows else None
+
+
+def is_direct_channel(channel_id: str) -> bool:
+    """Whether it is a conversation of one person with the bot; what their ids begin with is Slack's word for it."""
+    return channel_id.startswith("D")
+
+
+def _found(row: Row, *, is_direct: bool) -> Found:
+    """In a direct conversation, a session that is another user's by now is left by the next message, too."""
+    if row["session_id"] is None or (row["may"] and row["archived"]) or (is_direct and not row["may"]):
+        return Parted(row["thread_ts"])
+    if not row["may"]:
+        return None
+    return Conversation(row["thread_ts"], SessionId(row["session_id"]), UserId(row["owner_id"]), row["title"])

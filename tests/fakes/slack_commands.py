@@ -1,0 +1,75 @@
+"""`/agent` on a stage of the outbox: asked directly, with summaries that a test lets end."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from app.context.explain import ContextReport
+from app.db.database import Database
+from app.db.slack.conversations import Asker, Conversation
+from app.db.slack.people import SlackId
+from app.domain.errors import ModelUnavailable
+from app.domain.ids import SessionId, UserId
+from app.slack.bolt import Shown
+from app.slack.commands import Commands
+from app.slack.services import SlackServices
+from app.summary.summarize_now import CompactionResult
+from fakes.api_stage import REPORT
+from fakes.slack_delivery import DeliveryStage
+from fakes.slack_double import TEAM
+from fakes.slack_stage import IDENTITY
+
+ANNA, DIRECT = "U0ANNA001", "D0ANNA001"
+
+
+@dataclass
+class Asked:
+    """The commands, and what was summarised and sent later."""
+
+    stage: DeliveryStage
+    commands: Commands
+    may_end: asyncio.Event
+    refuses: asyncio.Event
+    focuses: list[str] = field(default_factory=list)
+    later: list[tuple[str, Shown]] = field(default_factory=list)
+
+    async def __call__(self, text: str, *, user: str = ANNA, channel: str = DIRECT) -> Shown:
+        body: dict[str, object] = {"user_id": user, "team_id": TEAM, "channel_id": channel, "text": text}
+        return await self.commands.answer({**body, "response_url": "https://hooks.example/1"})
+
+    async def latest(self, user: UserId, channel: str = DIRECT) -> Conversation:
+        found = await self.stage.slack.conversations.latest(TEAM, channel, Asker(SlackId(TEAM, ANNA), user))
+        assert isinstance(found, Conversation)
+        return found
+
+
+@asynccontextmanager
+async def commands_on(outgoing: DeliveryStage) -> AsyncIterator[Asked]:
+    """Answer commands on the stage; a summary ends once `may_end` is set, and badly once `refuses` is."""
+    may_end, refuses = asyncio.Event(), asyncio.Event()
+    may_end.set()
+    focuses: list[str] = []
+    later: list[tuple[str, Shown]] = []
+    database: Database = outgoing.database
+
+    async def report(owner: UserId, session: SessionId) -> ContextReport:
+        await database.sessions.get(owner, session)
+        return REPORT
+
+    async def summarize(owner: UserId, session: SessionId, focus: str) -> CompactionResult:
+        focuses.append(focus)
+        await may_end.wait()
+        if refuses.is_set():
+            raise ModelUnavailable("The summary model is away.")
+        return CompactionResult("adopted", "", 900, 300, await database.sessions.get(owner, session))
+
+    async def respond(url: str, shown: Shown) -> None:
+        later.append((url, shown))
+
+    services = SlackServices(database, outgoing.slack, report, summarize, outgoing.clock)
+    commands = Commands(services, IDENTITY, respond)
+    try:
+        yield Asked(outgoing, commands, may_end, refuses, focuses, later)
+    finally:
+        await commands.close()
