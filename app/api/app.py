@@ -16,6 +16,7 @@ from app.api.http.call import Door
 from app.api.http.config import ApiConfig
 from app.api.http.errors import UnexpectedErrors, add_error_handlers
 from app.api.http.services import Services
+from app.api.http.sharing import SharedSessions
 from app.api.native import (
     agents,
     context,
@@ -91,7 +92,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    app.state.door = Door(services, config, Authenticator(services, config))
+    app.state.door = _door(services, config)
     add_error_handlers(app)
     for room in ROOMS:
         app.include_router(room.router)
@@ -112,10 +113,15 @@ def create_health_app(services: Services, config: ApiConfig) -> FastAPI:
         redoc_url=None,
         openapi_url=None,
     )
-    app.state.door = Door(services, config, Authenticator(services, config))
+    app.state.door = _door(services, config)
     add_error_handlers(app)
     app.include_router(health.router)
     return app
+
+
+def _door(services: Services, config: ApiConfig) -> Door:
+    shared = SharedSessions(services.database.participants, services.clock)
+    return Door(services, config, Authenticator(services, config), shared)
 
 
 def add_door(app: FastAPI, path: str, endpoint: ASGIApp) -> None:

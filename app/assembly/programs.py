@@ -220,6 +220,5 @@ async def _api_config(runtime: Runtime, host: str) -> ApiConfig:
         max_body_bytes=settings.max_body_bytes,
         max_import_bytes=settings.max_import_bytes,
         is_local_mode=not has_keys,
-        shares_sessions=bool(settings.slack_bot_token),
         no_worker_timeout_seconds=settings.no_worker_timeout_seconds,
     )

@@ -1,7 +1,5 @@
 """Those who take part in a channel's session may read it and write to it over REST; nobody else sees that it exists."""
 
-from dataclasses import replace
-
 import httpx
 import pytest
 
@@ -17,7 +15,7 @@ CHANNEL = "C0GENERAL"
 
 @pytest.fixture
 def shared(database: Database) -> ApiStage:
-    return set_stage(database, replace(KEYED, shares_sessions=True))
+    return set_stage(database, KEYED)
 
 
 async def linked(stage: ApiStage, slack_user: str, name: str) -> UserId:

@@ -1,8 +1,5 @@
 """What a command does on a database beside its own work: nothing for others where others serve it, else all of it."""
 
-import asyncio
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,30 +11,10 @@ from app.domain.run import Run
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from fakes.conversations import open_conversation
 from fakes.pooler import environment_of
-from fakes.programs import environment_for_programs
 from fakes.raw_sql import run_sql
-from fakes.waiting import HANG_SECONDS
+from fakes.service_process import run_command
 
 pytestmark = pytest.mark.slow
-COMMAND = Path(sys.executable).with_name("throughline")
-
-
-async def run_command(
-    folder: Path, environment: Mapping[str, str], *arguments: str, typed: str = ""
-) -> tuple[int | None, str, str]:
-    """Run a command as people do; return its exit code and what it printed and complained."""
-    process = await asyncio.create_subprocess_exec(
-        COMMAND,
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=environment_for_programs() | dict(environment),
-        cwd=folder,
-    )
-    async with asyncio.timeout(HANG_SECONDS):
-        told, complained = await process.communicate(typed.encode())
-    return process.returncode, told.decode(), complained.decode()
 
 
 async def turn_of_a_stranger(database: Database) -> Run:

@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 from app.api.http.auth import Authenticator
 from app.api.http.config import ApiConfig
 from app.api.http.services import Services
+from app.api.http.sharing import SharedSessions
 from app.domain.errors import NotFound
 from app.domain.ids import MemoryId, MessageId, RunId, SessionId, SummaryId, UserId
 from app.domain.message import Source
@@ -31,6 +32,7 @@ class Door:
     services: Services
     config: ApiConfig
     authenticator: Authenticator
+    shared: SharedSessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +74,22 @@ Writer: TypeAlias = Annotated[Call, Depends(as_writer)]
 async def _admit(request: Request, scope: Scope) -> Call:
     door = door_of(request)
     principal = await door.authenticator.admit(request.headers, scope)
-    shared_by = await _sharing_owner(request, door, principal) if door.config.shares_sessions else None
+    shared_by = await _sharing_owner(request, door.shared, principal)
     work_for(shared_by or principal.user_id)
     recheck = partial(door.authenticator.recheck, request.headers)
     return Call(door.services, door.config, principal, recheck, shared_by)
 
 
-async def _sharing_owner(request: Request, door: Door, principal: Principal) -> UserId | None:
+async def _sharing_owner(request: Request, shared: SharedSessions, principal: Principal) -> UserId | None:
     """Return the owner of a session that the principal takes part in, where the request is open to participants."""
     if request.method != "GET" and not request.url.path.endswith(OPEN_TO_PARTICIPANTS):
         return None
-    participants, path = door.services.database.participants, request.path_params
+    path = request.path_params
     with suppress(NotFound):  # the route itself will say so
         if "session_id" in path:
-            return await participants.owner_for(principal.user_id, session_id=session_id_of(path["session_id"]))
+            return await shared.owner_for(principal.user_id, session_id=session_id_of(path["session_id"]))
         if "run_id" in path:
-            return await participants.owner_for(principal.user_id, run_id=run_id_of(path["run_id"]))
+            return await shared.owner_for(principal.user_id, run_id=run_id_of(path["run_id"]))
     return None
 
 

@@ -15,7 +15,7 @@ class ApiConfig:
 
     `is_local_mode`: no key existed at start and only a loopback address is bound, so a request without a key acts as
     the user `local` after its Host and Origin were checked. `trusted_socket`: a unix socket only its owner can reach,
-    every request acts as `local`. `shares_sessions`: there may be sessions with participants beside their owner.
+    every request acts as `local`.
     """
 
     version: str
@@ -24,7 +24,6 @@ class ApiConfig:
     cors_origins: tuple[str, ...] = ()
     is_local_mode: bool = False
     trusted_socket: bool = False
-    shares_sessions: bool = False
     no_worker_timeout_seconds: float = 30.0
     heartbeat_seconds: float = 5.0
     body_timeout_seconds: float = 30.0

@@ -4,6 +4,7 @@ from app.db.connection.transactions import Transactions
 from app.db.statements.sql import sql
 from app.domain.ids import RunId, SessionId, UserId
 
+_ANY = sql("select exists (select 1 from session_participants) as is_any")
 _OWNER_FOR = sql("""
     select s.owner_id from sessions s join session_participants p on p.session_id = s.id and p.user_id = :user_id
     where s.id = cast(:session_id as uuid)
@@ -17,6 +18,10 @@ class ParticipantRepository:
     def __init__(self, transactions: Transactions) -> None:
         """Read through `transactions`."""
         self._transactions = transactions
+
+    async def any_exists(self) -> bool:
+        """Whether any session has participants."""
+        return bool((await self._transactions.fetch(_ANY))[0]["is_any"])
 
     async def owner_for(
         self, user_id: UserId, *, session_id: SessionId | None = None, run_id: RunId | None = None
