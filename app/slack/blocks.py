@@ -16,6 +16,7 @@ HELP = (
     "• `/agent summarize [focus]`: summarize all but the newest messages now\n"
     "• `/agent new`: let the next message in that thread begin a new conversation; the old one is kept\n"
     "• `/agent stop`: stop the answer that is being written, and what waits behind it\n"
+    "• `/agent resume SESSION_ID`: in a direct conversation, go on with a session you began elsewhere\n"
     "• `/agent link CODE`: become the user for whom `throughline slack link --user NAME` made the code\n"
     "An :octagonal_sign: under a message stops its answer. A message that still waits may be edited or deleted."
 )

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from uuid import UUID
 
 import structlog
 from pydantic import BaseModel, ValidationError
 
-from app.db.slack.conversations import Asker, Conversation, Found, Parted
+from app.db.slack.conversations import Asker, Conversation, Found, Parted, is_direct_channel
 from app.db.slack.people import SlackId
 from app.domain.errors import ThroughlineError
+from app.domain.ids import SessionId
 from app.execution.error_boundary import ErrorBoundary
 from app.slack.blocks import HELP, named, plain, show_context
 from app.slack.bolt import Shown
@@ -22,6 +24,8 @@ AT_ONCE_SECONDS = 1.5
 
 NOTHING_HERE = "You have no conversation here yet. Write to me, or mention me in a channel."
 PARTED = "The next message in that thread begins a new conversation already."
+NO_SUCH_SESSION = "There is no such session of yours. `throughline sessions list` shows what there is."
+ONLY_DIRECTLY = "Only in a direct conversation with me: in a channel its members would read your own history."
 BROKEN = "Something went wrong here. Try it again."
 log = structlog.get_logger(__name__)
 
@@ -89,10 +93,25 @@ class Commands:
             case "link" if rest:
                 await self._services.slack.people.link_by_code(self._who(command), rest)
                 return plain("Linked. From now on you are the same user here as there, with one history.")
+            case "resume" if rest:
+                return plain(await self._resume(rest, command))
             case "context" | "summarize" | "new" | "stop":
                 return await self._on_latest(verb, rest, command)
             case _:
                 return plain(HELP)
+
+    async def _resume(self, named_session: str, command: _Command) -> str:
+        if not is_direct_channel(command.channel_id):
+            return ONLY_DIRECTLY
+        person = await self._services.slack.people.find(self._who(command))
+        session_id = _session_id(named_session)
+        if person is None or session_id is None:
+            return NO_SUCH_SESSION
+        conversations, team_id = self._services.slack.conversations, self._identity.team_id
+        title = await conversations.resume(team_id, command.channel_id, session_id, person.user_id)
+        if title is None:
+            return NO_SUCH_SESSION
+        return f"Your next message here (outside a thread) goes on with {named(title)}."
 
     async def _on_latest(self, verb: str, focus: str, command: _Command) -> Shown:
         match await self._latest(command):
@@ -145,6 +164,13 @@ class Commands:
         shown = await work
         if command.response_url:
             await self._respond(command.response_url, shown)
+
+
+def _session_id(text: str) -> SessionId | None:
+    try:
+        return SessionId(UUID(text))
+    except ValueError:
+        return None
 
 
 def _summarized(result: CompactionResult, name: str) -> str:

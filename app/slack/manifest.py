@@ -27,7 +27,7 @@ def manifest(name: str, url: str) -> str:
     command = {
         "command": "/agent",
         "description": "About the thread you last wrote in here",
-        "usage_hint": "context | summarize [focus] | new | stop | help",
+        "usage_hint": "context | summarize [focus] | new | stop | resume SESSION_ID | help",
         "should_escape": False,
     }
     written = {

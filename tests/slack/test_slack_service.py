@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.db.database import Database
 from fakes.pooler import environment_of
 from fakes.raw_sql import end_leases, run_sql
 from fakes.service_process import free_port, run_service, start_program
@@ -149,3 +150,28 @@ async def test_agent_context_and_help_answer_their_asker_alone(
     assert "N messages [█" in json.loads(context.text)["blocks"][1]["text"]["text"]
     assert "no conversation here" in stranger.text
     assert "/agent summarize" in helped.text
+
+
+async def test_a_session_begun_over_rest_goes_on_in_slack_with_one_history(
+    tmp_path: Path, over_http: Mapping[str, str], slack: SlackDouble, database: Database
+) -> None:
+    async with run_service(tmp_path, over_http) as service:
+        session = await service.new_session()
+        await service.send(session, "My name is Anna.")
+        local = await database.users.get_or_create("local")
+        code = await database.open_slack("assistant").people.new_code(local)
+        sender = Sender(service.client)
+        told = [
+            await sender.form(slash_command(text, user="U0ANNA001", channel="D0ANNA001", response_url=""))
+            for text in (f"link {code}", f"resume {session}")
+        ]
+        await sender.deliver(message(say("What is 6 * 7?")))
+        await until_posted(slack, 1)
+        history = await service.history(session)
+
+    assert told[1].text == 'Your next message here (outside a thread) goes on with "My name is Anna.".'
+    assert [(item["source"], item["role"]) for item in history if item["role"] == "user"] == [
+        ("api", "user"),
+        ("slack", "user"),
+    ]
+    assert "42" in slack.workspace.posted[0].text

@@ -7,6 +7,7 @@ from app.db.connection.statement import Row
 from app.db.connection.transactions import Transactions
 from app.db.slack.inbox import Place
 from app.db.slack.people import SlackId
+from app.db.slack.resume import bind
 from app.db.statements.sql import sql
 from app.domain.ids import RunId, SessionId, UserId
 
@@ -30,7 +31,8 @@ _NEWEST = sql(
 _LAST_USED = sql(
     """
     select {thread} from slack_conversations c left join sessions s on s.id = c.session_id
-    where c.team_id = :team_id and c.channel_id = :channel_id and (:is_direct or ({may} and not s.archived))
+    where c.team_id = :team_id and c.channel_id = :channel_id and c.thread_ts <> ''
+        and (:is_direct or ({may} and not s.archived))
     order by c.updated_at desc limit 1
 """,
     thread=_THREAD.format(may=_MAY),
@@ -120,6 +122,15 @@ class SlackConversations:
     async def leave(self, team_id: str, channel_id: str, thread_ts: str) -> None:
         """Part the thread from its session: its next message opens a new one. The old one is kept."""
         await self._transactions.fetch(_LEAVE, team_id=team_id, channel_id=channel_id, thread_ts=thread_ts)
+
+    async def resume(self, team_id: str, channel_id: str, session_id: SessionId, user_id: UserId) -> str | None:
+        """Have the next new thread of a direct conversation go on with a session of the user's; return its title.
+
+        None where there is no such session, it is another's, or archived. It replaces the one named before.
+        """
+        return await bind(
+            self._transactions, team_id=team_id, channel_id=channel_id, session_id=session_id, user_id=user_id
+        )
 
     async def open_runs(self, session_id: SessionId) -> tuple[RunId, ...]:
         """Return the runs that wait or are at work, in their order."""

@@ -10,6 +10,7 @@ from app.db.runs import finish as run_finish
 from app.db.runs import submit as run_submit
 from app.db.sessions.titles import retitle
 from app.db.slack.people import Person, SlackId, ensure_person, ensure_user, guest_name
+from app.db.slack.resume import take_bound
 from app.db.statements.new_ids import new_id
 from app.db.statements.rows import content_from, to_json
 from app.db.statements.sql import sql
@@ -221,6 +222,8 @@ async def _session(
 ) -> tuple[SessionId, UserId]:
     """Return the thread's session and its owner; opened where there is none, or only one that was archived.
 
+    A new thread of a direct conversation may instead go on with a session that its person named before.
+
     So it is in a direct conversation with somebody who is another user by now: the session is the former one's.
     """
     thread = _thread_parameters(message)
@@ -229,18 +232,34 @@ async def _session(
     if known["owner_id"] is not None and not is_anothers:
         session_id, owner_id = SessionId(known["session_id"]), UserId(known["owner_id"])
     else:
-        session_id, owner_id = SessionId(new_id()), await _owner(tx, message, person)
-        metadata: dict[str, JsonValue] = {"slack": dict(thread)}
-        await tx.fetch(
-            _OPEN_SESSION,
-            session_id=session_id,
-            owner_id=owner_id,
-            agent=config.agent,
-            metadata=to_json(metadata),
-            **thread,
-        )
+        session_id, owner_id = await _resumed(tx, message, person) or await _opened(tx, message, person, config)
     if not message.is_direct:
         await tx.fetch(_TAKE_PART, session_id=session_id, user_id=person.user_id)
+    return session_id, owner_id
+
+
+async def _resumed(tx: Statements, message: SlackMessage, person: Person) -> tuple[SessionId, UserId] | None:
+    """Return the session that its owner wanted to go on with in this direct conversation's next new thread."""
+    if not message.is_direct:
+        return None
+    session_id = await take_bound(tx, user_id=person.user_id, **_thread_parameters(message))
+    return None if session_id is None else (session_id, person.user_id)
+
+
+async def _opened(
+    tx: Statements, message: SlackMessage, person: Person, config: InboxConfig
+) -> tuple[SessionId, UserId]:
+    session_id, owner_id = SessionId(new_id()), await _owner(tx, message, person)
+    thread = _thread_parameters(message)
+    metadata: dict[str, JsonValue] = {"slack": dict(thread)}
+    await tx.fetch(
+        _OPEN_SESSION,
+        session_id=session_id,
+        owner_id=owner_id,
+        agent=config.agent,
+        metadata=to_json(metadata),
+        **thread,
+    )
     return session_id, owner_id
 
 

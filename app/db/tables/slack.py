@@ -56,7 +56,10 @@ class SlackLinkCodeRow(Base):
 
 
 class SlackConversationRow(Base):
-    """A thread the bot is engaged in. Without a session, its next message opens a new one."""
+    """A thread the bot is engaged in. Without a session, its next message opens a new one.
+
+    With `thread_ts` '' it is no thread: its session waits for the next new one of a direct conversation.
+    """
 
     __tablename__ = "slack_conversations"
     __table_args__ = (Index("slack_conversations_newest", "team_id", "channel_id", text("updated_at desc")),)
