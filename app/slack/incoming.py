@@ -1,7 +1,7 @@
 """What Slack tells, read into our own words; what is not for us reads as None.
 
-Events are those of https://docs.slack.dev/reference/events/ : `message` with its subtypes, `app_mention` and
-`reaction_added`. Unknown fields are left aside, for Slack adds some all the time.
+Events are those of https://docs.slack.dev/reference/events/ : `message` with its subtypes, `app_mention`,
+`reaction_added` and `member_left_channel`. Unknown fields are left aside, for Slack adds some all the time.
 """
 
 import re
@@ -35,8 +35,17 @@ class StopSign:
     who: SlackId
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Somebody left a channel, or was removed from it."""
+
+    team_id: str
+    channel_id: str
+    who: SlackId
+
+
 _TS = re.compile(r"[0-9]{1,12}\.[0-9]{1,6}", re.ASCII)
-Incoming: TypeAlias = SlackMessage | Edited | Deleted | StopSign
+Incoming: TypeAlias = SlackMessage | Edited | Deleted | StopSign | Left
 
 
 class _File(BaseModel):
@@ -93,16 +102,25 @@ def read_incoming(body: Mapping[str, object], identity: Identity) -> Incoming | 
         return None
     event = envelope.event
     match event.type:
-        case "message" if event.subtype == "message_changed":
-            return _edited(event, identity)
-        case "message" if event.subtype == "message_deleted":
-            return Deleted(_place(event, identity, event.deleted_ts))
         case "message" | "app_mention":
-            return _said(envelope, identity)
+            return _message(envelope, identity)
         case "reaction_added":
             return _stop_sign(event, identity)
+        case "member_left_channel":
+            return _left(event, identity)
         case _:
             return None
+
+
+def _message(envelope: _Envelope, identity: Identity) -> SlackMessage | Edited | Deleted | None:
+    event = envelope.event
+    match event.subtype:
+        case "message_changed":
+            return _edited(event, identity)
+        case "message_deleted":
+            return Deleted(_place(event, identity, event.deleted_ts))
+        case _:
+            return _said(envelope, identity)
 
 
 def _said(envelope: _Envelope, identity: Identity) -> SlackMessage | None:
@@ -153,6 +171,13 @@ def _stop_sign(event: _Event, identity: Identity) -> StopSign | None:
         return None
     place = Place(identity.team_id, event.item.channel, event.item.ts)
     return StopSign(place, _who(event, event.user, identity))
+
+
+def _left(event: _Event, identity: Identity) -> Left | None:
+    """Where the bot itself is put out, nobody else has left."""
+    if _is_from_a_bot(event, identity):
+        return None
+    return Left(identity.team_id, event.channel, _who(event, event.user, identity))
 
 
 def _is_from_a_bot(message: _Message, identity: Identity) -> bool:

@@ -6,14 +6,15 @@ import structlog
 
 from app.db.slack.database import SlackDatabase
 from app.db.slack.inbox import Edited, SlackMessage, Taken
+from app.db.slack.people import SlackId
 from app.slack.config import Identity
-from app.slack.incoming import Deleted, StopSign, read_incoming
+from app.slack.incoming import Deleted, Left, StopSign, read_incoming
 
 log = structlog.get_logger(__name__)
 
 
 class Intake:
-    """Stores messages, changes and withdraws those that wait, and hands stop signs to `on_stop`."""
+    """Stores messages, changes and withdraws those that wait, takes out who left, hands stop signs to `on_stop`."""
 
     def __init__(
         self, database: SlackDatabase, identity: Identity, on_stop: Callable[[StopSign], Awaitable[None]]
@@ -28,16 +29,25 @@ class Intake:
         incoming = read_incoming(body, self._identity)
         match incoming:
             case SlackMessage():
-                taken = await self._database.inbox.accept(incoming)
-                tell = log.debug if taken is Taken.NOT_FOR_US else log.info
-                tell("slack message", outcome=taken.value, channel=incoming.place.channel_id)
+                await self._accept(incoming)
             case Edited():
-                if await self._database.inbox.edit(incoming):
-                    log.info("slack message changed", channel=incoming.place.channel_id)
+                await self._edit(incoming)
             case Deleted(place=place):
                 if await self._database.inbox.withdraw(place):
                     log.info("slack message withdrawn", channel=place.channel_id)
             case StopSign():
                 await self._on_stop(incoming)
+            case Left(team_id=team_id, channel_id=channel_id, who=who):
+                sessions = await self._database.participants.leave(SlackId(team_id, channel_id), who)
+                log.info("slack member left a channel", channel=channel_id, sessions=sessions)
             case None:
                 pass
+
+    async def _edit(self, edited: Edited) -> None:
+        if await self._database.inbox.edit(edited):
+            log.info("slack message changed", channel=edited.place.channel_id)
+
+    async def _accept(self, message: SlackMessage) -> None:
+        taken = await self._database.inbox.accept(message)
+        tell = log.debug if taken is Taken.NOT_FOR_US else log.info
+        tell("slack message", outcome=taken.value, channel=message.place.channel_id)

@@ -6,11 +6,12 @@ Its fields: https://docs.slack.dev/reference/app-manifest/ .
 import json
 
 from app.slack.http import PATH
-from app.slack.setup_check import BOT_SCOPES, EMAIL_SCOPE
+from app.slack.setup_check import BOT_SCOPES, EMAIL_SCOPE, LEAVING_SCOPES
 
 EVENTS = (
     "app_mention",
     "app_uninstalled",
+    "member_left_channel",
     "message.channels",
     "message.groups",
     "message.im",
@@ -42,7 +43,7 @@ def manifest(name: str, url: str) -> str:
             "slash_commands": [command | ({"url": events_url} if url else {})],
             "assistant_view": {"assistant_description": "Answers in threads, and remembers"},
         },
-        "oauth_config": {"scopes": {"bot": sorted([*BOT_SCOPES, EMAIL_SCOPE])}},
+        "oauth_config": {"scopes": {"bot": sorted([*BOT_SCOPES, *LEAVING_SCOPES, EMAIL_SCOPE])}},
         "settings": {
             "event_subscriptions": {**request, "bot_events": list(EVENTS)},
             "interactivity": {"is_enabled": bool(url), **request},

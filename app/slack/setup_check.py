@@ -1,6 +1,7 @@
 """Who we are in the workspace, and whether we may do what we are there for; what is wrong is told in a sentence."""
 
 import aiohttp
+import structlog
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -21,8 +22,12 @@ BOT_SCOPES = (
     "users:read",
 )
 EMAIL_SCOPE = "users:read.email"
+LEAVING_SCOPES = ("channels:read", "groups:read")
+"""Without them Slack does not tell who leaves a channel; apps that were installed before go on without."""
+
 PAGE = "https://api.slack.com/apps"
 SECRET_LENGTH = 32
+log = structlog.get_logger(__name__)
 
 
 def check_settings(config: SlackConfig, *, over_http: bool) -> None:
@@ -59,6 +64,7 @@ async def ask_identity(client: AsyncWebClient, config: SlackConfig) -> Identity:
     headers = {name.lower(): value for name, value in response.headers.items()}
     answer = _Answer(_data(response.data), headers.get("x-oauth-scopes", ""))
     _check_scopes(answer.scopes, config)
+    _tell_what_is_missed(answer.scopes)
     return answer.identity
 
 
@@ -113,6 +119,16 @@ def _check_scopes(scopes: frozenset[str], config: SlackConfig) -> None:
         raise SettingInvalid(
             f"The Slack app lacks the bot scopes {', '.join(missing)}. Add them under OAuth & Permissions ({PAGE}), or "
             "take the manifest that `throughline slack manifest` prints; then install the app again."
+        )
+
+
+def _tell_what_is_missed(scopes: frozenset[str]) -> None:
+    missing = [scope for scope in LEAVING_SCOPES if scope not in scopes]
+    if missing:
+        log.warning(
+            "slack does not tell who leaves a channel: they keep reaching its sessions over REST. Add the scopes and "
+            "the event member_left_channel, as in `throughline slack manifest`, and install the app again",
+            missing=", ".join(missing),
         )
 
 

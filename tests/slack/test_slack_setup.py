@@ -12,7 +12,7 @@ from app.slack.health import SlackHealth
 from app.slack.identification import Identification
 from app.slack.incoming import read_incoming
 from app.slack.manifest import manifest
-from app.slack.setup_check import BOT_SCOPES
+from app.slack.setup_check import BOT_SCOPES, LEAVING_SCOPES
 from fakes.manual_clock import ManualClock
 from fakes.slack_double import APP_TOKEN, BOT_TOKEN, BOT_USER, SIGNING_SECRET, TEAM, Failure, SlackDouble, say
 from fakes.slack_double.payloads import message
@@ -70,6 +70,21 @@ async def test_missing_scopes_are_named(slack: SlackDouble) -> None:
     slack.workspace.scopes = tuple(scope for scope in BOT_SCOPES if scope not in {"commands", "reactions:read"})
 
     assert "lacks the bot scopes commands, reactions:read." in await told(config_of(slack))
+
+
+async def test_without_the_scopes_that_tell_who_leaves_it_starts_and_says_what_is_missed(slack: SlackDouble) -> None:
+    config = config_of(slack)
+    told = []
+    for scopes in (BOT_SCOPES, (*BOT_SCOPES, "channels:read"), (*BOT_SCOPES, *LEAVING_SCOPES)):
+        slack.workspace.scopes = scopes
+        with capture_logs() as logged:
+            await asking(config).at_start(over_http=True)
+        told.append([entry["missing"] for entry in logged])
+
+    assert told == [["channels:read, groups:read"], ["groups:read"], []]
+    written = json.loads(manifest("Helper", ""))
+    assert set(LEAVING_SCOPES) <= set(written["oauth_config"]["scopes"]["bot"])
+    assert "member_left_channel" in written["settings"]["event_subscriptions"]["bot_events"]
 
 
 PASSING = [

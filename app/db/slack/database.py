@@ -7,6 +7,7 @@ from app.db.connection.wakeup import EventHub, Wakeup
 from app.db.slack.conversations import SlackConversations
 from app.db.slack.inbox import InboxConfig, SlackInbox
 from app.db.slack.outbox import SlackOutbox
+from app.db.slack.participants import ParticipantRepository
 from app.db.slack.people import SlackPeople
 
 
@@ -18,6 +19,7 @@ class SlackDatabase:
     outbox: SlackOutbox
     people: SlackPeople
     conversations: SlackConversations
+    participants: ParticipantRepository
 
 
 def slack_database(transactions: Transactions, hub: EventHub, config: InboxConfig) -> SlackDatabase:
@@ -28,4 +30,5 @@ def slack_database(transactions: Transactions, hub: EventHub, config: InboxConfi
         outbox=SlackOutbox(transactions, outgoing),
         people=SlackPeople(transactions),
         conversations=SlackConversations(transactions),
+        participants=ParticipantRepository(transactions),
     )

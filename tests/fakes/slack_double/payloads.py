@@ -151,6 +151,12 @@ def joined(channel: str) -> Json:
     return envelope(event | {"text": "<@U0ANNA001> has joined the channel", "ts": fresh_ts()})
 
 
+def left(channel: str, *, user: str, home: str = TEAM) -> Json:
+    """https://docs.slack.dev/reference/events/member_left_channel/ ; `home` is the user's own workspace."""
+    event: Json = {"type": "member_left_channel", "user": user, "channel": channel, "channel_type": "C", "team": home}
+    return envelope(event | {"event_ts": fresh_ts()})
+
+
 def url_verification(challenge: str) -> Json:
     """https://docs.slack.dev/reference/events/url_verification/ ."""
     return {"token": "verification-token-not-used", "challenge": challenge, "type": "url_verification"}

@@ -1,0 +1,123 @@
+"""Whoever leaves a channel takes no part in its sessions any more, unless they are there by another Slack id."""
+
+import httpx
+import pytest
+
+from app.db.database import Database
+from app.db.slack.people import SlackId
+from app.domain.ids import UserId
+from fakes.api_stage import KEYED, set_stage
+from fakes.slack_double import BOT_USER, TEAM, Said, say
+from fakes.slack_double.payloads import app_mention, left
+from fakes.slack_stage import SlackStage
+
+CHANNEL, OTHER = "C0GENERAL", "C0OTHER01"
+ANNA, BERT, TWIN = "U0ANNA001", "U0BERT001", "U0TWIN001"
+
+
+async def write(door: SlackStage, user: str, *, channel: str = CHANNEL, thread_ts: str = "") -> Said:
+    said = say(f"<@{BOT_USER}> hello", user=user, channel=channel, thread_ts=thread_ts)
+    assert (await door.sender.once(app_mention(said))).status == 200
+    return said
+
+
+async def leave(door: SlackStage, user: str, *, team: str = TEAM, channel: str = CHANNEL) -> None:
+    assert (await door.sender.once(left(channel, user=user, home=team))).status == 200
+
+
+async def taking_part(door: SlackStage) -> list[tuple[object, ...]]:
+    """Return who takes part, and in how many sessions."""
+    return await door.rows(
+        "select u.name, count(*) from session_participants p join users u on u.id = p.user_id group by 1 order by 1"
+    )
+
+
+async def link(door: SlackStage, user: UserId, *slack_users: str) -> None:
+    for slack_user in slack_users:
+        await door.slack.people.link_by_code(SlackId(TEAM, slack_user), await door.slack.people.new_code(user))
+
+
+async def test_who_left_a_channel_is_taken_out_of_its_sessions_and_nobody_else_is(door: SlackStage) -> None:
+    first = await write(door, ANNA)
+    await write(door, BERT, thread_ts=first.ts)
+    await write(door, ANNA)
+    await write(door, ANNA, channel=OTHER)
+
+    await leave(door, ANNA)
+
+    assert await taking_part(door) == [(f"slack:{TEAM}:{ANNA}", 1), (f"slack:{TEAM}:{BERT}", 1)]
+
+
+async def test_a_session_that_its_thread_has_left_is_closed_to_them_too(door: SlackStage) -> None:
+    said = await write(door, ANNA)
+    await door.slack.conversations.leave(TEAM, CHANNEL, said.ts)
+
+    await leave(door, ANNA)
+
+    assert await taking_part(door) == []
+
+
+async def test_over_rest_they_find_nothing_any_more(door: SlackStage, database: Database) -> None:
+    await link(door, await database.users.get_or_create("anna"), ANNA)
+    await write(door, ANNA)
+    ((session,),) = await door.rows("select id from sessions")
+    stage = set_stage(database, KEYED)
+    async with stage.client(key=await stage.key("anna")) as anna:
+        before = await anna.get(f"/v1/sessions/{session}")
+        await leave(door, ANNA)
+        after = await anna.get(f"/v1/sessions/{session}")
+
+    assert (before.status_code, after.status_code) == (httpx.codes.OK, httpx.codes.NOT_FOUND)
+
+
+async def test_by_another_id_they_stay_until_that_one_leaves_too(door: SlackStage, database: Database) -> None:
+    await link(door, await database.users.get_or_create("anna"), ANNA, TWIN)
+    said = await write(door, ANNA)
+    await write(door, TWIN, thread_ts=said.ts)
+
+    await leave(door, ANNA)
+    stayed = await taking_part(door)
+    await leave(door, TWIN)
+
+    assert stayed == [("anna", 1)]
+    assert await taking_part(door) == []
+
+
+async def test_the_order_in_which_both_ids_leave_keeps_nobody_in(door: SlackStage, database: Database) -> None:
+    await link(door, await database.users.get_or_create("anna"), ANNA, TWIN)
+    said = await write(door, ANNA)
+    await write(door, TWIN, thread_ts=said.ts)
+
+    await leave(door, TWIN)
+    await leave(door, ANNA)
+
+    assert await taking_part(door) == []
+
+
+async def test_whoever_comes_back_and_writes_takes_part_again(door: SlackStage) -> None:
+    said = await write(door, ANNA)
+    await leave(door, ANNA)
+    await write(door, ANNA, thread_ts=said.ts)
+
+    assert await taking_part(door) == [(f"slack:{TEAM}:{ANNA}", 1)]
+
+
+@pytest.mark.parametrize(("user", "team"), [(BOT_USER, TEAM), (ANNA, "T0OTHER01"), ("U0NOBODY1", TEAM)])
+async def test_the_bot_somebody_of_another_workspace_and_strangers_take_nobody_out(
+    door: SlackStage, user: str, team: str
+) -> None:
+    await write(door, ANNA)
+
+    await leave(door, user, team=team)
+
+    assert await taking_part(door) == [(f"slack:{TEAM}:{ANNA}", 1)]
+
+
+async def test_whoever_is_of_another_workspace_is_taken_out_by_their_own_id(door: SlackStage) -> None:
+    event = app_mention(say(f"<@{BOT_USER}> hello", channel=CHANNEL))
+    event["event"]["user_team"] = "T0OTHER01"
+    await door.sender.once(event)
+
+    await leave(door, ANNA, team="T0OTHER01")
+
+    assert await taking_part(door) == []
