@@ -195,9 +195,8 @@ async def _scenes(url: str) -> AsyncIterator[Scenes]:
         config = SlackConfig(BOT_TOKEN, app_token=APP_TOKEN, api_url=stage.double.url)
 
         async def stop_run(sign: StopSign) -> None:
-            person = await stage.slack.people.find(sign.who)
-            found = person and await stage.slack.conversations.run_at(sign.place, person.user_id)
-            if found:
+            found = await stage.slack.conversations.run_at(sign.place, sign.user_id)
+            if found is not None:
                 await database.runs.request_cancel(found.owner_id, found.run_id)
 
         bolt = make_bolt(config, IDENTITY, Listeners(Intake(stage.slack, IDENTITY, stop_run).take, no_command))

@@ -67,8 +67,7 @@ class Commands:
 
     async def stop_by_sign(self, sign: StopSign) -> None:
         """Stop the run of the message that a participant put a stop sign under."""
-        person = await self._services.slack.people.find(sign.who)
-        found = None if person is None else await self._services.slack.conversations.run_at(sign.place, person.user_id)
+        found = await self._services.slack.conversations.run_at(sign.place, sign.user_id)
         if found is not None:
             await self._services.database.runs.request_cancel(found.owner_id, found.run_id)
             log.info("slack run stopped by reaction", run_id=str(found.run_id))

@@ -29,10 +29,13 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class StopSign:
-    """Somebody put a stop sign under a message: the question or the answer."""
+    """Somebody put a stop sign under a message: the question or the answer.
+
+    `user_id` is all that Slack tells of them: not of which workspace they are.
+    """
 
     place: Place
-    who: SlackId
+    user_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +173,7 @@ def _stop_sign(event: _Event, identity: Identity) -> StopSign | None:
     if not is_sign or event.item is None or _is_from_a_bot(event, identity):
         return None
     place = Place(identity.team_id, event.item.channel, event.item.ts)
-    return StopSign(place, _who(event, event.user, identity))
+    return StopSign(place, event.user or "")
 
 
 def _left(event: _Event, identity: Identity) -> Left | None:

@@ -93,11 +93,11 @@ async def test_stop_ends_what_runs_and_what_waits(ask: Asked) -> None:
 async def test_a_stop_sign_stops_the_run_of_its_message_for_participants_only(ask: Asked) -> None:
     said = say("a long story", channel=CHANNEL)
     turn = await ask.stage.ask(said=said)
-    sign = StopSign(Place(TEAM, CHANNEL, said.ts), SlackId(TEAM, BERT))
+    sign = StopSign(Place(TEAM, CHANNEL, said.ts), BERT)
 
     await ask.commands.stop_by_sign(sign)
     untouched = await ask.stage.slack.outbox.run_of(turn.claimed.run.id)
-    await ask.commands.stop_by_sign(replace(sign, who=SlackId(TEAM, ANNA)))
+    await ask.commands.stop_by_sign(replace(sign, user_id=ANNA))
     stopped = await ask.stage.slack.outbox.run_of(turn.claimed.run.id)
 
     assert untouched is not None
@@ -112,7 +112,7 @@ async def test_a_stop_sign_under_the_answer_stops_it_too(ask: Asked) -> None:
     await ask.stage.until_noted()
 
     place = Place(TEAM, DIRECT, ask.stage.posted[0].ts)
-    await ask.commands.stop_by_sign(StopSign(place, SlackId(TEAM, ANNA)))
+    await ask.commands.stop_by_sign(StopSign(place, ANNA))
 
     run = await ask.stage.slack.outbox.run_of(turn.claimed.run.id)
     assert run is not None

@@ -273,7 +273,7 @@ async def test_a_stop_sign_is_handed_on_with_who_put_it_where(door: SlackStage) 
     await door.sender.once(reaction("octagonal_sign", user="U0ANNA001", channel=CHANNEL, ts="1.2"))
     await door.sender.once(reaction("tada", user="U0ANNA001", channel=CHANNEL, ts="1.2"))
 
-    assert [(stop.place.channel_id, stop.place.message_ts, stop.who.user_id) for stop in door.stops] == [
+    assert [(stop.place.channel_id, stop.place.message_ts, stop.user_id) for stop in door.stops] == [
         (CHANNEL, "1.2", "U0ANNA001")
     ]
 

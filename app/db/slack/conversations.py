@@ -47,8 +47,7 @@ _LEAVE = sql("""
 _OPEN_RUNS = sql("""
     select id from runs where session_id = :session_id and status in ('queued', 'running') order by seq
 """)
-_RUN_AT = sql(
-    """
+_RUN_AT = sql("""
     with said as (
         select e.run_id from slack_events e
         where e.team_id = :team_id and e.channel_id = :channel_id and e.message_ts = :message_ts
@@ -56,11 +55,16 @@ _RUN_AT = sql(
         select d.run_id from slack_parts p join slack_deliveries d on d.id = p.delivery_id
         where p.ts = :message_ts and d.team_id = :team_id and d.channel_id = :channel_id
     )
-    select r.id, r.owner_id from said join runs r on r.id = said.run_id join sessions s on s.id = r.session_id
-    where {may} limit 1
-""",
-    may=_MAY,
-)
+    select r.id, r.owner_id from said join runs r on r.id = said.run_id
+    where (
+        select count(*) from slack_users u join (
+            select r.owner_id as user_id
+            union select p.user_id from session_participants p where p.session_id = r.session_id
+        ) t on t.user_id = u.user_id
+        where u.slack_user_id = :slack_user_id) = 1
+    limit 1
+""")
+"""An id names one person of a workspace; where two of one session have the same, nobody is meant by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +141,17 @@ class SlackConversations:
         rows = await self._transactions.fetch(_OPEN_RUNS, session_id=session_id)
         return tuple(RunId(row["id"]) for row in rows)
 
-    async def run_at(self, place: Place, user_id: UserId) -> OpenRun | None:
-        """Return the run that a message asked for or answers, if the user takes part in its session."""
+    async def run_at(self, place: Place, slack_user_id: str) -> OpenRun | None:
+        """Return the run that a message asked for or answers, if somebody with this id takes part in its session.
+
+        Of whichever workspace they are; None where two with this id take part.
+        """
         rows = await self._transactions.fetch(
             _RUN_AT,
             team_id=place.team_id,
             channel_id=place.channel_id,
             message_ts=place.message_ts,
-            user_id=user_id,
+            slack_user_id=slack_user_id,
         )
         return OpenRun(RunId(rows[0]["id"]), UserId(rows[0]["owner_id"])) if rows else None
 
