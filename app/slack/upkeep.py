@@ -9,12 +9,13 @@ import structlog
 from app.db.slack.database import SlackDatabase
 from app.db.slack.people import SlackId
 from app.domain.clock import Clock
-from app.domain.errors import ThroughlineError
+from app.domain.errors import DatabaseUnavailable, ThroughlineError
 from app.domain.json_types import JsonValue
 from app.domain.text import clean_text
 from app.execution.error_boundary import ErrorBoundary
 from app.slack.calls import SlackCalls
 from app.slack.config import Identity
+from app.slack.refusals import TOKEN_ERRORS, SlackLimited, SlackRefused, SlackUnsure
 
 LOOK_SECONDS = 2.0
 PEOPLE_AT_ONCE = 3
@@ -63,13 +64,33 @@ class Upkeep:
     async def look(self) -> None:
         """Learn who some people are; delete what is old, now and then, and until nothing old is left."""
         for who in await self._database.people.claim_look_ups(PEOPLE_AT_ONCE):
-            await self._learn(who)
+            await self._look_up(who)
         is_due = self._clock.monotonic() - self._pruned > PRUNE_SECONDS
         if is_due and await self._database.outbox.prune(KEPT_HOURS):
             self._pruned = self._clock.monotonic()
 
+    async def _look_up(self, who: SlackId) -> None:
+        """Learn who the person is. What fails is theirs alone: asked for again in minutes, or tomorrow if for good.
+
+        Raises DatabaseUnavailable: nothing can be learned of anybody then.
+        """
+        boundary = ErrorBoundary(
+            log.error, "slack profile broke", lets_through=(DatabaseUnavailable,), slack_user=who.user_id
+        )
+        with boundary:
+            try:
+                await self._learn(who)
+            except SlackRefused as refused:
+                log.info("slack profile refused", slack_user=who.user_id, error=refused.error)
+                if refused.error in TOKEN_ERRORS:
+                    return
+            except (SlackUnsure, SlackLimited) as error:
+                log.info("slack profile put off", slack_user=who.user_id, error=error.code)
+                return
+            await self._database.people.end_look_up(who)
+
     async def _learn(self, who: SlackId) -> None:
-        """Ask Slack for the profile. Raises as SlackCalls; the person is asked for again tomorrow."""
+        """Ask Slack for the profile. Raises as SlackCalls, and DatabaseUnavailable."""
         user = await self._calls.user_info(who.user_id)
         profile = _object(user.get("profile"))
         name = str(profile.get("display_name") or profile.get("real_name") or "")

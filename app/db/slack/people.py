@@ -12,7 +12,10 @@ from app.domain.ids import UserId
 
 CODE_BYTES = 12
 CODE_MINUTES = 30
-LOOK_UP_AGAIN_HOURS = 24
+LOOK_UP_AGAIN_MINUTES = 24 * 60
+LOOK_UP_FAILED_MINUTES = 5
+"""After so long somebody is asked for again whose look-up came to no end: it failed, or its process died over it."""
+
 
 _FIND = sql("""
     select p.user_id, p.display_name, u.name as user_name from slack_users p join users u on u.id = p.user_id
@@ -28,12 +31,15 @@ _ENSURE_PERSON = sql("""
 _CLAIM_LOOK_UPS = sql("""
     with due as (
         select team_id, slack_user_id from slack_users
-        where looked_up_at is null or looked_up_at < now() - make_interval(hours => :hours)
+        where looked_up_at is null or looked_up_at < now() - make_interval(mins => :minutes)
         order by looked_up_at nulls first limit :limit for update skip locked
     )
-    update slack_users p set looked_up_at = now() from due
+    update slack_users p set looked_up_at = now() - make_interval(mins => :minutes - :failed_minutes) from due
     where p.team_id = due.team_id and p.slack_user_id = due.slack_user_id
     returning p.team_id, p.slack_user_id
+""")
+_END_LOOK_UP = sql("""
+    update slack_users set looked_up_at = now() where team_id = :team_id and slack_user_id = :slack_user_id
 """)
 _SET_NAME = sql("""
     update slack_users set display_name = :display_name
@@ -134,9 +140,15 @@ class SlackPeople:
         return await find_person(self._transactions, who)
 
     async def claim_look_ups(self, limit: int) -> tuple[SlackId, ...]:
-        """Return people whose profile is to be asked for; nobody else is given them for a day."""
-        rows = await self._transactions.fetch(_CLAIM_LOOK_UPS, hours=LOOK_UP_AGAIN_HOURS, limit=limit)
+        """Return people whose profile is to be asked for; nobody else is given them for LOOK_UP_FAILED_MINUTES."""
+        rows = await self._transactions.fetch(
+            _CLAIM_LOOK_UPS, minutes=LOOK_UP_AGAIN_MINUTES, failed_minutes=LOOK_UP_FAILED_MINUTES, limit=limit
+        )
         return tuple(SlackId(row["team_id"], row["slack_user_id"]) for row in rows)
+
+    async def end_look_up(self, who: SlackId) -> None:
+        """Note that all is known of the person that can be known today."""
+        await self._transactions.fetch(_END_LOOK_UP, team_id=who.team_id, slack_user_id=who.user_id)
 
     async def set_display_name(self, who: SlackId, display_name: str) -> None:
         """Keep what the person is called."""

@@ -1,0 +1,66 @@
+"""Profiles are asked for one by one: what fails for one person is no matter of the others."""
+
+import pytest
+
+from app.slack.upkeep import Upkeep
+from fakes.slack_delivery import DeliveryStage
+from fakes.slack_double import Failure, Person, say
+from fakes.slack_stage import IDENTITY
+
+THREE = ("U0ANNA001", "U0BERT001", "U0CLARA01")
+
+
+def upkeep_of(outgoing: DeliveryStage) -> Upkeep:
+    return Upkeep(outgoing.slack, outgoing.services.calls, outgoing.clock, IDENTITY, link_by_email=False)
+
+
+async def have_three_guests(outgoing: DeliveryStage) -> None:
+    for user in THREE:
+        outgoing.double.workspace.people[user] = Person(user, f"Name of {user}")
+        await outgoing.take(say("hello", user=user, channel="D" + user[1:]))
+
+
+async def named(outgoing: DeliveryStage) -> list[tuple[object, ...]]:
+    return await outgoing.rows("select slack_user_id from slack_users where display_name <> '' order by 1")
+
+
+async def let_pass(outgoing: DeliveryStage, minutes: int) -> None:
+    await outgoing.rows(f"update slack_users set looked_up_at = looked_up_at - interval '{minutes} minutes'")
+
+
+PASSING = (Failure(status=503), Failure(error="missing_scope"), Failure(error="internal_error"))
+
+
+@pytest.mark.parametrize("failure", PASSING)
+async def test_a_profile_that_fails_for_a_passing_reason_leaves_the_others_and_is_asked_for_again_in_minutes(
+    outgoing: DeliveryStage, failure: Failure
+) -> None:
+    await have_three_guests(outgoing)
+    outgoing.double.rules.fail("users.info", failure)
+    upkeep = upkeep_of(outgoing)
+
+    await upkeep.look()
+    at_first = await named(outgoing)
+    await upkeep.look()
+    at_once = len(outgoing.double.workspace.called("users.info"))
+    await let_pass(outgoing, 6)
+    await upkeep.look()
+
+    assert (len(at_first), at_once) == (2, 3)
+    assert await named(outgoing) == [(user,) for user in THREE]
+    assert len(outgoing.double.workspace.called("users.info")) == 4, "who was found is asked for tomorrow"
+
+
+async def test_a_profile_that_slack_does_not_have_is_asked_for_again_tomorrow(outgoing: DeliveryStage) -> None:
+    await have_three_guests(outgoing)
+    del outgoing.double.workspace.people["U0ANNA001"]
+    upkeep = upkeep_of(outgoing)
+    asked = []
+
+    for minutes in (0, 60, 24 * 60):
+        await let_pass(outgoing, minutes)
+        await upkeep.look()
+        asked.append(len(outgoing.double.workspace.called("users.info")))
+
+    assert asked == [3, 3, 6]
+    assert len(await named(outgoing)) == 2
