@@ -9,7 +9,7 @@ from app.db.connection.wakeup import Wakeup
 from app.db.runs import finish as run_finish
 from app.db.runs import submit as run_submit
 from app.db.sessions.titles import retitle
-from app.db.slack.people import Person, SlackId, ensure_person, ensure_user, guest_name
+from app.db.slack.people import Person, SlackId, ensure_person, ensure_user, guest_name, hold_person
 from app.db.slack.resume import take_bound
 from app.db.statements.new_ids import new_id
 from app.db.statements.rows import content_from, to_json
@@ -196,7 +196,7 @@ class SlackInbox:
 async def _accept(tx: Statements, message: SlackMessage, run_id: RunId, config: InboxConfig) -> Taken:
     if not await _take_event(tx, message):
         return Taken.DUPLICATE
-    person = await ensure_person(tx, message.who)
+    person = await hold_person(tx, message.who)
     session_id, owner_id = await _session(tx, message, person, config)
     submission = _submission(message, person, (session_id, owner_id))
     await run_submit.submit(tx, run_submit.NewRun(submission, run_id, None, config.caps))

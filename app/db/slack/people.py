@@ -28,6 +28,9 @@ _ENSURE_PERSON = sql("""
     insert into slack_users (team_id, slack_user_id, user_id) values (:team_id, :slack_user_id, :user_id)
     on conflict (team_id, slack_user_id) do nothing
 """)
+_HOLD_PERSON = sql("""
+    select 1 as held from slack_users where team_id = :team_id and slack_user_id = :slack_user_id for share
+""")
 _CLAIM_LOOK_UPS = sql("""
     with due as (
         select team_id, slack_user_id from slack_users
@@ -126,6 +129,17 @@ async def ensure_person(tx: Statements, who: SlackId) -> Person:
         await tx.fetch(_ENSURE_PERSON, team_id=who.team_id, slack_user_id=who.user_id, user_id=user_id)
         found = await find_person(tx, who)
     return found
+
+
+async def hold_person(tx: Statements, who: SlackId) -> Person:
+    """Return who the Slack user is, as ensure_person; who links them waits for the transaction to end.
+
+    It waits for a link that was begun before, and reads only then whom it made of them.
+    """
+    if not await tx.fetch(_HOLD_PERSON, team_id=who.team_id, slack_user_id=who.user_id):
+        await ensure_person(tx, who)
+        await tx.fetch(_HOLD_PERSON, team_id=who.team_id, slack_user_id=who.user_id)
+    return await ensure_person(tx, who)
 
 
 class SlackPeople:

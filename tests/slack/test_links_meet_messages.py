@@ -1,0 +1,77 @@
+"""A message that is taken while its writer becomes another user: one waits for the other, and nothing stays behind."""
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+
+from app.db.slack.people import SlackId
+from app.domain.ids import UserId
+from fakes.raw_sql import hold_rows
+from fakes.slack_double import TEAM, Said, say
+from fakes.slack_double.payloads import message
+from fakes.slack_stage import SlackStage
+from fakes.waiting import until_found
+
+ANNA = SlackId(TEAM, "U0ANNA001")
+
+
+@pytest.fixture
+async def first(door: SlackStage) -> Said:
+    """Anna has written once, as a guest."""
+    said = say("hello")
+    await door.sender.once(message(said))
+    return said
+
+
+@pytest.fixture
+async def guest(door: SlackStage, first: Said) -> UserId:
+    del first
+    found = await door.slack.people.find(ANNA)
+    assert found is not None
+    return found.user_id
+
+
+async def begun(door: SlackStage, work: Awaitable[object], *, waiting: int) -> "asyncio.Future[object]":
+    """Begin the work; return when so many connections wait for a row, or the work is done."""
+    task = asyncio.ensure_future(work)
+
+    async def is_there() -> bool:
+        count = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        return task.done() or await door.rows(count) == [(waiting,)]
+
+    await until_found(is_there)
+    return task
+
+
+async def users_with_sessions(door: SlackStage) -> list[tuple[object, ...]]:
+    statement = """
+        select u.name, count(distinct s.id), count(*) from sessions s join users u on u.id = s.owner_id
+        join runs r on r.session_id = s.id and r.owner_id = s.owner_id group by 1
+    """
+    return await door.rows(statement)
+
+
+async def test_a_message_that_comes_while_its_writer_is_linked_is_the_users(door: SlackStage, guest: UserId) -> None:
+    await door.database.memories.create(guest, "My cat is called Miso.", {})
+    link = door.slack.people.link_by_email(ANNA, "anna@example.com")
+    late = door.sender.once(message(say("and another thing")))
+
+    async with hold_rows(door.url, "select 1 from memories for update"):  # the last of what is handed over
+        linking = await begun(door, link, waiting=1)
+        taking = await begun(door, late, waiting=2)
+    await asyncio.gather(linking, taking)
+
+    assert await users_with_sessions(door) == [("anna@example.com", 2, 2)]
+
+
+async def test_a_link_made_while_a_message_is_taken_takes_it_along(door: SlackStage, first: Said) -> None:
+    link = door.slack.people.link_by_email(ANNA, "anna@example.com")
+    late = door.sender.once(message(say("and another thing", thread_ts=first.ts)))
+
+    async with hold_rows(door.url, "select 1 from slack_conversations for update"):
+        taking = await begun(door, late, waiting=1)
+        linking = await begun(door, link, waiting=2)
+    await asyncio.gather(linking, taking)
+
+    assert await users_with_sessions(door) == [("anna@example.com", 1, 2)]
