@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import structlog
 
 from app.db.slack.database import SlackDatabase
-from app.db.slack.people import SlackId
+from app.db.slack.people import EmailLink, SlackId
 from app.domain.clock import Clock
 from app.domain.errors import DatabaseUnavailable, ThroughlineError
 from app.domain.json_types import JsonValue
@@ -20,6 +20,9 @@ from app.slack.refusals import TOKEN_ERRORS, SlackLimited, SlackRefused, SlackUn
 LOOK_SECONDS = 2.0
 PEOPLE_AT_ONCE = 3
 """In LOOK_SECONDS: below the hundred calls of users.info a minute that Slack allows at least."""
+
+NOBODY = frozenset({"user_not_found", "user_not_visible"})
+"""Whom Slack does not have, or not for us, is no member whose address could be confirmed."""
 
 PRUNE_SECONDS = 600.0
 KEPT_HOURS = 168
@@ -84,6 +87,8 @@ class Upkeep:
                 log.info("slack profile refused", slack_user=who.user_id, error=refused.error)
                 if refused.error in TOKEN_ERRORS:
                     return
+                if self._link_by_email and refused.error in NOBODY:
+                    await self._follow_email(who, "")
             except (SlackUnsure, SlackLimited) as error:
                 log.info("slack profile put off", slack_user=who.user_id, error=error.code)
                 return
@@ -95,16 +100,29 @@ class Upkeep:
         profile = _object(user.get("profile"))
         name = str(profile.get("display_name") or profile.get("real_name") or "")
         await self._database.people.set_display_name(who, " ".join(clean_text(name).split())[:LONGEST_NAME])
-        email = str(profile.get("email") or "").strip().lower()
-        is_known = self._link_by_email and bool(email) and self._is_confirmed_member(user, who)
-        if is_known and await self._database.people.link_by_email(who, email):
-            log.info("slack user linked by e-mail", slack_user=who.user_id)
+        email = self._confirmed_email(user, profile, who)
+        if self._link_by_email and email is not None:
+            await self._follow_email(who, email)
 
-    def _is_confirmed_member(self, user: Mapping[str, JsonValue], who: SlackId) -> bool:
-        """Only of our own workspace, no bot, no guest of it, and with an address that Slack has confirmed."""
+    async def _follow_email(self, who: SlackId, email: str) -> None:
+        outcome = await self._database.people.follow_email(who, email)
+        if outcome is not EmailLink.AS_IT_WAS:
+            log.info("slack link by e-mail", outcome=outcome.value, slack_user=who.user_id)
+
+    def _confirmed_email(
+        self, user: Mapping[str, JsonValue], profile: Mapping[str, JsonValue], who: SlackId
+    ) -> str | None:
+        """Return the address that names the user, '' where there is none, None where Slack does not tell.
+
+        Only of our own workspace, no bot, no guest of it, and with an address that Slack has confirmed.
+        """
+        if not user:
+            return None
         is_member = who.team_id == self._identity.team_id and user.get("team_id") == self._identity.workspace_id
         is_plain = not any(user.get(flag) for flag in ("deleted", "is_bot", "is_restricted", "is_ultra_restricted"))
-        return is_member and is_plain and bool(user.get("is_email_confirmed"))
+        if not (is_member and is_plain and user.get("is_email_confirmed")):
+            return ""
+        return str(profile.get("email") or "").strip().lower() or None  # members have one: the app may not read it
 
 
 def _object(value: JsonValue) -> Mapping[str, JsonValue]:

@@ -3,6 +3,7 @@
 import hashlib
 import secrets
 from dataclasses import dataclass
+from enum import StrEnum
 
 from app.db.connection.transactions import Statements, Transactions
 from app.db.statements.new_ids import new_id
@@ -103,6 +104,15 @@ class Person:
     display_name: str
 
 
+class EmailLink(StrEnum):
+    """What became of a link by e-mail. `MOVED`: to the user of another address."""
+
+    AS_IT_WAS = "as_it_was"
+    MADE = "made"
+    MOVED = "moved"
+    ENDED = "ended"
+
+
 def guest_name(who: SlackId) -> str:
     """Return the name of the user a Slack user is until linked. Channels are named alike; their ids differ."""
     return f"slack:{who.team_id}:{who.user_id}"
@@ -170,9 +180,13 @@ class SlackPeople:
             _SET_NAME, team_id=who.team_id, slack_user_id=who.user_id, display_name=display_name
         )
 
-    async def link_by_email(self, who: SlackId, email: str) -> bool:
-        """Make a guest the user named by this e-mail address; False where they are linked already."""
-        return await self._transactions.run(lambda tx: _link_by_email(tx, who, email))
+    async def follow_email(self, who: SlackId, email: str) -> EmailLink:
+        """Have the link by e-mail be what it should be: `email` is the confirmed address, '' for none.
+
+        A guest becomes the user it names. One linked by another address becomes the user of this one, or a guest where
+        there is none: what they wrote until then stays with the user they were. One linked by a code stays as they are.
+        """
+        return await self._transactions.run(lambda tx: _follow_email(tx, who, email))
 
     async def new_code(self, user_id: UserId) -> str:
         """Return a code with which a Slack user becomes this user; it works once, for CODE_MINUTES."""
@@ -185,12 +199,23 @@ class SlackPeople:
         await self._transactions.run(lambda tx: _link_by_code(tx, who, code))
 
 
-async def _link_by_email(tx: Statements, who: SlackId, email: str) -> bool:
+async def _follow_email(tx: Statements, who: SlackId, email: str) -> EmailLink:
     rows = await tx.fetch(_LOCK_PERSON, team_id=who.team_id, slack_user_id=who.user_id)
-    if not rows or rows[0]["linked_by"] != "guest":
-        return False
-    await _link(tx, who, UserId(rows[0]["user_id"]), (await ensure_user(tx, email), "email"))
-    return True
+    person = await find_person(tx, who)
+    if person is None:
+        return EmailLink.AS_IT_WAS
+    match rows[0]["linked_by"]:
+        case "guest" if email:
+            await _link(tx, who, person.user_id, (await ensure_user(tx, email), "email"))
+            return EmailLink.MADE
+        case "email" if email and email != person.user_name:
+            await _link(tx, who, None, (await ensure_user(tx, email), "email"))
+            return EmailLink.MOVED
+        case "email" if not email:
+            await _end_link(tx, who)
+            return EmailLink.ENDED
+        case _:
+            return EmailLink.AS_IT_WAS
 
 
 async def _link_by_code(tx: Statements, who: SlackId, code: str) -> None:
@@ -211,6 +236,11 @@ async def _link(tx: Statements, who: SlackId, guest_id: UserId | None, to: tuple
         return
     for statement in _HAND_OVER:
         await tx.fetch(statement, user_id=user_id, guest_id=guest_id)
+
+
+async def _end_link(tx: Statements, who: SlackId) -> None:
+    """Make the person a guest again. What they had as one was handed over, so they begin with nothing."""
+    await _link(tx, who, None, (await ensure_user(tx, guest_name(who)), "guest"))
 
 
 def _hash(code: str) -> bytes:

@@ -105,7 +105,8 @@ def users_info(workspace: Workspace, args: Json) -> Json:
     if "users:read.email" in workspace.scopes and person.email:
         profile["email"] = person.email
     user = {"id": person.id, "team_id": person.team, "deleted": False, "is_bot": False, "profile": profile}
-    return {"user": user | {"is_email_confirmed": person.is_email_confirmed, "real_name": person.name}}
+    user |= {"is_email_confirmed": person.is_email_confirmed, "real_name": person.name}
+    return {"user": user | dict.fromkeys(person.flags, True)}
 
 
 METHODS: dict[str, Callable[[Workspace, Json], Json]] = {

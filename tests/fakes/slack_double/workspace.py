@@ -37,13 +37,14 @@ MAX_MESSAGE = 40_000
 
 @dataclass(slots=True)
 class Person:
-    """A member of the workspace."""
+    """A member of the workspace. `flags` are the fields of `users.info` that are true of them, such as `deleted`."""
 
     id: str
     name: str
     email: str = ""
     is_email_confirmed: bool = True
     team: str = TEAM
+    flags: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
