@@ -17,6 +17,7 @@ def main() -> None:
             slack=_loaded_late("app.assembly.programs:take_part_in_slack"),
             slack_manifest=_loaded_late("app.slack.manifest:manifest"),
             slack_link_code=_loaded_late("app.assembly.database:slack_link_code"),
+            slack_unlink=_loaded_late("app.assembly.database:slack_unlink"),
             open_local_service=_loaded_late("app.assembly.programs:open_local_service"),
             standard_input_lines=_loaded_late("app.cli.lines:standard_input_lines"),
             keys=_loaded_late("app.assembly.database:open_keys"),

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
-from app.cli.parts import DatabaseStatus, KeyAdmin, LocalOptions
+from app.cli.parts import DatabaseStatus, KeyAdmin, LocalOptions, SlackUnlink
 from app.db.connection.migrations import status, upgrade
 from app.db.database import Database, DatabaseConfig
 from app.db.memories.vector_table import prepare_vectors
@@ -62,6 +62,17 @@ async def slack_link_code(options: LocalOptions, user: str) -> str:
     """Return a code with which somebody in Slack becomes this user, who is made if new."""
     async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
         return await database.open_slack("").people.new_code(await database.users.get_or_create(user))
+
+
+async def slack_unlink(options: LocalOptions, whom: SlackUnlink) -> tuple[str, ...]:
+    """End links of Slack users; return whose, as TEAM:USER. Raises NotFound where there is none."""
+    async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
+        people = database.open_slack("").people
+        if whom.slack_user:
+            ended = [await people.unlink(whom.slack_user, whom.team)]
+        else:
+            ended = [*await people.unlink_all(whom.user)]
+    return tuple(f"{who.team_id}:{who.user_id}" for who in ended)
 
 
 async def upgrade_database(options: LocalOptions) -> None:

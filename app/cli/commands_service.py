@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from app.cli.connection import asynchronous, data_dir_option
-from app.cli.parts import DatabaseStatus, LocalOptions, Parts, ServeOptions, SlackOptions, WorkerOptions
+from app.cli.parts import DatabaseStatus, LocalOptions, Parts, ServeOptions, SlackOptions, SlackUnlink, WorkerOptions
 from app.cli.screen import Screen
 from app.domain.errors import DatabaseUnusable
 
@@ -73,6 +73,27 @@ async def link(parts: Parts, user: str, data_dir: Path | None) -> None:
     code = await parts.slack_link_code(LocalOptions(data_dir), user)
     click.echo(f"/agent link {code}")
     Screen().note("it works once, for 30 minutes: give it to nobody else")
+
+
+@slack.command("unlink")
+@click.option("--user", default="", help="The user whose Slack users are all unlinked.")
+@click.option(
+    "--slack-user", default="", metavar="[TEAM:]USER", help="One Slack user, such as U012ABC or T012ABC:U012ABC."
+)
+@data_dir_option
+@click.pass_obj
+@asynchronous
+async def unlink(parts: Parts, user: str, slack_user: str, data_dir: Path | None) -> None:
+    """Make Slack users guests again, with an empty history; print who was unlinked.
+
+    What they wrote stays with the user. Only a code (`slack link`) links them again: an e-mail address does not.
+    """
+    team, _, name = slack_user.rpartition(":")
+    if bool(user) == bool(name):
+        raise click.UsageError("Name one of --user and --slack-user.")
+    for ended in await parts.slack_unlink(LocalOptions(data_dir), SlackUnlink(user, slack_user=name, team=team)):
+        click.echo(ended)
+    Screen().note("guests from now on; messages they sent before are still answered as the user's")
 
 
 @db.command("upgrade")

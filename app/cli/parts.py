@@ -50,6 +50,15 @@ class SlackOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class SlackUnlink:
+    """Whose link to a user ends: all who are the user named, or the one Slack user, of the team if that is named."""
+
+    user: str = ""
+    slack_user: str = ""
+    team: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DatabaseStatus:
     """Which schema revision the database has (None: empty) and which one this version needs."""
 
@@ -86,7 +95,8 @@ class Parts:
 
     `open_local_service` serves the REST application of this process over a unix socket for as long as the context
     is open, and yields the socket's path. It must leave the signals to the command line. `slack_manifest` takes the
-    app's name and the address it is reached at ('': Socket Mode), `slack_link_code` the name of a user.
+    app's name and the address it is reached at ('': Socket Mode), `slack_link_code` the name of a user;
+    `slack_unlink` returns the Slack users it unlinked, as TEAM:USER.
     `standard_input_lines` returns what a chat reads from.
     """
 
@@ -95,6 +105,7 @@ class Parts:
     slack: Callable[[SlackOptions], None]
     slack_manifest: Callable[[str, str], str]
     slack_link_code: Callable[[LocalOptions, str], Awaitable[str]]
+    slack_unlink: Callable[[LocalOptions, SlackUnlink], Awaitable[Sequence[str]]]
     open_local_service: Callable[[LocalOptions], AbstractAsyncContextManager[Path]]
     standard_input_lines: Callable[[], LineReader]
     keys: Callable[[LocalOptions], AbstractAsyncContextManager[KeyAdmin]]

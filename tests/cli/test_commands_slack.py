@@ -1,9 +1,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from click.testing import Result
 
-from app.cli.parts import LocalOptions, SlackOptions
+from app.cli.parts import LocalOptions, SlackOptions, SlackUnlink
 from fakes.fake_parts import FakeWorld
 
 Throughline = Callable[..., Result]
@@ -39,3 +40,30 @@ def test_a_link_code_is_printed_as_it_is_typed(world: FakeWorld, throughline: Th
     assert linked.stdout == "/agent link code-of-anna\n"
     assert "30 minutes" in linked.stderr
     assert world.opened == [LocalOptions(tmp_path)]
+
+
+def test_who_was_unlinked_is_printed_one_a_line(world: FakeWorld, throughline: Throughline, tmp_path: Path) -> None:
+    ended = throughline("slack", "unlink", "--user", "anna", "--data-dir", str(tmp_path))
+    throughline("slack", "unlink", "--slack-user", "U0ANNA001")
+    throughline("slack", "unlink", "--slack-user", "T0DOUBLE1:U0ANNA001")
+
+    assert ended.stdout == "T0DOUBLE1:U0ANNA001\nT0DOUBLE1:U0BERT001\n"
+    assert world.opened[0] == LocalOptions(tmp_path)
+    assert world.unlinked == [
+        SlackUnlink("anna"),
+        SlackUnlink(slack_user="U0ANNA001"),
+        SlackUnlink(slack_user="U0ANNA001", team="T0DOUBLE1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--user", "anna", "--slack-user", "U0ANNA001"), ("--slack-user", "T0DOUBLE1:")]
+)
+def test_either_a_user_or_a_slack_user_is_unlinked(
+    world: FakeWorld, throughline: Throughline, options: tuple[str, ...]
+) -> None:
+    refused = throughline("slack", "unlink", *options)
+
+    assert refused.exit_code == 2
+    assert "--slack-user" in refused.stderr
+    assert world.unlinked == []

@@ -20,6 +20,7 @@ STORED = "select id, session_id, position, role, content, run_id, step from mess
 FIRST = "0001"
 BEFORE_CHANGES_OF_SESSIONS = "0011"
 BEFORE_RETENTION = "0019"
+BEFORE_UNLINKING = "0020"
 INDEXES = """
     select indexrelid::regclass::text, indisvalid from pg_index
     where indexrelid in (to_regclass('runs_keyed'), to_regclass('sessions_keyed'), to_regclass('sessions_archived'))
@@ -53,6 +54,17 @@ async def test_a_database_in_use_goes_down_and_up_again_and_keeps_every_message(
     assert await run_sql(database_url, STORED) == before
     assert len(before) == 4
     assert (await conversation.reload()).summary_through_position == 2
+
+
+async def test_somebody_unlinked_is_a_guest_to_earlier_versions(database: Database, database_url: str) -> None:
+    guest = await database.users.get_or_create("slack:T1:U1")
+    await run_sql(database_url, "insert into slack_users values ('T1', 'U1', $1, 'unlinked')", guest)
+
+    await downgrade(database_url, BEFORE_UNLINKING)
+    before = await run_sql(database_url, "select linked_by from slack_users")
+    await upgrade(database_url)
+
+    assert before == await run_sql(database_url, "select linked_by from slack_users") == [("guest",)]
 
 
 async def test_indexes_for_retention_are_built_beside_those_who_write(database: Database, database_url: str) -> None:

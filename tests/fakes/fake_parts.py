@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 from app.cli.lines import standard_input_lines
-from app.cli.parts import DatabaseStatus, LocalOptions, Parts, ServeOptions, SlackOptions, WorkerOptions
+from app.cli.parts import DatabaseStatus, LocalOptions, Parts, ServeOptions, SlackOptions, SlackUnlink, WorkerOptions
 from app.domain.ids import KeyId, UserId
 from app.domain.keys import CreatedKey, NewKey, StoredKey
 from app.domain.service_status import Line, ServiceStatus
@@ -60,6 +60,7 @@ class FakeWorld:
     served: list[ServeOptions] = field(default_factory=list)
     worked: list[WorkerOptions] = field(default_factory=list)
     in_slack: list[SlackOptions] = field(default_factory=list)
+    unlinked: list[SlackUnlink] = field(default_factory=list)
     opened: list[LocalOptions] = field(default_factory=list)
     status: ServiceStatus = IDLE_SERVICE
 
@@ -70,6 +71,7 @@ class FakeWorld:
             slack=self.in_slack.append,
             slack_manifest=lambda name, url: f"manifest of {name} at {url or 'no address'}",
             slack_link_code=self._link_code,
+            slack_unlink=self._unlink,
             open_local_service=self._open,
             standard_input_lines=standard_input_lines,
             keys=self._open_keys,
@@ -93,6 +95,11 @@ class FakeWorld:
     async def _link_code(self, options: LocalOptions, user: str) -> str:
         self.opened.append(options)
         return f"code-of-{user}"
+
+    async def _unlink(self, options: LocalOptions, whom: SlackUnlink) -> Sequence[str]:
+        self.opened.append(options)
+        self.unlinked.append(whom)
+        return ("T0DOUBLE1:U0ANNA001", "T0DOUBLE1:U0BERT001")
 
     async def _upgrade(self, _options: LocalOptions) -> None:
         self.revision = "0001"

@@ -8,7 +8,7 @@ from enum import StrEnum
 from app.db.connection.transactions import Statements, Transactions
 from app.db.statements.new_ids import new_id
 from app.db.statements.sql import sql
-from app.domain.errors import NotFound
+from app.domain.errors import InvalidInput, NotFound
 from app.domain.ids import UserId
 
 CODE_BYTES = 12
@@ -57,6 +57,16 @@ _LINK = sql("""
     update slack_users set user_id = :user_id, linked_by = :linked_by
     where team_id = :team_id and slack_user_id = :slack_user_id
 """)
+_USER_NAMED = sql("select id from users where name = :name")
+_LINKED_TO = sql("""
+    select team_id, slack_user_id from slack_users where user_id = :user_id and linked_by in ('email', 'code')
+    order by team_id, slack_user_id for update
+""")
+_NAMED = sql("""
+    select team_id, slack_user_id, linked_by from slack_users
+    where slack_user_id = :slack_user_id and team_id = coalesce(nullif(:team_id, ''), team_id)
+    order by team_id for update
+""")
 _HAND_OVER = (
     sql("""
         update runs r set idempotency_key = null where r.owner_id = :guest_id and r.idempotency_key in (
@@ -85,6 +95,8 @@ _ADD_CODE = sql("""
 _TAKE_CODE = sql(
     "delete from slack_link_codes where code_hash = :code_hash returning user_id, expires_at > now() as ok"
 )
+
+GUESTS = frozenset({"guest", "unlinked"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +196,8 @@ class SlackPeople:
         """Have the link by e-mail be what it should be: `email` is the confirmed address, '' for none.
 
         A guest becomes the user it names. One linked by another address becomes the user of this one, or a guest where
-        there is none: what they wrote until then stays with the user they were. One linked by a code stays as they are.
+        there is none: what they wrote until then stays with the user they were. One linked by a code, or unlinked by
+        hand, stays as they are.
         """
         return await self._transactions.run(lambda tx: _follow_email(tx, who, email))
 
@@ -197,6 +210,20 @@ class SlackPeople:
     async def link_by_code(self, who: SlackId, code: str) -> None:
         """Make the Slack user the one the code was made for. Raises NotFound for an unknown or old code."""
         await self._transactions.run(lambda tx: _link_by_code(tx, who, code))
+
+    async def unlink(self, slack_user_id: str, team_id: str = "") -> SlackId:
+        """End the link of a Slack user, of this team if named: a guest with an empty history, whom only a code links.
+
+        Raises NotFound for one who is not linked, InvalidInput where several teams have the id.
+        """
+        return await self._transactions.run(lambda tx: _unlink(tx, slack_user_id, team_id))
+
+    async def unlink_all(self, user_name: str) -> tuple[SlackId, ...]:
+        """End the links of all Slack users who are this user, as `unlink` does; return whose they were.
+
+        Raises NotFound where there is no such user, or nobody is linked to them.
+        """
+        return await self._transactions.run(lambda tx: _unlink_all(tx, user_name))
 
 
 async def _follow_email(tx: Statements, who: SlackId, email: str) -> EmailLink:
@@ -212,7 +239,7 @@ async def _follow_email(tx: Statements, who: SlackId, email: str) -> EmailLink:
             await _link(tx, who, None, (await ensure_user(tx, email), "email"))
             return EmailLink.MOVED
         case "email" if not email:
-            await _end_link(tx, who)
+            await _end_link(tx, who, "guest")
             return EmailLink.ENDED
         case _:
             return EmailLink.AS_IT_WAS
@@ -224,7 +251,7 @@ async def _link_by_code(tx: Statements, who: SlackId, code: str) -> None:
         raise NotFound("This code is unknown, used or too old. Make a new one: `throughline slack link --user NAME`.")
     await ensure_person(tx, who)
     rows = await tx.fetch(_LOCK_PERSON, team_id=who.team_id, slack_user_id=who.user_id)
-    was = UserId(rows[0]["user_id"]) if rows[0]["linked_by"] == "guest" else None
+    was = UserId(rows[0]["user_id"]) if rows[0]["linked_by"] in GUESTS else None
     await _link(tx, who, was, (UserId(taken[0]["user_id"]), "code"))
 
 
@@ -238,9 +265,36 @@ async def _link(tx: Statements, who: SlackId, guest_id: UserId | None, to: tuple
         await tx.fetch(statement, user_id=user_id, guest_id=guest_id)
 
 
-async def _end_link(tx: Statements, who: SlackId) -> None:
+async def _unlink(tx: Statements, slack_user_id: str, team_id: str) -> SlackId:
+    rows = await tx.fetch(_NAMED, slack_user_id=slack_user_id, team_id=team_id)
+    if not rows:
+        raise NotFound(f"No Slack user {slack_user_id!r} has written here. Their id begins with U or W.")
+    if len(rows) > 1:
+        names = ", ".join(f"{row['team_id']}:{slack_user_id}" for row in rows)
+        raise InvalidInput(f"There are several: say which of {names}.", field="slack_user")
+    who = SlackId(rows[0]["team_id"], slack_user_id)
+    if rows[0]["linked_by"] not in {"email", "code"}:
+        raise NotFound(f"The Slack user {slack_user_id!r} is linked to nobody.")
+    await _end_link(tx, who, "unlinked")
+    return who
+
+
+async def _unlink_all(tx: Statements, user_name: str) -> tuple[SlackId, ...]:
+    users = await tx.fetch(_USER_NAMED, name=user_name)
+    if not users:
+        raise NotFound(f"There is no user {user_name!r}.")
+    rows = await tx.fetch(_LINKED_TO, user_id=users[0]["id"])
+    if not rows:
+        raise NotFound(f"No Slack user is linked to {user_name!r}.")
+    linked = tuple(SlackId(row["team_id"], row["slack_user_id"]) for row in rows)
+    for who in linked:
+        await _end_link(tx, who, "unlinked")
+    return linked
+
+
+async def _end_link(tx: Statements, who: SlackId, linked_by: str) -> None:
     """Make the person a guest again. What they had as one was handed over, so they begin with nothing."""
-    await _link(tx, who, None, (await ensure_user(tx, guest_name(who)), "guest"))
+    await _link(tx, who, None, (await ensure_user(tx, guest_name(who)), linked_by))
 
 
 def _hash(code: str) -> bytes:

@@ -31,10 +31,13 @@ class SessionParticipantRow(Base):
 
 
 class SlackUserRow(Base):
-    """A person of a workspace and the user they are here: a guest of their own until linked."""
+    """A person of a workspace and the user they are here: a guest of their own until linked, and after.
+
+    One who was `unlinked` by hand is a guest whom only a code links.
+    """
 
     __tablename__ = "slack_users"
-    __table_args__ = (CheckConstraint(one_of("linked_by", ("guest", "email", "code")), name="linked_by"),)
+    __table_args__ = (CheckConstraint(one_of("linked_by", ("guest", "email", "code", "unlinked")), name="linked_by"),)
 
     team_id: Mapped[str] = mapped_column(Text, primary_key=True)
     slack_user_id: Mapped[str] = mapped_column(Text, primary_key=True)

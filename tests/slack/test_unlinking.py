@@ -1,0 +1,108 @@
+"""Links that an operator ends: a guest again, who begins with nothing and whom only a code links."""
+
+import pytest
+
+from app.db.slack.people import EmailLink, SlackId
+from app.domain.errors import InvalidInput, NotFound
+from app.domain.ids import UserId
+from fakes.slack_double import TEAM, say
+from fakes.slack_double.payloads import message
+from fakes.slack_stage import SlackStage
+
+ANNA, BERT = SlackId(TEAM, "U0ANNA001"), SlackId(TEAM, "U0BERT001")
+GUEST = f"slack:{TEAM}:U0ANNA001"
+
+
+async def link(door: SlackStage, who: SlackId, user: UserId) -> None:
+    await door.slack.people.link_by_code(who, await door.slack.people.new_code(user))
+
+
+async def owned(door: SlackStage) -> list[tuple[object, ...]]:
+    statement = """
+        select u.name, r.input ->> 'content' from runs r join sessions s on s.id = r.session_id
+        join users u on u.id = s.owner_id where s.owner_id = r.owner_id order by r.seq
+    """
+    return await door.rows(statement)
+
+
+async def named(door: SlackStage, who: SlackId) -> str:
+    found = await door.slack.people.find(who)
+    assert found is not None
+    return found.user_name
+
+
+async def test_somebody_unlinked_leaves_what_they_wrote_and_goes_on_in_a_session_of_their_own(door: SlackStage) -> None:
+    said = say("as a guest")
+    await door.sender.once(message(said))
+    anna = await door.database.users.get_or_create("anna")
+    await door.database.memories.create(anna, "My cat is called Miso.", {})
+    await link(door, ANNA, anna)
+    await door.sender.once(message(say("as anna", thread_ts=said.ts)))
+
+    ended = await door.slack.people.unlink_all("anna")
+    await door.sender.once(message(say("as a guest again", thread_ts=said.ts)))
+    await door.sender.once(message(say("and once more", thread_ts=said.ts)))
+
+    assert ended == (ANNA,)
+    assert await owned(door) == [
+        ("anna", "as a guest"),
+        ("anna", "as anna"),
+        (GUEST, "as a guest again"),
+        (GUEST, "and once more"),
+    ]
+    assert await door.rows("select count(distinct session_id) from runs") == [(2,)]
+    assert await door.rows("select 1 from memories where user_id <> $1", anna) == []
+
+
+async def test_a_guest_takes_nothing_of_one_user_to_the_next(door: SlackStage) -> None:
+    await door.sender.once(message(say("for anna")))
+    for name in ("anna", "bert"):
+        await link(door, ANNA, await door.database.users.get_or_create(name))
+        await door.slack.people.unlink(ANNA.user_id)
+        await door.sender.once(message(say(f"after {name}")))
+    await link(door, ANNA, await door.database.users.get_or_create("clara"))
+
+    assert await owned(door) == [("anna", "for anna"), ("bert", "after anna"), ("clara", "after bert")]
+
+
+async def test_a_channel_that_somebody_unlinked_took_part_in_stays_the_users_to_read(door: SlackStage) -> None:
+    said = say("<@U0THEBOT1> hello", channel="C0GENERAL")
+    await door.sender.once(message(said))
+    anna = await door.database.users.get_or_create("anna")
+    await link(door, ANNA, anna)
+    await door.slack.people.unlink(ANNA.user_id, TEAM)
+    guest = await door.slack.people.find(ANNA)
+    assert guest is not None
+
+    assert await door.slack.conversations.latest(TEAM, "C0GENERAL", anna) is not None
+    assert await door.slack.conversations.latest(TEAM, "C0GENERAL", guest.user_id) is None
+
+
+async def test_who_was_unlinked_is_linked_again_by_a_code_and_by_no_address(door: SlackStage) -> None:
+    await door.sender.once(message(say("mine")))
+    await door.slack.people.follow_email(ANNA, "anna@example.com")
+    await door.slack.people.unlink(ANNA.user_id)
+    await door.sender.once(message(say("still mine")))
+
+    assert await door.slack.people.follow_email(ANNA, "anna@example.com") is EmailLink.AS_IT_WAS
+    assert await named(door, ANNA) == GUEST
+    await link(door, ANNA, await door.database.users.get_or_create("anna"))
+    assert await owned(door) == [("anna@example.com", "mine"), ("anna", "still mine")]
+
+
+async def test_only_those_who_are_linked_can_be_unlinked(door: SlackStage) -> None:
+    anna = await door.database.users.get_or_create("anna")
+    await door.sender.once(message(say("hello")))
+    for unknown in ("U0ANNA001", "U0NOBODY1"):
+        with pytest.raises(NotFound, match=unknown):
+            await door.slack.people.unlink(unknown)
+    for team in (TEAM, "T0OTHER01"):
+        await link(door, SlackId(team, BERT.user_id), anna)
+    with pytest.raises(InvalidInput, match=r"T0DOUBLE1:U0BERT001, T0OTHER01:U0BERT001"):
+        await door.slack.people.unlink(BERT.user_id)
+
+    assert await door.slack.people.unlink(BERT.user_id, "T0OTHER01") == SlackId("T0OTHER01", BERT.user_id)
+    assert await door.slack.people.unlink_all("anna") == (BERT,)
+    for name, told in (("anna", "linked to 'anna'"), ("nobody", "no user 'nobody'")):
+        with pytest.raises(NotFound, match=told):
+            await door.slack.people.unlink_all(name)
