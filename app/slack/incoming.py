@@ -11,20 +11,13 @@ from typing import TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
-from app.db.slack.inbox import Edited, Place, SlackMessage
+from app.db.slack.arrivals import Deleted, Edited, Place, SlackMessage
 from app.db.slack.people import SlackId
 from app.slack.config import Identity
 from app.slack.text_in import calls, readable, with_files
 
 SAID = frozenset({None, "file_share", "thread_broadcast"})
 STOP_SIGNS = frozenset({"octagonal_sign", "stop_sign", "black_square_for_stop", "no_entry"})
-
-
-@dataclass(frozen=True, slots=True)
-class Deleted:
-    """A message was deleted."""
-
-    place: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +60,7 @@ class _Message(BaseModel):
     ts: str = ""
     team: str | None = None
     user_team: str | None = None
+    thread_ts: str | None = None
     files: list[_File] = []
     edited: _EditedBy | None = None
 
@@ -80,7 +74,6 @@ class _Event(_Message):
     type: str
     channel: str = ""
     channel_type: str | None = None
-    thread_ts: str | None = None
     message: _Message | None = None
     deleted_ts: str | None = None
     reaction: str | None = None
@@ -119,9 +112,9 @@ def _message(envelope: _Envelope, identity: Identity) -> SlackMessage | Edited |
     event = envelope.event
     match event.subtype:
         case "message_changed":
-            return _edited(event, identity)
+            return _edited(envelope, identity)
         case "message_deleted":
-            return Deleted(_place(event, identity, event.deleted_ts))
+            return _deleted(envelope, identity, event.deleted_ts)
         case _:
             return _said(envelope, identity)
 
@@ -149,19 +142,32 @@ def _is_said_by_a_person(event: _Event, identity: Identity) -> bool:
     return is_placed and event.subtype in SAID and not _is_from_a_bot(event, identity)
 
 
-def _edited(event: _Event, identity: Identity) -> Edited | Deleted | None:
-    changed = event.message
+def _edited(envelope: _Envelope, identity: Identity) -> Edited | Deleted | None:
+    event, changed = envelope.event, envelope.event.message
     if changed is None or _is_from_a_bot(changed, identity):
         return None
-    place = _place(event, identity, changed.ts)
     if changed.subtype == "tombstone":  # what is left of a deleted message that has replies
-        return Deleted(place)
-    if changed.edited is None or not _TS.fullmatch(changed.edited.ts):
+        return _deleted(envelope, identity, changed.ts)
+    if changed.edited is None or not (_TS.fullmatch(changed.edited.ts) and _TS.fullmatch(changed.ts)):
         return None  # Slack has added the preview of a link, say: the words are the same
-    text = with_files(readable(changed.text or "", bot_user_id=identity.bot_user_id), _file_names(changed))
+    written, is_direct = changed.text or "", _is_direct(event)
     writer = changed if changed.user_team or changed.team else event
-    who = _who(writer, changed.user, identity)
-    return Edited(place, who, text, changed.edited.ts, is_direct=_is_direct(event))
+    return Edited(
+        event_id=envelope.event_id,
+        place=_place(event, identity, changed.ts),
+        thread_ts=changed.thread_ts or changed.ts,
+        who=_who(writer, changed.user, identity),
+        text=with_files(readable(written, bot_user_id=identity.bot_user_id), _file_names(changed)),
+        edited_ts=changed.edited.ts,
+        is_direct=is_direct,
+        is_addressed=is_direct or calls(written, identity.bot_user_id),
+    )
+
+
+def _deleted(envelope: _Envelope, identity: Identity, ts: str | None) -> Deleted | None:
+    if not (envelope.event.channel and _TS.fullmatch(ts or "")):
+        return None
+    return Deleted(envelope.event_id, _place(envelope.event, identity, ts))
 
 
 def _file_names(message: _Message) -> tuple[str, ...]:

@@ -4,11 +4,12 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
+from app.db.slack.arrivals import Deleted, Edited, SlackMessage
 from app.db.slack.database import SlackDatabase
-from app.db.slack.inbox import Edited, SlackMessage, Taken
+from app.db.slack.inbox import Taken
 from app.db.slack.people import SlackId
 from app.slack.config import Identity
-from app.slack.incoming import Deleted, Left, StopSign, read_incoming
+from app.slack.incoming import Left, StopSign, read_incoming
 
 log = structlog.get_logger(__name__)
 
@@ -32,9 +33,9 @@ class Intake:
                 await self._accept(incoming)
             case Edited():
                 await self._edit(incoming)
-            case Deleted(place=place):
-                if await self._database.inbox.withdraw(place):
-                    log.info("slack message withdrawn", channel=place.channel_id)
+            case Deleted():
+                if await self._database.inbox.withdraw(incoming):
+                    log.info("slack message withdrawn", channel=incoming.place.channel_id)
             case StopSign():
                 await self._on_stop(incoming)
             case Left(team_id=team_id, channel_id=channel_id, who=who):

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from app.db.database import Database
+from app.db.slack.arrivals import Place, SlackMessage
 from app.db.slack.database import SlackDatabase
-from app.db.slack.inbox import Place, SlackMessage
 from app.db.slack.outbox import Delivery
 from app.db.slack.people import SlackId
 from app.domain.events import Event, MessageDelta, NewEvent

@@ -1,8 +1,9 @@
 """Messages from Slack, taken straight into the database."""
 
 from app.db.database import Database
+from app.db.slack.arrivals import Place, SlackMessage
 from app.db.slack.conversations import Asker, Conversation
-from app.db.slack.inbox import Place, SlackMessage, Taken
+from app.db.slack.inbox import Taken
 from app.db.slack.people import SlackId
 from app.domain.ids import SessionId
 from fakes.slack_double import TEAM

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.db.slack.inbox import Place
+from app.db.slack.arrivals import Place
 from app.db.slack.people import EmailLink, SlackId
 from app.domain.errors import NotFound
 from app.domain.run import RunStatus

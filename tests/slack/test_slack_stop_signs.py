@@ -2,7 +2,7 @@
 
 import asyncio
 
-from app.db.slack.inbox import Place, SlackMessage
+from app.db.slack.arrivals import Place, SlackMessage
 from app.db.slack.people import SlackId
 from app.slack.incoming import StopSign
 from fakes.slack_commands import Asked

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from app.db.connection.statement import Row
 from app.db.connection.transactions import Transactions
-from app.db.slack.inbox import Place
+from app.db.slack.arrivals import Place
 from app.db.slack.people import SlackId
 from app.db.slack.resume import bind
 from app.db.statements.sql import sql

@@ -6,30 +6,26 @@ from typing import Protocol
 
 from app.db.connection.transactions import Statements, Transactions
 from app.db.connection.wakeup import Wakeup
-from app.db.runs import finish as run_finish
 from app.db.runs import submit as run_submit
-from app.db.sessions.titles import retitle
-from app.db.slack.people import Person, SlackId, ensure_person, ensure_user, guest_name, hold_person
+from app.db.slack.arrivals import Deleted, Edited, SlackMessage
+from app.db.slack.changes import edit_message, spoken, take_event, withdraw_message
+from app.db.slack.people import Person, SlackId, ensure_user, guest_name, hold_person
 from app.db.slack.resume import take_bound
 from app.db.statements.new_ids import new_id
-from app.db.statements.rows import content_from, to_json
+from app.db.statements.rows import to_json
 from app.db.statements.sql import sql
 from app.domain.errors import QueueFull
 from app.domain.ids import RunId, SessionId, UserId
 from app.domain.json_types import JsonValue
 from app.domain.message import Source
-from app.domain.run import Caps, RunInput, RunStatus, Submission
+from app.domain.run import Caps, RunInput, Submission
 
 _LOOK = sql("""
     select
-        exists (select 1 from slack_events e where e.team_id = :team_id and (e.event_id = :event_id
-            or (e.channel_id = :channel_id and e.message_ts = :message_ts))) as is_taken,
+        exists (select 1 from slack_events e where e.team_id = :team_id and e.early_edit is null and (
+            e.event_id = :event_id or (e.channel_id = :channel_id and e.message_ts = :message_ts))) as is_taken,
         exists (select 1 from slack_conversations c where c.team_id = :team_id and c.channel_id = :channel_id
             and c.thread_ts = :thread_ts) as is_engaged
-""")
-_TAKE_EVENT = sql("""
-    insert into slack_events (team_id, event_id, channel_id, message_ts)
-    values (:team_id, :event_id, :channel_id, :message_ts) on conflict do nothing returning 1 as taken
 """)
 _ENGAGE = sql("""
     insert into slack_conversations as c (team_id, channel_id, thread_ts) values (:team_id, :channel_id, :thread_ts)
@@ -56,70 +52,15 @@ _PUT_OUT = sql("""
         (id, run_id, team_id, channel_id, thread_ts, message_ts, reader_id, reader_team_id, notice)
     values (:id, :run_id, :team_id, :channel_id, :thread_ts, :message_ts, :reader_id, :reader_team_id, :notice)
 """)
-_WAITING = sql("""
-    select r.id, r.session_id, r.input from slack_events e join runs r on r.id = e.run_id
-    where e.team_id = :team_id and e.channel_id = :channel_id and e.message_ts = :message_ts and r.status = 'queued'
-        and r.input #>> '{metadata,slack,user}' = :user and r.input #>> '{metadata,slack,team}' = :team
-        and coalesce(cast(r.input #>> '{metadata,slack,edited}' as numeric), 0) < cast(cast(:edited as text) as numeric)
-    for update of r
-""")
-_EDIT = sql("""
-    update runs r
-    set input = cast(jsonb_set(
-        jsonb_set(cast(r.input as jsonb), '{content}', to_jsonb(cast(:content as text))),
-        '{metadata,slack,edited}', to_jsonb(cast(:edited as text))) as json)
-    where r.id = :run_id
-""")
-_RUN_OF = sql("""
-    select r.id, r.owner_id, r.status, r.session_id from slack_events e join runs r on r.id = e.run_id
-    where e.team_id = :team_id and e.channel_id = :channel_id and e.message_ts = :message_ts
-""")
 
 
 class Taken(StrEnum):
-    """What became of a message."""
+    """What became of a message. One that was deleted before it came is a duplicate too."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
     NOT_FOR_US = "not_for_us"
     QUEUE_FULL = "queue_full"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A message's place in Slack. `team_id` is the enterprise's id where the app is installed for all of it."""
-
-    team_id: str
-    channel_id: str
-    message_ts: str
-
-
-@dataclass(frozen=True, slots=True)
-class Edited:
-    """Somebody changed a message of theirs, at `edited_ts` (Slack's, decimal seconds)."""
-
-    place: Place
-    who: SlackId
-    text: str
-    edited_ts: str
-    is_direct: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SlackMessage:
-    """A message from Slack, its text as a person reads it.
-
-    `thread_ts` is the message's own where it stands outside a thread; `is_direct` is a conversation of one person
-    with the bot; `is_addressed` says that the bot is meant, whether or not it takes part in the thread already.
-    """
-
-    event_id: str
-    place: Place
-    thread_ts: str
-    who: SlackId
-    text: str
-    is_direct: bool
-    is_addressed: bool
 
 
 class Announcements(Protocol):
@@ -177,14 +118,14 @@ class SlackInbox:
         """Change a message that still waits; False where it is being answered, is answered, or is not known.
 
         So it is where a later edit was taken before: Slack may send an earlier one once more. The writer is known by
-        the Slack user: the user they are here may have become another, by linking.
+        the Slack user: the user they are here may have become another, by linking. An edit that comes before the
+        message, where that will be for us, is kept for it: True.
         """
-        person = await ensure_person(self._transactions, edited.who)
-        return await self._transactions.run(lambda tx: _edit(tx, edited, person))
+        return await self._transactions.run(lambda tx: edit_message(tx, edited))
 
-    async def withdraw(self, place: Place) -> bool:
-        """Cancel a message that still waits; False where there is none."""
-        run_id = await self._transactions.run(lambda tx: _withdraw(tx, place))
+    async def withdraw(self, deleted: Deleted) -> bool:
+        """Cancel a message that still waits; False where there is none. One that comes later is not taken."""
+        run_id = await self._transactions.run(lambda tx: withdraw_message(tx, deleted))
         if run_id is None:
             return False
         self._announcements.announce_events(run_id)
@@ -194,8 +135,10 @@ class SlackInbox:
 
 
 async def _accept(tx: Statements, message: SlackMessage, run_id: RunId, config: InboxConfig) -> Taken:
-    if not await _take_event(tx, message):
+    taken = await take_event(tx, message)
+    if taken is None:
         return Taken.DUPLICATE
+    message = taken
     person = await hold_person(tx, message.who)
     session_id, owner_id = await _session(tx, message, person, config)
     submission = _submission(message, person, (session_id, owner_id))
@@ -206,15 +149,10 @@ async def _accept(tx: Statements, message: SlackMessage, run_id: RunId, config: 
 
 async def _refuse(tx: Statements, message: SlackMessage, notice: str) -> Taken:
     """Tell the writer, once, that the message was not taken."""
-    if not await _take_event(tx, message):
+    if await take_event(tx, message) is None:
         return Taken.DUPLICATE
     await _put_out(tx, message, notice=notice)
     return Taken.QUEUE_FULL
-
-
-async def _take_event(tx: Statements, message: SlackMessage) -> bool:
-    """Whether it is new. A transaction that took the same message first is waited for."""
-    return bool(await tx.fetch(_TAKE_EVENT, event_id=message.event_id, **_place_parameters(message.place)))
 
 
 async def _session(
@@ -274,22 +212,18 @@ def _submission(message: SlackMessage, person: Person, session: tuple[SessionId,
     place = message.place
     said_by: dict[str, JsonValue] = {"user": message.who.user_id, "team": message.who.team_id}
     where: dict[str, JsonValue] = {"channel": place.channel_id, "ts": place.message_ts}
+    edited: dict[str, JsonValue] = {"edited": message.edited_ts} if message.edited_ts else {}
     return Submission(
         owner_id=session[1],
         session_id=session[0],
         input=RunInput(
-            content=_content(message.text, message.who, person, is_direct=message.is_direct),
-            metadata={"slack": {**said_by, **where}},
+            content=spoken(message.text, message.who, person, is_direct=message.is_direct),
+            metadata={"slack": {**said_by, **where, **edited}},
         ),
         source=Source.SLACK,
         author=person.user_name,
         idempotency_key=f"slack:{place.team_id}:{place.channel_id}:{place.message_ts}",
     )
-
-
-def _content(said: str, who: SlackId, person: Person, *, is_direct: bool) -> str:
-    """Return what the model reads: in a channel with the speaker's name, for several may speak in one session."""
-    return said if is_direct else f"{person.display_name or who.user_id}: {said}"
 
 
 async def _put_out(tx: Statements, message: SlackMessage, *, run_id: RunId | None = None, notice: str = "") -> None:
@@ -305,29 +239,6 @@ async def _put_out(tx: Statements, message: SlackMessage, *, run_id: RunId | Non
     )
 
 
-async def _edit(tx: Statements, edited: Edited, person: Person) -> bool:
-    """Nothing of the text before the edit is kept: the title was made of it, if it was the session's first."""
-    who, when = edited.who, edited.edited_ts
-    waiting = await tx.fetch(
-        _WAITING, user=who.user_id, team=who.team_id, edited=when, **_place_parameters(edited.place)
-    )
-    if not waiting:
-        return False
-    was = content_from(waiting[0]["input"]["content"])
-    content = _content(edited.text, who, person, is_direct=edited.is_direct)
-    await tx.fetch(_EDIT, run_id=waiting[0]["id"], content=content, edited=when)
-    await retitle(tx, SessionId(waiting[0]["session_id"]), was)
-    return True
-
-
-async def _withdraw(tx: Statements, place: Place) -> RunId | None:
-    found = await tx.fetch(_RUN_OF, **_place_parameters(place))
-    if not found or found[0]["status"] != RunStatus.QUEUED.value:
-        return None
-    run = await run_finish.withdraw(tx, UserId(found[0]["owner_id"]), RunId(found[0]["id"]))
-    return None if run is None else run.id
-
-
 def _thread_parameters(message: SlackMessage) -> dict[str, str]:
     return {
         "team_id": message.place.team_id,
@@ -338,7 +249,3 @@ def _thread_parameters(message: SlackMessage) -> dict[str, str]:
 
 def _parameters(message: SlackMessage) -> dict[str, str]:
     return {**_thread_parameters(message), "message_ts": message.place.message_ts}
-
-
-def _place_parameters(place: Place) -> dict[str, object]:
-    return {"team_id": place.team_id, "channel_id": place.channel_id, "message_ts": place.message_ts}

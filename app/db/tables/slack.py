@@ -13,6 +13,7 @@ from sqlalchemy import (
     UniqueConstraint,
     text,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.db.tables.columns import Base, EmptyString, Key, Now, String, Time, Zero, one_of
@@ -76,7 +77,10 @@ class SlackConversationRow(Base):
 
 
 class SlackEventRow(Base):
-    """A message taken from Slack: known by its event and by itself, for one mention arrives as two events."""
+    """A message taken from Slack: known by its event and by itself, for one mention arrives as two events.
+
+    So is one that was deleted before it came. With an `early_edit` it has not come, and is to read as this says.
+    """
 
     __tablename__ = "slack_events"
     __table_args__ = (
@@ -90,6 +94,7 @@ class SlackEventRow(Base):
     message_ts: Mapped[String]
     run_id: Mapped[UUID | None] = mapped_column(ForeignKey("runs.id", ondelete="SET NULL"))
     created_at: Mapped[Now] = mapped_column(index=True)
+    early_edit: Mapped[dict[str, object] | None] = mapped_column(JSONB)
 
 
 class SlackDeliveryRow(Base):

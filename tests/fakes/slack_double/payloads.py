@@ -97,6 +97,7 @@ def edited(said: Said, text: str) -> Json:
     """https://docs.slack.dev/reference/events/message/message_changed/ ."""
     by = {"user": said.user, "ts": fresh_ts()}
     inner = {"type": "message", "user": said.user, "text": text, "ts": said.ts, "edited": by}
+    inner |= {"thread_ts": said.thread_ts} if said.thread_ts else {}
     before = {"type": "message", "user": said.user, "text": said.text, "ts": said.ts}
     event: Json = {
         "type": "message",

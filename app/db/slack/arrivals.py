@@ -1,0 +1,55 @@
+"""What comes in from Slack: messages, their edits and their deletions, each known by its place."""
+
+from dataclasses import dataclass
+
+from app.db.slack.people import SlackId
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A message's place in Slack. `team_id` is the enterprise's id where the app is installed for all of it."""
+
+    team_id: str
+    channel_id: str
+    message_ts: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """Somebody changed a message of theirs, at `edited_ts` (Slack's, decimal seconds). The rest as in SlackMessage."""
+
+    event_id: str
+    place: Place
+    thread_ts: str
+    who: SlackId
+    text: str
+    edited_ts: str
+    is_direct: bool
+    is_addressed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """A message was deleted."""
+
+    event_id: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class SlackMessage:
+    """A message from Slack, its text as a person reads it.
+
+    `thread_ts` is the message's own where it stands outside a thread; `is_direct` is a conversation of one person
+    with the bot; `is_addressed` says that the bot is meant, whether or not it takes part in the thread already.
+    `edited_ts` is when its text was changed, '' for never.
+    """
+
+    event_id: str
+    place: Place
+    thread_ts: str
+    who: SlackId
+    text: str
+    is_direct: bool
+    is_addressed: bool
+    edited_ts: str = ""
