@@ -33,6 +33,7 @@ log = structlog.get_logger(__name__)
 class _Command(BaseModel):
     user_id: str
     team_id: str = ""
+    enterprise_id: str = ""
     channel_id: str
     text: str = ""
     response_url: str = ""
@@ -155,9 +156,7 @@ class Commands:
         return await self._services.slack.conversations.latest(self._identity.team_id, command.channel_id, asker)
 
     def _who(self, command: _Command) -> SlackId:
-        """People of other workspaces, in shared channels, are known by their own."""
-        is_ours = command.team_id in {"", self._identity.workspace_id}
-        return SlackId(self._identity.team_id if is_ours else command.team_id, command.user_id)
+        return self._identity.person(command.user_id, command.team_id, enterprise_id=command.enterprise_id)
 
     async def _follow_up(self, command: _Command, work: "asyncio.Task[Shown]") -> None:
         shown = await work

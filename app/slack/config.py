@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from app.db.slack.people import SlackId
+
 
 @dataclass(frozen=True, slots=True)
 class SlackConfig:
@@ -28,3 +30,15 @@ class Identity:
     bot_user_id: str
     bot_id: str
     workspace_id: str
+
+    def person(self, user_id: str, team_id: str, *, enterprise_id: str = "", may_be_outsider: bool = True) -> SlackId:
+        """Return whom Slack means: our own people have our own id, those of others, in shared channels, theirs.
+
+        `team_id` and `enterprise_id` are what Slack says of their home, '' where it says nothing. Of an enterprise that
+        the app is installed for, Slack names now the one, now the other workspace, now itself as a member's home.
+        `may_be_outsider` is False where only members can be.
+        """
+        is_ours = team_id in {"", self.workspace_id, self.team_id}
+        if not is_ours and self.team_id != self.workspace_id:
+            is_ours = enterprise_id == self.team_id or not may_be_outsider
+        return SlackId(self.team_id if is_ours else team_id, user_id)

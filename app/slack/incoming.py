@@ -88,6 +88,9 @@ class _Envelope(BaseModel):
     event_id: str
     event: _Event
     authorizations: list[_Authorization] = []
+    context_team_id: str | None = None
+    context_enterprise_id: str | None = None
+    is_ext_shared_channel: bool | None = None
 
 
 def read_incoming(body: Mapping[str, object], identity: Identity) -> Incoming | None:
@@ -103,7 +106,7 @@ def read_incoming(body: Mapping[str, object], identity: Identity) -> Incoming | 
         case "reaction_added":
             return _stop_sign(event, identity)
         case "member_left_channel":
-            return _left(event, identity)
+            return _left(envelope, identity)
         case _:
             return None
 
@@ -130,7 +133,7 @@ def _said(envelope: _Envelope, identity: Identity) -> SlackMessage | None:
         event_id=envelope.event_id,
         place=_place(event, identity, event.ts),
         thread_ts=event.thread_ts or event.ts,
-        who=_who(event, event.user, identity),
+        who=_who(envelope, event, identity),
         text=with_files(text, _file_names(event)),
         is_direct=is_direct,
         is_addressed=is_direct or event.type == "app_mention" or calls(written, identity.bot_user_id),
@@ -151,12 +154,11 @@ def _edited(envelope: _Envelope, identity: Identity) -> Edited | Deleted | None:
     if changed.edited is None or not (_TS.fullmatch(changed.edited.ts) and _TS.fullmatch(changed.ts)):
         return None  # Slack has added the preview of a link, say: the words are the same
     written, is_direct = changed.text or "", _is_direct(event)
-    writer = changed if changed.user_team or changed.team else event
     return Edited(
         event_id=envelope.event_id,
         place=_place(event, identity, changed.ts),
         thread_ts=changed.thread_ts or changed.ts,
-        who=_who(writer, changed.user, identity),
+        who=_who(envelope, changed, identity),
         text=with_files(readable(written, bot_user_id=identity.bot_user_id), _file_names(changed)),
         edited_ts=changed.edited.ts,
         is_direct=is_direct,
@@ -182,11 +184,12 @@ def _stop_sign(event: _Event, identity: Identity) -> StopSign | None:
     return StopSign(place, event.user or "")
 
 
-def _left(event: _Event, identity: Identity) -> Left | None:
+def _left(envelope: _Envelope, identity: Identity) -> Left | None:
     """Where the bot itself is put out, nobody else has left."""
+    event = envelope.event
     if _is_from_a_bot(event, identity):
         return None
-    return Left(identity.team_id, event.channel, _who(event, event.user, identity))
+    return Left(identity.team_id, event.channel, _who(envelope, event, identity))
 
 
 def _is_from_a_bot(message: _Message, identity: Identity) -> bool:
@@ -201,7 +204,9 @@ def _place(event: _Event, identity: Identity, ts: str | None) -> Place:
     return Place(identity.team_id, event.channel, ts or "")
 
 
-def _who(said: _Message, user: str | None, identity: Identity) -> SlackId:
-    """People of other workspaces, in shared channels, are known by their own."""
-    home = said.user_team or said.team or identity.workspace_id
-    return SlackId(identity.team_id if home == identity.workspace_id else home, user or "")
+def _who(envelope: _Envelope, said: _Message, identity: Identity) -> SlackId:
+    event = envelope.event
+    home = said.user_team or said.team or event.user_team or event.team or ""
+    came_by = (envelope.context_enterprise_id or "") if home == envelope.context_team_id else ""
+    is_shared = envelope.is_ext_shared_channel
+    return identity.person(said.user or "", home, enterprise_id=came_by, may_be_outsider=bool(is_shared))

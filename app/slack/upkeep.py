@@ -118,11 +118,16 @@ class Upkeep:
         """
         if not user:
             return None
-        is_member = who.team_id == self._identity.team_id and user.get("team_id") == self._identity.workspace_id
         is_plain = not any(user.get(flag) for flag in ("deleted", "is_bot", "is_restricted", "is_ultra_restricted"))
-        if not (is_member and is_plain and user.get("is_email_confirmed")):
+        if not (self._is_member(user, who) and is_plain and user.get("is_email_confirmed")):
             return ""
         return str(profile.get("email") or "").strip().lower() or None  # members have one: the app may not read it
+
+    def _is_member(self, user: Mapping[str, JsonValue], who: SlackId) -> bool:
+        home = str(user.get("team_id") or "")
+        enterprise = str(_object(user.get("enterprise_user")).get("enterprise_id") or "")
+        own = self._identity.person(who.user_id, home, enterprise_id=enterprise)
+        return bool(home) and own == who and who.team_id == self._identity.team_id
 
 
 def _object(value: JsonValue) -> Mapping[str, JsonValue]:

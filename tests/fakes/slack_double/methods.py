@@ -106,6 +106,8 @@ def users_info(workspace: Workspace, args: Json) -> Json:
         profile["email"] = person.email
     user = {"id": person.id, "team_id": person.team, "deleted": False, "is_bot": False, "profile": profile}
     user |= {"is_email_confirmed": person.is_email_confirmed, "real_name": person.name}
+    if person.enterprise:
+        user["enterprise_user"] = {"id": person.id, "enterprise_id": person.enterprise}
     return {"user": user | dict.fromkeys(person.flags, True)}
 
 

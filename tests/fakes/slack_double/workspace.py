@@ -45,6 +45,7 @@ class Person:
     is_email_confirmed: bool = True
     team: str = TEAM
     flags: tuple[str, ...] = ()
+    enterprise: str = ""
 
 
 @dataclass(slots=True)
