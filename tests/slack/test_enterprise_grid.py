@@ -11,7 +11,7 @@ from app.domain.ids import SessionId, UserId
 from app.slack.bolt import Shown
 from app.slack.commands import Commands
 from app.slack.config import Identity
-from app.slack.incoming import StopSign, read_incoming
+from app.slack.incoming import Left, read_incoming
 from app.slack.services import SlackServices
 from app.slack.upkeep import Upkeep
 from app.summary.summarize_now import CompactionResult
@@ -19,7 +19,7 @@ from fakes.api_stage import REPORT
 from fakes.provider_double.json_types import Json
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import BOT_USER, Person, say
-from fakes.slack_double.payloads import app_mention, edited, message, reaction
+from fakes.slack_double.payloads import app_mention, edited, left, message
 from fakes.slack_double.workspace import BOT_ID
 
 ENTERPRISE, FIRST, SECOND, STRANGE = "E0GRID001", "T0FIRST01", "T0SECOND1", "T0STRANGE"
@@ -30,7 +30,7 @@ SAID = say(f"<@{BOT_USER}> hello", channel="C0GENERAL", team=FIRST)
 
 def who(payload: Mapping[str, object]) -> SlackId:
     incoming = read_incoming(payload, GRID)
-    assert isinstance(incoming, SlackMessage | Edited | StopSign)
+    assert isinstance(incoming, SlackMessage | Edited | Left)
     return incoming.who
 
 
@@ -45,7 +45,7 @@ def test_a_member_is_the_same_person_in_every_event(team: str | None) -> None:
         message(SAID),
         app_mention(SAID),
         edited(SAID, "hi"),
-        reaction("no_entry", user=ANNA, channel="C1", ts="1.2"),
+        left("C1", user=ANNA),
     ]
     for payload in events:
         payload["event"]["user_team"] = team

@@ -12,14 +12,15 @@ from app.db.sessions.repository import NewSession
 from app.domain.message import Source
 from app.slack.bolt import Listeners, make_bolt
 from app.slack.config import SlackConfig
+from app.slack.health import SlackHealth
 from app.slack.http import PATH, EventsEndpoint
 from app.slack.intake import Intake
-from app.slack.socket_mode import socket_mode
+from app.slack.socket_mode import SocketMode
 from fakes.api_stage import WallClock, set_stage
 from fakes.slack_commands import ANNA, DIRECT, Asked
 from fakes.slack_double import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, Sender, say, sign
 from fakes.slack_double.payloads import message, reaction, slash_command
-from fakes.slack_stage import IDENTITY, served
+from fakes.slack_stage import IDENTITY, served_asgi
 from fakes.waiting import HANG_SECONDS
 
 RESPONSE_URL = "https://hooks.example/1"
@@ -61,7 +62,7 @@ async def arriving(ask: Asked) -> AsyncGenerator[Arriving]:
     api = set_stage(ask.stage.database)
     bolt = make_bolt(config_of(ask), IDENTITY, listeners_of(ask))
     add_door(api.app, PATH, EventsEndpoint(bolt, SIGNING_SECRET, WallClock()))
-    async with served(api) as client:
+    async with served_asgi(api.app) as client:
         yield Arriving(ask, Sender(client, ack_seconds=HANG_SECONDS))
 
 
@@ -161,7 +162,9 @@ async def test_a_command_that_slack_did_not_sign_is_refused(arriving: Arriving) 
 
 async def test_over_socket_mode_the_acknowledgement_carries_the_answer(ask: Asked) -> None:
     double, config = ask.stage.double, config_of(ask)
-    async with socket_mode(make_bolt(config, IDENTITY, listeners_of(ask)), config):
+    clock = ask.stage.clock
+    bolt = make_bolt(config, IDENTITY, listeners_of(ask))
+    async with SocketMode(bolt, config, clock, SlackHealth(clock, is_all=True)).running():
         await double.sockets.connected.wait()
         await double.sockets.deliver("events_api", message(say("hello")))
 

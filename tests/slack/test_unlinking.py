@@ -2,6 +2,7 @@
 
 import pytest
 
+from app.db.slack.conversations import Asker
 from app.db.slack.people import EmailLink, SlackId
 from app.domain.errors import InvalidInput, NotFound
 from app.domain.ids import UserId
@@ -74,8 +75,8 @@ async def test_a_channel_that_somebody_unlinked_took_part_in_stays_the_users_to_
     guest = await door.slack.people.find(ANNA)
     assert guest is not None
 
-    assert await door.slack.conversations.latest(TEAM, "C0GENERAL", anna) is not None
-    assert await door.slack.conversations.latest(TEAM, "C0GENERAL", guest.user_id) is None
+    assert await door.slack.conversations.latest(TEAM, "C0GENERAL", Asker(ANNA, anna)) is not None
+    assert await door.slack.conversations.latest(TEAM, "C0GENERAL", Asker(ANNA, guest.user_id)) is None
 
 
 async def test_who_was_unlinked_is_linked_again_by_a_code_and_by_no_address(door: SlackStage) -> None:
