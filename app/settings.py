@@ -81,7 +81,9 @@ class Settings(BaseSettings):
         64_000_000, ge=0, le=100_000_000_000, description="memory for rows of sessions, kept for their next turn"
     )
     compute_threads: int = Field(2, ge=1, le=64, description="threads of this process that work on long texts")
-    lease_seconds: float = Field(10.0, ge=2, le=HOUR, description="how long a silent worker keeps its run")
+    lease_seconds: float = Field(
+        10.0, ge=2, le=HOUR, description="how long a silent process keeps its runs and answers"
+    )
     job_concurrency: int = Field(32, ge=1, le=500, description="side jobs at once in this process")
     no_worker_timeout_seconds: float = Field(30.0, gt=0, le=HOUR, description="how long a request waits for a worker")
     max_queued_per_session: int = Field(10, ge=1, le=10_000, description="waiting messages of one session")

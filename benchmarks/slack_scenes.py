@@ -1,228 +1,291 @@
-"""Plays scenes against a Slack of its own and prints, as Markdown, the calls it saw and how the threads read.
+"""Plays scenes in a Slack of its own and prints, as Markdown, the calls it saw and how the threads read.
 
-`python -m benchmarks.slack_scenes`. The turns are played by hand, by a clock that is moved: a five-minute answer takes
-no five minutes. All else is the real thing: events through bolt, the database, senders, Slack's own client.
+`python -m benchmarks.slack_scenes`. All of it is the real thing but for the other ends: `throughline serve` with events
+over HTTP, signed as Slack signs them; Slack and the model's provider answer on the loopback. Takes about seven minutes,
+for one answer takes five: `--seconds 20` makes it shorter, but then no stream has to be renewed.
 """
 
+import argparse
 import asyncio
 import json
+import os
+import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from app.db.connection.migrations import upgrade
-from app.db.database import Database, DatabaseConfig
-from app.domain.json_types import JsonObject
-from app.domain.message import Source, text_of
-from app.domain.run import RunInput, RunStatus, Submission
-from app.slack.bolt import Listeners, make_bolt
-from app.slack.config import SlackConfig
-from app.slack.health import SlackHealth
-from app.slack.incoming import StopSign
-from app.slack.intake import Intake
-from app.slack.socket_mode import SocketMode
-from app.system_clock import SystemClock
-from app.telemetry import set_up_logging
-from benchmarks.servers import run_postgres
-from fakes.slack_delivery import CLAIMER, DeliveryStage, PlayedTurn, delivery_stage
-from fakes.slack_double import APP_TOKEN, BOT_TOKEN, BOT_USER, Said, say
-from fakes.slack_double.payloads import app_mention, edited, message, reaction
-from fakes.slack_stage import IDENTITY, no_command
+import httpx
 
+from benchmarks.processes import Running, ServiceOptions, run_double, run_service
+from benchmarks.servers import run_postgres
+from benchmarks.slack_transcript import Transcript
+from fakes.provider_double.json_types import Json
+from fakes.slack_double import (
+    BOT_TOKEN,
+    BOT_USER,
+    SIGNING_SECRET,
+    Person,
+    Posted,
+    Said,
+    Sender,
+    SlackDouble,
+    say,
+    serve_slack,
+)
+from fakes.slack_double.payloads import app_mention, edited, message, reaction, slash_command
+from fakes.waiting import HANG_SECONDS, until, until_found
+
+MODEL = "double-128k-cl100k"
+KEY = "a-key-of-many-characters"
+ANNA = "anna@example.com"
+AGENT = "name: narrator\nsystem_prompt: You are a helpful assistant.\ncontext:\n  response_reserve: 16000\n"
 PARAGRAPH = "A sentence that says something, and another one that says a little more. " * 6
 TABLE = (
     "Here:\n\n| city | people | area |\n|---|--:|--:|\n| Bern | 134,000 | 51.6 km² |\n"
     "| 東京 | 14,000,000 | 2,194 km² |\n\nDone."
 )
 CODE = (
-    "Like so:\n\n```python\ndef twice(x):\n    return x * 2  # <!channel> rings for nobody\n```\n"
-    "And [docs](https://example.com)."
+    "Like so:\n\n1. ```python\n   def twice(x):\n       return handlers[x](2)  # <!channel> rings for nobody\n   ```\n"
+    "And [docs](https://example.com), @here."
 )
-SHOWN = 90
 
 
-@dataclass
+@dataclass(slots=True)
 class Scenes:
-    """The stage, and the way in."""
+    """The service and both its other ends."""
 
-    stage: DeliveryStage
-    first_call: int = 0
+    folder: Path
+    database_url: str
+    slack: SlackDouble
+    provider: Running
+    seconds: float
+    stack: ExitStack = field(default_factory=ExitStack)
+    service: Running | None = None
+    transcript: Transcript = field(init=False)
 
-    async def tell(self, payload: JsonObject) -> None:
+    def __post_init__(self) -> None:
+        """Begin the transcript."""
+        self.transcript = Transcript(self.slack.workspace)
+
+    async def start(self) -> None:
+        """Start the service."""
+        environment = {
+            "DATABASE_URL": self.database_url,
+            "SLACK_BOT_TOKEN": BOT_TOKEN,
+            "SLACK_SIGNING_SECRET": SIGNING_SECRET,
+            "SLACK_API_URL": self.slack.url,
+            "SLACK_LINK_BY_EMAIL": "true",
+            "BOOTSTRAP_API_KEY": KEY,
+            "SLACK_AGENT": "narrator",
+            "LEASE_SECONDS": "3",
+        }
+        agents = self.folder / "agents"
+        agents.mkdir(exist_ok=True)
+        (agents / "narrator.yaml").write_text(AGENT)
+        options = ServiceOptions(self.folder, self.provider.url, MODEL, agents, environment)
+        self.service = await asyncio.to_thread(self.stack.enter_context, run_service(options))
+
+    @property
+    def url(self) -> str:
+        """Where the service answers."""
+        assert self.service is not None
+        return self.service.url
+
+    async def kill(self) -> None:
+        """Kill the service."""
+        assert self.service is not None
+        os.kill(self.service.pid, signal.SIGKILL)
+        await asyncio.to_thread(self.stack.close)
+
+    async def tell(self, payload: Json) -> None:
         """Deliver an event and see it acknowledged."""
-        assert await self.stage.double.sockets.deliver("events_api", dict(payload)) is not None
+        async with httpx.AsyncClient(base_url=self.url) as client:
+            assert (await Sender(client).once(payload)).status == httpx.codes.OK
 
-    async def ask(self, said: Said) -> PlayedTurn:
-        """Deliver a message; claim its run."""
-        await self.tell(message(said))
-        claimed = await self.stage.database.runs.claim_next(CLAIMER)
-        assert claimed is not None
-        return PlayedTurn(self.stage.database, claimed)
+    async def command(self, text: str, said: Said) -> Json:
+        """Type `/agent TEXT` where something was said; return what its asker alone is shown."""
+        response_url = self.slack.url.replace("/api/", "/response/anna")
+        body = slash_command(text, user=said.user, channel=said.channel, response_url=response_url)
+        async with httpx.AsyncClient(base_url=self.url) as client:
+            shown: Json = json.loads((await Sender(client).form(body)).text)
+        return shown
 
-    def report(self, title: str, said: Said) -> None:
-        """Print the calls since the last report, and the thread as people see it."""
-        workspace = self.stage.double.workspace
-        print(f"\n## {title}\n\n| at, s | method | text | outcome |\n|--:|---|---|---|")
-        for call in workspace.calls[self.first_call :]:
-            text = str(call.args.get("markdown_text") or call.args.get("status") or "")
-            print(f"| {call.at:.0f} | `{call.method}` | {_short(text)} | {call.outcome} |")
-        self.first_call = len(workspace.calls)
-        print(f"\nThe thread in {said.channel}:\n")
-        print(f"> **{said.user}**: {said.text}")
-        for posted in workspace.in_thread(said.channel, said.where):
-            edits = f", edited {posted.edits}×" if posted.edits else ""
-            print(
-                f">\n> **bot** ({'streamed' if posted.was_streamed else 'posted'}{edits}, {len(posted.text):,} chars):"
-            )
-            shown = posted.text if len(posted.text) < 400 else f"{posted.text[:150]} … {posted.text[-100:]}"
-            print("\n".join(f"> {line}" for line in shown.splitlines()))
+    async def rest(self, method: str, path: str, body: Json | None = None) -> Json:
+        """Ask over REST, as Anna."""
+        headers = {"Authorization": f"Bearer {KEY}", "On-Behalf-Of": ANNA}
+        async with httpx.AsyncClient(base_url=self.url, headers=headers, timeout=HANG_SECONDS) as client:
+            response = await client.request(method, f"/v1{path}", json=body)
+        found: Json = response.raise_for_status().json()
+        return found
+
+    async def script(self, *steps: Json) -> None:
+        """Tell the model what to answer next."""
+        async with httpx.AsyncClient(base_url=self.provider.url.removesuffix("/v1")) as client:
+            response = await client.post("/control/script", json={"steps": steps, "then_default": True})
+        response.raise_for_status()
+
+    def answers(self, said: Said) -> list[Posted]:
+        """Return what stands in the thread of a message and is finished."""
+        posted = self.slack.workspace.in_thread(said.channel, said.where)
+        return [item for item in posted if not item.is_streaming]
+
+    def shows(self, said: Said, text: str) -> bool:
+        """Whether the thread shows all of a text, in however many messages: between two of them a break is left out."""
+        return "\n".join(item.text for item in self.answers(said)).split() == text.split()
 
 
 async def long_time(scenes: Scenes) -> None:
     """A five-minute answer: the stream is renewed before Slack ends it."""
-    said = say("Think about it for five minutes.")
-    turn = await scenes.ask(said)
-    sender = await scenes.stage.start()
-    text = ""
-    for minute in range(7):
-        piece = f"Minute {minute}: {PARAGRAPH}\n\n"
-        text += piece
-        await _say(scenes, turn, piece)
-        scenes.stage.clock.advance(50)
-    await turn.finish(text)
-    await sender
-    scenes.report("A five-minute answer", said)
+    said, pieces = say("Think about it for five minutes."), 75
+    text = "".join(f"Step {number}. {PARAGRAPH}\n\n" for number in range(pieces // 5))
+    await scenes.script({"text": text, "pieces": pieces, "delay_seconds": scenes.seconds / pieces})
+    await scenes.tell(message(said))
+    await asyncio.sleep(scenes.seconds)
+    await until(lambda: scenes.shows(said, text))
+    scenes.transcript.tell("A five-minute answer", said)
 
 
 async def long_text(scenes: Scenes) -> None:
     """30,000 characters: several messages, cut at paragraphs."""
     said = say("Tell me everything.")
-    turn = await scenes.ask(said)
     text = "\n\n".join(f"Part {number}. {PARAGRAPH}" for number in range(68))
-    await turn.finish(text)
-    await scenes.stage.deliver()
-    scenes.report(f"An answer of {len(text):,} characters", said)
+    await scenes.script({"text": text})
+    await scenes.tell(message(said))
+    await until(lambda: scenes.shows(said, text))
+    scenes.transcript.tell(f"An answer of {len(text):,} characters", said)
 
 
 async def table_and_code(scenes: Scenes) -> None:
     """A table and code."""
-    for title, answer in (("A table", TABLE), ("Code, a link and a mention that rings for nobody", CODE)):
+    for title, answer in (("A table", TABLE), ("Code in a list, a link, and what would ring", CODE)):
         said = say("Show me.")
-        turn = await scenes.ask(said)
-        await turn.finish(answer)
-        await scenes.stage.deliver()
-        scenes.report(title, said)
+        await scenes.script({"text": answer})
+        await scenes.tell(message(said))
+        await until(lambda said=said: len(scenes.answers(said)) == 1)  # type: ignore[misc]  # bound in the loop
+        scenes.transcript.tell(title, said)
 
 
 async def stop(scenes: Scenes) -> None:
     """A stop sign in mid-stream."""
     said = say("Tell me a very long story.")
-    turn = await scenes.ask(said)
-    sender = await scenes.stage.start()
-    story = f"Once upon a time. {PARAGRAPH}\n\n"
-    await _say(scenes, turn, story)
-    await scenes.stage.until_noted()
+    await scenes.script({"text": f"Once upon a time. {PARAGRAPH * 9}", "pieces": 99, "delay_seconds": 0.3})
+    await scenes.tell(message(said))
+    posted = scenes.slack.workspace.in_thread
+    await until(lambda: any(item.text for item in posted(said.channel, said.ts)))
     await scenes.tell(reaction("octagonal_sign", user=said.user, channel=said.channel, ts=said.ts))
-    run = await scenes.stage.slack.outbox.run_of(turn.claimed.run.id)
-    assert run is not None
-    assert run.cancel_requested, "the worker is told to stop"
-    await turn.finish(story, status=RunStatus.CANCELLED)
-    await sender
-    scenes.report("Stopped in mid-stream by :octagonal_sign:", said)
+    await until(lambda: len(scenes.answers(said)) == 1)
+    scenes.transcript.tell("Stopped in mid-stream by :octagonal_sign:", said)
 
 
 async def edit(scenes: Scenes) -> None:
-    """A message edited while it waits."""
+    """A message edited while it waits; the model is asked what it says then."""
     first = say("Something slow.")
-    turn = await scenes.ask(first)
+    await scenes.script({"text": "Slow answer.", "pieces": 4, "delay_seconds": 0.5}, {"text": "That makes 40."})
+    await scenes.tell(message(first))
     second = say("What is 2+2?", thread_ts=first.ts)
     await scenes.tell(message(second))
     await scenes.tell(edited(second, "What is 20+20?"))
-    await turn.finish("Slow answer.")
-    await scenes.stage.deliver()
-    claimed = await scenes.stage.database.runs.claim_next(CLAIMER)
-    assert claimed is not None
-    asked = text_of(claimed.run.input.content)
-    await PlayedTurn(scenes.stage.database, claimed).finish(f"You asked: {asked} 40.")
-    await scenes.stage.deliver()
-    scenes.report("A message edited while it waited", first)
+    await until(lambda: len(scenes.answers(first)) == 2)
+    scenes.transcript.tell("A message edited while it waited", first, second)
+    session = (await scenes.rest("GET", "/sessions?limit=1"))["data"][0]["id"]
+    await _tell_history(scenes, session)
+
+
+async def crash(scenes: Scenes) -> None:
+    """The service is killed in mid-stream, and another goes on."""
+    said = say("Tell me a story, whatever happens.")
+    step: Json = {"text": f"In the beginning. {PARAGRAPH * 3}", "pieces": 60, "delay_seconds": 0.1}
+    await scenes.script(step, step)
+    await scenes.tell(message(said))
+    posted = scenes.slack.workspace.in_thread
+    await until(lambda: any(item.text for item in posted(said.channel, said.ts)))
+    await scenes.kill()
+    await scenes.start()
+    await until(lambda: scenes.shows(said, step["text"]))
+    scenes.transcript.tell("Killed in mid-stream (`kill -9`), and started again", said)
 
 
 async def two_people(scenes: Scenes) -> None:
-    """Two people in one thread, then the same session over REST."""
+    """Two people in one thread, then the same session over REST, and in Slack again."""
     first = say(f"<@{BOT_USER}> what shall we eat?", channel="C0LUNCH01")
+    await scenes.script(*({"text": text} for text in ("Pizza?", "Then falafel.", "Tea.", "Falafel, and tea.")))
     await scenes.tell(app_mention(first))
-    turn = await scenes.ask(first)
-    await turn.finish("Pizza?")
-    await scenes.stage.deliver()
+    await scenes.tell(message(first))
+    await until(lambda: len(scenes.answers(first)) == 1)
     second = say("No cheese for me", channel="C0LUNCH01", user="U0BERT001", thread_ts=first.ts)
-    turn = await scenes.ask(second)
-    await turn.finish("Then falafel.")
-    await scenes.stage.deliver()
-    run = turn.claimed.run
-    submission = Submission(run.owner_id, run.session_id, RunInput("And to drink?"), Source.API, author="anna")
-    await scenes.stage.database.runs.submit(submission, None)
-    claimed = await scenes.stage.database.runs.claim_next(CLAIMER)
-    assert claimed is not None
-    await PlayedTurn(scenes.stage.database, claimed).finish("Tea.")
-    scenes.report("Two people in one thread, continued over REST", first)
-    print("\nThe runs of its session:\n")
-    for row in await _runs(scenes.stage, str(run.session_id)):
-        print(f"- {row}")
+    await scenes.tell(message(second))
+    await until(lambda: len(scenes.answers(first)) == 2)
+    session = (await scenes.rest("GET", f"/runs/{_run_of(scenes.answers(first)[0])}"))["session_id"]
+    await scenes.rest("POST", f"/sessions/{session}/messages", {"content": "And to drink?"})
+    third = say("So what is it now?", channel="C0LUNCH01", thread_ts=first.ts)
+    await scenes.tell(message(third))
+    await until(lambda: len(scenes.answers(first)) == 3)
+    scenes.transcript.tell("Two people in one thread, continued over REST and in Slack again", first, second, third)
+    await _tell_history(scenes, session)
+    scenes.transcript.tell_shown("/agent context", await scenes.command("context", third))
 
 
-SCENES: tuple[Callable[[Scenes], Awaitable[None]], ...] = (long_time, long_text, table_and_code, stop, edit, two_people)
+SCENES: tuple[Callable[[Scenes], Awaitable[None]], ...] = (
+    table_and_code,
+    long_text,
+    stop,
+    edit,
+    crash,
+    two_people,
+    long_time,
+)
 
 
-async def main() -> int:
+async def main(arguments: Sequence[str] | None = None) -> int:
     """Play all scenes."""
-    set_up_logging("ERROR", "json")
-    with tempfile.TemporaryDirectory(prefix="slack-scenes-") as name:
-        async with run_postgres(Path(name)) as url, _scenes(url) as scenes:
-            for scene in SCENES:
-                await scene(scenes)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=320.0, help="how long the slow answer takes")
+    options = parser.parse_args(arguments)
+    async with _started(options.seconds) as scenes:
+        for scene in SCENES:
+            await scene(scenes)
     return 0
 
 
 @asynccontextmanager
-async def _scenes(url: str) -> AsyncIterator[Scenes]:
-    await upgrade(url)
-    database = await Database.open(DatabaseConfig(url=url))
-    async with delivery_stage(database, url) as stage:
-        config = SlackConfig(BOT_TOKEN, app_token=APP_TOKEN, api_url=stage.double.url)
-
-        async def stop_run(sign: StopSign) -> None:
-            found = await stage.slack.conversations.run_at(sign.place, sign.user_id)
-            if found is not None:
-                await database.runs.request_cancel(found.owner_id, found.run_id)
-
-        bolt = make_bolt(config, IDENTITY, Listeners(Intake(stage.slack, IDENTITY, stop_run).take, no_command))
-        clock = SystemClock()
-        async with SocketMode(bolt, config, clock, SlackHealth(clock, is_all=True)).running():
-            await stage.double.sockets.connected.wait()
-            stage.double.workspace.calls.clear()
-            yield Scenes(stage)
-    await database.close()
+async def _started(seconds: float) -> AsyncIterator[Scenes]:
+    """Start everything; Anna is known by her address before anything is told."""
+    with tempfile.TemporaryDirectory(prefix="slack-scenes-") as name, run_double(Path(name)) as provider:
+        async with run_postgres(Path(name)) as url, serve_slack() as slack:
+            slack.workspace.people["U0ANNA001"] = Person("U0ANNA001", "Anna", ANNA)
+            slack.workspace.people["U0BERT001"] = Person("U0BERT001", "Bert", "bert@example.com")
+            scenes = Scenes(Path(name), url, slack, provider, seconds)
+            await scenes.start()
+            await _be_linked(scenes)
+            try:
+                yield scenes
+            finally:
+                await asyncio.to_thread(scenes.stack.close)
 
 
-async def _say(scenes: Scenes, turn: PlayedTurn, text: str) -> None:
-    """Let the turn say something and the sender show it."""
-    before = len(scenes.stage.methods())
-    await turn.say(text)
-    await scenes.stage.until(lambda: any(name.startswith("chat.") for name in scenes.stage.methods()[before:]))
+async def _be_linked(scenes: Scenes) -> None:
+    said = say("Hello")
+    await scenes.tell(message(said))
+    await until(lambda: len(scenes.answers(said)) == 1)
+
+    async def is_linked() -> bool:
+        return bool((await scenes.rest("GET", "/sessions"))["data"])
+
+    await until_found(is_linked)
+    scenes.transcript.forget()
 
 
-async def _runs(stage: DeliveryStage, session: str) -> list[str]:
-    statement = "select source, author, input ->> 'content' from runs where session_id = $1 order by seq"
-    return [json.dumps(row, ensure_ascii=False) for row in await stage.rows(statement, session)]
+def _run_of(posted: Posted) -> str:
+    assert posted.metadata is not None
+    return str(posted.metadata["event_payload"]["run"])
 
 
-def _short(text: str) -> str:
-    line = " ".join(text.split()).replace("|", "\\|")
-    return line if len(line) <= SHOWN else f"{line[:SHOWN]}… ({len(text):,} chars)"
+async def _tell_history(scenes: Scenes, session: str) -> None:
+    history = (await scenes.rest("GET", f"/sessions/{session}/messages"))["data"]
+    scenes.transcript.tell_history(history)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 `python -m benchmarks.slack_storm`. Every event is delivered one to four times in random order, as Slack repeats what
 it saw no acknowledgement for. Told are: messages without an answer or with more than one, the time to acknowledge, and
-how many forged or stale requests were taken.
+how many forged or stale requests were taken. The time is that of every delivery during which the service was not
+killed; one that was not acknowledged, by an error or within Slack's three seconds, counts as endless.
 """
 
 import argparse
 import asyncio
 import json
+import math
 import os
 import random
 import signal
@@ -29,7 +31,6 @@ from benchmarks.servers import dsn_of, run_postgres
 from fakes.slack_double import BOT_TOKEN, BOT_USER, SIGNING_SECRET, Said, Sender, SlackDouble, say, serve_slack, sign
 from fakes.slack_double.payloads import app_mention, message
 
-OK = httpx.codes.OK
 CONNECTIONS = 400
 RATE = 15.0
 """Almost twice what Slack sends at most: 30,000 events an hour and workspace, then it says `app_rate_limited`
@@ -54,7 +55,7 @@ class Storm:
     service: Running | None = None
     is_up: asyncio.Event = field(default_factory=asyncio.Event)
     kills: int = 0
-    senders: list[Sender] = field(default_factory=list)
+    acks: list[float] = field(default_factory=list)
 
     async def start(self) -> None:
         """Start the service."""
@@ -63,26 +64,18 @@ class Storm:
             "SLACK_BOT_TOKEN": BOT_TOKEN,
             "SLACK_SIGNING_SECRET": SIGNING_SECRET,
             "SLACK_API_URL": self.slack.url,
-            "MAX_QUEUED_PER_SESSION": "1000",
             "LEASE_SECONDS": "3",
         }
         options = ServiceOptions(self.folder, environment=environment)
         self.service = await asyncio.to_thread(self.stack.enter_context, run_service(options))
         self.is_up.set()
 
-    def sender(self) -> Sender:
-        """Return a sender to the service as it runs now."""
-        assert self.service is not None
-        made = Sender(self.client, path=f"{self.service.url}/slack/events", retry_seconds=())
-        self.senders.append(made)
-        return made
-
     async def kill(self) -> None:
         """Kill the service and start another."""
         assert self.service is not None
         self.is_up.clear()
-        os.kill(self.service.pid, signal.SIGKILL)
         self.kills += 1
+        os.kill(self.service.pid, signal.SIGKILL)
         await asyncio.to_thread(self.stack.close)
         await self.start()
 
@@ -90,12 +83,19 @@ class Storm:
         """Deliver one event as Slack does; False where Slack would have given up."""
         for number, pause in enumerate((0.0, *RETRY_SECONDS)):
             await asyncio.sleep(pause)
-            if self.service is None:
-                continue
-            delivery = await self.sender().once(payload, retry=number)
-            if httpx.codes.is_success(delivery.status):
+            if await self._once(payload, retry=number):
                 return True
         return False
+
+    async def _once(self, payload: dict[str, object], retry: int) -> bool:
+        assert self.service is not None
+        was_up, kills = self.is_up.is_set(), self.kills
+        sender = Sender(self.client, path=f"{self.service.url}/slack/events")
+        delivery = await sender.once(payload, retry=retry)
+        is_acknowledged = httpx.codes.is_success(delivery.status)
+        if was_up and kills == self.kills:
+            self.acks.append(delivery.seconds if is_acknowledged else math.inf)
+        return is_acknowledged
 
 
 async def main(arguments: Sequence[str] | None = None) -> int:
@@ -156,9 +156,13 @@ async def _is_safe(storm: Storm, forged: int) -> bool:
 
 
 def _is_prompt(storm: Storm) -> bool:
-    acks = sorted(item.seconds for sender in storm.senders for item in sender.deliveries if item.status == OK)
-    p99 = statistics.quantiles(acks, n=100)[98]
-    print(f"acknowledgement: median {statistics.median(acks) * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms of {len(acks)}")
+    acks = sorted(storm.acks)
+    p99 = acks[math.ceil(len(acks) * 0.99) - 1]
+    slowest, missing = acks[-1] * 1000, acks.count(math.inf)
+    print(
+        f"acknowledgement: median {statistics.median(acks) * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms, slowest "
+        f"{slowest:.0f} ms, none {missing}, of {len(acks)} deliveries while the service was up"
+    )
     return p99 < ACK_AIM_SECONDS
 
 

@@ -24,7 +24,7 @@ class HttpDoor:
 
 
 def slack_config(settings: Settings) -> SlackConfig:
-    """Return what the door is told: it delivers at once as many answers as a worker has open turns."""
+    """Return what the door is told: it delivers as a worker takes turns, as many at once and with leases as long."""
     return SlackConfig(
         bot_token=settings.slack_bot_token,
         signing_secret=settings.slack_signing_secret,
@@ -32,6 +32,7 @@ def slack_config(settings: Settings) -> SlackConfig:
         api_url=settings.slack_api_url,
         link_by_email=settings.slack_link_by_email,
         concurrency=settings.worker_concurrency,
+        lease_seconds=settings.lease_seconds,
     )
 
 

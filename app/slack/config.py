@@ -9,7 +9,8 @@ from app.db.slack.people import SlackId
 class SlackConfig:
     """How to reach Slack. `link_by_email`: a confirmed e-mail address of the workspace names the user.
 
-    `concurrency` is how many answers are delivered at once, those that wait for their turn among them.
+    `concurrency` is how many answers are delivered at once, those that wait for their turn among them, and
+    `lease_seconds` how long one that a process has taken waits for another should that process die.
     `signing_secret` is for events over HTTP, `app_token` for Socket Mode; '' where that way is not used.
     """
 
@@ -19,6 +20,7 @@ class SlackConfig:
     api_url: str = "https://slack.com/api/"
     link_by_email: bool = False
     concurrency: int = 500
+    lease_seconds: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ class DispatcherConfig:
     """Who delivers, how much at once, and how long a silent process keeps what it took."""
 
     worker: str
-    concurrency: int = 500
-    lease_seconds: float = 30.0
+    concurrency: int
+    lease_seconds: float
 
 
 class Dispatcher:

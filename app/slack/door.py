@@ -98,7 +98,7 @@ async def _working(parts: _Parts, identity: Identity) -> AsyncGenerator[AsyncApp
     dispatcher = Dispatcher(
         services.slack.outbox,
         AnswerSender(services.database, delivery_services),
-        DispatcherConfig(parts.worker, config.concurrency),
+        DispatcherConfig(parts.worker, config.concurrency, config.lease_seconds),
         installation.note_refused,
     )
     async with AsyncExitStack() as stack:

@@ -157,7 +157,7 @@ def dispatcher_of(
 ) -> Dispatcher:
     """Return a dispatcher for the stage's outbox; nothing is delivered before it runs."""
     sender = AnswerSender(outgoing.database, outgoing.services)
-    config = DispatcherConfig(name, lease_seconds=lease_seconds)
+    config = DispatcherConfig(name, concurrency=500, lease_seconds=lease_seconds)
     return Dispatcher(outgoing.slack.outbox, sender, config, on_token_refused)
 
 
