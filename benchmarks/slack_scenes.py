@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
@@ -41,7 +41,13 @@ from fakes.waiting import HANG_SECONDS, until, until_found
 MODEL = "double-128k-cl100k"
 KEY = "a-key-of-many-characters"
 ANNA = "anna@example.com"
-AGENT = "name: narrator\nsystem_prompt: You are a helpful assistant.\ncontext:\n  response_reserve: 16000\n"
+AGENT = """
+name: narrator
+system_prompt: You are a helpful assistant.
+context:
+  window: 128000
+  response_reserve: 16000
+"""
 PARAGRAPH = "A sentence that says something, and another one that says a little more. " * 6
 TABLE = (
     "Here:\n\n| city | people | area |\n|---|--:|--:|\n| Bern | 134,000 | 51.6 km² |\n"
@@ -189,7 +195,8 @@ async def edit(scenes: Scenes) -> None:
     await scenes.tell(message(second))
     await scenes.tell(edited(second, "What is 20+20?"))
     await until(lambda: len(scenes.answers(first)) == 2)
-    scenes.transcript.tell("A message edited while it waited", first, second)
+    became = replace(second, text="What is 2+2? (while it waits, edited: What is 20+20?)")
+    scenes.transcript.tell("A message edited while it waited", first, became)
     session = (await scenes.rest("GET", "/sessions?limit=1"))["data"][0]["id"]
     await _tell_history(scenes, session)
 
