@@ -8,6 +8,7 @@ import time
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from app.db.database import Database
 from app.db.slack.people import SlackId
@@ -288,12 +289,13 @@ async def test_markup_and_hostile_text_are_stored_as_a_person_reads_them(door: S
 async def test_nothing_people_write_and_no_secret_is_logged(
     door: SlackStage, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO), capture_logs() as logs:
         await door.sender.once(message(say("a secret word: xyzzy")))
         await door.client.post("/slack/events", content='{"text": "xyzzy"}', headers={"X-Slack-Signature": "v0=no"})
 
     printed = capsys.readouterr()
-    for shown in (caplog.text, printed.out, printed.err):
+    assert [entry["event"].split(":")[0] for entry in logs] == ["slack message", "slack request refused"]
+    for shown in (str(logs), caplog.text, printed.out, printed.err):
         assert "xyzzy" not in shown
         assert "8f742231" not in shown
 
