@@ -48,7 +48,7 @@ class SocketMode:
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
-            await self._close_but(None)
+            await self._close_but()
 
     async def run(self) -> None:
         """Keep a connection until cancelled."""
@@ -57,26 +57,29 @@ class SocketMode:
                 try:
                     await self._watch(await self._opened())
                 except NotOpened as error:
-                    await self._not_opened(error)
+                    self._not_opened(error)
             self._failures += boundary.error is not None
             await self._clock.sleep(self._pause())
 
     async def _opened(self) -> SocketConnection:
         """Open a connection. The one before it stays for a while, for what is being acknowledged over it."""
-        if self._open:
-            await self._close_but(self._open[-1])
+        await self._drop_gone()
         connection = SocketConnection(self._app, self._config)
         self._open.append(connection)
-        await connection.open()
+        try:
+            await connection.open()
+        except BaseException:
+            await self._close(connection)  # and no other: Slack may still send over the one before it
+            raise
+        await self._close_but(*self._open[-2:])
         self._health.note_heard()
         self._is_told = False
         log.info("slack is heard")
         return connection
 
-    async def _not_opened(self, error: NotOpened) -> None:
+    def _not_opened(self, error: NotOpened) -> None:
         self._failures += 1
         self._tell_deaf(error.reason, at_once=error.is_refused)
-        await self._close_but(None)
 
     async def _watch(self, connection: SocketConnection) -> None:
         """Return once the connection is over; one that did not last counts as a failure."""
@@ -108,8 +111,17 @@ class SocketMode:
             self._is_told = True
             log.warning("slack is not heard, a connection is tried again and again", reason=reason)
 
-    async def _close_but(self, kept: SocketConnection | None) -> None:
+    async def _close_but(self, *kept: SocketConnection) -> None:
         """Close the other connections."""
-        for connection in [one for one in self._open if one is not kept]:
-            await connection.close()  # type: ignore[no-untyped-call]  # the SDK left it without types
-            self._open.remove(connection)
+        for connection in [one for one in self._open if one not in kept]:
+            await self._close(connection)
+
+    async def _drop_gone(self) -> None:
+        """Let go of the connections that Slack or the network has ended."""
+        for connection in list(self._open):
+            if not await connection.is_connected():
+                await self._close(connection)
+
+    async def _close(self, connection: SocketConnection) -> None:
+        await connection.close()  # type: ignore[no-untyped-call]  # the SDK left it without types
+        self._open.remove(connection)

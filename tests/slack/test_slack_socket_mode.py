@@ -101,7 +101,10 @@ async def test_where_slack_asks_for_another_connection_it_gets_one(line: Line, r
     assert line.is_heard
 
 
-async def test_what_is_under_way_is_acknowledged_over_the_connection_it_came_by(slack: SlackDouble) -> None:
+@pytest.mark.parametrize("failures", [0, 1])
+async def test_what_is_under_way_is_acknowledged_over_the_connection_it_came_by(
+    slack: SlackDouble, failures: int
+) -> None:
     clock, begun, may_end = HeldClock(), asyncio.Event(), asyncio.Event()
 
     async def take(_body: object) -> None:
@@ -115,14 +118,29 @@ async def test_what_is_under_way_is_acknowledged_over_the_connection_it_came_by(
         sent = slack.sockets.deliver("events_api", message(say("slowly")), timeout_seconds=HANG_SECONDS)
         delivery = asyncio.create_task(sent)
         await begun.wait()
+        slack.rules.fail("apps.connections.open", *[Failure(status=503)] * failures)
         await slack.sockets.send_away("refresh_requested")
-        while len(slack.workspace.called("apps.connections.open")) < 2:
+        while len(slack.workspace.called("apps.connections.open")) < 2 + failures:
             clock.advance(1)
             await asyncio.sleep(LOOK_SECONDS)
         await until(lambda: len(slack.sockets.connections) == 2)
         may_end.set()
 
         assert await delivery is not None
+
+
+async def test_a_connection_that_still_works_is_kept_while_no_other_can_be_opened(line: Line) -> None:
+    [first] = line.slack.sockets.connections
+    line.slack.sockets.turned_away = 1_000
+    await line.slack.sockets.send_away("warning")
+    await until(lambda: line.slack.sockets.turned_away < 990)
+    acknowledged = await line.slack.sockets.deliver("events_api", message(say("meanwhile")))
+    line.slack.sockets.turned_away = 0
+    await until(lambda: line.slack.sockets.connections not in ([], [first]) and first.closed)
+
+    assert acknowledged is not None
+    assert await line.slack.sockets.deliver("events_api", message(say("over here"))) is not None
+    assert await line.texts() == ["meanwhile", "over here"]
 
 
 async def test_an_address_that_is_refused_is_not_tried_again(line: Line) -> None:
