@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import aiohttp
 import structlog
@@ -46,6 +46,7 @@ async def open_slack(
         parts = _Parts(config, services, health, worker, _client(config, session), endpoint)
         asking = Identification(parts.client, config, services.clock, health)
         identity = await asking.at_start(over_http=over_http)
+        parts = replace(parts, first_address=asking.first_address)
         async with _later(parts, asking) if identity is None else _taking_part(parts, identity):
             yield endpoint
 
@@ -60,6 +61,7 @@ class _Parts:
     worker: str
     client: AsyncWebClient
     endpoint: EventsEndpoint | None
+    first_address: str = ""
 
 
 @asynccontextmanager
@@ -118,7 +120,8 @@ async def _hearing(parts: _Parts, bolt: AsyncApp) -> AsyncGenerator[None]:
         yield
     else:
         parts.health.note_unheard(NOT_YET)
-        async with SocketMode(bolt, parts.config, parts.services.clock, parts.health).running():
+        clock, health = parts.services.clock, parts.health
+        async with SocketMode(bolt, parts.config, clock, health, parts.first_address).running():
             yield
 
 

@@ -32,6 +32,8 @@ class Identification:
         self._clock = clock
         self._health = health
         self._told = ""
+        self.first_address = ""
+        """Where the first connection of Socket Mode may be opened, soon; '' where Slack has not been asked."""
 
     async def at_start(self, *, over_http: bool) -> Identity | None:
         """Return who the bot is, None where Slack does not answer now.
@@ -68,7 +70,7 @@ class Identification:
         """Raise SettingInvalid where it is refused; without an answer the connection will tell."""
         with suppress(SlackUnsure, TimeoutError):
             async with asyncio.timeout(START_SECONDS):
-                await check_app_token(self._client, self._config)
+                self.first_address = await check_app_token(self._client, self._config)
 
     def _away(self) -> str:
         return AWAY.format(url=self._client.base_url)

@@ -1,5 +1,7 @@
 """What a call of Slack's Web API can end with beside an answer."""
 
+from collections.abc import Mapping
+
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
@@ -44,6 +46,12 @@ def will_pass(error: SlackApiError) -> bool:
     """Whether it may be otherwise soon without anybody doing something about it."""
     word = word_of(error)
     return not word or error.response.status_code >= SERVER_ERROR or word in PASSING or word in LIMITS
+
+
+def retry_after(headers: Mapping[str, str] | None) -> float:
+    """Return the seconds that an answer asks to wait, 0 where it asks for none."""
+    found = next((value for name, value in (headers or {}).items() if name.lower() == "retry-after"), "")
+    return float(found) if found.isdecimal() else 0.0
 
 
 class SlackRefused(PermanentError):

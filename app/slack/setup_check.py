@@ -68,10 +68,13 @@ async def ask_identity(client: AsyncWebClient, config: SlackConfig) -> Identity:
     return answer.identity
 
 
-async def check_app_token(client: AsyncWebClient, config: SlackConfig) -> None:
-    """Ask whether Socket Mode may be used. Raises SettingInvalid where Slack refuses it; SlackUnsure."""
+async def check_app_token(client: AsyncWebClient, config: SlackConfig) -> str:
+    """Ask whether Socket Mode may be used; return the address for one connection, which has to be opened soon.
+
+    Raises SettingInvalid where Slack refuses it; SlackUnsure.
+    """
     try:
-        await client.apps_connections_open(app_token=config.app_token)
+        return str((await client.apps_connections_open(app_token=config.app_token))["url"])
     except SlackApiError as error:
         if will_pass(error):
             raise SlackUnsure(f"apps.connections.open: {word_of(error) or 'not readable'}.") from None

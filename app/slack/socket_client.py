@@ -16,7 +16,7 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 
 from app.slack.bolt import make_client, silent_logger
 from app.slack.config import SlackConfig
-from app.slack.refusals import will_pass, word_of
+from app.slack.refusals import retry_after, will_pass, word_of
 
 OPENING_SECONDS = 20.0
 LOST = "connection lost"
@@ -25,11 +25,15 @@ LOST = "connection lost"
 class NotOpened(Exception):
     """The connection could not be opened; `reason` is Slack's word, a status or an error's class."""
 
-    def __init__(self, reason: str, *, is_refused: bool = False) -> None:
-        """`is_refused`: Slack said no, and will until somebody does something about it."""
+    def __init__(self, reason: str, *, is_refused: bool = False, delay_seconds: float = 0.0) -> None:
+        """`is_refused`: Slack said no, and will until somebody does something about it.
+
+        `delay_seconds`: how long it asks to be left alone, 0 where it does not.
+        """
         super().__init__(reason)
         self.reason = reason
         self.is_refused = is_refused
+        self.delay_seconds = delay_seconds
 
 
 class SocketConnection(SocketModeClient):
@@ -44,13 +48,13 @@ class SocketConnection(SocketModeClient):
         self._app = app
         self.socket_mode_request_listeners.append(self._answer)
 
-    async def open(self) -> None:
-        """Ask Slack for an address and connect to it. Raises NotOpened."""
+    async def open(self, address: str = "") -> None:
+        """Connect to an `address` that nobody has connected to yet, else ask Slack for one. Raises NotOpened."""
         try:
             async with asyncio.timeout(OPENING_SECONDS):
-                await self._connect_to(await self._address())
+                await self._connect_to(address or await self._address())
         except aiohttp.WSServerHandshakeError as error:
-            raise NotOpened(f"status {error.status}") from None
+            raise NotOpened(f"status {error.status}", delay_seconds=retry_after(error.headers)) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise NotOpened(type(error).__name__) from None
 
@@ -70,7 +74,8 @@ class SocketConnection(SocketModeClient):
             answer = await self.web_client.apps_connections_open(app_token=self.app_token)
         except SlackApiError as error:
             reason = word_of(error) or "an answer that is not Slack's"
-            raise NotOpened(reason, is_refused=not will_pass(error)) from None
+            delay_seconds = retry_after(getattr(error.response, "headers", None))  # what was not readable may have none
+            raise NotOpened(reason, is_refused=not will_pass(error), delay_seconds=delay_seconds) from None
         return str(answer["url"])
 
     async def _connect_to(self, address: str) -> None:

@@ -22,14 +22,22 @@ ACKNOWLEDGED_SECONDS = 3.0
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 MOST_DOUBLINGS = 6
+LONGEST_DELAY_SECONDS = 300.0
+"""What Slack asks for is waited out up to here: its own pauses are at most a minute."""
+
 log = structlog.get_logger(__name__)
 
 
 class SocketMode:
     """Keeps a connection: opens another as soon as one is over, and says where none can be had."""
 
-    def __init__(self, app: AsyncApp, config: SlackConfig, clock: Clock, health: SlackHealth) -> None:
-        """Hand events to `app`; `health` is told whether they can arrive."""
+    def __init__(
+        self, app: AsyncApp, config: SlackConfig, clock: Clock, health: SlackHealth, first_address: str = ""
+    ) -> None:
+        """Hand events to `app`; `health` is told whether they can arrive.
+
+        `first_address`: one that Slack has given and nobody has connected to, '' where there is none.
+        """
         self._app = app
         self._config = config
         self._clock = clock
@@ -37,6 +45,8 @@ class SocketMode:
         self._lost_at = clock.monotonic()
         self._is_told = False
         self._failures = 0
+        self._asked_pause = 0.0
+        self._address = first_address
         self._open: list[SocketConnection] = []
 
     @asynccontextmanager
@@ -66,12 +76,14 @@ class SocketMode:
         await self._drop_gone()
         connection = SocketConnection(self._app, self._config)
         self._open.append(connection)
+        address, self._address = self._address, ""
         try:
-            await connection.open()
+            await connection.open(address)
         except BaseException:
             await self._close(connection)  # and no other: Slack may still send over the one before it
             raise
         await self._close_but(*self._open[-2:])
+        self._asked_pause = 0.0
         self._health.note_heard()
         self._is_told = False
         log.info("slack is heard")
@@ -79,6 +91,7 @@ class SocketMode:
 
     def _not_opened(self, error: NotOpened) -> None:
         self._failures += 1
+        self._asked_pause = min(error.delay_seconds, LONGEST_DELAY_SECONDS)
         self._tell_deaf(error.reason, at_once=error.is_refused)
 
     async def _watch(self, connection: SocketConnection) -> None:
@@ -97,10 +110,11 @@ class SocketMode:
             self._tell_deaf(reason)
 
     def _pause(self) -> float:
-        """Return for how long to wait before the next try: not at all after one that lasted."""
+        """Return for how long to wait before the next try: not at all after one that lasted, as long as Slack asks."""
         if self._failures == 0:
             return 0.0
-        return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, MOST_DOUBLINGS))
+        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, MOST_DOUBLINGS))
+        return max(pause, self._asked_pause)
 
     def _tell_deaf(self, reason: str, *, at_once: bool = False) -> None:
         """Say once that Slack is not heard: when that has lasted, or `at_once` where it will."""

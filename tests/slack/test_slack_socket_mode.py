@@ -7,12 +7,17 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
+from app.context.explain import ContextReport
 from app.db.database import Database
+from app.domain.ids import SessionId, UserId
 from app.slack.bolt import Listeners, make_bolt
 from app.slack.config import SlackConfig
+from app.slack.door import open_slack
 from app.slack.health import SlackHealth
 from app.slack.intake import Intake
-from app.slack.socket_mode import LONGEST_PAUSE_SECONDS, SocketMode
+from app.slack.services import SlackServices
+from app.slack.socket_mode import LONGEST_DELAY_SECONDS, LONGEST_PAUSE_SECONDS, SocketMode
+from app.summary.summarize_now import CompactionResult
 from fakes.manual_clock import HeldClock, PassingClock
 from fakes.raw_sql import run_sql
 from fakes.slack_double import APP_TOKEN, BOT_TOKEN, Failure, SlackDouble, say
@@ -194,3 +199,36 @@ async def test_tries_come_less_and_less_often(line: Line) -> None:
     pauses = [pause for pause in line.clock.slept if pause > 1]
     assert pauses[:5] == [2, 4, 8, 16, 32]
     assert set(pauses[5:]) == {LONGEST_PAUSE_SECONDS}
+
+
+@pytest.mark.parametrize(("named", "waited"), [(100, 100), (100_000, LONGEST_DELAY_SECONDS)])
+async def test_a_pause_that_slack_names_is_kept(line: Line, named: int, waited: float) -> None:
+    line.slack.rules.fail("apps.connections.open", Failure(status=429, retry_after=named))
+    line.clock.slept.clear()
+    await line.cut()
+    async with asyncio.timeout(HANG_SECONDS):
+        await line.slack.sockets.connected.wait()
+
+    assert max(line.clock.slept) == waited
+    assert len(line.slack.workspace.called("apps.connections.open")) == 3
+
+
+async def test_an_address_that_was_given_at_start_is_used_for_the_first_connection(
+    database: Database, slack: SlackDouble
+) -> None:
+    async def report(_owner: UserId, _session: SessionId) -> ContextReport:
+        raise AssertionError("nobody asks for a report")
+
+    async def summarize(_owner: UserId, _session: SessionId, _focus: str) -> CompactionResult:
+        raise AssertionError("nobody asks for a summary")
+
+    clock, config = PassingClock(), SlackConfig(BOT_TOKEN, app_token=APP_TOKEN, api_url=slack.url)
+    services = SlackServices(database, database.open_slack("assistant"), report, summarize, clock)
+    health = SlackHealth(clock, is_all=True)
+    async with open_slack(config, services, health, "worker", over_http=False):
+        await until(lambda: health.unheard is None)
+        at_start = len(slack.workspace.called("apps.connections.open"))
+        await slack.sockets.close()
+        await until(lambda: len(slack.workspace.called("apps.connections.open")) > at_start)
+
+    assert at_start == 1
