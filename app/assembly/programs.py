@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import structlog
 import uvloop
 
 from app.api.app import add_door, create_app
@@ -34,6 +35,7 @@ from app.system_clock import SystemClock
 from app.telemetry import set_up_logging
 
 CLOSING_SECONDS = 5.0
+log = structlog.get_logger(__name__)
 
 
 def serve(options: ServeOptions) -> None:
@@ -64,6 +66,8 @@ async def _serve(options: ServeOptions) -> None:
     async with open_runtime(settings, ProcessKind.SERVE) as runtime, slack_over_http(runtime) as slack:
         mode = _ServeMode(has_worker=not options.no_worker, slack=slack, stop=stopping.asked)
         config = await _api_config(runtime, host)
+        if config.is_local_mode and slack is not None:
+            _warn_of_proxy(slack)
         listener = bind_tcp(TcpAddress(host, settings.port if options.port is None else options.port))
         print(f"Throughline is serving on {bound_url(listener)}", flush=True)  # noqa: T201  # the program's one line
         stopping.started()
@@ -206,6 +210,15 @@ async def _serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig
 async def _stop_when(server: HttpServer, *events: asyncio.Event) -> None:
     await first_of(*events)
     server.stop()
+
+
+def _warn_of_proxy(slack: HttpDoor) -> None:
+    """Slack reaches this machine through a proxy, and what such a one passes on may look like this machine's own."""
+    log.warning(
+        "requests without a key are served while slack is set up over http: whoever the proxy lets through acts as the "
+        "user local",
+        hint=f"let the proxy pass on {slack.path} alone; `throughline keys create`, then start the service anew",
+    )
 
 
 async def _api_config(runtime: Runtime, host: str) -> ApiConfig:

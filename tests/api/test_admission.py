@@ -155,6 +155,34 @@ async def test_local_mode_serves_only_this_machine_and_listed_origins(
                 assert (await client.get("/v1/sessions", headers=headers)).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ([("X-Forwarded-For", "203.0.113.7")], 403),
+        ([("X-Forwarded-For", "127.0.0.1, 203.0.113.7")], 403),
+        ([("X-Forwarded-For", "127.0.0.1"), ("X-Forwarded-For", "203.0.113.7:4711")], 403),
+        ([("X-Forwarded-For", "unknown")], 403),
+        ([("X-Forwarded-For", "[2001:db8::7]:4711")], 403),
+        ([("X-Real-IP", "2001:db8::7")], 403),
+        ([("Forwarded", "for=203.0.113.7;proto=https")], 403),
+        ([("X-Forwarded-For", "127.0.0.1, ::1, ::ffff:127.0.0.1, [::1]:4711, 127.0.0.1:4711")], 200),
+        ([("X-Forwarded-For", "")], 200),
+        ([("X-Real-IP", "127.0.0.1")], 200),
+    ],
+)
+async def test_local_mode_does_not_serve_another_machine_through_a_proxy_of_this_one(
+    database: Database, headers: list[tuple[str, str]], status: int
+) -> None:
+    stage = set_stage(database, LOCAL)
+    async with stage.client() as client, stage.client(key=await stage.key("back end", *Scope)) as keyed:
+        told = [await one.get("/v1/sessions", headers=headers) for one in (client, keyed)]
+
+    assert [one.status_code for one in told] == [status, status]
+    if status == 403:
+        assert told[0].json()["type"] == "/problems/origin_refused"
+        assert "throughline keys create" in told[0].json()["detail"]
+
+
 LISTED = "http://localhost:5173"
 
 

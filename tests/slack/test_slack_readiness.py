@@ -116,6 +116,18 @@ async def test_rest_is_served_while_slack_is_away_and_events_come_again(
     assert "42" in slack.workspace.posted[0].text
 
 
+OPEN = "requests without a key are served while slack is set up over http"
+KEY = "tl_of_this_service_alone_24"
+
+
+@pytest.mark.parametrize(("key", "warnings"), [({}, 1), ({"BOOTSTRAP_API_KEY": KEY}, 0)])
+async def test_a_service_that_slack_reaches_through_a_proxy_says_so_while_it_has_no_key(
+    tmp_path: Path, settings: Mapping[str, str], key: Mapping[str, str], warnings: int
+) -> None:
+    async with run_service(tmp_path, {**settings, **key, "SLACK_SIGNING_SECRET": SIGNING_SECRET}) as service:
+        assert service.log.read_text().count(OPEN) == warnings
+
+
 async def test_a_token_that_slack_refuses_ends_the_start_with_its_sentence(
     tmp_path: Path, settings: Mapping[str, str], slack: SlackDouble
 ) -> None:

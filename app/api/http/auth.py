@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 from urllib.parse import urlsplit
@@ -19,6 +18,7 @@ from app.domain.text import is_blank
 
 LOCAL_USER = "local"
 ON_BEHALF_OF = "on-behalf-of"
+FORWARDED, FORWARDED_FOR = "forwarded", ("x-forwarded-for", "x-real-ip")
 MAX_USER_NAME = 200
 MAKE_ONE = (
     "`throughline keys create --user NAME --scope read --scope write --scope act_as` makes one; send it as "
@@ -136,15 +136,21 @@ def _end_user(headers: Headers) -> str:
     return named[0] if named else ""
 
 
-def check_is_local(headers: Mapping[str, str], origins: tuple[str, ...], scope: Scope) -> None:
+def check_is_local(headers: Headers, origins: tuple[str, ...], scope: Scope) -> None:
     """Refuse requests that a web page elsewhere may have made this machine's browser send (DNS rebinding, CSRF).
 
+    So are those that a proxy says to have passed on for another machine; one that says nothing cannot be told apart.
     A page that another program of this machine serves, on another port, may read only: whether it can see the answer is
     the browser's business. Raises OriginRefused.
     """
     host = headers.get("host", "")
     if not _names_loopback(f"//{host}"):
         raise OriginRefused("Without a key only this machine is served: call it as localhost or 127.0.0.1.")
+    if _is_passed_on(headers):
+        raise OriginRefused(
+            "Without a key only this machine is served, and a proxy has passed this on for another one. Create a key "
+            "(`throughline keys create`) and start the service anew."
+        )
     origin = headers.get("origin")
     if origin is None or origin in origins:
         return
@@ -165,6 +171,14 @@ def _secret(headers: Headers) -> str | None:
     if scheme.lower() != "bearer" or not secret.strip():
         raise NotAuthenticated("The `Authorization` header must read `Bearer <key>`.")
     return secret.strip()
+
+
+def _is_passed_on(headers: Headers) -> bool:
+    """Whether a proxy names a client that is not this machine, or one by a header that is not read here."""
+    named = [client.strip() for name in FORWARDED_FOR for value in headers.getlist(name) for client in value.split(",")]
+    return FORWARDED in headers or any(
+        client and not (is_loopback(client) or _names_loopback(f"//{client}")) for client in named
+    )
 
 
 def _names_loopback(address: str) -> bool:

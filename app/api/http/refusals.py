@@ -68,7 +68,7 @@ class UnsupportedMediaType(PermanentError):
 
 
 class OriginRefused(PermanentError):
-    """Local mode serves this machine only; the Host or Origin header names another."""
+    """Local mode serves this machine only; the Host or Origin header, or that of a proxy, names another."""
 
     code = "origin_refused"
 
