@@ -1,7 +1,6 @@
 """Delivers one answer: shows that work goes on, follows the run, and brings what it says into the thread."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import structlog
 
@@ -12,19 +11,15 @@ from app.domain.errors import LeaseLost, TemporaryError, ThroughlineError
 from app.domain.events import RunEvent
 from app.domain.ids import RunId
 from app.domain.run import Run
-from app.slack.answer_text import GrowingAnswer, final_text
+from app.slack.answer_text import final_text
 from app.slack.calls import Thread
-from app.slack.markdown.shown import as_slack, settled
+from app.slack.markdown.shown import as_slack
 from app.slack.own_messages import metadata_of
+from app.slack.progress import Progress
 from app.slack.refusals import SlackRefused
 from app.slack.writer import AnswerWriter, DeliveryServices
 
 POLL_SECONDS = 1.0
-FLUSH_SECONDS = 1.0
-FLUSH_CHARS = 256
-STATUS_SECONDS = 90.0
-"""Slack takes a status away after two minutes."""
-
 PAGE = 500
 ERASED = "\n\n_(This conversation was deleted.)_"
 NOT_SHOWN = (
@@ -35,16 +30,6 @@ NO_PART = 0
 """Parts are counted from one: what is no part of an answer is never taken for one."""
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class _Pace:
-    """When something was last shown, and how much of it."""
-
-    flushed: float
-    length: int = 0
-    told: str = ""
-    told_at: float = 0.0
 
 
 class AnswerSender:
@@ -92,58 +77,40 @@ class AnswerSender:
             await writer.abandon(ERASED)
         except (SlackRefused, TemporaryError) as error:
             log.warning("the answer of an erased session is left as it stands", error=error.code)
-        await self._tell(delivery, "")
+        await Progress(self._services, delivery, writer).tell("")
 
     async def _answer(self, run_id: RunId, delivery: Delivery, writer: AnswerWriter) -> None:
         run = await self._services.outbox.run_of(run_id)
         if run is None:
             return
-        growing = GrowingAnswer()
+        progress = Progress(self._services, delivery, writer)
         if not run.status.is_final:
-            run = await self._follow(delivery, run, growing, writer)
+            run = await self._follow(run, progress)
         if run is None:
             return
-        text = final_text(run, await self._services.outbox.texts_of(run.id), growing.text)
+        text = final_text(run, await self._services.outbox.texts_of(run.id), progress.growing.text)
         if text:
             await writer.show(as_slack(text), is_final=True)
+            await progress.withdraw_status()
         else:
-            await self._tell(delivery, "")
+            await progress.tell("")
 
-    async def _follow(self, delivery: Delivery, run: Run, growing: GrowingAnswer, writer: AnswerWriter) -> Run | None:
+    async def _follow(self, run: Run, progress: Progress) -> Run | None:
         """Show the answer as it grows; return the run as it ended, None if it was erased meanwhile."""
-        clock, after = self._services.clock, 0
-        pace = _Pace(clock.monotonic())
+        after = 0
         followed: Run | None = run
         async with self._database.hub.subscribe(run.id) as wakeup:
             while followed is not None and not followed.status.is_final:
                 events = await self._events(run, after, wakeup)
                 for event in events:
-                    growing.feed(event)
+                    progress.growing.feed(event)
                 after = events[-1].seq if events else after
-                await self._show(delivery, growing, writer, pace)
                 is_over = bool(events) and events[-1].is_last
+                if not is_over:  # what is over is shown whole
+                    await progress.show()
                 if is_over or not (events or await wakeup.wait(POLL_SECONDS)):
                     followed = await self._services.outbox.run_of(run.id)
         return followed
 
     async def _events(self, run: Run, after: int, wakeup: RunWakeup) -> Sequence[RunEvent]:
         return wakeup.after(after) or await self._database.events.read_events(run.id, after, PAGE)
-
-    async def _show(self, delivery: Delivery, growing: GrowingAnswer, writer: AnswerWriter, pace: _Pace) -> None:
-        now, text = self._services.clock.monotonic(), growing.text
-        if not text:
-            if pace.told != growing.status or now - pace.told_at > STATUS_SECONDS:
-                pace.told, pace.told_at = growing.status, now
-                await self._tell(delivery, growing.status)
-            return
-        if len(text) - pace.length < FLUSH_CHARS and now - pace.flushed < FLUSH_SECONDS:
-            return
-        pace.flushed, pace.length = now, len(text)
-        await writer.show(as_slack(text[: settled(text)]))
-
-    async def _tell(self, delivery: Delivery, status: str) -> None:
-        """Set the status; an answer does not depend on it."""
-        try:
-            await self._services.calls.set_status(delivery.channel_id, delivery.thread_ts, status)
-        except (SlackRefused, TemporaryError) as error:
-            log.debug("slack status not shown", error=error.code)

@@ -2,44 +2,67 @@
 
 from collections.abc import Sequence
 
-from app.domain.events import AnswerReset, MessageCompleted, MessageDelta, RunEvent, ToolCalled
+from app.domain.events import AnswerReset, MessageCompleted, MessageDelta, RunEvent, ToolAnswered, ToolCalled
 from app.domain.message import text_of
 from app.domain.run import Run, RunError, RunStatus
+from app.slack.markdown.shown import settled
 
 NOTHING_SAID = "_(no text)_"
 STOPPED = "_Stopped._"
 LONGEST_SENTENCE = 300
+BETWEEN_STEPS = "\n\n"
 
 
 class GrowingAnswer:
-    """Joins the texts of a run's steps as its events tell them; `status` is what it is at when it says nothing."""
+    """Joins the texts of a run's steps as its events tell them. `changes` counts how often the text was another."""
 
     def __init__(self) -> None:
         """Start with nothing said."""
         self._steps: list[str] = []
         self._current = ""
-        self.status = "is thinking…"
+        self._tools: dict[str | None, str] = {}
+        self.changes = 0
 
     @property
     def text(self) -> str:
         """All that was said so far."""
         return _joined([*self._steps, self._current])
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the step under way has said nothing: a tool is at work, or the model is yet to begin."""
+        return not self._current.strip()
+
+    @property
+    def status(self) -> str:
+        """What the run is at while it is silent."""
+        return f"is using {list(self._tools.values())[-1]}…" if self._tools else "is thinking…"
+
+    def settled_text(self) -> str:
+        """Return the beginning of the text that can be shown: of whole steps all that a blank line behind settles."""
+        text = self.text
+        return text[: settled(f"{text}{BETWEEN_STEPS}" if self.is_silent else text)]
+
     def feed(self, event: RunEvent) -> None:
         """Take one event."""
         match event.event:
             case MessageDelta(text=text):
-                self._current += text
+                self._say(self._steps, self._current + text)
             case MessageCompleted(message=message):
-                self._steps.append(text_of(message.content))
-                self._current = ""
+                self._say([*self._steps, text_of(message.content)], "")
             case ToolCalled(call=call):
-                self.status = f"is using {call.name}…"
+                self._tools[call.id] = call.name
+            case ToolAnswered(message=message):
+                self._tools.pop(message.tool_call_id, None)
             case AnswerReset():
-                self._steps.clear()
-                self._current = ""
+                self._tools.clear()
+                self._say([], "")
             case _:
                 pass
+
+    def _say(self, steps: Sequence[str], current: str) -> None:
+        self._steps, self._current = list(steps), current
+        self.changes += 1
 
 
 def final_text(run: Run, stored: Sequence[str], shown: str) -> str:
@@ -67,4 +90,4 @@ def sentence(error: RunError | None) -> str:
 
 
 def _joined(texts: Sequence[str]) -> str:
-    return "\n\n".join(text for text in texts if text.strip())
+    return BETWEEN_STEPS.join(text for text in texts if text.strip())

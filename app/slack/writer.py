@@ -89,6 +89,15 @@ class AnswerWriter:
             return
         await self._take_over(last, ts)
 
+    @property
+    def has_shown(self) -> bool:
+        """Whether anything of the text stands in Slack."""
+        return bool(self._shown)
+
+    def lacks(self, text: str) -> bool:
+        """Whether showing `text`, which may have been shown before, would change anything in Slack."""
+        return self._is_old() or _without_leading_lines(text).rstrip() != self._shown.rstrip()
+
     async def show(self, text: str, *, is_final: bool = False) -> None:
         """Show `text`, as Slack reads it; what is not final may wait for its turn. Raises as SlackCalls.
 

@@ -10,8 +10,8 @@ from app.db.slack.arrivals import Place, SlackMessage
 from app.db.slack.database import SlackDatabase
 from app.db.slack.outbox import Delivery
 from app.db.slack.people import SlackId
-from app.domain.events import Event, MessageDelta, NewEvent
-from app.domain.message import NewMessage, Role, Source
+from app.domain.events import Event, MessageCompleted, MessageDelta, NewEvent, ToolAnswered, ToolCalled
+from app.domain.message import NewMessage, Role, Source, ToolCall
 from app.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus
 from app.slack.answer_sender import AnswerSender
 from app.slack.bolt import make_client, silent_logger
@@ -42,6 +42,20 @@ class PlayedTurn:
 
     async def say(self, text: str) -> None:
         await self.emit(MessageDelta(text))
+
+    async def call_tool(self, name: str, *, saying: str) -> ToolCall:
+        """Store a step that asks for a tool, and tell of both."""
+        call = ToolCall(id=f"c{self.seq}", name=name, arguments="{}")
+        step = NewMessage(role=Role.ASSISTANT, content=saying, source=Source.SLACK, tool_calls=(call,))
+        stored = await self.database.messages.append_message(self.claimed.lease, f"said-{self.seq}", step)
+        await self.emit(MessageCompleted(stored))
+        await self.emit(ToolCalled(call))
+        return call
+
+    async def answer_tool(self, call: ToolCall) -> None:
+        result = NewMessage(Role.TOOL, "done", Source.SLACK, tool_call_id=call.id, name=call.name)
+        stored = await self.database.messages.append_message(self.claimed.lease, f"result-{call.id}", result)
+        await self.emit(ToolAnswered(stored))
 
     async def finish(self, answer: str, *, status: RunStatus = RunStatus.SUCCEEDED, error: str = "") -> Run:
         message = NewMessage(role=Role.ASSISTANT, content=answer, source=Source.SLACK) if answer else None

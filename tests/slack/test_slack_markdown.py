@@ -176,6 +176,14 @@ def test_what_is_settled_never_changes(text: str, length: int) -> None:
     assert as_slack(text).startswith(early)
 
 
+@given(TEXTS, TEXTS)
+def test_what_a_blank_line_settles_never_changes_even_without_it(text: str, more: str) -> None:
+    early = as_slack(text[: settled(f"{text}\n\n")])
+
+    assert as_slack(text).startswith(early)
+    assert as_slack(f"{text}\n\n{more}").startswith(early)
+
+
 @given(TEXTS)
 def test_what_says_something_is_never_shown_as_nothing(text: str) -> None:
     assert bool(as_slack(text).strip()) == bool(text.strip())
