@@ -11,13 +11,14 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from app.domain.clock import Clock
 from app.domain.json_types import JsonObject, JsonValue
-from app.slack.refusals import LIMITS, SlackLimited, SlackRefused, SlackUnsure, will_pass, word_of
+from app.slack.refusals import LIMITS, SlackRefused, SlackUnsure, will_pass, word_of
+from app.slack.turns import Key, Turns
 
 TOO_MANY_REQUESTS = 429
 MAX_WAIT_SECONDS = 300.0
-"""How long a call that must be made waits while Slack limits it; Slack's own pauses are at most a minute."""
+"""How long a call that must be made waits while none like it comes through; Slack's own pauses are at most a minute."""
 
-Key: TypeAlias = tuple[str, str]
+_Sent: TypeAlias = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class SlackCalls:
         """Call through `client`, which must not try anything again by itself."""
         self._client = client
         self._clock = clock
-        self._pauses: dict[Key, float] = {}
+        self._turns = Turns(clock)
 
     async def start_stream(self, thread: Thread, text: str) -> str:
         """Begin a message that grows; return its `ts`. Does not wait for its turn."""
@@ -113,28 +114,28 @@ class SlackCalls:
         is_reading: bool = False,
     ) -> JsonObject:
         """Make the call once it is its turn; where Slack limits it, again when the time it named is over."""
-        key, gives_up_at = (method, place), self._clock.monotonic() + max_wait_seconds
-        while True:
-            await self._wait_for_turn(key, gives_up_at)
-            try:
-                sent: dict[str, object] = {"http_verb": "GET", "params": args} if is_reading else {"json": args}
-                response = await self._client.api_call(method, **sent)  # type: ignore[arg-type]  # its arguments by name
-            except SlackApiError as error:
-                pause = _meaning(method, error)
-                self._pauses[key] = self._clock.monotonic() + pause
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise SlackUnsure(f"{method}: {type(error).__name__}.") from None
-            else:
-                return response.data if isinstance(response.data, dict) else {}
+        key, since = (method, place), self._clock.monotonic()
+        sent: _Sent = {"http_verb": "GET", "params": args} if is_reading else {"json": args}
+        if not self._turns.is_limited(key) and (reply := await self._try(key, sent)) is not None:
+            return reply
+        async with self._turns.in_line(key, max_wait_seconds):
+            while True:
+                await self._turns.pause(key, max_wait_seconds, since)
+                if (reply := await self._try(key, sent)) is not None:
+                    self._turns.passed(key)
+                    return reply
 
-    async def _wait_for_turn(self, key: Key, gives_up_at: float) -> None:
-        """Wait out the pause that Slack named. Raises SlackLimited where it is longer than the caller waits."""
-        until = self._pauses.get(key, 0.0)
-        while (now := self._clock.monotonic()) < until:
-            if until > gives_up_at:
-                raise SlackLimited(f"Slack limits {key[0]}.", delay_seconds=until - now)
-            await self._clock.sleep(until - now)
-            until = self._pauses.get(key, 0.0)
+    async def _try(self, key: Key, sent: _Sent) -> JsonObject | None:
+        """Make the call; None where Slack limits it."""
+        method = key[0]
+        try:
+            response = await self._client.api_call(method, **sent)  # type: ignore[arg-type]  # its arguments by name
+        except SlackApiError as error:
+            self._turns.limit(key, _meaning(method, error))
+            return None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise SlackUnsure(f"{method}: {type(error).__name__}.") from None
+        return response.data if isinstance(response.data, dict) else {}
 
 
 def _meaning(method: str, error: SlackApiError) -> float:
