@@ -15,7 +15,7 @@ from app.slack.answer_text import final_text
 from app.slack.calls import Thread
 from app.slack.markdown.shown import as_slack
 from app.slack.own_messages import metadata_of
-from app.slack.progress import Progress
+from app.slack.progress import Growth, Progress
 from app.slack.refusals import SlackRefused
 from app.slack.writer import AnswerWriter, DeliveryServices
 
@@ -39,6 +39,7 @@ class AnswerSender:
         """Follow runs in `database`, write with `services`."""
         self._database = database
         self._services = services
+        self._growth = Growth()
 
     async def deliver(self, delivery: Delivery) -> None:
         """Bring the delivery to its end. Raises LeaseLost, SlackRefused, and temporary errors: try again later."""
@@ -77,15 +78,18 @@ class AnswerSender:
             await writer.abandon(ERASED)
         except (SlackRefused, TemporaryError) as error:
             log.warning("the answer of an erased session is left as it stands", error=error.code)
-        await Progress(self._services, delivery, writer).tell("")
+        await Progress(self._services, delivery, writer, self._growth).tell("")
 
     async def _answer(self, run_id: RunId, delivery: Delivery, writer: AnswerWriter) -> None:
         run = await self._services.outbox.run_of(run_id)
         if run is None:
             return
-        progress = Progress(self._services, delivery, writer)
+        progress = Progress(self._services, delivery, writer, self._growth)
         if not run.status.is_final:
-            run = await self._follow(run, progress)
+            try:
+                run = await self._follow(run, progress)
+            finally:
+                progress.end()
         if run is None:
             return
         text = final_text(run, await self._services.outbox.texts_of(run.id), progress.growing.text)

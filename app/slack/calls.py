@@ -52,8 +52,9 @@ class SlackCalls:
         return str((await self._call("chat.startStream", args, max_wait_seconds=0))["ts"])
 
     async def append_stream(self, channel_id: str, ts: str, text: str) -> None:
-        """Let the message grow."""
-        await self._call("chat.appendStream", {"channel": channel_id, "ts": ts, "markdown_text": text})
+        """Let the message grow. Does not wait for its turn: the next piece, or the end, can carry this one too."""
+        args: JsonObject = {"channel": channel_id, "ts": ts, "markdown_text": text}
+        await self._call("chat.appendStream", args, max_wait_seconds=0)
 
     async def stop_stream(self, channel_id: str, ts: str, text: str = "", metadata: JsonObject | None = None) -> None:
         """End the message with its last piece, which is left out where it shows nothing."""

@@ -1,5 +1,7 @@
 """Shows an answer while it grows: what it says now and then, and while it says nothing what its run is at."""
 
+from dataclasses import dataclass
+
 import structlog
 
 from app.db.slack.outbox import Delivery
@@ -11,17 +13,35 @@ from app.slack.writer import AnswerWriter, DeliveryServices
 
 FLUSH_SECONDS = 1.0
 FLUSH_CHARS = 256
+APPENDS_PER_MINUTE = 100
+"""What Slack takes at least of a workspace: https://docs.slack.dev/reference/methods/chat.appendStream/ , tier 4."""
+
+FULL_PACE_ANSWERS = APPENDS_PER_MINUTE * FLUSH_SECONDS / 60
+"""How many answers can grow at once and each be shown every FLUSH_SECONDS; of more each is shown less often."""
+
 STATUS_SECONDS = 90.0
 """Slack takes a status away after two minutes."""
 
 log = structlog.get_logger(__name__)
 
 
+@dataclass(slots=True)
+class Growth:
+    """How many answers a process shows growing."""
+
+    answers: int = 0
+
+    @property
+    def slowdown(self) -> float:
+        """How many times longer than FLUSH_SECONDS each waits, so that all together keep within Slack's limit."""
+        return max(1.0, self.answers / FULL_PACE_ANSWERS)
+
+
 class Progress:
     """Brings what `growing` was fed into the thread, by and by; `show` is cheap where there is nothing to do."""
 
-    def __init__(self, services: DeliveryServices, delivery: Delivery, writer: AnswerWriter) -> None:
-        """Start with nothing fed and nothing shown."""
+    def __init__(self, services: DeliveryServices, delivery: Delivery, writer: AnswerWriter, growth: Growth) -> None:
+        """Start with nothing fed and nothing shown; `end` once nothing more is to grow."""
         self.growing = GrowingAnswer()
         self._services = services
         self._delivery = delivery
@@ -30,6 +50,13 @@ class Progress:
         self._seen, self._length, self._text = 0, 0, ""
         self._told, self._told_at = "", 0.0
         self._is_told_beside = False
+        self._growth = growth
+        self._is_counted = False
+
+    def end(self) -> None:
+        """Leave the others what this one took of Slack's limit."""
+        self._growth.answers -= self._is_counted
+        self._is_counted = False
 
     async def show(self) -> None:
         """Show what is new once there is enough of it; tell the status while nothing is said."""
@@ -62,10 +89,18 @@ class Progress:
             await self._writer.show(self._text)
             self._told = ""  # with a new message Slack takes it away
             await self.withdraw_status()
+            self._count()
+
+    def _count(self) -> None:
+        if not self._is_counted:
+            self._is_counted = True
+            self._growth.answers += 1
 
     def _is_due(self) -> bool:
-        grown = len(self.growing.text) - self._length
-        return grown >= FLUSH_CHARS or self._services.clock.monotonic() - self._flushed >= FLUSH_SECONDS
+        """Whether to show what is new; the first words as soon as there are some."""
+        slowdown = self._growth.slowdown if self._is_counted else 1.0
+        grown, passed = len(self.growing.text) - self._length, self._services.clock.monotonic() - self._flushed
+        return grown >= FLUSH_CHARS * slowdown or passed >= FLUSH_SECONDS * slowdown
 
     async def _tell_status(self) -> None:
         now, status = self._services.clock.monotonic(), self.growing.status

@@ -242,6 +242,8 @@ class AnswerWriter:
     async def _append(self, message: _Message, text: str, end: int) -> None:
         try:
             await self._calls.append_stream(self._thread.channel_id, message.ts, text[message.sent : end])
+        except SlackLimited:
+            return
         except (SlackRefused, SlackUnsure) as error:
             await self._stop_streaming(message, error)
             await self._edit(message, text, end)
