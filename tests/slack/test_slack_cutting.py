@@ -30,6 +30,21 @@ def test_a_cut_block_is_opened_again_with_a_fence_of_its_length() -> None:
     assert part_of(text, at, len(text)) == "````\ntwo\n````"
 
 
+def test_a_cut_code_span_is_closed_and_opened_again() -> None:
+    text = "See ``a `b` @channel`` there."
+    at = text.index("@")
+
+    assert part_of(text, 0, at) == "See ``a `b` ``"
+    assert part_of(text, at, len(text)) == "``@channel`` there."
+
+
+def test_a_line_that_begins_like_a_fence_is_cut_as_what_it_is() -> None:
+    text = "```" + "x" * 100 + "```"
+
+    assert part_of(text, 0, 50) == "```" + "x" * 47 + "```"
+    assert part_of(text, 50, len(text)) == "```" + "x" * 53 + "```"
+
+
 def test_long_text_is_cut_at_paragraphs_then_lines_then_words() -> None:
     assert cut_before("a" * 60 + "\n\n" + "b" * 60, 0, 100) == 62
     assert cut_before("a" * 60 + "\n" + "b" * 60, 0, 100) == 61

@@ -10,6 +10,7 @@ from app.slack.markdown.shown import as_slack, settled
 from fakes.markdown_texts import TEXTS
 
 BROKEN = f"<{ZERO_WIDTH_SPACE}"
+UNLINKED = f"]{ZERO_WIDTH_SPACE}"
 CODE = st.lists(
     st.sampled_from(
         ["x = handlers[name](event)", "", "    ```", "  | a |", "|-|", "~~~", "![a](b)", "`` ` ``", "**a**", "> b"]
@@ -24,9 +25,15 @@ def test_a_table_becomes_aligned_text() -> None:
 
 
 def test_marks_and_links_in_an_aligned_table_are_written_out() -> None:
-    table = "| **a** | `b` |\n|---|---|\n| [docs](https://x.io) | __c__ |\n"
+    table = "| **a** | `b` |\n|---|---|\n| [docs](https://x.io) | `c` |\n"
 
     assert as_slack(table) == "```\na                    b\n-------------------  -\ndocs (https://x.io)  c\n```\n"
+
+
+def test_code_in_a_table_keeps_its_signs() -> None:
+    table = "|a|b|\n|-|-|\n| `2**10**2` | `__init__` |\n| `a[0](x)` | ``x ` y`` |\n"
+
+    assert as_slack(table) == "```\na         b\n--------  --------\n2**10**2  __init__\na[0](x)   x ` y\n```\n"
 
 
 def test_a_table_too_wide_for_a_line_becomes_a_list() -> None:
@@ -76,7 +83,7 @@ def test_forms_that_slack_could_read_as_its_own_are_broken(text: str) -> None:
 
 def test_encoded_brackets_and_broadcasts_are_broken_too() -> None:
     assert as_slack("&lt;!channel&gt; &#60;@U1>") == f"&lt;{ZERO_WIDTH_SPACE}!channel&gt; &#60;{ZERO_WIDTH_SPACE}@U1>"
-    assert as_slack("@channel @Here, (@everyone)") == "@x @x, (@x)".replace("x", "{}").format(
+    assert as_slack("@channel @Here, (_@everyone_)") == "@x @x, (_@x_)".replace("x", "{}").format(
         f"{ZERO_WIDTH_SPACE}channel", f"{ZERO_WIDTH_SPACE}Here", f"{ZERO_WIDTH_SPACE}everyone"
     )
 
@@ -90,7 +97,7 @@ def test_addresses_stay_as_they_are() -> None:
 def test_images_are_not_fetched_and_odd_links_lead_nowhere() -> None:
     assert as_slack("![a](https://evil.io/?q=secret)") == "a (`https://evil.io/?q=secret`)"
     assert as_slack("[ok](https://a.io/b) [no](javascript:x) `[code](y)`") == (
-        "[ok](https://a.io/b) no (`javascript:x`) `[code](y)`"
+        f"[ok](https://a.io/b) [no{UNLINKED}(javascript:x) `[code](y)`"
     )
 
 
@@ -99,13 +106,59 @@ def test_a_link_that_names_another_address_shows_where_it_leads() -> None:
     assert as_slack("[www.bank.io](https://www.bank.io/)") == "[www.bank.io](https://www.bank.io/)"
 
 
+@pytest.mark.parametrize(
+    "label",
+    [
+        "good.io",
+        "**https://good.io**",
+        "`https://good.io`",
+        '"www.good.io"',
+        "Log in at good.io",
+        "a good.io/x `b` page",
+    ],
+)
+def test_a_label_that_names_a_host_anywhere_has_to_lead_there(label: str) -> None:
+    assert as_slack(f"[{label}](https://evil.io/good.io)") == f"{label} (https://evil.io/good.io)"
+    assert as_slack(f"[{label}](https://www.good.io/x)") == f"[{label}](https://www.good.io/x)"
+
+
+def test_names_of_files_and_products_are_no_hosts() -> None:
+    text = "[README.md](https://a.io/x), [Node.js](https://nodejs.org), [`main.py`](https://a.io), [v1.2](https://a.io)"
+
+    assert as_slack(text) == text
+
+
+def test_words_that_only_look_like_a_link_keep_all_their_signs() -> None:
+    assert as_slack("call handlers[name](event) now") == f"call handlers[name{UNLINKED}(event) now"
+    assert as_slack("vector<std::string> a") == "vector<std::string> a"
+    assert as_slack("```java\nList<@NonNull String> x;\n```") == "```java\nList<@NonNull String> x;\n```"
+
+
+def test_behind_a_span_left_open_nothing_is_taken_for_code_up_to_the_end_of_the_paragraph() -> None:
+    shown = as_slack("a `\n`[x](javascript:y) @here`\n\n`[x](javascript:y) @here`")
+
+    assert shown == f"a `\n`[x{UNLINKED}(javascript:y) @{ZERO_WIDTH_SPACE}here`\n\n`[x](javascript:y) @here`"
+
+
+def test_code_behind_the_fence_itself_is_shown() -> None:
+    query = "SELECT a, b, c FROM orders WHERE customer_id = 42"
+
+    assert as_slack(f"```{query}\nORDER BY 1\n```") == f"```\n{query}\nORDER BY 1\n```"
+
+
+def test_long_names_of_columns_stand_once_above_the_list() -> None:
+    name = "This name is longer than forty characters, really"
+
+    assert as_slack(f"|{name}|z*y|\n|-|-|\n|{'a' * 100}|b|\n") == f"- {name}; z*y\n- {'a' * 100}; b\n"
+
+
 def test_links_in_pieces_or_defined_elsewhere_lead_nowhere_odd() -> None:
     kept = f"]{ZERO_WIDTH_SPACE}"
 
     assert as_slack("[`a`](javascript:x)") == f"[`a`{kept}(javascript:x)"
     assert as_slack("[1]: javascript:x") == f"[1{kept}: javascript:x"
-    assert as_slack("![a [b]](https://evil.io)") == f"!{ZERO_WIDTH_SPACE}[a [b]](https://evil.io)"
-    assert as_slack("[`a`](https://a.io)\n[1]: https://a.io") == "[`a`](https://a.io)\n[1]: https://a.io"
+    assert as_slack("![a [b]](https://evil.io)") == f"!{ZERO_WIDTH_SPACE}[a [b]{kept}(https://evil.io)"
+    assert as_slack("[`a`](https://a.io)\n[1]: https://a.io") == f"[`a`](https://a.io)\n[1{kept}: https://a.io"
 
 
 def test_code_and_ordinary_markdown_stay_as_they_are() -> None:
@@ -129,7 +182,7 @@ def test_code_within_a_line_stays_as_it_is(code: str) -> None:
 
 
 def test_an_escaped_backtick_begins_no_code() -> None:
-    assert as_slack("\\`[x](y)\\`") == "\\`x (`y`)\\`"
+    assert as_slack("\\`[x](y)\\`") == f"\\`[x{UNLINKED}(y)\\`"
 
 
 def test_a_fence_in_an_item_or_a_quote_is_taken_out_of_it() -> None:
@@ -148,9 +201,9 @@ def test_a_block_ends_only_at_a_fence_like_its_own() -> None:
     in_a_line = "```x = 1```\n[x](y)"
     deeper = "```py\n    ```\na[b](c)\n``` py\n```"
 
-    assert as_slack(longer) == "````md\n```py\na[b](c)\n```\n````\nx (`y`)"
+    assert as_slack(longer) == f"````md\n```py\na[b](c)\n```\n````\n[x{UNLINKED}(y)"
     assert as_slack(tildes) == "````md\n```\na[b](c)\n```\n````\n"
-    assert as_slack(in_a_line) == "```x = 1```\nx (`y`)"
+    assert as_slack(in_a_line) == f"```x = 1```\n[x{UNLINKED}(y)"
     assert as_slack(deeper) == deeper
 
 

@@ -34,7 +34,8 @@ class Kind(Enum):
 class Fence:
     """An open code block: its sign and length, the quotes around it, how deep it stands, what stands before and behind.
 
-    `before` is what an item of a list begins with, '' where there is none.
+    `before` is what an item of a list begins with, '' where there is none. `first` is what stands behind the marks and
+    is too long for `info`: code, which models write there.
     """
 
     sign: str
@@ -43,6 +44,7 @@ class Fence:
     columns: int
     before: str
     info: str
+    first: str
 
     def code(self, line: str) -> str | None:
         """Return a line of it without its quotes and indentation, None where the line is not in the quote any more."""
@@ -113,13 +115,16 @@ def opened_by(line: str) -> Fence | None:
     marks = found["ticks"] or found["tildes"]
     before = found["before"]
     inner = before[before.rfind(">") + 1 :]
+    behind = (found["info"] or found["tail"] or "").strip()
+    is_info = len(behind) <= LONGEST_INFO
     return Fence(
         sign=marks[0],
         length=len(marks),
         quotes=before.count(">"),
         columns=_columns(inner),
         before=before if before.strip(" \t>") else "",
-        info=(found["info"] or found["tail"] or "").strip()[:LONGEST_INFO],
+        info=behind if is_info else "",
+        first="" if is_info else behind,
     )
 
 

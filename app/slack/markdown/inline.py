@@ -3,31 +3,67 @@
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from urllib.parse import urlsplit
 
 ZERO_WIDTH_SPACE = "\N{ZERO WIDTH SPACE}"
+MASK = "\0"
+"""Stands for a code span while the words around it are read. No text of ours holds one, see domain/text.py."""
+
 _TICKS = re.compile(r"(?<!\\)(\\*+)(`++)")
-_CONTROL_IN_CODE = re.compile(r"<(?=!(?:channel|here|everyone|group|subteam|date)|@[A-Z0-9]+|#[A-Z0-9]+)")
+_CONTROL_IN_CODE = re.compile(
+    r"<(?=!(?:channel|here|everyone|group)\b|!(?:subteam|date)\^|@[UW][A-Z0-9]{7,}+[>|]|#[CG][A-Z0-9]{7,}+[>|])"
+)
 _CONTROL = re.compile(
     r"(?i:<(?P<address>(?:https?://|mailto:)[^\s<>|]++)>"
-    r"|(?P<sign><|&(?:lt|#0*+60|#x0*+3c);)(?=[\\!@#&]|[a-z][a-z0-9+.\-]*+:))"
+    r"|(?P<sign><|&(?:lt|#0*+60|#x0*+3c);)(?=[\\!@#&]|[a-z][a-z0-9+.\-]*+:(?!:)))"
 )
 """Addresses in angle brackets stay. All else that Slack could take for a command of its own does not begin with `<`."""
 
-_BROADCAST = re.compile(r"(?i:(?<![\w.@/-])@(?=(?:channel|here|everyone|group)\b))")
+_BROADCAST = re.compile(r"(?i:(?<![a-z0-9.@/])@(?=(?:channel|here|everyone|group)(?![a-z0-9])))")
 _TARGET = r"\]\((?:\s*+<?([^)\s>]++)>?[^)\n]*+\)|[^)\n]*+(?![^\n]))"
 """A target, or what is left of a line without a closing bracket: no link can begin in it, so none is looked for."""
-_IMAGE = re.compile(rf"!\[([^\[\]\n]*+){_TARGET}")
-_LINK = re.compile(rf"(?<!!)\[([^\[\]\n]*+){_TARGET}")
-_ODD_TARGET = re.compile(r"(?i:\](?=[(:]\s*+<?(?!https?://|mailto:)[a-z][a-z0-9+.\-]*+:)|!(?=\[))")
-"""What is left of a link or an image that was no plain one, or is defined elsewhere: it is kept from being one."""
+
+_LINK = re.compile(rf"(?<!\\)(!?+)\[([^\[\]\n]*+){_TARGET}|\](?=\()|!(?=\[)")
+_DEFINITION = re.compile(r"^[ \t>]*+\[[^\[\]\n]++\](?=:)")
 _LINKABLE = ("http://", "https://", "mailto:")
-_SCHEME = re.compile(r"(?i:https?://|www\.)")
+_HOST = re.compile(r"(?i:(?<![a-z0-9.\-])(?:[a-z0-9\-]++\.)++[a-z]{2,}+(?![a-z0-9.\-]))")
+_FILE_ENDINGS = (
+    *(".cfg", ".cpp", ".cs", ".css", ".csv", ".go", ".html", ".ini", ".java", ".js", ".json", ".log", ".md", ".pdf"),
+    *(".php", ".py", ".rb", ".rs", ".sh", ".sql", ".toml", ".ts", ".txt", ".xml", ".yaml", ".yml"),
+)
+"""Names such as `README.md` or `Node.js` are taken for no hosts, though some end as hosts may."""
+_BOLD = re.compile(r"\*\*(?=[^*\s])([^*]++)(?<!\s)\*\*")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A code span: where it begins and ends in its line, its backticks among it, and these."""
+
+    start: int
+    end: int
+    ticks: str
 
 
 def inline(line: str) -> str:
     """Return a line, or a cell, for Slack."""
-    return "".join(harmless_code(piece) if is_code else _shown(piece) for piece, is_code in _pieces(line))
+    found, _ = spans(line)
+    return _joined(line, found)
+
+
+def inline_lines(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of one paragraph for Slack.
+
+    Behind a line that leaves a code span open, which may end in any further line, nothing is taken for code.
+    """
+    is_open = False
+    for line in lines:
+        is_open = is_open and bool(line.strip())
+        found, leaves_open = spans(line)
+        yield _joined(line, () if is_open else found)
+        is_open = is_open or leaves_open
 
 
 def harmless_code(text: str) -> str:
@@ -37,56 +73,106 @@ def harmless_code(text: str) -> str:
 
 def plain(cell: str) -> str:
     """Return the words of a cell for where no Markdown is read: without marks, a link with its address."""
-    marked = _LINK.sub(_written_out, _IMAGE.sub(_written_out, cell))
-    return harmless_code(marked.replace("`", "").replace("**", "").replace("__", ""))
+    found, _ = spans(cell)
+    words = _BOLD.sub(r"\1", _LINK.sub(_written_out, _masked(cell, found)))
+    return harmless_code(_unmasked(words, [cell[span.start : span.end].strip("`") for span in found]))
 
 
-def _written_out(found: re.Match[str]) -> str:
-    return f"{found[1]} ({found[2]})" if found[2] else found[0]
+def spans(line: str) -> tuple[Sequence[Span], bool]:
+    """Return the code spans of a line, and whether backticks are left over that may begin one further on.
 
-
-def _pieces(line: str) -> Iterator[tuple[str, bool]]:
-    """Yield what lies between code spans and the spans themselves: a span ends at as many backticks as began it."""
+    A span ends at as many backticks as began it; a backslash takes the first of them for itself.
+    """
     runs = list(_TICKS.finditer(line))
     by_length: defaultdict[int, list[int]] = defaultdict(list)
     for run in runs:
         by_length[len(run[2])].append(run.start(2))
-    at = 0
+    found, at, leaves_open = list[Span](), 0, False
     for run in runs:
-        begins, end = run.start(2) + len(run[1]) % 2, run.end()  # a backslash takes the first for itself, or another
-        closers = by_length[end - begins]
-        found = bisect_right(closers, begins)
-        if begins < at or begins == end or found == len(closers):
+        begins, end = run.start(2) + len(run[1]) % 2, run.end()
+        if begins < at or begins == end:
             continue
-        closes = closers[found] + end - begins
-        yield line[at:begins], False
-        yield line[begins:closes], True
-        at = closes
-    yield line[at:], False
+        closers = by_length[end - begins]
+        closer = bisect_right(closers, begins)
+        if closer == len(closers):
+            leaves_open = True
+            continue
+        at = closers[closer] + end - begins
+        found.append(Span(begins, at, line[begins:end]))
+    return found, leaves_open
 
 
-def _shown(text: str) -> str:
-    linked = _LINK.sub(_link, _IMAGE.sub(_image, text))
-    return _BROADCAST.sub(f"@{ZERO_WIDTH_SPACE}", _CONTROL.sub(_without_control, _ODD_TARGET.sub(_broken, linked)))
+def _joined(line: str, found: Sequence[Span]) -> str:
+    codes = [line[span.start : span.end] for span in found]
+    shown = _Links(codes).read(_masked(line, found))
+    shown = _CONTROL.sub(_without_control, _DEFINITION.sub(_broken, shown))
+    return _unmasked(_BROADCAST.sub(f"@{ZERO_WIDTH_SPACE}", shown), [harmless_code(code) for code in codes])
 
 
-def _image(found: re.Match[str]) -> str:
-    return f"{found[1] or 'image'} (`{found[2]}`)" if found[2] else found[0]
+def _masked(line: str, found: Sequence[Span]) -> str:
+    """Return the line with one sign for each code span."""
+    pieces, at = list[str](), 0
+    for span in found:
+        pieces.append(line[at : span.start].replace(MASK, "\N{REPLACEMENT CHARACTER}"))
+        at = span.end
+    pieces.append(line[at:].replace(MASK, "\N{REPLACEMENT CHARACTER}"))
+    return MASK.join(pieces)
 
 
-def _link(found: re.Match[str]) -> str:
-    """Return the link; one that leads nowhere, or elsewhere than it says, is written out."""
-    label, target = found[1], found[2]
-    if not target:
-        return found[0]
-    if not target.lower().startswith(_LINKABLE):
-        return f"{label} (`{target}`)"
-    is_misleading = _SCHEME.match(label.strip()) is not None and _bare(label) != _bare(target)
-    return f"{label} ({target})" if is_misleading else found[0]
+def _unmasked(text: str, codes: Sequence[str]) -> str:
+    words = text.split(MASK)
+    return "".join(piece for pair in zip_longest(words, codes, fillvalue="") for piece in pair)
 
 
-def _bare(address: str) -> str:
-    return address.strip().lower().removeprefix("https://").removeprefix("http://").removesuffix("/")
+class _Links:
+    """Reads the links of a masked line, from its beginning on."""
+
+    def __init__(self, codes: Sequence[str]) -> None:
+        """`codes` are the code spans that are masked."""
+        self._codes = codes
+        self._at = self._passed = 0
+
+    def read(self, masked: str) -> str:
+        """Return the line with what may be shown of them."""
+        return _LINK.sub(self._shown, masked)
+
+    def _shown(self, found: re.Match[str]) -> str:
+        """Return the link. One that leads elsewhere than it says is written out; one of another sort is none."""
+        label, target = found[2], found[3]
+        if label is None:
+            return _broken(found)
+        if not target:
+            return found[0]
+        if found[1]:
+            return f"{label or 'image'} (`{target.replace('`', '')}`)"
+        if not target.lower().startswith(_LINKABLE):
+            return found[0].replace("](", f"]{ZERO_WIDTH_SPACE}(", 1)
+        return f"{label} ({target})" if _misleads(self._words_of(found), target) else found[0]
+
+    def _words_of(self, found: re.Match[str]) -> str:
+        """Return the label with its code spans; those before it are counted on from the last time."""
+        self._passed += found.string.count(MASK, self._at, found.start())
+        self._at = found.start()
+        return _unmasked(found[2], self._codes[self._passed : self._passed + found[2].count(MASK)])
+
+
+def _misleads(label: str, target: str) -> bool:
+    """Whether the label names a host that is not the target's."""
+    host = _host_of(target)
+    named = (name.lower() for name in _HOST.findall(label))
+    return any(not f".{host}".endswith(f".{name}") and not name.endswith(_FILE_ENDINGS) for name in named)
+
+
+def _host_of(target: str) -> str:
+    try:
+        parts = urlsplit(target)
+    except ValueError:  # half an IPv6 address
+        return ""
+    return (parts.hostname or parts.path.rpartition("@")[2]).lower()
+
+
+def _written_out(found: re.Match[str]) -> str:
+    return f"{found[2]} ({found[3]})" if found[3] else found[0]
 
 
 def _broken(found: re.Match[str]) -> str:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from app.slack.markdown.fences import Fence, Kind, Line, read
-from app.slack.markdown.inline import harmless_code, inline
+from app.slack.markdown.inline import harmless_code, inline_lines
 from app.slack.markdown.tables import is_row, is_separator, table
 
 _UNDECIDED = re.compile(r"[\[\]<>!|`*_~#]")
@@ -64,8 +64,9 @@ def _blocks(lines: Sequence[Line]) -> Iterator[str]:
             yield from _code_block(block)
             at += len(block)
         else:
-            yield inline(lines[at].text)
-            at += 1
+            words = _words(lines, at)
+            yield from inline_lines(words)
+            at += len(words)
 
 
 def _is_table(lines: Sequence[Line], at: int) -> bool:
@@ -80,6 +81,14 @@ def _is_row(line: Line) -> bool:
 def _rows(lines: Sequence[Line], at: int) -> list[str]:
     end = at
     while end < len(lines) and _is_row(lines[end]):
+        end += 1
+    return [line.text for line in lines[at:end]]
+
+
+def _words(lines: Sequence[Line], at: int) -> list[str]:
+    """Return the lines up to the next table or code block, one at least."""
+    end = at + 1
+    while end < len(lines) and lines[end].kind is Kind.TEXT and not _is_table(lines, end):
         end += 1
     return [line.text for line in lines[at:end]]
 
@@ -100,7 +109,9 @@ def _code_block(lines: Sequence[Line]) -> Iterator[str]:
     marks = "`" * _length(fence, lines)
     if fence.before:
         yield f"{fence.before}\n"
-    yield f"{marks}{harmless_code(fence.info.replace('`', ''))}{_ending(opening.text)}"
+    yield f"{marks}{harmless_code(fence.info.replace('`', ''))}"
+    yield f"\n{harmless_code(fence.first)}" if fence.first else ""
+    yield _ending(opening.text)
     for line in lines[1:]:
         match line.kind:
             case Kind.CLOSING:
@@ -113,7 +124,7 @@ def _length(fence: Fence, lines: Sequence[Line]) -> int:
     """Return how many backticks it takes that no line inside ends the block: as many as there are, if they are."""
     if fence.sign == "`":
         return fence.length
-    inside = (_TICKS_AT_START.match(line.code) for line in lines[1:])
+    inside = map(_TICKS_AT_START.match, (fence.first, *(line.code for line in lines[1:])))
     return max([fence.length, *(len(found[1]) + 1 for found in inside if found)])
 
 

@@ -63,19 +63,20 @@ def _aligned(cells: Sequence[Sequence[str]]) -> str | None:
 
 
 def _listed(cells: Sequence[Sequence[str]]) -> str:
-    """Return an item for each row, its cells behind the names of their columns; '' where there are no rows."""
+    """Return an item for each row, its cells behind the names of their columns; '' where there are no rows.
+
+    Names too long to be repeated stand in an item of their own, before all others.
+    """
     labels = [plain(label) for label in cells[0]]
-    return "\n".join(item for row in cells[1:] if (item := _item(row, labels)))
+    are_short = all(len(label) <= LABEL_CHARS for label in labels)
+    rows, names = (cells[1:], labels) if are_short else (cells, [])
+    return "\n".join(item for row in rows if (item := _item(row, names)))
 
 
 def _item(row: Sequence[str], labels: Sequence[str]) -> str:
     named = [(label, cell) for cell, label in zip_longest(row, labels[: len(row)], fillvalue="") if cell]
-    shown = [f"**{label}**: {_cell(cell)}" if _is_label(label) else _cell(cell) for label, cell in named]
+    shown = [f"**{inline(label)}**: {_cell(cell)}" if label else _cell(cell) for label, cell in named]
     return f"- {'; '.join(shown)}" if shown else ""
-
-
-def _is_label(label: str) -> bool:
-    return bool(label) and len(label) <= LABEL_CHARS and "*" not in label
 
 
 def _cell(cell: str) -> str:
