@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
-from app.db.slack.arrivals import Deleted, Edited, Place, SlackMessage
+from app.db.slack.arrivals import Deleted, Edited, Left, Place, SlackMessage
 from app.db.slack.people import SlackId
 from app.slack.config import Identity
 from app.slack.text_in import calls, readable, with_files
@@ -29,15 +29,6 @@ class StopSign:
 
     place: Place
     user_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """Somebody left a channel, or was removed from it."""
-
-    team_id: str
-    channel_id: str
-    who: SlackId
 
 
 _TS = re.compile(r"[0-9]{1,12}\.[0-9]{1,6}", re.ASCII)
@@ -73,6 +64,7 @@ class _Item(BaseModel):
 class _Event(_Message):
     type: str
     channel: str = ""
+    event_ts: str = ""
     channel_type: str | None = None
     message: _Message | None = None
     deleted_ts: str | None = None
@@ -141,7 +133,7 @@ def _said(envelope: _Envelope, identity: Identity) -> SlackMessage | None:
 
 
 def _is_said_by_a_person(event: _Event, identity: Identity) -> bool:
-    is_placed = bool(event.ts and event.channel)
+    is_placed = bool(_TS.fullmatch(event.ts) and event.channel)
     return is_placed and event.subtype in SAID and not _is_from_a_bot(event, identity)
 
 
@@ -189,7 +181,8 @@ def _left(envelope: _Envelope, identity: Identity) -> Left | None:
     event = envelope.event
     if _is_from_a_bot(event, identity):
         return None
-    return Left(identity.team_id, event.channel, _who(envelope, event, identity))
+    left_ts = event.event_ts if _TS.fullmatch(event.event_ts) else ""
+    return Left(identity.team_id, event.channel, _who(envelope, event, identity), left_ts)
 
 
 def _is_from_a_bot(message: _Message, identity: Identity) -> bool:

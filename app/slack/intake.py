@@ -4,12 +4,11 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from app.db.slack.arrivals import Deleted, Edited, SlackMessage
+from app.db.slack.arrivals import Deleted, Edited, Left, SlackMessage
 from app.db.slack.database import SlackDatabase
 from app.db.slack.inbox import Taken
-from app.db.slack.people import SlackId
 from app.slack.config import Identity
-from app.slack.incoming import Left, StopSign, read_incoming
+from app.slack.incoming import StopSign, read_incoming
 
 log = structlog.get_logger(__name__)
 
@@ -38,9 +37,9 @@ class Intake:
                     log.info("slack message withdrawn", channel=incoming.place.channel_id)
             case StopSign():
                 await self._on_stop(incoming)
-            case Left(team_id=team_id, channel_id=channel_id, who=who):
-                sessions = await self._database.participants.leave(SlackId(team_id, channel_id), who)
-                log.info("slack member left a channel", channel=channel_id, sessions=sessions)
+            case Left():
+                sessions = await self._database.participants.leave(incoming)
+                log.info("slack member left a channel", channel=incoming.channel_id, sessions=sessions)
             case None:
                 pass
 

@@ -68,8 +68,12 @@ class Upkeep:
         """Learn who some people are; delete what is old, now and then, and until nothing old is left."""
         for who in await self._database.people.claim_look_ups(PEOPLE_AT_ONCE):
             await self._look_up(who)
-        is_due = self._clock.monotonic() - self._pruned > PRUNE_SECONDS
-        if is_due and await self._database.outbox.prune(KEPT_HOURS):
+        if self._clock.monotonic() - self._pruned > PRUNE_SECONDS:
+            await self._prune()
+
+    async def _prune(self) -> None:
+        await self._database.participants.prune(KEPT_HOURS)
+        if await self._database.outbox.prune(KEPT_HOURS):
             self._pruned = self._clock.monotonic()
 
     async def _look_up(self, who: SlackId) -> None:

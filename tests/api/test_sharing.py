@@ -38,7 +38,7 @@ async def test_without_participants_the_database_is_asked_once_in_some_seconds(
     shared = SharedSessions(database.participants, clock)
     anna = await database.users.get_or_create("anna")
     await shared.owner_for(anna, session_id=SessionId(uuid4()))
-    await run_sql(database_url, "alter table session_participants rename to away")
+    await run_sql(database_url, "alter table slack_participants rename to away")
 
     for _request in range(3):
         assert await shared.owner_for(anna, session_id=SessionId(uuid4())) is None

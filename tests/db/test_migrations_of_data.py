@@ -10,10 +10,13 @@ import pytest
 from app.db.connection.address import parse_address
 from app.db.connection.migrations import downgrade, status, upgrade
 from app.db.database import Database
+from app.db.slack.people import SlackId
 from app.domain.errors import DatabaseUnavailable
 from fakes.conversations import open_conversation
 from fakes.programs import ROOT
 from fakes.raw_sql import hold_rows, run_sql
+from fakes.slack_double import TEAM
+from fakes.slack_inbox import take
 from fakes.waiting import HANG_SECONDS, until_found
 
 STORED = "select id, session_id, position, role, content, run_id, step from messages order by session_id, position"
@@ -21,6 +24,7 @@ FIRST = "0001"
 BEFORE_CHANGES_OF_SESSIONS = "0011"
 BEFORE_RETENTION = "0019"
 BEFORE_UNLINKING = "0020"
+BEFORE_PARTICIPANTS = "0022"
 INDEXES = """
     select indexrelid::regclass::text, indisvalid from pg_index
     where indexrelid in (to_regclass('runs_keyed'), to_regclass('sessions_keyed'), to_regclass('sessions_archived'))
@@ -65,6 +69,24 @@ async def test_somebody_unlinked_is_a_guest_to_earlier_versions(database: Databa
     await upgrade(database_url)
 
     assert before == await run_sql(database_url, "select linked_by from slack_users") == [("guest",)]
+
+
+async def test_participants_are_known_by_what_they_wrote(database: Database, database_url: str) -> None:
+    session = await take(database, "hello", channel="C0GENERAL", user="U0ANNA001")
+    await take(database, "hello", channel="C0GENERAL", user="U0BERT001", thread=True)
+    people = database.open_slack("").people
+    anna = await database.users.get_or_create("anna")
+    for slack_user in ("U0ANNA001", "U0NEVER01"):
+        await people.link_by_code(SlackId(TEAM, slack_user), await people.new_code(anna))
+    participants = "select session_id, slack_user_id from slack_participants order by slack_user_id"
+    before = await run_sql(database_url, participants)
+
+    await downgrade(database_url, BEFORE_PARTICIPANTS)
+    earlier = await run_sql(database_url, "select user_id from session_participants where user_id = $1", anna)
+    await upgrade(database_url)
+
+    assert earlier == [(anna,)]
+    assert await run_sql(database_url, participants) == before == [(session, "U0ANNA001"), (session, "U0BERT001")]
 
 
 async def test_indexes_for_retention_are_built_beside_those_who_write(database: Database, database_url: str) -> None:

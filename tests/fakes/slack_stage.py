@@ -24,7 +24,7 @@ from fakes.api_stage import ApiStage, WallClock, set_stage
 from fakes.raw_sql import run_sql
 from fakes.slack_double import BOT_TOKEN, BOT_USER, SIGNING_SECRET, TEAM, Sender
 from fakes.slack_double.workspace import BOT_ID
-from fakes.waiting import HANG_SECONDS
+from fakes.waiting import HANG_SECONDS, until_found
 
 IDENTITY = Identity(TEAM, "Double", BOT_USER, BOT_ID, TEAM)
 
@@ -62,6 +62,18 @@ async def no_stop(_sign: StopSign) -> None:
 
 async def no_command(_command: Mapping[str, object]) -> Shown:
     return Shown("no commands here")
+
+
+async def begun(door: SlackStage, work: Awaitable[object], *, waiting: int) -> "asyncio.Future[object]":
+    """Begin the work; return when so many connections wait for a lock, or the work is done."""
+    task = asyncio.ensure_future(work)
+
+    async def is_there() -> bool:
+        count = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        return task.done() or await door.rows(count) == [(waiting,)]
+
+    await until_found(is_there)
+    return task
 
 
 @asynccontextmanager

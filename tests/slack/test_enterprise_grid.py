@@ -5,13 +5,13 @@ from collections.abc import Mapping
 import pytest
 
 from app.context.explain import ContextReport
-from app.db.slack.arrivals import Edited, SlackMessage
+from app.db.slack.arrivals import Edited, Left, SlackMessage
 from app.db.slack.people import SlackId
 from app.domain.ids import SessionId, UserId
 from app.slack.bolt import Shown
 from app.slack.commands import Commands
 from app.slack.config import Identity
-from app.slack.incoming import Left, read_incoming
+from app.slack.incoming import read_incoming
 from app.slack.services import SlackServices
 from app.slack.upkeep import Upkeep
 from app.summary.summarize_now import CompactionResult

@@ -1,7 +1,6 @@
 """A message that is taken while its writer becomes another user: one waits for the other, and nothing stays behind."""
 
 import asyncio
-from collections.abc import Awaitable
 
 import pytest
 
@@ -10,8 +9,7 @@ from app.domain.ids import UserId
 from fakes.raw_sql import hold_rows
 from fakes.slack_double import TEAM, Said, say
 from fakes.slack_double.payloads import message
-from fakes.slack_stage import SlackStage
-from fakes.waiting import until_found
+from fakes.slack_stage import SlackStage, begun
 
 ANNA = SlackId(TEAM, "U0ANNA001")
 
@@ -30,18 +28,6 @@ async def guest(door: SlackStage, first: Said) -> UserId:
     found = await door.slack.people.find(ANNA)
     assert found is not None
     return found.user_id
-
-
-async def begun(door: SlackStage, work: Awaitable[object], *, waiting: int) -> "asyncio.Future[object]":
-    """Begin the work; return when so many connections wait for a row, or the work is done."""
-    task = asyncio.ensure_future(work)
-
-    async def is_there() -> bool:
-        count = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
-        return task.done() or await door.rows(count) == [(waiting,)]
-
-    await until_found(is_there)
-    return task
 
 
 async def users_with_sessions(door: SlackStage) -> list[tuple[object, ...]]:

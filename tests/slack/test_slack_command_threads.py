@@ -80,7 +80,7 @@ async def test_long_after_their_last_message_it_is_the_last_used_thread_its_aske
 
 async def test_whoever_takes_part_no_more_is_told_of_no_conversation(ask: Asked) -> None:
     await start(ask, "plans")
-    await ask.stage.rows("delete from session_participants")
+    await ask.stage.rows("delete from slack_participants")
 
     assert (await ask("context", channel=CHANNEL)).text == NOTHING_HERE
 

@@ -1,5 +1,7 @@
 """Whoever leaves a channel takes no part in its sessions any more, unless they are there by another Slack id."""
 
+import asyncio
+
 import httpx
 import pytest
 
@@ -7,9 +9,10 @@ from app.db.database import Database
 from app.db.slack.people import SlackId
 from app.domain.ids import UserId
 from fakes.api_stage import KEYED, set_stage
+from fakes.raw_sql import hold_rows
 from fakes.slack_double import BOT_USER, TEAM, Said, say
 from fakes.slack_double.payloads import app_mention, left
-from fakes.slack_stage import SlackStage
+from fakes.slack_stage import SlackStage, begun
 
 CHANNEL, OTHER = "C0GENERAL", "C0OTHER01"
 ANNA, BERT, TWIN = "U0ANNA001", "U0BERT001", "U0TWIN001"
@@ -27,9 +30,11 @@ async def leave(door: SlackStage, user: str, *, team: str = TEAM, channel: str =
 
 async def taking_part(door: SlackStage) -> list[tuple[object, ...]]:
     """Return who takes part, and in how many sessions."""
-    return await door.rows(
-        "select u.name, count(*) from session_participants p join users u on u.id = p.user_id group by 1 order by 1"
-    )
+    statement = """
+        select u.name, count(distinct p.session_id) from slack_participants p
+        join slack_users s using (team_id, slack_user_id) join users u on u.id = s.user_id group by 1 order by 1
+    """
+    return await door.rows(statement)
 
 
 async def link(door: SlackStage, user: UserId, *slack_users: str) -> None:
@@ -92,6 +97,63 @@ async def test_the_order_in_which_both_ids_leave_keeps_nobody_in(door: SlackStag
     await leave(door, ANNA)
 
     assert await taking_part(door) == []
+
+
+async def test_by_an_id_that_never_wrote_in_the_channel_they_do_not_stay(door: SlackStage, database: Database) -> None:
+    await link(door, await database.users.get_or_create("anna"), ANNA, TWIN)
+    await write(door, ANNA)
+
+    await leave(door, ANNA)
+
+    assert await taking_part(door) == []
+
+
+async def test_a_message_sent_before_they_left_and_delivered_after_lets_nobody_in_again(door: SlackStage) -> None:
+    late, first = say(f"<@{BOT_USER}> late", channel=CHANNEL), say(f"<@{BOT_USER}> first", channel=CHANNEL, user=BERT)
+    await write(door, ANNA)
+    for user in (ANNA, BERT):
+        await leave(door, user)
+
+    for said in (late, first):
+        assert (await door.sender.once(app_mention(said))).status == 200
+
+    assert await taking_part(door) == []
+    assert len(await door.run_texts()) == 3
+
+
+async def test_a_departure_that_is_delivered_once_more_is_no_later_one(door: SlackStage) -> None:
+    event = left(CHANNEL, user=ANNA, home=TEAM)
+    await door.sender.once(event)
+    said = say(f"<@{BOT_USER}> I am back", channel=CHANNEL)
+    await door.sender.once(event)
+    await door.sender.once(app_mention(said))
+
+    assert await taking_part(door) == [(f"slack:{TEAM}:{ANNA}", 1)]
+
+
+@pytest.mark.parametrize("wrote_before", [True, False])
+async def test_leaving_waits_for_a_message_that_is_being_taken(door: SlackStage, *, wrote_before: bool) -> None:
+    first = await write(door, BERT)
+    if wrote_before:
+        await write(door, ANNA, thread_ts=first.ts)
+
+    async with hold_rows(door.url, "select 1 from sessions for update"):
+        taking = await begun(door, write(door, ANNA, thread_ts=first.ts), waiting=1)
+        leaving = await begun(door, leave(door, ANNA), waiting=2)
+    await asyncio.gather(taking, leaving)
+
+    assert await taking_part(door) == [(f"slack:{TEAM}:{BERT}", 1)]
+
+
+async def test_when_somebody_left_is_forgotten_with_what_was_sent_before(door: SlackStage) -> None:
+    await leave(door, ANNA)
+    await door.slack.participants.prune(168)
+    kept = await door.rows("select reader_id from slack_departures")
+    await door.rows("update slack_departures set created_at = now() - interval '8 days'")
+    await door.slack.participants.prune(168)
+
+    assert kept == [(ANNA,)]
+    assert await door.rows("select 1 from slack_departures") == []
 
 
 async def test_whoever_comes_back_and_writes_takes_part_again(door: SlackStage) -> None:

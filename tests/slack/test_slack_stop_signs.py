@@ -58,6 +58,16 @@ async def test_an_id_that_two_of_a_thread_have_stops_nothing_there_and_another_d
     assert await stopped(ask, said, ANNA) == [(f"{ANNA}: a long story",)]
 
 
+async def test_an_id_of_two_workspaces_that_is_one_user_stops_their_run(ask: Asked) -> None:
+    anna = await ask.stage.database.users.get_or_create("anna")
+    said = say("a long story", channel=CHANNEL)
+    for team in (TEAM, PARTNER):
+        await ask.stage.slack.people.link_by_code(SlackId(team, ANNA), await ask.stage.slack.people.new_code(anna))
+    await take(ask, said)
+
+    assert await stopped(ask, said, ANNA) == [(f"{ANNA}: a long story",)]
+
+
 async def test_an_id_that_somebody_in_another_thread_has_too_is_no_other_persons_here(ask: Asked) -> None:
     ours, theirs = say("ours", channel=CHANNEL, user=BERT), say("theirs", channel=CHANNEL, user=BERT)
     await asyncio.gather(take(ask, ours), take(ask, theirs, PARTNER))

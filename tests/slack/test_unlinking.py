@@ -1,13 +1,16 @@
 """Links that an operator ends: a guest again, who begins with nothing and whom only a code links."""
 
+from typing import cast
+from uuid import UUID
+
 import pytest
 
 from app.db.slack.conversations import Asker
 from app.db.slack.people import EmailLink, SlackId
 from app.domain.errors import InvalidInput, NotFound
-from app.domain.ids import UserId
+from app.domain.ids import SessionId, UserId
 from fakes.slack_double import TEAM, say
-from fakes.slack_double.payloads import message
+from fakes.slack_double.payloads import left, message
 from fakes.slack_stage import SlackStage
 
 ANNA, BERT = SlackId(TEAM, "U0ANNA001"), SlackId(TEAM, "U0BERT001")
@@ -22,6 +25,15 @@ async def owned(door: SlackStage) -> list[tuple[object, ...]]:
     statement = """
         select u.name, r.input ->> 'content' from runs r join sessions s on s.id = r.session_id
         join users u on u.id = s.owner_id where s.owner_id = r.owner_id order by r.seq
+    """
+    return await door.rows(statement)
+
+
+async def taking_part(door: SlackStage) -> list[tuple[object, ...]]:
+    """Return who takes part in the channel's session."""
+    statement = """
+        select distinct u.name from slack_participants p
+        join slack_users s using (team_id, slack_user_id) join users u on u.id = s.user_id order by 1
     """
     return await door.rows(statement)
 
@@ -66,17 +78,40 @@ async def test_a_guest_takes_nothing_of_one_user_to_the_next(door: SlackStage) -
     assert await owned(door) == [("anna", "for anna"), ("bert", "after anna"), ("clara", "after bert")]
 
 
-async def test_a_channel_that_somebody_unlinked_took_part_in_stays_the_users_to_read(door: SlackStage) -> None:
+async def test_somebody_unlinked_takes_their_part_in_a_channel_along_and_the_user_has_none(door: SlackStage) -> None:
     said = say("<@U0THEBOT1> hello", channel="C0GENERAL")
     await door.sender.once(message(said))
     anna = await door.database.users.get_or_create("anna")
     await link(door, ANNA, anna)
     await door.slack.people.unlink(ANNA.user_id, TEAM)
-    guest = await door.slack.people.find(ANNA)
-    assert guest is not None
 
-    assert await door.slack.conversations.latest(TEAM, "C0GENERAL", Asker(ANNA, anna)) is not None
-    assert await door.slack.conversations.latest(TEAM, "C0GENERAL", Asker(ANNA, guest.user_id)) is None
+    assert await taking_part(door) == [(GUEST,)]
+    ((session,),) = await door.rows("select id from sessions")
+    assert await door.slack.participants.owner_for(anna, session_id=SessionId(cast(UUID, session))) is None
+    assert await door.slack.conversations.latest(TEAM, "C0GENERAL", Asker(ANNA, anna)) is None
+    await door.sender.once(left("C0GENERAL", user=ANNA.user_id, home=TEAM))
+    assert await taking_part(door) == []
+
+
+async def test_an_address_that_moves_takes_the_part_in_a_channel_along(door: SlackStage) -> None:
+    await door.sender.once(message(say("<@U0THEBOT1> hello", channel="C0GENERAL")))
+    for email in ("old@example.com", "new@example.com"):
+        await door.slack.people.follow_email(ANNA, email)
+
+    assert await taking_part(door) == [("new@example.com",)]
+
+
+async def test_a_user_keeps_the_part_that_they_have_by_another_slack_id(door: SlackStage) -> None:
+    anna = await door.database.users.get_or_create("anna")
+    said = say("<@U0THEBOT1> hello", channel="C0GENERAL")
+    await door.sender.once(message(said))
+    await door.sender.once(message(say("me too", channel="C0GENERAL", thread_ts=said.ts, user=BERT.user_id)))
+    for who in (ANNA, BERT):
+        await link(door, who, anna)
+
+    await door.slack.people.unlink(ANNA.user_id)
+
+    assert await taking_part(door) == [("anna",), (GUEST,)]
 
 
 async def test_who_was_unlinked_is_linked_again_by_a_code_and_by_no_address(door: SlackStage) -> None:

@@ -37,6 +37,16 @@ class Deleted:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """Somebody left a channel, or was removed from it, at `left_ts` (Slack's, decimal seconds; '' if not told)."""
+
+    team_id: str
+    channel_id: str
+    who: SlackId
+    left_ts: str
+
+
+@dataclass(frozen=True, slots=True)
 class SlackMessage:
     """A message from Slack, its text as a person reads it.
 

@@ -12,7 +12,8 @@ from app.db.statements.sql import sql
 from app.domain.ids import RunId, SessionId, UserId
 
 _MAY = """(s.owner_id = :user_id or exists (
-        select 1 from session_participants p where p.session_id = s.id and p.user_id = :user_id))"""
+        select 1 from slack_participants p join slack_users u using (team_id, slack_user_id)
+        where p.session_id = s.id and u.user_id = :user_id))"""
 _THREAD = "c.thread_ts, c.session_id, s.owner_id, s.title, s.archived, {may} as may"
 _NEWEST = sql(
     """
@@ -40,7 +41,7 @@ _LAST_USED = sql(
 )
 """For whom wrote nothing here for so long that it is no longer known which message was whose."""
 
-_LEAVE = sql("""
+_PART = sql("""
     update slack_conversations set session_id = null
     where team_id = :team_id and channel_id = :channel_id and thread_ts = :thread_ts
 """)
@@ -57,14 +58,15 @@ _RUN_AT = sql("""
     )
     select r.id, r.owner_id from said join runs r on r.id = said.run_id
     where (
-        select count(*) from slack_users u join (
+        select count(distinct u.user_id) from slack_users u join (
             select r.owner_id as user_id
-            union select p.user_id from session_participants p where p.session_id = r.session_id
+            union select w.user_id from slack_participants p join slack_users w using (team_id, slack_user_id)
+            where p.session_id = r.session_id
         ) t on t.user_id = u.user_id
         where u.slack_user_id = :slack_user_id) = 1
     limit 1
 """)
-"""An id names one person of a workspace; where two of one session have the same, nobody is meant by it."""
+"""An id names one person of a workspace; where two users of one session have the same, nobody is meant by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ class SlackConversations:
 
     async def leave(self, team_id: str, channel_id: str, thread_ts: str) -> None:
         """Part the thread from its session: its next message opens a new one. The old one is kept."""
-        await self._transactions.fetch(_LEAVE, team_id=team_id, channel_id=channel_id, thread_ts=thread_ts)
+        await self._transactions.fetch(_PART, team_id=team_id, channel_id=channel_id, thread_ts=thread_ts)
 
     async def resume(self, team_id: str, channel_id: str, session_id: SessionId, user_id: UserId) -> str | None:
         """Have the next new thread of a direct conversation go on with a session of the user's; return its title.
@@ -144,7 +146,7 @@ class SlackConversations:
     async def run_at(self, place: Place, slack_user_id: str) -> OpenRun | None:
         """Return the run that a message asked for or answers, if somebody with this id takes part in its session.
 
-        Of whichever workspace they are; None where two with this id take part.
+        Of whichever workspace they are; None where two users with this id take part.
         """
         rows = await self._transactions.fetch(
             _RUN_AT,

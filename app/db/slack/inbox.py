@@ -41,9 +41,15 @@ _OPEN_SESSION = sql("""
     where team_id = :team_id and channel_id = :channel_id and thread_ts = :thread_ts
 """)
 _TAKE_PART = sql("""
-    insert into session_participants (session_id, user_id) values (:session_id, :user_id)
-    on conflict (session_id, user_id) do nothing
+    insert into slack_participants (session_id, team_id, slack_user_id)
+    select :session_id, :reader_team_id, :reader_id where not exists (
+        select 1 from slack_departures d where d.team_id = :team_id and d.channel_id = :channel_id
+            and d.reader_team_id = :reader_team_id and d.reader_id = :reader_id
+            and d.left_ts > cast(cast(:message_ts as text) as numeric))
+    on conflict (session_id, team_id, slack_user_id) do nothing
 """)
+"""Whoever sent the message before they left the channel takes no part by it."""
+
 _PUT_OUT = sql("""
     with noted as (
         update slack_events set run_id = :run_id where team_id = :team_id and event_id = :event_id
@@ -172,7 +178,8 @@ async def _session(
     else:
         session_id, owner_id = await _resumed(tx, message, person) or await _opened(tx, message, person, config)
     if not message.is_direct:
-        await tx.fetch(_TAKE_PART, session_id=session_id, user_id=person.user_id)
+        who = {"reader_team_id": message.who.team_id, "reader_id": message.who.user_id}
+        await tx.fetch(_TAKE_PART, session_id=session_id, **who, **_parameters(message))
     return session_id, owner_id
 
 

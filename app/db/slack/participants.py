@@ -1,33 +1,36 @@
-"""Who may read a session, and write to it, beside its owner: those who took part in it in a Slack channel."""
+"""Who may read a session, and write to it, beside its owner: those who took part in it in a Slack channel.
 
-from app.db.connection.transactions import Transactions
-from app.db.slack.people import SlackId, guest_name
+They take part as the person Slack knows: the user they are has their part, and a user they no longer are has not.
+"""
+
+from app.db.connection.transactions import Statements, Transactions
+from app.db.slack.arrivals import Left
+from app.db.slack.people import SlackId, guest_name, lock_person
 from app.db.statements.sql import sql
 from app.domain.ids import RunId, SessionId, UserId
 
-_ANY = sql("select exists (select 1 from session_participants) as is_any")
+_ANY = sql("select exists (select 1 from slack_participants) as is_any")
 _OWNER_FOR = sql("""
-    select s.owner_id from sessions s join session_participants p on p.session_id = s.id and p.user_id = :user_id
-    where s.id = cast(:session_id as uuid)
+    select s.owner_id from sessions s
+    where (s.id = cast(:session_id as uuid)
         or s.id = (select r.session_id from runs r where r.id = cast(:run_id as uuid))
+    ) and exists (
+        select 1 from slack_participants p join slack_users u using (team_id, slack_user_id)
+        where p.session_id = s.id and u.user_id = :user_id)
 """)
-_LEAVE = sql("""
-    with person as (
-        select user_id from slack_users where team_id = :reader_team_id and slack_user_id = :reader_id
-    ), newest as (
-        select d.reader_team_id, d.reader_id
-        from slack_events e join slack_deliveries d on d.run_id = e.run_id
-        join slack_users u on u.team_id = d.reader_team_id and u.slack_user_id = d.reader_id
-        join person on person.user_id = u.user_id
-        where e.team_id = :team_id and e.channel_id = :channel_id
-        order by e.message_ts desc limit 1
-    )
-    delete from session_participants p using person, sessions s, users o
-    where p.user_id = person.user_id and s.id = p.session_id and o.id = s.owner_id and o.name = :channel_name
-        and not exists (
-            select 1 from newest n where n.reader_team_id <> :reader_team_id or n.reader_id <> :reader_id)
+_NOTE_DEPARTURE = sql("""
+    insert into slack_departures as d (team_id, channel_id, reader_team_id, reader_id, left_ts)
+    values (:team_id, :channel_id, :reader_team_id, :reader_id, cast(cast(:left_ts as text) as numeric))
+    on conflict (team_id, channel_id, reader_team_id, reader_id) do update
+    set left_ts = greatest(d.left_ts, excluded.left_ts), created_at = now()
+""")
+_END_PARTS = sql("""
+    delete from slack_participants p using sessions s, users o
+    where p.team_id = :reader_team_id and p.slack_user_id = :reader_id
+        and s.id = p.session_id and o.id = s.owner_id and o.name = :channel_name
     returning p.session_id
 """)
+_PRUNE = sql("delete from slack_departures where created_at < now() - make_interval(hours => :hours)")
 
 
 class ParticipantRepository:
@@ -48,18 +51,24 @@ class ParticipantRepository:
         rows = await self._transactions.fetch(_OWNER_FOR, user_id=user_id, session_id=session_id, run_id=run_id)
         return UserId(rows[0]["owner_id"]) if rows else None
 
-    async def leave(self, channel: SlackId, who: SlackId) -> int:
+    async def leave(self, left: Left) -> int:
         """Take whoever left a channel out of all its sessions; return of how many.
 
-        Somebody with several Slack ids stays while the one they wrote by last in the channel is there. So nobody stays
-        who left by all of them, in whatever order; whoever is taken out too early is back with their next message.
+        Somebody with several Slack ids stays by the others they wrote by. A message of theirs that is being taken is
+        waited for; one that Slack delivers later, but was sent before they left, makes them no participant.
         """
-        rows = await self._transactions.fetch(
-            _LEAVE,
-            team_id=channel.team_id,
-            channel_id=channel.user_id,
-            channel_name=guest_name(channel),
-            reader_team_id=who.team_id,
-            reader_id=who.user_id,
-        )
-        return len(rows)
+        return await self._transactions.run(lambda tx: _leave(tx, left))
+
+    async def prune(self, hours: int) -> None:
+        """Forget who left longer ago: nothing sent before that is delivered any more."""
+        await self._transactions.fetch(_PRUNE, hours=hours)
+
+
+async def _leave(tx: Statements, left: Left) -> int:
+    who = {"reader_team_id": left.who.team_id, "reader_id": left.who.user_id}
+    await lock_person(tx, left.who)
+    await tx.fetch(
+        _NOTE_DEPARTURE, team_id=left.team_id, channel_id=left.channel_id, left_ts=left.left_ts or "0", **who
+    )
+    channel = guest_name(SlackId(left.team_id, left.channel_id))
+    return len(await tx.fetch(_END_PARTS, channel_name=channel, **who))

@@ -32,6 +32,11 @@ _ENSURE_PERSON = sql("""
 _HOLD_PERSON = sql("""
     select 1 as held from slack_users where team_id = :team_id and slack_user_id = :slack_user_id for share
 """)
+_HOLD_NEWCOMER = sql("""
+    select pg_advisory_xact_lock(hashtextextended(cast(:team_id as text) || ':' || cast(:slack_user_id as text), 0))
+""")
+"""In place of a row that is not there yet."""
+
 _CLAIM_LOOK_UPS = sql("""
     with due as (
         select team_id, slack_user_id from slack_users
@@ -79,12 +84,6 @@ _HAND_OVER = (
     """),
     sql("update sessions set owner_id = :user_id where owner_id = :guest_id"),
     sql("update memories set user_id = :user_id where user_id = :guest_id"),
-    sql("""
-        insert into session_participants (session_id, user_id)
-        select session_id, :user_id from session_participants where user_id = :guest_id
-        on conflict (session_id, user_id) do nothing
-    """),
-    sql("delete from session_participants where user_id = :guest_id"),
 )
 """A key is one owner's word for one message or session: where both used it, it goes on naming the user's."""
 
@@ -159,9 +158,16 @@ async def hold_person(tx: Statements, who: SlackId) -> Person:
     It waits for a link that was begun before, and reads only then whom it made of them.
     """
     if not await tx.fetch(_HOLD_PERSON, team_id=who.team_id, slack_user_id=who.user_id):
+        await tx.fetch(_HOLD_NEWCOMER, team_id=who.team_id, slack_user_id=who.user_id)
         await ensure_person(tx, who)
         await tx.fetch(_HOLD_PERSON, team_id=who.team_id, slack_user_id=who.user_id)
     return await ensure_person(tx, who)
+
+
+async def lock_person(tx: Statements, who: SlackId) -> None:
+    """Wait for whoever takes a message of the Slack user, also their first; who begins later waits for this one."""
+    await tx.fetch(_HOLD_NEWCOMER, team_id=who.team_id, slack_user_id=who.user_id)
+    await tx.fetch(_LOCK_PERSON, team_id=who.team_id, slack_user_id=who.user_id)
 
 
 class SlackPeople:

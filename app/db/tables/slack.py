@@ -1,14 +1,17 @@
 """The tables of the Slack door: its people, its threads, the events taken, and the outbox of answers."""
 
+from decimal import Decimal
 from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     ForeignKey,
+    ForeignKeyConstraint,
     Identity,
     Index,
     LargeBinary,
+    Numeric,
     Text,
     UniqueConstraint,
     text,
@@ -21,8 +24,36 @@ from app.db.tables.columns import Base, EmptyString, Key, Now, String, Time, Zer
 PENDING = "status in ('waiting', 'delivering')"
 
 
+class SlackParticipantRow(Base):
+    """Somebody beside the owner who may read a session and write to it, as the user they are."""
+
+    __tablename__ = "slack_participants"
+    __table_args__ = (
+        ForeignKeyConstraint(["team_id", "slack_user_id"], ["slack_users.team_id", "slack_users.slack_user_id"]),
+        Index("slack_participants_person", "team_id", "slack_user_id"),
+    )
+
+    session_id: Mapped[UUID] = mapped_column(ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True)
+    team_id: Mapped[str] = mapped_column(Text, primary_key=True)
+    slack_user_id: Mapped[str] = mapped_column(Text, primary_key=True)
+    created_at: Mapped[Now]
+
+
+class SlackDepartureRow(Base):
+    """Since when somebody is gone from a channel, in Slack's decimal seconds; kept while older messages may come."""
+
+    __tablename__ = "slack_departures"
+
+    team_id: Mapped[str] = mapped_column(Text, primary_key=True)
+    channel_id: Mapped[str] = mapped_column(Text, primary_key=True)
+    reader_team_id: Mapped[str] = mapped_column(Text, primary_key=True)
+    reader_id: Mapped[str] = mapped_column(Text, primary_key=True)
+    left_ts: Mapped[Decimal] = mapped_column(Numeric)
+    created_at: Mapped[Now] = mapped_column(index=True)
+
+
 class SessionParticipantRow(Base):
-    """Somebody beside the owner who may read a session and write to it."""
+    """What earlier versions know of participants: here for their processes while they are replaced, and unread."""
 
     __tablename__ = "session_participants"
 
