@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
-from app.db.slack.arrivals import Deleted, Edited, Left, SlackMessage
+from app.db.slack.arrivals import Deleted, Edited, EditOutcome, Left, SlackMessage, WithdrawalOutcome
 from app.db.slack.database import SlackDatabase
 from app.db.slack.inbox import Taken
 from app.slack.config import Identity
@@ -33,8 +33,9 @@ class Intake:
             case Edited():
                 await self._edit(incoming)
             case Deleted():
-                if await self._database.inbox.withdraw(incoming):
-                    log.info("slack message withdrawn", channel=incoming.place.channel_id)
+                withdrawn = await self._database.inbox.withdraw(incoming)
+                tell = log.debug if withdrawn is WithdrawalOutcome.LEFT else log.info
+                tell("slack message deleted", outcome=withdrawn.value, channel=incoming.place.channel_id)
             case StopSign():
                 await self._on_stop(incoming)
             case Left():
@@ -44,8 +45,9 @@ class Intake:
                 pass
 
     async def _edit(self, edited: Edited) -> None:
-        if await self._database.inbox.edit(edited):
-            log.info("slack message changed", channel=edited.place.channel_id)
+        outcome = await self._database.inbox.edit(edited)
+        tell = log.debug if outcome is EditOutcome.LEFT else log.info
+        tell("slack message edited", outcome=outcome.value, channel=edited.place.channel_id)
 
     async def _accept(self, message: SlackMessage) -> None:
         taken = await self._database.inbox.accept(message)

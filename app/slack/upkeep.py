@@ -73,6 +73,7 @@ class Upkeep:
 
     async def _prune(self) -> None:
         await self._database.participants.prune(KEPT_HOURS)
+        await self._database.inbox.forget_early_edits()
         if await self._database.outbox.prune(KEPT_HOURS):
             self._pruned = self._clock.monotonic()
 

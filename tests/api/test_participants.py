@@ -4,10 +4,13 @@ import httpx
 import pytest
 
 from app.db.database import Database
+from app.db.slack.arrivals import Place, SlackMessage
+from app.db.slack.inbox import Taken
 from app.db.slack.people import SlackId
 from app.domain.ids import UserId
 from fakes.api_stage import KEYED, ApiStage, set_stage
 from fakes.slack_double import TEAM
+from fakes.slack_double.payloads import fresh_ts
 from fakes.slack_inbox import take
 
 CHANNEL = "C0GENERAL"
@@ -43,6 +46,22 @@ async def test_participants_read_and_write_and_own_nothing(shared: ApiStage) -> 
     assert run.json()["author"] == "bert"
     assert [answer.status_code for answer in refused] == [httpx.codes.NOT_FOUND] * 2
     assert listed == []
+
+
+async def test_no_idempotency_key_of_a_participant_stands_in_the_way_of_a_message(shared: ApiStage) -> None:
+    await linked(shared, "U0BERT001", "bert")
+    session = await take(shared.database, "hello", channel=CHANNEL, user="U0BERT001")
+    place = Place(TEAM, CHANNEL, fresh_ts())
+    key = {"Idempotency-Key": f"slack:{TEAM}:{CHANNEL}:{place.message_ts}", "Prefer": "respond-async"}
+    async with shared.client(key=await shared.key("bert")) as bert:
+        sent = await bert.post(f"/v1/sessions/{session}/messages", json={"content": "in the way"}, headers=key)
+
+    who = SlackId(TEAM, "U0ANNA001")
+    asked = SlackMessage("Ev1", place, place.message_ts, who, "mine", is_direct=False, is_addressed=True)
+    inbox = shared.database.open_slack("assistant").inbox
+
+    assert sent.status_code == httpx.codes.ACCEPTED
+    assert [await inbox.accept(asked) for _ in range(2)] == [Taken.ACCEPTED, Taken.DUPLICATE]
 
 
 async def test_others_find_nothing(shared: ApiStage) -> None:

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from app.db.database import Database
 from app.db.slack.people import SlackId
+from app.domain.run import Caps
 from fakes.raw_sql import run_sql
 from fakes.slack_double import BOT_USER, TEAM, Said, say, sign
 from fakes.slack_double.payloads import (
@@ -169,6 +170,24 @@ async def test_more_messages_than_may_wait_are_told_so_once(door: SlackStage) ->
     assert len(notices) == 1
     assert "too many" in str(notices[0][0])
     assert len(await door.run_texts()) == 10
+
+
+async def test_in_the_thread_of_one_too_many_nobody_need_call_the_bot_again(
+    door: SlackStage,
+) -> None:
+    await door.sender.once(app_mention(say(f"<@{BOT_USER}> first", channel="C0GENERAL")))
+    fill = """
+        insert into runs (id, session_id, owner_id, agent, input, source, status)
+        select gen_random_uuid(), session_id, owner_id, agent, input, source, 'queued' from runs, generate_series(1, $1)
+    """
+    await door.rows(fill, Caps().queued_per_owner)
+    refused = say(f"<@{BOT_USER}> second", channel="C0GENERAL")
+    await door.sender.once(app_mention(refused))
+    await door.rows("delete from runs")
+    await door.sender.once(message(say("once more", channel="C0GENERAL", thread_ts=refused.ts)))
+
+    assert len(await door.rows("select 1 from slack_deliveries where notice <> ''")) == 1
+    assert await door.run_texts() == ["U0ANNA001: once more"]
 
 
 async def test_an_edit_changes_a_waiting_message_and_only_its_writers(door: SlackStage) -> None:

@@ -1,6 +1,7 @@
 """Slack delivers in any order: an edit or a deletion may come before the message that it is about."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -78,6 +79,32 @@ async def test_edits_of_what_is_not_for_the_bot_are_not_kept(door: SlackStage) -
 
     assert await door.rows(KEPT) == []
     assert await door.rows("select count(*) from slack_users") == [(1,)]
+
+
+async def test_edits_of_what_stood_in_a_thread_before_the_bot_was_called_into_it_are_not_kept(door: SlackStage) -> None:
+    root = say("among people", channel=CHANNEL)
+    between = say("still among people", channel=CHANNEL, thread_ts=root.ts)
+    for said in (root, between, say(f"<@{BOT_USER}> help us", channel=CHANNEL, thread_ts=root.ts)):
+        await door.sender.once(message(said))
+
+    for said in (root, between):
+        await door.sender.once(edited(said, "among people, my salary is 5"))
+
+    assert await door.rows(KEPT) == []
+
+
+async def test_the_text_of_an_edit_is_kept_no_longer_than_its_message_may_come(door: SlackStage) -> None:
+    now = time.time()
+    recent, old = say("recent", ts=f"{now:.6f}"), say("a day old", ts=f"{now - 25 * 3600:.6f}")
+    for said in (recent, old):
+        event = edited(said, said.text)
+        event["event"]["message"]["edited"]["ts"] = said.ts
+        await door.sender.once(event)
+
+    await door.slack.inbox.forget_early_edits()
+
+    assert await door.rows(KEPT) == [("recent",)]
+    assert await door.rows("select count(*) from slack_events") == [(2,)]
 
 
 async def test_an_edit_of_a_message_too_old_to_come_is_not_kept(door: SlackStage) -> None:

@@ -1,6 +1,7 @@
 """What comes in from Slack: messages, their edits and their deletions, each known by its place."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from app.db.slack.people import SlackId
 
@@ -26,6 +27,24 @@ class Edited:
     edited_ts: str
     is_direct: bool
     is_addressed: bool
+
+
+class EditOutcome(StrEnum):
+    """What became of an edit. `KEPT`: for a message that has not come yet. `LEFT`: it changes nothing here."""
+
+    CHANGED = "changed"
+    KEPT = "kept"
+    LEFT = "left"
+
+
+class WithdrawalOutcome(StrEnum):
+    """What became of a deletion. `LEFT`: no message waits there; one that comes later is not taken."""
+
+    WITHDRAWN = "withdrawn"
+    STOPPING = "stopping"
+    """It began to be answered at this moment, and is asked to stop; its text stays."""
+
+    LEFT = "left"
 
 
 @dataclass(frozen=True, slots=True)

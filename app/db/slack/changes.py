@@ -9,13 +9,13 @@ from dataclasses import replace
 from app.db.connection.transactions import Statements
 from app.db.runs import finish as run_finish
 from app.db.sessions.titles import retitle
-from app.db.slack.arrivals import Deleted, Edited, Place, SlackMessage
+from app.db.slack.arrivals import Deleted, Edited, EditOutcome, Place, SlackMessage
 from app.db.slack.people import Person, SlackId, ensure_person
 from app.db.statements.rows import content_from, to_json
 from app.db.statements.sql import sql
 from app.domain.ids import RunId, SessionId, UserId
 from app.domain.json_types import JsonValue
-from app.domain.run import RunStatus
+from app.domain.run import Run, RunStatus
 
 _TAKE_EVENT = sql("""
     insert into slack_events (team_id, event_id, channel_id, message_ts)
@@ -34,9 +34,12 @@ _KEEP_EARLY_EDIT = sql("""
     insert into slack_events (team_id, event_id, channel_id, message_ts, early_edit)
     select :team_id, :event_id, :channel_id, :message_ts, cast(:early_edit as jsonb)
     where :is_addressed or exists (select 1 from slack_conversations c where c.team_id = :team_id
-        and c.channel_id = :channel_id and c.thread_ts = :thread_ts)
+        and c.channel_id = :channel_id and c.thread_ts = :thread_ts
+        and coalesce(c.engaged_ts, extract(epoch from c.created_at)) < cast(cast(:message_ts as text) as numeric))
     on conflict do nothing returning 1 as kept
 """)
+"""What was written in a thread before somebody called the bot into it was never for the bot."""
+
 _KEEP_LATER_EDIT = sql("""
     update slack_events e set early_edit = cast(:early_edit as jsonb)
     where e.team_id = :team_id and e.channel_id = :channel_id and e.message_ts = :message_ts
@@ -47,6 +50,10 @@ _DROP_EARLY_EDIT = sql("""
     update slack_events e set early_edit = null
     where e.team_id = :team_id and e.channel_id = :channel_id and e.message_ts = :message_ts
         and e.early_edit is not null
+""")
+_FORGET_EARLY_EDITS = sql("""
+    update slack_events set early_edit = null
+    where early_edit is not null and cast(message_ts as numeric) < extract(epoch from now()) - :seconds
 """)
 _WAITING = sql("""
     select r.id, r.session_id, r.input from slack_events e join runs r on r.id = e.run_id
@@ -89,24 +96,24 @@ def _as_edited(message: SlackMessage, edit: Mapping[str, JsonValue]) -> SlackMes
     return replace(message, text=str(edit["text"]), edited_ts=str(edit["edited"]))
 
 
-async def edit_message(tx: Statements, edited: Edited) -> bool:
-    """Change the message if it waits, or keep the edit for one that may still come; False for any other.
+async def edit_message(tx: Statements, edited: Edited) -> EditOutcome:
+    """Change the message if it waits, or keep the edit for one that may still come.
 
     Nothing of the text before the edit is kept: the title was made of it, if it was the session's first.
     """
     if await _keep_early(tx, edited):
-        return True
+        return EditOutcome.KEPT
     who, when = edited.who, edited.edited_ts
     waiting = await tx.fetch(
         _WAITING, user=who.user_id, team=who.team_id, edited=when, **place_parameters(edited.place)
     )
     if not waiting:
-        return False
+        return EditOutcome.LEFT
     was = content_from(waiting[0]["input"]["content"])
     content = spoken(edited.text, who, await ensure_person(tx, who), is_direct=edited.is_direct)
     await tx.fetch(_EDIT, run_id=waiting[0]["id"], content=content, edited=when)
     await retitle(tx, SessionId(waiting[0]["session_id"]), was)
-    return True
+    return EditOutcome.CHANGED
 
 
 async def _keep_early(tx: Statements, edited: Edited) -> bool:
@@ -127,7 +134,7 @@ async def _keep_early(tx: Statements, edited: Edited) -> bool:
     return bool(kept or await tx.fetch(_KEEP_LATER_EDIT, early_edit=edit, edited=edited.edited_ts, **place))
 
 
-async def withdraw_message(tx: Statements, deleted: Deleted) -> RunId | None:
+async def withdraw_message(tx: Statements, deleted: Deleted) -> Run | None:
     """Cancel the message's run if it waits, and return it. What comes late to the place is not answered."""
     place = place_parameters(deleted.place)
     if not await tx.fetch(_TAKE_EVENT, event_id=deleted.event_id, **place):
@@ -135,8 +142,12 @@ async def withdraw_message(tx: Statements, deleted: Deleted) -> RunId | None:
     found = await tx.fetch(_RUN_OF, **place)
     if not found or found[0]["status"] != RunStatus.QUEUED.value:
         return None
-    run = await run_finish.withdraw(tx, UserId(found[0]["owner_id"]), RunId(found[0]["id"]))
-    return None if run is None else run.id
+    return await run_finish.withdraw(tx, UserId(found[0]["owner_id"]), RunId(found[0]["id"]))
+
+
+async def forget_early_edits(tx: Statements) -> None:
+    """Delete the text of edits whose message does not come any more; their place is kept."""
+    await tx.fetch(_FORGET_EARLY_EDITS, seconds=LATE_SECONDS)
 
 
 def spoken(said: str, who: SlackId, person: Person, *, is_direct: bool) -> str:

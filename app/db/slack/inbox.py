@@ -1,14 +1,16 @@
 """Taking messages from Slack: the event, its run and its place in the outbox are stored in one transaction."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from app.db.connection.statement import Row
 from app.db.connection.transactions import Statements, Transactions
 from app.db.connection.wakeup import Wakeup
 from app.db.runs import submit as run_submit
-from app.db.slack.arrivals import Deleted, Edited, SlackMessage
-from app.db.slack.changes import edit_message, spoken, take_event, withdraw_message
+from app.db.slack.arrivals import Deleted, Edited, EditOutcome, SlackMessage, WithdrawalOutcome
+from app.db.slack.changes import edit_message, forget_early_edits, spoken, take_event, withdraw_message
 from app.db.slack.people import Person, SlackId, ensure_user, guest_name, hold_person
 from app.db.slack.resume import take_bound
 from app.db.statements.new_ids import new_id
@@ -28,8 +30,11 @@ _LOOK = sql("""
             and c.thread_ts = :thread_ts) as is_engaged
 """)
 _ENGAGE = sql("""
-    insert into slack_conversations as c (team_id, channel_id, thread_ts) values (:team_id, :channel_id, :thread_ts)
-    on conflict (team_id, channel_id, thread_ts) do update set updated_at = now()
+    insert into slack_conversations as c (team_id, channel_id, thread_ts, engaged_ts)
+    values (:team_id, :channel_id, :thread_ts,
+        case when :is_addressed then cast(cast(:message_ts as text) as numeric) end)
+    on conflict (team_id, channel_id, thread_ts) do update
+    set updated_at = now(), engaged_ts = least(c.engaged_ts, excluded.engaged_ts)
     returning c.session_id, (select s.owner_id from sessions s where s.id = c.session_id and not s.archived) as owner_id
 """)
 _OPEN_SESSION = sql("""
@@ -120,24 +125,28 @@ class SlackInbox:
             self._outgoing.wake()
         return taken
 
-    async def edit(self, edited: Edited) -> bool:
-        """Change a message that still waits; False where it is being answered, is answered, or is not known.
+    async def edit(self, edited: Edited) -> EditOutcome:
+        """Change a message that still waits; it is LEFT where it is being answered, is answered, or is not known.
 
         So it is where a later edit was taken before: Slack may send an earlier one once more. The writer is known by
         the Slack user: the user they are here may have become another, by linking. An edit that comes before the
-        message, where that will be for us, is kept for it: True.
+        message, where that will be for us, is kept for it.
         """
         return await self._transactions.run(lambda tx: edit_message(tx, edited))
 
-    async def withdraw(self, deleted: Deleted) -> bool:
-        """Cancel a message that still waits; False where there is none. One that comes later is not taken."""
-        run_id = await self._transactions.run(lambda tx: withdraw_message(tx, deleted))
-        if run_id is None:
-            return False
-        self._announcements.announce_events(run_id)
+    async def withdraw(self, deleted: Deleted) -> WithdrawalOutcome:
+        """Cancel a message that still waits. One that comes later is not taken."""
+        run = await self._transactions.run(lambda tx: withdraw_message(tx, deleted))
+        if run is None:
+            return WithdrawalOutcome.LEFT
+        self._announcements.announce_events(run.id)
         self._announcements.announce_work()
         self._outgoing.wake()
-        return True
+        return WithdrawalOutcome.WITHDRAWN if run.status.is_final else WithdrawalOutcome.STOPPING
+
+    async def forget_early_edits(self) -> None:
+        """Delete what is kept of edits whose message does not come any more."""
+        await self._transactions.run(forget_early_edits)
 
 
 async def _accept(tx: Statements, message: SlackMessage, run_id: RunId, config: InboxConfig) -> Taken:
@@ -154,9 +163,11 @@ async def _accept(tx: Statements, message: SlackMessage, run_id: RunId, config: 
 
 
 async def _refuse(tx: Statements, message: SlackMessage, notice: str) -> Taken:
-    """Tell the writer, once, that the message was not taken."""
+    """Tell the writer, once, that the message was not taken. In its thread they need not call the bot again."""
     if await take_event(tx, message) is None:
         return Taken.DUPLICATE
+    if not message.is_direct:
+        await _engage(tx, message)
     await _put_out(tx, message, notice=notice)
     return Taken.QUEUE_FULL
 
@@ -170,8 +181,7 @@ async def _session(
 
     So it is in a direct conversation with somebody who is another user by now: the session is the former one's.
     """
-    thread = _thread_parameters(message)
-    known = (await tx.fetch(_ENGAGE, **thread))[0]
+    known = (await _engage(tx, message))[0]
     is_anothers = message.is_direct and known["owner_id"] != person.user_id
     if known["owner_id"] is not None and not is_anothers:
         session_id, owner_id = SessionId(known["session_id"]), UserId(known["owner_id"])
@@ -181,6 +191,10 @@ async def _session(
         who = {"reader_team_id": message.who.team_id, "reader_id": message.who.user_id}
         await tx.fetch(_TAKE_PART, session_id=session_id, **who, **_parameters(message))
     return session_id, owner_id
+
+
+async def _engage(tx: Statements, message: SlackMessage) -> Sequence[Row]:
+    return await tx.fetch(_ENGAGE, is_addressed=message.is_addressed, **_parameters(message))
 
 
 async def _resumed(tx: Statements, message: SlackMessage, person: Person) -> tuple[SessionId, UserId] | None:
@@ -229,7 +243,6 @@ def _submission(message: SlackMessage, person: Person, session: tuple[SessionId,
         ),
         source=Source.SLACK,
         author=person.user_name,
-        idempotency_key=f"slack:{place.team_id}:{place.channel_id}:{place.message_ts}",
     )
 
 

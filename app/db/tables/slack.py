@@ -69,7 +69,10 @@ class SlackUserRow(Base):
     """
 
     __tablename__ = "slack_users"
-    __table_args__ = (CheckConstraint(one_of("linked_by", ("guest", "email", "code", "unlinked")), name="linked_by"),)
+    __table_args__ = (
+        CheckConstraint(one_of("linked_by", ("guest", "email", "code", "unlinked")), name="linked_by"),
+        Index("slack_users_looked_up", text("coalesce(looked_up_at, '-infinity')")),
+    )
 
     team_id: Mapped[str] = mapped_column(Text, primary_key=True)
     slack_user_id: Mapped[str] = mapped_column(Text, primary_key=True)
@@ -93,6 +96,7 @@ class SlackLinkCodeRow(Base):
 class SlackConversationRow(Base):
     """A thread the bot is engaged in. Without a session, its next message opens a new one.
 
+    `engaged_ts` is when it was first called into it, in Slack's decimal seconds; unknown of some old ones.
     With `thread_ts` '' it is no thread: its session waits for the next new one of a direct conversation.
     """
 
@@ -105,6 +109,7 @@ class SlackConversationRow(Base):
     session_id: Mapped[UUID | None] = mapped_column(ForeignKey("sessions.id", ondelete="SET NULL"), index=True)
     created_at: Mapped[Now]
     updated_at: Mapped[Now]
+    engaged_ts: Mapped[Decimal | None] = mapped_column(Numeric)
 
 
 class SlackEventRow(Base):
@@ -117,6 +122,7 @@ class SlackEventRow(Base):
     __table_args__ = (
         UniqueConstraint("team_id", "channel_id", "message_ts"),
         Index("slack_events_run_id_idx", "run_id", postgresql_where=text("run_id is not null")),
+        Index("slack_events_early", "message_ts", postgresql_where=text("early_edit is not null")),
     )
 
     team_id: Mapped[str] = mapped_column(Text, primary_key=True)
@@ -139,6 +145,15 @@ class SlackDeliveryRow(Base):
         Index("slack_deliveries_line", "team_id", "channel_id", "thread_ts", "seq", postgresql_where=text(PENDING)),
         Index("slack_deliveries_due", "seq", postgresql_where=text(PENDING)),
         Index("slack_deliveries_finished_at_idx", "finished_at", postgresql_where=text("finished_at is not null")),
+        Index(
+            "slack_deliveries_of_reader",
+            "team_id",
+            "channel_id",
+            "reader_team_id",
+            "reader_id",
+            text("message_ts desc"),
+            postgresql_where=text("run_id is not null"),
+        ),
         {"postgresql_with": {"fillfactor": 70}},
     )
 
