@@ -86,7 +86,8 @@ async def link(parts: Parts, user: str, data_dir: Path | None) -> None:
 async def unlink(parts: Parts, user: str, slack_user: str, data_dir: Path | None) -> None:
     """Make Slack users guests again, with an empty history; print who was unlinked.
 
-    What they wrote stays with the user. Only a code (`slack link`) links them again: an e-mail address does not.
+    What they wrote to the bot directly stays with the user: what came along with a link is not given back. Codes that
+    were made before work no more, and only a new one (`slack link`) links them again: an e-mail address does not.
     """
     team, _, name = slack_user.rpartition(":")
     if bool(user) == bool(name):

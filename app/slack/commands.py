@@ -7,8 +7,8 @@ from uuid import UUID
 import structlog
 from pydantic import BaseModel, ValidationError
 
-from app.db.slack.conversations import Asker, Conversation, Found, Parted, is_direct_channel
-from app.db.slack.people import SlackId
+from app.db.slack.conversations import Asker, Conversation, Found, LastUsed, Parted, is_direct_channel
+from app.db.slack.people import CodeLink, SlackId
 from app.domain.errors import ThroughlineError
 from app.domain.ids import SessionId
 from app.execution.error_boundary import ErrorBoundary
@@ -24,6 +24,8 @@ AT_ONCE_SECONDS = 1.5
 
 NOTHING_HERE = "You have no conversation here yet. Write to me, or mention me in a channel."
 PARTED = "The next message in that thread begins a new conversation already."
+FORGOTTEN = "I no longer know in which thread here you wrote last. Write to me there first, then ask again."
+WRITE_FIRST = "Write to me here first, then use `/agent resume` again. It works only where nobody else reads along."
 NO_SUCH_SESSION = "There is no such session of yours. `throughline sessions list` shows what there is."
 ONLY_DIRECTLY = "Only in a direct conversation with me: in a channel its members would read your own history."
 BROKEN = "Something went wrong here. Try it again."
@@ -91,8 +93,7 @@ class Commands:
     async def _verb(self, verb: str, rest: str, command: _Command) -> Shown:
         match verb:
             case "link" if rest:
-                await self._services.slack.people.link_by_code(self._who(command), rest)
-                return plain("Linked. From now on you are the same user here as there, with one history.")
+                return plain(_linked(await self._services.slack.people.link_by_code(self._who(command), rest)))
             case "resume" if rest:
                 return plain(await self._resume(rest, command))
             case "context" | "summarize" | "new" | "stop":
@@ -108,6 +109,8 @@ class Commands:
         if person is None or session_id is None:
             return NO_SUCH_SESSION
         conversations, team_id = self._services.slack.conversations, self._identity.team_id
+        if not await conversations.is_known(team_id, command.channel_id):  # perhaps one with somebody else
+            return WRITE_FIRST
         title = await conversations.resume(team_id, command.channel_id, session_id, person.user_id)
         if title is None:
             return NO_SUCH_SESSION
@@ -119,7 +122,9 @@ class Commands:
                 return plain(NOTHING_HERE)
             case Parted():
                 return plain(PARTED)
-            case Conversation() as conversation:
+            case LastUsed() if verb != "context":  # which changes nothing, and names the thread
+                return plain(FORGOTTEN)
+            case LastUsed(conversation=conversation) | (Conversation() as conversation):
                 try:
                     return await self._on_conversation(verb, focus, command, conversation)
                 except ThroughlineError as error:
@@ -162,6 +167,11 @@ class Commands:
         shown = await work
         if command.response_url:
             await self._respond(command.response_url, shown)
+
+
+def _linked(link: CodeLink) -> str:
+    became = f"You are {named(link.user_name)} from now on"
+    return f"{became}; what you wrote to me goes with you." if link.was_guest else f"{became}."
 
 
 def _session_id(text: str) -> SessionId | None:

@@ -74,7 +74,7 @@ async def test_a_command_names_the_same_person_as_a_message(
     code = await outgoing.slack.people.new_code(await outgoing.database.users.get_or_create("anna"))
     body = {"user_id": ANNA, "team_id": team, "enterprise_id": enterprise, "channel_id": "C1", "text": f"link {code}"}
 
-    assert "Linked" in (await commands.answer(body)).text
+    assert (await commands.answer(body)).text.startswith('You are "anna"')
     assert await outgoing.slack.people.find(SlackId(home, ANNA)) is not None
 
 

@@ -1,8 +1,6 @@
 """Which thread `/agent` is about: the one in which its asker wrote last, whatever others do in the channel."""
 
-import pytest
-
-from app.slack.commands import NOTHING_HERE, PARTED
+from app.slack.commands import FORGOTTEN, NOTHING_HERE, PARTED
 from fakes.slack_commands import Asked
 from fakes.slack_double import Said, say
 
@@ -64,18 +62,29 @@ async def test_an_archived_session_does_not_count(ask: Asked) -> None:
     assert (await ask("stop")).text == PARTED
 
 
-@pytest.mark.parametrize("channel", [CHANNEL, "D0ANNA001"])
-async def test_long_after_their_last_message_it_is_the_last_used_thread_its_asker_takes_part_in(
-    ask: Asked, channel: str
-) -> None:
-    await start(ask, "older", channel=channel)
-    await start(ask, "newer", channel=channel)
-    if channel == CHANNEL:
-        await start(ask, "berts own", channel=channel, user=BERT)
+async def test_long_after_their_last_message_it_is_the_last_used_thread_of_a_direct_conversation(ask: Asked) -> None:
+    await start(ask, "older", channel="D0ANNA001")
+    await start(ask, "newer", channel="D0ANNA001")
     await forget_whose(ask)
 
-    assert 'newer"' in (await ask("stop", channel=channel)).text
-    assert (await ask("stop", channel=channel, user="U0CLARA01")).text == NOTHING_HERE
+    assert 'newer"' in (await ask("stop")).text
+    assert (await ask("stop", user="U0CLARA01")).text == NOTHING_HERE
+
+
+async def test_long_after_their_last_message_in_a_channel_it_is_shown_and_not_acted_upon(ask: Asked) -> None:
+    berts = await start(ask, "berts plan", user=BERT)
+    await reply(ask, berts)
+    await start(ask, "annas plan")
+    await start(ask, "berts own", user=BERT)
+    await forget_whose(ask)
+    await reply(ask, berts, BERT)
+
+    answers = [(await ask(verb, channel=CHANNEL)).text for verb in ("stop", "new", "summarize")]
+
+    assert answers == [FORGOTTEN] * 3
+    assert "berts plan" in (await ask("context", channel=CHANNEL)).text
+    assert await ask.stage.rows("select 1 from runs where status = 'cancelled'") == []
+    assert (await ask("stop", channel=CHANNEL, user="U0CLARA01")).text == NOTHING_HERE
 
 
 async def test_whoever_takes_part_no_more_is_told_of_no_conversation(ask: Asked) -> None:

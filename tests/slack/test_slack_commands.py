@@ -124,11 +124,21 @@ async def test_a_code_makes_a_guest_the_user_and_their_history_comes_along(ask: 
     user = await ask.stage.database.users.get_or_create("anna")
     code = await ask.stage.slack.people.new_code(user)
 
-    assert (await ask(f"link {code}")).text.startswith("Linked.")
+    told = (await ask(f"link {code}")).text
+    assert told == 'You are "anna" from now on; what you wrote to me goes with you.'
     assert (await ask("context")).blocks
 
     assert (await ask.latest(user)).owner_id == user
     assert "unknown, used or too old" in (await ask(f"link {code}")).text
+
+
+async def test_whoever_was_a_user_before_is_promised_nothing_and_a_name_formats_nothing(ask: Asked) -> None:
+    told = []
+    for name in ("anna", "<!channel> *b*"):
+        user = await ask.stage.database.users.get_or_create(name)
+        told.append((await ask(f"link {await ask.stage.slack.people.new_code(user)}")).text)
+
+    assert told[1] == 'You are "&lt;!channel&gt; *b*" from now on.'
 
 
 async def test_a_linked_user_is_not_linked_away_by_e_mail(ask: Asked) -> None:

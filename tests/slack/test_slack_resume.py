@@ -7,16 +7,18 @@ import pytest
 from app.db.sessions.repository import NewSession
 from app.domain.ids import SessionId, UserId
 from app.domain.message import Source
-from app.slack.commands import NO_SUCH_SESSION, ONLY_DIRECTLY
+from app.slack.commands import NO_SUCH_SESSION, ONLY_DIRECTLY, WRITE_FIRST
 from fakes.slack_commands import Asked
-from fakes.slack_double import say
+from fakes.slack_double import TEAM, say
 
 ANNA, BERT = "U0ANNA001", "U0BERT001"
 DIRECT = "D0ANNA001"
 
 
 async def linked(ask: Asked, name: str = "anna") -> UserId:
-    """Make whoever asks the user of this name."""
+    """Make whoever asks the user of this name; they have written to the bot before."""
+    known = "insert into slack_conversations (team_id, channel_id, thread_ts) values ($1, $2, '1600000000.000001')"
+    await ask.stage.rows(known, TEAM, DIRECT)
     user = await ask.stage.database.users.get_or_create(name)
     await ask(f"link {await ask.stage.slack.people.new_code(user)}")
     return user
@@ -70,7 +72,7 @@ async def test_unknown_others_and_archived_sessions_are_answered_alike(ask: Aske
     for named in (uuid4(), await session_of(ask, bert), archived, "no-id", "\x00"):
         assert (await ask(f"resume {named}")).text == NO_SUCH_SESSION
     assert (await ask(f"resume {archived}", user=BERT)).text == NO_SUCH_SESSION
-    assert await ask.stage.rows("select 1 from slack_conversations") == []
+    assert await ask.stage.rows("select 1 from slack_conversations where thread_ts = ''") == []
 
 
 async def test_a_channel_is_refused(ask: Asked) -> None:
@@ -78,6 +80,13 @@ async def test_a_channel_is_refused(ask: Asked) -> None:
 
     for channel in ("C0GENERAL", "G0PRIVATE"):
         assert (await ask(f"resume {session}", channel=channel)).text == ONLY_DIRECTLY
+
+
+async def test_a_conversation_with_somebody_else_waits_for_no_session(ask: Asked) -> None:
+    session = await session_of(ask, await linked(ask))
+
+    assert (await ask(f"resume {session}", channel="D0WITHBERT")).text == WRITE_FIRST
+    assert await ask.stage.rows("select 1 from slack_conversations where channel_id = 'D0WITHBERT'") == []
 
 
 @pytest.mark.parametrize("loss", ["archived", "erased", "handed on"])

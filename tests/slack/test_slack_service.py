@@ -161,12 +161,14 @@ async def test_a_session_begun_over_rest_goes_on_in_slack_with_one_history(
         local = await database.users.get_or_create("local")
         code = await database.open_slack("assistant").people.new_code(local)
         sender = Sender(service.client)
+        await sender.deliver(message(say("Hello")))
+        await until_posted(slack, 1)
         told = [
             await sender.form(slash_command(text, user="U0ANNA001", channel="D0ANNA001", response_url=""))
             for text in (f"link {code}", f"resume {session}")
         ]
         await sender.deliver(message(say("What is 6 * 7?")))
-        await until_posted(slack, 1)
+        await until_posted(slack, 2)
         history = await service.history(session)
 
     assert told[1].text == 'Your next message here (outside a thread) goes on with "My name is Anna.".'
@@ -174,4 +176,4 @@ async def test_a_session_begun_over_rest_goes_on_in_slack_with_one_history(
         ("api", "user"),
         ("slack", "user"),
     ]
-    assert "42" in slack.workspace.posted[0].text
+    assert "42" in slack.workspace.posted[1].text

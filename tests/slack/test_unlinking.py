@@ -126,6 +126,22 @@ async def test_who_was_unlinked_is_linked_again_by_a_code_and_by_no_address(door
     assert await owned(door) == [("anna@example.com", "mine"), ("anna", "still mine")]
 
 
+async def test_codes_of_the_user_work_no_more_after_an_unlink(door: SlackStage) -> None:
+    anna = await door.database.users.get_or_create("anna")
+    for unlink in (door.slack.people.unlink(ANNA.user_id), door.slack.people.unlink_all("anna")):
+        outstanding = await door.slack.people.new_code(anna)
+        await link(door, ANNA, anna)
+        await unlink
+        with pytest.raises(NotFound, match="code is unknown"):
+            await door.slack.people.link_by_code(ANNA, outstanding)
+
+    outstanding = await door.slack.people.new_code(anna)
+    with pytest.raises(NotFound, match="Codes that were made for them work no more"):
+        await door.slack.people.unlink_all("anna")
+    with pytest.raises(NotFound, match="code is unknown"):
+        await door.slack.people.link_by_code(ANNA, outstanding)
+
+
 async def test_only_those_who_are_linked_can_be_unlinked(door: SlackStage) -> None:
     anna = await door.database.users.get_or_create("anna")
     await door.sender.once(message(say("hello")))

@@ -1,5 +1,6 @@
 """Looking up what a command or a reaction in Slack is about: the session of a thread, the run of a message."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -18,10 +19,10 @@ _THREAD = "c.thread_ts, c.session_id, s.owner_id, s.title, s.archived, {may} as 
 _NEWEST = sql(
     """
     with mine as (
-        select d.thread_ts from slack_events e join slack_deliveries d on d.run_id = e.run_id
-        where e.team_id = :team_id and e.channel_id = :channel_id
+        select d.thread_ts from slack_deliveries d
+        where d.team_id = :team_id and d.channel_id = :channel_id and d.run_id is not null
             and d.reader_id = :reader_id and d.reader_team_id = :reader_team_id
-        order by e.message_ts desc limit 1
+        order by d.message_ts desc limit 1
     )
     select {thread} from mine
     join slack_conversations c on c.team_id = :team_id and c.channel_id = :channel_id and c.thread_ts = mine.thread_ts
@@ -33,14 +34,29 @@ _LAST_USED = sql(
     """
     select {thread} from slack_conversations c left join sessions s on s.id = c.session_id
     where c.team_id = :team_id and c.channel_id = :channel_id and c.thread_ts <> ''
-        and (:is_direct or ({may} and not s.archived))
     order by c.updated_at desc limit 1
 """,
     thread=_THREAD.format(may=_MAY),
-    may=_MAY,
 )
-"""For whom wrote nothing here for so long that it is no longer known which message was whose."""
+"""In a direct conversation, where nobody else writes."""
 
+_LAST_USED_BY_ANY = sql("""
+    with mine as (
+        select distinct p.session_id from slack_users u join slack_participants p using (team_id, slack_user_id)
+        where u.user_id = :user_id
+    )
+    select c.thread_ts, c.session_id, s.owner_id, s.title, s.archived, true as may
+    from mine join slack_conversations c on c.session_id = mine.session_id
+    join sessions s on s.id = c.session_id and not s.archived
+    where c.team_id = :team_id and c.channel_id = :channel_id and c.thread_ts <> ''
+    order by c.updated_at desc limit 1
+""")
+"""Of those the asker takes part in, whoever wrote there last."""
+
+_IS_KNOWN = sql("""
+    select exists (select 1 from slack_conversations c
+        where c.team_id = :team_id and c.channel_id = :channel_id and c.thread_ts <> '') as is_known
+""")
 _PART = sql("""
     update slack_conversations set session_id = null
     where team_id = :team_id and channel_id = :channel_id and thread_ts = :thread_ts
@@ -86,7 +102,14 @@ class Parted:
     thread_ts: str
 
 
-Found: TypeAlias = Conversation | Parted | None
+@dataclass(frozen=True, slots=True)
+class LastUsed:
+    """A conversation in which somebody takes part, but perhaps not the one they mean: others may have written since."""
+
+    conversation: Conversation
+
+
+Found: TypeAlias = Conversation | LastUsed | Parted | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +138,21 @@ class SlackConversations:
     async def latest(self, team_id: str, channel_id: str, asker: Asker) -> Found:
         """Return the thread of the asker's own newest message in the channel; None where they take no part in it.
 
-        Where all they wrote is older than what is kept of deliveries, it is the last used one they take part in.
+        Where all they wrote is older than what is kept of deliveries, it is the last used one: theirs in a direct
+        conversation, and in a channel the LastUsed of those they take part in.
         """
         where = {"team_id": team_id, "channel_id": channel_id, "user_id": asker.user_id}
         is_direct = is_direct_channel(channel_id)
         who = {"reader_id": asker.slack_id.user_id, "reader_team_id": asker.slack_id.team_id}
         rows = await self._transactions.fetch(_NEWEST, **where, **who)
-        if not rows:
-            rows = await self._transactions.fetch(_LAST_USED, **where, is_direct=is_direct)
+        if not rows and not is_direct:
+            return _last_used(await self._transactions.fetch(_LAST_USED_BY_ANY, **where))
+        rows = rows or await self._transactions.fetch(_LAST_USED, **where)
         return _found(rows[0], is_direct=is_direct) if rows else None
+
+    async def is_known(self, team_id: str, channel_id: str) -> bool:
+        """Whether somebody wrote to the bot in this channel or direct conversation."""
+        return bool((await self._transactions.fetch(_IS_KNOWN, team_id=team_id, channel_id=channel_id))[0]["is_known"])
 
     async def leave(self, team_id: str, channel_id: str, thread_ts: str) -> None:
         """Part the thread from its session: its next message opens a new one. The old one is kept."""
@@ -163,10 +192,18 @@ def is_direct_channel(channel_id: str) -> bool:
     return channel_id.startswith("D")
 
 
+def _last_used(rows: Sequence[Row]) -> LastUsed | None:
+    return LastUsed(_conversation(rows[0])) if rows else None
+
+
 def _found(row: Row, *, is_direct: bool) -> Found:
     """In a direct conversation, a session that is another user's by now is left by the next message, too."""
     if row["session_id"] is None or (row["may"] and row["archived"]) or (is_direct and not row["may"]):
         return Parted(row["thread_ts"])
     if not row["may"]:
         return None
+    return _conversation(row)
+
+
+def _conversation(row: Row) -> Conversation:
     return Conversation(row["thread_ts"], SessionId(row["session_id"]), UserId(row["owner_id"]), row["title"])

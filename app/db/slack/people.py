@@ -40,8 +40,8 @@ _HOLD_NEWCOMER = sql("""
 _CLAIM_LOOK_UPS = sql("""
     with due as (
         select team_id, slack_user_id from slack_users
-        where looked_up_at is null or looked_up_at < now() - make_interval(mins => :minutes)
-        order by looked_up_at nulls first limit :limit for update skip locked
+        where coalesce(looked_up_at, '-infinity') < now() - make_interval(mins => :minutes)
+        order by coalesce(looked_up_at, '-infinity') limit :limit for update skip locked
     )
     update slack_users p set looked_up_at = now() - make_interval(mins => :minutes - :failed_minutes) from due
     where p.team_id = due.team_id and p.slack_user_id = due.slack_user_id
@@ -68,7 +68,7 @@ _LINKED_TO = sql("""
     order by team_id, slack_user_id for update
 """)
 _NAMED = sql("""
-    select team_id, slack_user_id, linked_by from slack_users
+    select team_id, slack_user_id, linked_by, user_id from slack_users
     where slack_user_id = :slack_user_id and team_id = coalesce(nullif(:team_id, ''), team_id)
     order by team_id for update
 """)
@@ -91,9 +91,11 @@ _ADD_CODE = sql("""
     insert into slack_link_codes (code_hash, user_id, expires_at)
     values (:code_hash, :user_id, now() + make_interval(mins => :minutes))
 """)
-_TAKE_CODE = sql(
-    "delete from slack_link_codes where code_hash = :code_hash returning user_id, expires_at > now() as ok"
-)
+_TAKE_CODE = sql("""
+    delete from slack_link_codes c using users u where c.code_hash = :code_hash and u.id = c.user_id
+    returning c.user_id, u.name as user_name, c.expires_at > now() as ok
+""")
+_DROP_CODES = sql("delete from slack_link_codes where user_id = :user_id")
 
 GUESTS = frozenset({"guest", "unlinked"})
 
@@ -113,6 +115,14 @@ class Person:
     user_id: UserId
     user_name: str
     display_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CodeLink:
+    """Whom a code made of a Slack user; what they wrote goes along where they were a guest."""
+
+    user_name: str
+    was_guest: bool
 
 
 class EmailLink(StrEnum):
@@ -213,23 +223,27 @@ class SlackPeople:
         await self._transactions.fetch(_ADD_CODE, code_hash=_hash(code), user_id=user_id, minutes=CODE_MINUTES)
         return code
 
-    async def link_by_code(self, who: SlackId, code: str) -> None:
+    async def link_by_code(self, who: SlackId, code: str) -> CodeLink:
         """Make the Slack user the one the code was made for. Raises NotFound for an unknown or old code."""
-        await self._transactions.run(lambda tx: _link_by_code(tx, who, code))
+        return await self._transactions.run(lambda tx: _link_by_code(tx, who, code))
 
     async def unlink(self, slack_user_id: str, team_id: str = "") -> SlackId:
         """End the link of a Slack user, of this team if named: a guest with an empty history, whom only a code links.
 
-        Raises NotFound for one who is not linked, InvalidInput where several teams have the id.
+        No code that was made for the user they were works any more. Raises NotFound for one who is not linked,
+        InvalidInput where several teams have the id.
         """
         return await self._transactions.run(lambda tx: _unlink(tx, slack_user_id, team_id))
 
     async def unlink_all(self, user_name: str) -> tuple[SlackId, ...]:
         """End the links of all Slack users who are this user, as `unlink` does; return whose they were.
 
-        Raises NotFound where there is no such user, or nobody is linked to them.
+        Raises NotFound where there is no such user, or nobody is linked to them; their codes work no more even so.
         """
-        return await self._transactions.run(lambda tx: _unlink_all(tx, user_name))
+        linked = await self._transactions.run(lambda tx: _unlink_all(tx, user_name))
+        if not linked:
+            raise NotFound(f"No Slack user is linked to {user_name!r}. Codes that were made for them work no more.")
+        return linked
 
 
 async def _follow_email(tx: Statements, who: SlackId, email: str) -> EmailLink:
@@ -251,14 +265,16 @@ async def _follow_email(tx: Statements, who: SlackId, email: str) -> EmailLink:
             return EmailLink.AS_IT_WAS
 
 
-async def _link_by_code(tx: Statements, who: SlackId, code: str) -> None:
+async def _link_by_code(tx: Statements, who: SlackId, code: str) -> CodeLink:
+    """The person is locked before the code, here and where links are ended."""
+    await ensure_person(tx, who)
+    rows = await tx.fetch(_LOCK_PERSON, team_id=who.team_id, slack_user_id=who.user_id)
     taken = await tx.fetch(_TAKE_CODE, code_hash=_hash(code))
     if not taken or not taken[0]["ok"]:
         raise NotFound("This code is unknown, used or too old. Make a new one: `throughline slack link --user NAME`.")
-    await ensure_person(tx, who)
-    rows = await tx.fetch(_LOCK_PERSON, team_id=who.team_id, slack_user_id=who.user_id)
     was = UserId(rows[0]["user_id"]) if rows[0]["linked_by"] in GUESTS else None
     await _link(tx, who, was, (UserId(taken[0]["user_id"]), "code"))
+    return CodeLink(taken[0]["user_name"], was_guest=was is not None)
 
 
 async def _link(tx: Statements, who: SlackId, guest_id: UserId | None, to: tuple[UserId, str]) -> None:
@@ -281,6 +297,7 @@ async def _unlink(tx: Statements, slack_user_id: str, team_id: str) -> SlackId:
     who = SlackId(rows[0]["team_id"], slack_user_id)
     if rows[0]["linked_by"] not in {"email", "code"}:
         raise NotFound(f"The Slack user {slack_user_id!r} is linked to nobody.")
+    await tx.fetch(_DROP_CODES, user_id=rows[0]["user_id"])
     await _end_link(tx, who, "unlinked")
     return who
 
@@ -289,9 +306,14 @@ async def _unlink_all(tx: Statements, user_name: str) -> tuple[SlackId, ...]:
     users = await tx.fetch(_USER_NAMED, name=user_name)
     if not users:
         raise NotFound(f"There is no user {user_name!r}.")
-    rows = await tx.fetch(_LINKED_TO, user_id=users[0]["id"])
-    if not rows:
-        raise NotFound(f"No Slack user is linked to {user_name!r}.")
+    user_id = UserId(users[0]["id"])
+    linked = await _end_links(tx, user_id)
+    await tx.fetch(_DROP_CODES, user_id=user_id)
+    return linked + await _end_links(tx, user_id)  # of one whose code was just being taken
+
+
+async def _end_links(tx: Statements, user_id: UserId) -> tuple[SlackId, ...]:
+    rows = await tx.fetch(_LINKED_TO, user_id=user_id)
     linked = tuple(SlackId(row["team_id"], row["slack_user_id"]) for row in rows)
     for who in linked:
         await _end_link(tx, who, "unlinked")
