@@ -11,8 +11,8 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from app.domain.clock import Clock
 from app.domain.json_types import JsonObject, JsonValue
+from app.slack.rate_limits import Key, RateLimits
 from app.slack.refusals import LIMITS, SlackRefused, SlackUnsure, will_pass, word_of
-from app.slack.turns import Key, Turns
 
 TOO_MANY_REQUESTS = 429
 MAX_WAIT_SECONDS = 300.0
@@ -38,7 +38,7 @@ class SlackCalls:
         """Call through `client`, which must not try anything again by itself."""
         self._client = client
         self._clock = clock
-        self._turns = Turns(clock)
+        self._limits = RateLimits(clock)
 
     async def start_stream(self, thread: Thread, text: str) -> str:
         """Begin a message that grows; return its `ts`. Does not wait for its turn."""
@@ -117,13 +117,13 @@ class SlackCalls:
         """Make the call once it is its turn; where Slack limits it, again when the time it named is over."""
         key, since = (method, place), self._clock.monotonic()
         sent: _Sent = {"http_verb": "GET", "params": args} if is_reading else {"json": args}
-        if not self._turns.is_limited(key) and (reply := await self._try(key, sent)) is not None:
+        if not self._limits.is_limited(key) and (reply := await self._try(key, sent)) is not None:
             return reply
-        async with self._turns.in_line(key, max_wait_seconds):
+        async with self._limits.in_line(key, max_wait_seconds):
             while True:
-                await self._turns.pause(key, max_wait_seconds, since)
+                await self._limits.pause(key, max_wait_seconds, since)
                 if (reply := await self._try(key, sent)) is not None:
-                    self._turns.passed(key)
+                    self._limits.passed(key)
                     return reply
 
     async def _try(self, key: Key, sent: _Sent) -> JsonObject | None:
@@ -132,7 +132,7 @@ class SlackCalls:
         try:
             response = await self._client.api_call(method, **sent)  # type: ignore[arg-type]  # its arguments by name
         except SlackApiError as error:
-            self._turns.limit(key, _meaning(method, error))
+            self._limits.limit(key, _meaning(method, error))
             return None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise SlackUnsure(f"{method}: {type(error).__name__}.") from None

@@ -1,4 +1,4 @@
-"""Whose turn it is to call what Slack limits: one at a time, in their order, until a call comes through."""
+"""Waiting behind a rate limit of Slack's: one call at a time tries, in their order, until one comes through."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -14,22 +14,22 @@ Key: TypeAlias = tuple[str, str]
 
 
 @dataclass(slots=True)
-class Line:
+class Waiting:
     """The calls that wait behind one limit. Times are of the clock, in seconds; `passed_at` is of the last success."""
 
     until: float = 0.0
     passed_at: float = float("-inf")
-    waiting: int = 0
+    calls: int = 0
     first: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Turns:
+class RateLimits:
     """Keeps a line for each limit that was met, until somebody came through and nobody waits behind."""
 
     def __init__(self, clock: Clock) -> None:
         """Nothing is limited before `limit`."""
         self._clock = clock
-        self._lines: dict[Key, Line] = {}
+        self._lines: dict[Key, Waiting] = {}
 
     def is_limited(self, key: Key) -> bool:
         """Whether a call has to stand in line."""
@@ -37,28 +37,28 @@ class Turns:
 
     def limit(self, key: Key, pause_seconds: float) -> None:
         """Let nobody call before the pause is over that Slack has named."""
-        line = self._lines.setdefault(key, Line())
+        line = self._lines.setdefault(key, Waiting())
         line.until = max(line.until, self._clock.monotonic() + pause_seconds)
 
     def passed(self, key: Key) -> None:
         """Let the next in line try: a call of the first came through."""
         line = self._lines[key]
         line.passed_at = self._clock.monotonic()
-        if line.waiting == 1:
+        if line.calls == 1:
             del self._lines[key]
 
     @asynccontextmanager
     async def in_line(self, key: Key, max_wait_seconds: float) -> AsyncGenerator[None]:
         """Be the first in line inside the block. Raises SlackLimited where others wait and the caller does not."""
-        line = self._lines.setdefault(key, Line())
-        if line.waiting and max_wait_seconds <= 0:
+        line = self._lines.setdefault(key, Waiting())
+        if line.calls and max_wait_seconds <= 0:
             raise SlackLimited(f"Others wait for {key[0]}.", delay_seconds=self._left(line))
-        line.waiting += 1
+        line.calls += 1
         try:
             async with line.first:
                 yield
         finally:
-            line.waiting -= 1
+            line.calls -= 1
 
     async def pause(self, key: Key, gives_up_after_seconds: float, since: float) -> None:
         """Wait out what Slack named.
@@ -72,5 +72,5 @@ class Turns:
                 raise SlackLimited(f"Slack limits {key[0]}.", delay_seconds=self._left(line))
             await self._clock.sleep(self._left(line))
 
-    def _left(self, line: Line) -> float:
+    def _left(self, line: Waiting) -> float:
         return max(line.until - self._clock.monotonic(), 0.0)
