@@ -88,7 +88,8 @@ class Progress:
         if self._writer.lacks(self._text):
             await self._writer.show(self._text)
             self._told = ""  # with a new message Slack takes it away
-            await self.withdraw_status()
+            if not self.growing.is_silent:
+                await self.withdraw_status()
             self._count()
 
     def _count(self) -> None:
