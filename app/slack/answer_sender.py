@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import structlog
 
-from app.db.connection.wakeup import RunWakeup
+from app.db.connection.wakeup import RunWakeup, Seen
 from app.db.database import Database
 from app.db.slack.outbox import Delivery
 from app.domain.errors import LeaseLost, TemporaryError, ThroughlineError
@@ -101,20 +101,27 @@ class AnswerSender:
 
     async def _follow(self, run: Run, progress: Progress) -> Run | None:
         """Show the answer as it grows; return the run as it ended, None if it was erased meanwhile."""
-        after = 0
+        after, has_news = 0, True
         followed: Run | None = run
-        async with self._database.hub.subscribe(run.id) as wakeup:
+        async with self._database.watch.follow(run.id) as wakeup:
             while followed is not None and not followed.status.is_final:
-                events = await self._events(run, after, wakeup)
+                events = await self._events(run, after, wakeup) if has_news else ()
                 for event in events:
                     progress.growing.feed(event)
                 after = events[-1].seq if events else after
                 is_over = bool(events) and events[-1].is_last
                 if not is_over:  # what is over is shown whole
                     await progress.show()
-                if is_over or not (events or await wakeup.wait(POLL_SECONDS)):
-                    followed = await self._services.outbox.run_of(run.id)
+                if is_over or (has_news and not events):
+                    followed, has_news = await self._services.outbox.run_of(run.id), False
+                elif not events:  # one look for all that wait finds what no notification told
+                    has_news = await wakeup.wait_behind(Seen(run.id, after, followed.status), POLL_SECONDS)
         return followed
 
     async def _events(self, run: Run, after: int, wakeup: RunWakeup) -> Sequence[RunEvent]:
-        return wakeup.after(after) or await self._database.events.read_events(run.id, after, PAGE)
+        """Take the events that came with the wakeup, else look into the table."""
+        brought = wakeup.after(after)
+        if brought:
+            return brought
+        async with self._database.watch.reading:
+            return await self._database.events.read_events(run.id, after, PAGE)

@@ -1,0 +1,48 @@
+"""A sender whose turn says nothing asks the database nothing."""
+
+from dataclasses import dataclass, replace
+
+from app.db.slack.outbox import SlackOutbox
+from app.domain.ids import RunId
+from app.domain.run import Run
+from app.slack.progress import STATUS_SECONDS
+from fakes.slack_delivery import DeliveryStage
+
+RENEWALS = 3
+
+
+@dataclass
+class CountedReads:
+    """How often a run's row was read."""
+
+    times: int = 0
+
+
+class CountingOutbox(SlackOutbox):
+    """Counts who reads a run."""
+
+    def __init__(self, outgoing: DeliveryStage, reads: CountedReads) -> None:
+        """Work in the stage's database."""
+        super().__init__(outgoing.slack.outbox._transactions, outgoing.slack.outbox.waiting)  # noqa: SLF001  # no other way to the same tables
+        self._reads = reads
+
+    async def run_of(self, run_id: RunId) -> Run | None:
+        self._reads.times += 1
+        return await super().run_of(run_id)
+
+
+async def test_a_silent_turn_is_not_read_again_and_again(outgoing: DeliveryStage) -> None:
+    reads = CountedReads()
+    turn = await outgoing.ask()
+    outgoing.services = replace(outgoing.services, outbox=CountingOutbox(outgoing, reads))
+    sender = await outgoing.start()
+    statuses = outgoing.double.workspace.statuses
+    for told in range(1, RENEWALS + 2):  # the sender looks around at least once for each
+        await outgoing.until(lambda told=told: len(statuses) == told)  # type: ignore[misc]
+        outgoing.clock.advance(STATUS_SECONDS + 1)
+    before = reads.times
+    await turn.finish("Here.")
+    await sender
+
+    assert before <= 2, "at the beginning only"
+    assert outgoing.texts() == ["Here."]
