@@ -38,7 +38,7 @@ async def test_a_silent_turn_is_not_read_again_and_again(outgoing: DeliveryStage
     sender = await outgoing.start()
     statuses = outgoing.double.workspace.statuses
     for told in range(1, RENEWALS + 2):  # the sender looks around at least once for each
-        await outgoing.until(lambda told=told: len(statuses) == told)  # type: ignore[misc]
+        await outgoing.until(lambda told=told: len(statuses) == told)  # type: ignore[misc]  # its default is the number
         outgoing.clock.advance(STATUS_SECONDS + 1)
     before = reads.times
     await turn.finish("Here.")

@@ -41,7 +41,7 @@ async def test_a_status_stands_beside_what_was_said_for_as_long_as_the_tool_work
     outgoing.clock.advance(2)
     await outgoing.until(lambda: bool(outgoing.posted))
     for told in (1, 2, 3):
-        await outgoing.until(lambda told=told: statuses(outgoing).count(USING) >= told)  # type: ignore[misc]
+        await outgoing.until(lambda told=told: statuses(outgoing).count(USING) >= told)  # type: ignore[misc]  # its default is the number
         outgoing.clock.advance(STATUS_SECONDS + 1)
     await turn.answer_tool(call)
     await until(lambda: statuses(outgoing)[-1] == "is thinking…")
