@@ -1,4 +1,4 @@
-"""Takes deliveries from the outbox, oldest first, and keeps their leases while senders are at work."""
+"""Takes deliveries from the outbox, whole answers first, and keeps their leases while senders are at work."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -15,6 +15,9 @@ from app.slack.answer_sender import AnswerSender
 from app.slack.refusals import TOKEN_ERRORS, TOKEN_REFUSED, SlackRefused
 
 POLL_SECONDS = 1.0
+READY_PLACES = 10
+"""Beyond `concurrency`, for what is whole already: it must not wait behind answers that grow, or that nobody writes."""
+
 MOST_ATTEMPTS = 20
 """For errors that nobody expected: our own faults."""
 
@@ -72,20 +75,22 @@ class Dispatcher:
     async def _take(self) -> bool:
         """Whether something was taken; an unreachable database is nothing taken."""
         free = self._config.concurrency - len(self._tasks)
-        if free <= 0:
+        if free + READY_PLACES <= 0:
             return False
-        taken = await self._claim(free)
+        taken = await self._claim(free if free > 0 else free + READY_PLACES, only_ready=free <= 0)
         for delivery in taken:
             task = asyncio.create_task(self._deliver(delivery), name=f"deliver {delivery.lease.id}")
             self._tasks.add(task)
             task.add_done_callback(self._ended)
         return bool(taken)
 
-    async def _claim(self, most: int) -> Sequence[Delivery]:
+    async def _claim(self, most: int, *, only_ready: bool) -> Sequence[Delivery]:
         config = self._config
         with ErrorBoundary(log.error, "taking slack deliveries broke"):
             try:
-                return await self._outbox.claim(config.worker, limit=most, lease_seconds=config.lease_seconds)
+                return await self._outbox.claim(
+                    config.worker, limit=most, lease_seconds=config.lease_seconds, only_ready=only_ready
+                )
             except ThroughlineError as error:
                 log.warning("slack deliveries could not be taken", error=error.code)
         return ()

@@ -2,13 +2,14 @@
 
 `python -m fakes.fork_server` reads one request a line from its input and answers each with a number: `{"module": …}`
 (see `Start` in fakes/programs.py) with a process id, `{"reap": id}` with that process's exit code, which is the negated
-number of the signal that killed it. A process runs its module's `main`, as the console script does. Whoever still lives
-when the input ends is killed.
+number of the signal that killed it. A process runs its module's `main`, as the console script does, or its script.
+Whoever still lives when the input ends is killed.
 """
 
 import importlib
 import json
 import os
+import runpy
 import signal
 import sys
 import traceback
@@ -19,8 +20,11 @@ import langchain_openai  # noqa: F401  # loaded by name otherwise, by every prog
 import uvicorn.protocols.http.httptools_impl  # noqa: F401  # the same
 
 import app.assembly.programs  # noqa: F401  # the same
+import app.client  # noqa: F401  # the same
 import app.main  # noqa: F401  # the same
 from app.llm.counters import make_counter
+
+TO_THE_END = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 def main() -> None:
@@ -56,10 +60,15 @@ def _become(request: dict[str, object]) -> NoReturn:
     _settle(request)
     code: object = 1
     try:
-        importlib.import_module(str(request["module"])).main()
+        if request["script"]:
+            runpy.run_path(str(request["script"]), run_name="__main__")
+        else:
+            importlib.import_module(str(request["module"])).main()
         code = 0
     except SystemExit as ended:
         code = ended.code
+        if isinstance(code, str):
+            print(code, file=sys.stderr)  # noqa: T201  # as the interpreter would
     except BaseException:
         traceback.print_exc()
         raise
@@ -75,14 +84,14 @@ def _settle(request: dict[str, object]) -> None:
     assert isinstance(arguments, list)
     assert isinstance(environment, dict)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    log = os.open(str(request["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for number, file in enumerate((nothing, log, log)):
+    typed = os.open(str(request["typed"]), os.O_RDONLY)
+    log, complaints = (os.open(str(request[name]), TO_THE_END, 0o600) for name in ("log", "complaints"))
+    for number, file in enumerate((typed, log, complaints)):
         os.dup2(file, number)
     os.chdir(str(request["folder"]))
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = ["throughline", *arguments]
+    sys.argv = [str(request["script"] or "throughline"), *arguments]
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ KEPT = ("PATH", "HOME", "LANG", "SSL_CERT_DIR")
 class Start:
     """A program to start: `main` of a module, with arguments, an environment of its own, a folder and a log to add to.
 
-    Of this process's environment the program sees what KEPT names.
+    Of this process's environment the program sees what KEPT names. It may be a script instead, may be typed to from a
+    file, and may complain into a file of its own instead of the log.
     """
 
     folder: Path
@@ -30,11 +31,17 @@ class Start:
     arguments: tuple[str, ...]
     log: Path
     module: str = "app.main"
+    script: Path | None = None
+    typed: Path | None = None
+    complaints: Path | None = None
 
     def request(self) -> dict[str, object]:
         """Return it as the fork server reads it."""
         return {
             "module": self.module,
+            "script": None if self.script is None else str(self.script),
+            "typed": os.devnull if self.typed is None else str(self.typed),
+            "complaints": str(self.complaints or self.log),
             "arguments": self.arguments,
             "environment": environment_for_programs() | dict(self.environment),
             "folder": str(self.folder),

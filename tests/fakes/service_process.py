@@ -3,7 +3,7 @@
 import asyncio
 import atexit
 import socket
-import sys
+import tempfile
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from fakes.programs import ForkServer, Program, Start, environment_for_programs
+from fakes.programs import ForkServer, Program, Start
 from fakes.waiting import HANG_SECONDS
 
 OTHER_PEOPLES = {"PGQUEUER_PREFIX": "their_", "PGQUEUER_SCHEMA": "theirs", "PGQUEUER_QUEUE_TABLE": "their_queue"}
@@ -101,26 +101,25 @@ async def start_program(
     folder: Path, environment: Mapping[str, str], *arguments: str, log: Path, module: str = "app.main"
 ) -> Program:
     """Start the command line with nothing of this machine's settings."""
-    start = Start(folder, {**OTHER_PEOPLES, **environment}, arguments, log, module)
+    return await fork(Start(folder, {**OTHER_PEOPLES, **environment}, arguments, log, module))
+
+
+async def fork(start: Start) -> Program:
+    """Start a program by the fork server of this test process."""
     return await asyncio.to_thread(_fork_server().start_program, start)
 
 
 async def run_command(
     folder: Path, environment: Mapping[str, str], *arguments: str, typed: str = ""
 ) -> tuple[int | None, str, str]:
-    """Run a command as people do; return its exit code and what it printed and complained."""
-    process = await asyncio.create_subprocess_exec(
-        Path(sys.executable).with_name("throughline"),
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=environment_for_programs() | dict(environment),
-        cwd=folder,
-    )
-    async with asyncio.timeout(HANG_SECONDS):
-        told, complained = await process.communicate(typed.encode())
-    return process.returncode, told.decode(), complained.decode()
+    """Run a command, typed to from a file; return its exit code and what it printed and complained."""
+    with tempfile.TemporaryDirectory(prefix="command-") as name:
+        files = [Path(name) / part for part in ("told", "typed", "complaints")]
+        files[1].write_text(typed)
+        start = Start(folder, {**OTHER_PEOPLES, **environment}, arguments, files[0], "app.main", None, *files[1:])
+        async with asyncio.timeout(HANG_SECONDS):
+            code = await (await fork(start)).wait()
+        return code, files[0].read_text(), files[2].read_text()
 
 
 @cache

@@ -168,10 +168,11 @@ def dispatcher_of(
     name: str = "one",
     lease_seconds: float = HANG_SECONDS,
     on_token_refused: Callable[[str], None] | None = None,
+    concurrency: int = 500,
 ) -> Dispatcher:
     """Return a dispatcher for the stage's outbox; nothing is delivered before it runs."""
     sender = AnswerSender(outgoing.database, outgoing.services)
-    config = DispatcherConfig(name, concurrency=500, lease_seconds=lease_seconds)
+    config = DispatcherConfig(name, concurrency=concurrency, lease_seconds=lease_seconds)
     return Dispatcher(outgoing.slack.outbox, sender, config, on_token_refused)
 
 

@@ -1,10 +1,11 @@
 """The scripts in docs/examples that use `app.client`, run beside a real worker with the offline model."""
 
 import asyncio
+import itertools
 import os
 import re
 import sys
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,10 @@ from app.db.connection.migrations import upgrade
 from app.db.sessions.import_messages import Imported
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from fakes.pooler import environment_of, urls_of
-from fakes.programs import ROOT
+from fakes.programs import ROOT, Program, Start
 from fakes.provider_double import Failure, ProviderDouble, ScriptStep
 from fakes.raw_sql import run_sql
-from fakes.service_process import run_worker
+from fakes.service_process import fork, run_worker
 from fakes.waiting import HANG_SECONDS, until_found
 
 pytestmark = pytest.mark.slow
@@ -28,6 +29,7 @@ AT_ONCE = 20
 FSYNC_OFF = "the server may forget acknowledged messages"
 """A line of the log, on standard error: true of the tests' server, and none of its business here."""
 
+_numbers = itertools.count()
 OTHERS_SETTINGS = {"LOG_LEVEL": "info", "PORT": "tcp://10.0.0.7:80"}
 
 
@@ -45,31 +47,50 @@ def offline(database_url: str) -> Mapping[str, str]:
     return {**environment_of(database_url), "LEASE_SECONDS": "4"}
 
 
-async def start(offline: Mapping[str, str], folder: Path, example: str, *arguments: str) -> Process:
+@dataclass
+class Script:
+    """A started script, and the files it writes to."""
+
+    program: Program
+    answers: Path
+    complaints: Path
+    heard: int = 0
+
+    async def told(self) -> Told:
+        """Return what it has said, once it has ended."""
+        async with asyncio.timeout(HANG_SECONDS):
+            code = await self.program.wait()
+        return told_of(code, self.answers.read_text(), self.complaints.read_text())
+
+    async def complains(self, beginning: str) -> None:
+        """Return once it has complained in a further line that begins so."""
+
+        async def is_heard() -> bool:
+            has_ended = self.program.returncode is not None
+            lines = self.complaints.read_text().splitlines()
+            found = next((n for n in range(self.heard, len(lines)) if lines[n].startswith(beginning)), None)
+            self.heard = self.heard if found is None else found + 1
+            assert found is not None or not has_ended, "the script has ended"
+            return found is not None
+
+        await until_found(is_heard)
+
+
+def told_of(code: int | None, answers: str, complaints: str) -> Told:
+    lines = complaints.splitlines()
+    return Told(code, answers, "\n".join(line for line in lines if FSYNC_OFF not in line))
+
+
+async def start(offline: Mapping[str, str], folder: Path, example: str, *arguments: str) -> Script:
     """Start a script in a folder that is not ours, among settings that are not ours."""
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **OTHERS_SETTINGS, **offline}
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, str(EXAMPLES / example), *arguments), stdout=PIPE, stderr=PIPE, env=environment, cwd=folder
-    )
-
-
-async def told_by(script: Process) -> Told:
-    async with asyncio.timeout(HANG_SECONDS):
-        answers, complaints = await script.communicate()
-    lines = complaints.decode().splitlines()
-    return Told(script.returncode, answers.decode(), "\n".join(line for line in lines if FSYNC_OFF not in line))
-
-
-async def told_in(script: Process, beginning: bytes) -> None:
-    """Return once the script has complained in a line that begins so."""
-    assert script.stderr is not None
-    async with asyncio.timeout(HANG_SECONDS):
-        while not (line := await script.stderr.readline()).startswith(beginning):
-            assert line, "the script has ended"
+    number = next(_numbers)
+    files = folder / f"answers-{number}", folder / f"complaints-{number}"
+    start = Start(folder, {**OTHERS_SETTINGS, **offline}, arguments, files[0], "", EXAMPLES / example, None, files[1])
+    return Script(await fork(start), *files)
 
 
 async def run(offline: Mapping[str, str], folder: Path, example: str, *arguments: str) -> Told:
-    return await told_by(await start(offline, folder, example, *arguments))
+    return await (await start(offline, folder, example, *arguments)).told()
 
 
 def questions(folder: Path, count: int) -> str:
@@ -196,7 +217,9 @@ async def test_the_line_for_the_crontab_works_as_it_is_written(
         job = await asyncio.create_subprocess_exec(
             "/bin/sh", "-c", command, stdout=PIPE, stderr=PIPE, env=environment, cwd=folder
         )
-        told = await told_by(job)
+        async with asyncio.timeout(HANG_SECONDS):
+            answers, complaints = await job.communicate()
+        told = told_of(job.returncode, answers.decode(), complaints.decode())
 
     assert variable.startswith("DATABASE_URL=postgresql://")
     assert "DATABASE_URL" not in line  # cron logs commands, and shows them in its mails
@@ -227,8 +250,8 @@ async def test_a_batch_that_was_killed_asks_nothing_twice_and_lists_what_failed(
         return await count_runs(database_url) >= AT_ONCE
 
     await until_found(places_are_taken)
-    killed.kill()
-    await killed.communicate()
+    killed.program.kill()
+    await killed.program.wait()
     assert await count_runs(database_url) == AT_ONCE  # nobody answers, so nobody makes room
     urls = urls_of(database_url)
     async with connect(urls["url"], direct_url=urls["direct_url"]) as client:
@@ -293,9 +316,9 @@ async def test_a_batch_waits_for_room_in_a_full_line(
         for number in range(10):
             await first.submit(session, f"Message {number}")
     script = await start(offline, folder, "batch_sessions.py", "may", questions(folder, 2))
-    await told_in(script, b"user-000: waiting: ")
+    await script.complains("user-000: waiting: ")
     async with run_worker(folder, offline):
-        told = await told_by(script)
+        told = await script.told()
 
     assert (told.code, len(told.answers.splitlines())) == (0, 2)
 
@@ -310,12 +333,12 @@ async def test_a_batch_goes_on_behind_a_restart_of_the_database(folder: Path) ->
         for number in range(10):
             await first.submit(session, f"Message {number}")
     script = await start(settings, folder, "batch_sessions.py", "may", questions(folder, 1))
-    await told_in(script, b"user-000: waiting: Session ")
+    await script.complains("user-000: waiting: Session ")
     await server.stop()
-    await told_in(script, b"user-000: waiting: The database ")
+    await script.complains("user-000: waiting: The database ")
     server = await EmbeddedServer.start(database)
     async with run_worker(folder, settings):
-        told = await told_by(script)
+        told = await script.told()
     await server.stop()
 
     assert (told.code, len(told.answers.splitlines())) == (0, 1)

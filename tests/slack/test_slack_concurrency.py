@@ -24,3 +24,34 @@ async def test_sixty_open_answers_do_not_hold_up_the_next(outgoing: DeliveryStag
         await outgoing.until(lambda: bool(outgoing.posted))
 
     assert outgoing.texts() == ["Here."]
+
+
+async def test_a_whole_answer_does_not_wait_behind_as_many_open_ones_as_there_are_places(
+    outgoing: DeliveryStage,
+) -> None:
+    for number in range(4):
+        await outgoing.ask(said=say(f"slow {number}"))
+    async with dispatcher_of(outgoing, concurrency=2).running():
+        await outgoing.until(lambda: len(outgoing.double.workspace.called("assistant.threads.setStatus")) == 2)
+        quick = await outgoing.ask(said=say("quick"))
+        await quick.finish("Here.")
+        await outgoing.until(lambda: bool(outgoing.posted))
+        states = await outgoing.rows("select status from slack_deliveries order by seq")
+
+    assert outgoing.texts() == ["Here."]
+    assert [state for (state,) in states[:4]] == ["delivering", "delivering", "waiting", "waiting"]
+
+
+async def test_whole_answers_are_taken_first_and_each_thread_keeps_its_order(outgoing: DeliveryStage) -> None:
+    first = say("slow")
+    await outgoing.ask(said=first)
+    quick = await outgoing.ask(said=say("quick"))
+    await quick.finish("Here.")
+
+    [taken] = await outgoing.slack.outbox.claim("one", limit=1, lease_seconds=60)
+    ready = await outgoing.slack.outbox.claim("one", limit=9, lease_seconds=60, only_ready=True)
+    rest = await outgoing.slack.outbox.claim("one", limit=9, lease_seconds=60)
+
+    assert taken.run_id == quick.claimed.run.id
+    assert ready == ()
+    assert [delivery.thread_ts for delivery in rest] == [first.ts]

@@ -19,14 +19,16 @@ DeliveryId = NewType("DeliveryId", UUID)
 
 _CLAIM = sql("""
     with next as (
-        select d.id from slack_deliveries d
+        select d.id from slack_deliveries d left join runs r on r.id = d.run_id
         where ((d.status = 'waiting' and d.next_try_at <= now())
                 or (d.status = 'delivering' and d.lease_until < now()))
+            and (not :only_ready or d.run_id is null or r.finished_at is not null)
             and not exists (
                 select 1 from slack_deliveries o
                 where o.team_id = d.team_id and o.channel_id = d.channel_id and o.thread_ts = d.thread_ts
                     and o.seq < d.seq and o.status in ('waiting', 'delivering'))
-        order by d.seq limit :limit for update skip locked
+        order by (d.run_id is null or r.finished_at is not null) desc, d.seq limit :limit
+        for update of d skip locked
     )
     update slack_deliveries d set status = 'delivering', fence = d.fence + 1, attempt = d.attempt + 1,
         worker = :worker, lease_until = now() + make_interval(secs => :lease_seconds)
@@ -163,9 +165,15 @@ class SlackOutbox:
         self._transactions = transactions
         self.waiting = waiting
 
-    async def claim(self, worker: str, *, limit: int, lease_seconds: float) -> tuple[Delivery, ...]:
-        """Take up to `limit` deliveries, oldest first, each the first of its thread."""
-        rows = await self._transactions.fetch(_CLAIM, worker=worker, limit=limit, lease_seconds=lease_seconds)
+    async def claim(
+        self, worker: str, *, limit: int, lease_seconds: float, only_ready: bool = False
+    ) -> tuple[Delivery, ...]:
+        """Take up to `limit` deliveries, each the first of its thread: notices and answers that are whole, then others.
+
+        `only_ready`: those alone. Within either sort the oldest come first.
+        """
+        parameters = {"limit": limit, "lease_seconds": lease_seconds, "only_ready": only_ready}
+        rows = await self._transactions.fetch(_CLAIM, worker=worker, **parameters)
         return tuple(_delivery_from(row) for row in sorted(rows, key=lambda row: int(row["seq"])))
 
     async def heartbeat(self, lease: DeliveryLease, lease_seconds: float) -> None:
