@@ -84,8 +84,9 @@ class ForkServer:
         self.process.stdout.close()
 
     def start_program(self, start: Start) -> "Program":
-        """Return the started program, which may not be ready yet; its log is there."""
-        start.log.touch()
+        """Return the started program, which may not be ready yet; the files it writes to are there."""
+        for file in (start.log, start.complaints or start.log):
+            file.touch()
         return Program(self._ask(start.request()), self)
 
     def reap(self, pid: int) -> int:
