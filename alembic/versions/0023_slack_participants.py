@@ -14,13 +14,11 @@ depends_on = None
 UP = (
     """
     create table slack_participants (
-        session_id uuid not null references sessions (id) on delete cascade,
+        session_id uuid not null,
         team_id text not null,
         slack_user_id text not null,
         created_at timestamptz not null default now(),
-        primary key (session_id, team_id, slack_user_id),
-        constraint slack_participants_team_id_slack_user_id_fkey
-            foreign key (team_id, slack_user_id) references slack_users (team_id, slack_user_id)
+        primary key (session_id, team_id, slack_user_id)
     )
     """,
     "create index slack_participants_person on slack_participants (team_id, slack_user_id)",
@@ -30,7 +28,26 @@ UP = (
     select distinct r.session_id, u.team_id, u.slack_user_id
     from session_participants p join slack_users u on u.user_id = p.user_id
     join runs r on r.session_id = p.session_id and r.input #>> '{metadata,slack,user}' = u.slack_user_id
-        and r.input #>> '{metadata,slack,team}' = u.team_id
+        and r.input #>> '{metadata,slack,team}' = u.team_id and r.source = 'slack'
+    """,
+    # Of who wrote only what was redacted or withdrawn since, by whom they are, where that is one person.
+    """
+    insert into slack_participants (session_id, team_id, slack_user_id)
+    select p.session_id, min(u.team_id), min(u.slack_user_id)
+    from session_participants p join slack_users u on u.user_id = p.user_id
+    where not exists (
+        select 1 from slack_participants n join slack_users w using (team_id, slack_user_id)
+        where n.session_id = p.session_id and w.user_id = p.user_id)
+    group by p.session_id, p.user_id having count(*) = 1
+    """,
+    # The references come last: with them, writers of sessions wait until the end.
+    "delete from slack_participants p where not exists (select 1 from sessions s where s.id = p.session_id)",
+    """
+    alter table slack_participants
+        add constraint slack_participants_session_id_fkey
+            foreign key (session_id) references sessions (id) on delete cascade,
+        add constraint slack_participants_team_id_slack_user_id_fkey
+            foreign key (team_id, slack_user_id) references slack_users (team_id, slack_user_id)
     """,
     """
     create table slack_departures (

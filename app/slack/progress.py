@@ -87,7 +87,8 @@ class Progress:
             self._text = as_slack(self.growing.settled_text())
         if self._writer.lacks(self._text):
             await self._writer.show(self._text)
-            self._told = ""  # with a new message Slack takes it away
+            if not self._writer.lacks(self._text):
+                self._told = ""  # with a new message Slack takes it away
             if not self.growing.is_silent:
                 await self.withdraw_status()
             self._count()

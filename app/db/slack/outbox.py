@@ -6,7 +6,7 @@ from typing import NewType
 from uuid import UUID
 
 from app.db.connection.statement import Row
-from app.db.connection.transactions import Transactions
+from app.db.connection.transactions import Statements, Transactions
 from app.db.connection.wakeup import Wakeup
 from app.db.statements.rows import ANSWER_ID, RUN_COLUMNS, content_from, run_from
 from app.db.statements.sql import sql
@@ -27,8 +27,7 @@ _CLAIM = sql("""
                 select 1 from slack_deliveries o
                 where o.team_id = d.team_id and o.channel_id = d.channel_id and o.thread_ts = d.thread_ts
                     and o.seq < d.seq and o.status in ('waiting', 'delivering'))
-        order by (d.run_id is null or r.finished_at is not null) desc, d.seq limit :limit
-        for update of d skip locked
+        order by d.seq limit :limit for update of d skip locked
     )
     update slack_deliveries d set status = 'delivering', fence = d.fence + 1, attempt = d.attempt + 1,
         worker = :worker, lease_until = now() + make_interval(secs => :lease_seconds)
@@ -154,6 +153,15 @@ class Delivery:
     ready_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Who claims, how many at most, and for how long."""
+
+    worker: str
+    limit: int
+    lease_seconds: float
+
+
 class SlackOutbox:
     """Hands out deliveries in each thread's order and keeps what became of them.
 
@@ -172,8 +180,8 @@ class SlackOutbox:
 
         `only_ready`: those alone. Within either sort the oldest come first.
         """
-        parameters = {"limit": limit, "lease_seconds": lease_seconds, "only_ready": only_ready}
-        rows = await self._transactions.fetch(_CLAIM, worker=worker, **parameters)
+        wanted = _Wanted(worker, limit, lease_seconds)
+        rows = await self._transactions.run(lambda tx: _claim(tx, wanted, only_ready=only_ready))
         return tuple(_delivery_from(row) for row in sorted(rows, key=lambda row: int(row["seq"])))
 
     async def heartbeat(self, lease: DeliveryLease, lease_seconds: float) -> None:
@@ -249,6 +257,15 @@ def _text_from(row: Row) -> str:
 
 def _part_from(row: Row) -> Part:
     return Part(row["number"], row["ts"] or "", PartStatus(row["status"]), row["starts"], float(row["begun"]))
+
+
+async def _claim(tx: Statements, wanted: _Wanted, *, only_ready: bool) -> list[Row]:
+    """Claim in two statements: each ends at its limit, where one that orders by two things reads all that waits."""
+    kept = {"worker": wanted.worker, "lease_seconds": wanted.lease_seconds}
+    rows = list(await tx.fetch(_CLAIM, limit=wanted.limit, only_ready=True, **kept))
+    if not only_ready and len(rows) < wanted.limit:
+        rows += await tx.fetch(_CLAIM, limit=wanted.limit - len(rows), only_ready=False, **kept)
+    return rows
 
 
 def _delivery_from(row: Row) -> Delivery:
