@@ -87,6 +87,7 @@ class Scenes:
             "BOOTSTRAP_API_KEY": KEY,
             "SLACK_AGENT": "narrator",
             "LEASE_SECONDS": "3",
+            "TURN_TIMEOUT_SECONDS": "900",
         }
         agents = self.folder / "agents"
         agents.mkdir(exist_ok=True)
