@@ -11,6 +11,7 @@ from app.db.processes import BEAT_SECONDS, ProcessRepository
 from app.domain.clock import Clock
 from app.domain.process import Process, ProcessState
 from app.execution.error_boundary import ErrorBoundary
+from app.execution.running_beside import running_beside
 
 LOOK_SECONDS = 0.5
 FORGET_SECONDS = 2.0
@@ -69,10 +70,8 @@ async def noted(runtime: Runtime, *, has_worker: bool) -> AsyncGenerator[None]:
         )
 
     beats = ProcessBeats(runtime.database.processes, runtime.process, read_state, runtime.turn_parts.clock)
-    beating = asyncio.create_task(beats.run(), name="beat")
     try:
-        yield
+        async with running_beside(beats.run(), "beat"):
+            yield
     finally:
-        beating.cancel()
-        await asyncio.gather(beating, return_exceptions=True)
         await beats.forget()

@@ -1,6 +1,5 @@
 """Opening the database: the server that is configured, else the embedded one, kept alive meanwhile."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from app.db.connection.migrations import upgrade
 from app.db.connection.pooler import check_direct, check_urls
 from app.db.database import Database, DatabaseConfig
 from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from app.execution.running_beside import running_beside
 from app.postgres_server import EmbeddedConfig, EmbeddedServer, choose_data_dir, has_cluster
 
 
@@ -86,12 +86,10 @@ def _named(address: Address) -> Generator[None]:
 async def _embedded(where: DatabaseLocation) -> AsyncGenerator[str]:
     """Keep the embedded server alive inside the block; yields its address."""
     server = await EmbeddedServer.start(EmbeddedConfig(data_dir=where.data_dir))
-    watching = asyncio.create_task(server.watch())
     try:
-        yield server.url
+        async with running_beside(server.watch(), "watch the embedded server"):
+            yield server.url
     finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
         await server.stop()
 
 

@@ -12,9 +12,10 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from app.domain.clock import Clock
 from app.domain.json_types import JsonObject, JsonValue
 from app.slack.rate_limits import Key, RateLimits
-from app.slack.refusals import LIMITS, SlackRefused, SlackUnsure, will_pass, word_of
+from app.slack.refusals import LIMITS, SlackRefused, SlackUnsure, retry_after, will_pass, word_of
 
 TOO_MANY_REQUESTS = 429
+LEAST_PAUSE_SECONDS = 1.0
 MAX_WAIT_SECONDS = 300.0
 """How long a call that must be made waits while none like it comes through; Slack's own pauses are at most a minute."""
 
@@ -148,12 +149,7 @@ def _meaning(method: str, error: SlackApiError) -> float:
     if not isinstance(response, AsyncSlackResponse):  # the client could not read it
         raise SlackUnsure(f"{method}: not readable.") from None
     if response.status_code == TOO_MANY_REQUESTS or word in LIMITS:
-        return _retry_after(response.headers)
+        return max(LEAST_PAUSE_SECONDS, retry_after(response.headers))
     if will_pass(error):
         raise SlackUnsure(f"{method}: status {response.status_code} {word}".rstrip() + ".") from None
     raise SlackRefused(method, word) from None
-
-
-def _retry_after(headers: Mapping[str, str]) -> float:
-    found = next((value for name, value in headers.items() if name.lower() == "retry-after"), "1")
-    return max(1.0, float(found)) if found.isdecimal() else 1.0

@@ -11,6 +11,8 @@ from app.db.slack.outbox import Delivery, SlackOutbox
 from app.domain.errors import LeaseLost, TemporaryError, ThroughlineError
 from app.execution.error_boundary import ErrorBoundary
 from app.execution.outcome import Outcome, Raised, Returned, outcome_of_awaiting
+from app.execution.pauses import doubled_pause
+from app.execution.running_beside import running_beside
 from app.slack.answer_sender import AnswerSender
 from app.slack.refusals import TOKEN_ERRORS, TOKEN_REFUSED, SlackRefused
 
@@ -25,7 +27,6 @@ LONGEST_WAIT_SECONDS = 24 * 3_600.0
 """How old an answer may get while Slack is away, or our tokens are not accepted."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
-MOST_DOUBLINGS = 9
 log = structlog.get_logger(__name__)
 
 
@@ -58,12 +59,10 @@ class Dispatcher:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Deliver inside the block."""
-        loop = asyncio.create_task(self.run(), name="deliver to slack")
         try:
-            yield
+            async with running_beside(self.run(), "deliver to slack"):
+                yield
         finally:
-            loop.cancel()
-            await asyncio.gather(loop, return_exceptions=True)
             await self._close()
 
     async def run(self) -> None:
@@ -190,8 +189,7 @@ def _is_over(delivery: Delivery, error: BaseException) -> bool:
 
 def _pause(delivery: Delivery, error: BaseException) -> float:
     """Return for how long to leave the delivery alone: longer each time, and for as long as Slack asks."""
-    doublings = min(delivery.attempt - 1, MOST_DOUBLINGS)
-    pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**doublings)
+    pause = doubled_pause(delivery.attempt, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
     asked = error.delay_seconds if isinstance(error, TemporaryError) else None
     return max(pause, asked or 0.0)
 

@@ -12,6 +12,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.webhook.async_client import AsyncWebhookClient
 
 from app.execution.error_boundary import ErrorBoundary
+from app.execution.running_beside import running_beside
 from app.slack.answer_sender import AnswerSender
 from app.slack.bolt import Listeners, Shown, make_bolt, silent_logger
 from app.slack.calls import SlackCalls
@@ -73,12 +74,8 @@ async def _later(parts: _Parts, asking: Identification) -> AsyncGenerator[None]:
             async with _taking_part(parts, await asking.until_known()):
                 await asyncio.Event().wait()  # until the block ends
 
-    taking_part = asyncio.create_task(take_part(), name="take part in slack")
-    try:
+    async with running_beside(take_part(), "take part in slack"):
         yield
-    finally:
-        taking_part.cancel()
-        await asyncio.gather(taking_part, return_exceptions=True)
 
 
 @asynccontextmanager

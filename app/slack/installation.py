@@ -10,6 +10,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from app.domain.clock import Clock
 from app.domain.errors import SettingInvalid, TemporaryError
 from app.execution.error_boundary import ErrorBoundary
+from app.execution.running_beside import running_beside
 from app.slack.config import Identity, SlackConfig
 from app.slack.health import SlackHealth
 from app.slack.setup_check import PAGE, ask_identity
@@ -37,12 +38,8 @@ class Installation:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Ask inside the block, while the token is refused."""
-        asking = asyncio.create_task(self.run(), name="slack installation")
-        try:
+        async with running_beside(self.run(), "slack installation"):
             yield
-        finally:
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
 
     async def run(self) -> None:
         """Ask, while the token is refused, until cancelled."""

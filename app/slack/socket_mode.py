@@ -1,6 +1,5 @@
 """Socket Mode: Slack's events over a WebSocket that we open, for where no public address leads to us."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -9,6 +8,8 @@ from slack_bolt.async_app import AsyncApp
 
 from app.domain.clock import Clock
 from app.execution.error_boundary import ErrorBoundary
+from app.execution.pauses import doubled_pause
+from app.execution.running_beside import running_beside
 from app.slack.config import SlackConfig
 from app.slack.health import SlackHealth
 from app.slack.socket_client import LOST, NotOpened, SocketConnection
@@ -21,7 +22,6 @@ ACKNOWLEDGED_SECONDS = 3.0
 """How long Slack waits for an acknowledgement."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
-MOST_DOUBLINGS = 6
 LONGEST_DELAY_SECONDS = 300.0
 """What Slack asks for is waited out up to here: its own pauses are at most a minute."""
 
@@ -52,12 +52,10 @@ class SocketMode:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Take events inside the block."""
-        listening = asyncio.create_task(self.run(), name="listen to slack")
         try:
-            yield
+            async with running_beside(self.run(), "listen to slack"):
+                yield
         finally:
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
             await self._close_but()
 
     async def run(self) -> None:
@@ -113,8 +111,7 @@ class SocketMode:
         """Return for how long to wait before the next try: not at all after one that lasted, as long as Slack asks."""
         if self._failures == 0:
             return 0.0
-        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, MOST_DOUBLINGS))
-        return max(pause, self._asked_pause)
+        return max(doubled_pause(self._failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS), self._asked_pause)
 
     def _tell_deaf(self, reason: str, *, at_once: bool = False) -> None:
         """Say once that Slack is not heard: when that has lasted, or `at_once` where it will."""

@@ -1,6 +1,5 @@
 """What goes on beside the messages: learning names, linking people by e-mail, deleting what is old."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
@@ -13,6 +12,7 @@ from app.domain.errors import DatabaseUnavailable, ThroughlineError
 from app.domain.json_types import JsonValue
 from app.domain.text import clean_text
 from app.execution.error_boundary import ErrorBoundary
+from app.execution.running_beside import running_beside
 from app.slack.calls import SlackCalls
 from app.slack.config import Identity
 from app.slack.refusals import TOKEN_ERRORS, SlackLimited, SlackRefused, SlackUnsure
@@ -47,12 +47,8 @@ class Upkeep:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Look after things inside the block."""
-        loop = asyncio.create_task(self.run(), name="slack upkeep")
-        try:
+        async with running_beside(self.run(), "slack upkeep"):
             yield
-        finally:
-            loop.cancel()
-            await asyncio.gather(loop, return_exceptions=True)
 
     async def run(self) -> None:
         """Look after things until cancelled."""

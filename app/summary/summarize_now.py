@@ -12,6 +12,7 @@ from app.domain.errors import TemporaryError
 from app.domain.ids import SessionId
 from app.domain.session import Session
 from app.domain.summary import SummaryLease
+from app.execution.running_beside import running_beside
 from app.ports.summaries import SummaryStore
 from app.prompting.conversation import at_rest
 from app.prompting.planning import context_input, plan_off_loop
@@ -80,12 +81,10 @@ def _nothing_to_do(session: Session) -> str:
 async def _summary_lease(summaries: SummaryStore, session_id: SessionId) -> AsyncGenerator[None]:
     """Keep others from summarizing the session on demand inside the block."""
     lease = await summaries.take_lease(session_id, LEASE_SECONDS)
-    renewing = asyncio.create_task(_renew(summaries, lease), name=f"summarize {session_id}")
     try:
-        yield
+        async with running_beside(_renew(summaries, lease), f"summarize {session_id}"):
+            yield
     finally:
-        renewing.cancel()
-        await asyncio.gather(renewing, return_exceptions=True)
         try:
             await summaries.release_lease(lease)
         except TemporaryError as error:

@@ -8,6 +8,7 @@ import structlog
 from app.domain.errors import AnswerTooLong, ModelRejected, ModelUnavailable, TurnTimeout
 from app.domain.events import AnswerReset
 from app.domain.prompt import AnswerComplete, ModelRequest, TextDelta
+from app.execution.pauses import doubled_pause
 from app.ports.models import ChatModel
 from app.turn.state import Turn
 
@@ -90,5 +91,5 @@ def _pause(error: ModelUnavailable, tries: int) -> float:
     """Return what the provider asked for, else an exponential pause with full jitter on its upper half."""
     if error.delay_seconds is not None:
         return error.delay_seconds
-    ceiling: float = min(FIRST_PAUSE_SECONDS * 2 ** (tries - 1), LONGEST_PAUSE_SECONDS)
+    ceiling = doubled_pause(tries, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
     return ceiling * (0.5 + random.random() / 2)  # noqa: S311  # spreads retries, guards no secret

@@ -12,6 +12,7 @@ from app.db.jobs.consumer import JobConsumer
 from app.db.jobs.queue import Again, Ending, JobBook, JobQueue, LetGo, Schedule, TakenJob, Waiting
 from app.execution.error_boundary import ErrorBoundary
 from app.execution.outcome import Outcome, Raised, outcome_of_awaiting
+from app.execution.running_beside import running_beside
 from app.worker.shares import Shares
 
 MOST_TRIES = 12
@@ -123,12 +124,8 @@ class SideJobs:
         """Take jobs until `close`; returns once those in hand have ended or were handed back."""
         kinds = dict.fromkeys(self._registry.handlers, self._perform)
         schedules = [replace(schedule, run=self._guarded(schedule)) for schedule in self._registry.schedules]
-        watching = asyncio.create_task(self._watch(), name="watch the jobs that wait")
-        try:
+        async with running_beside(self._watch(), "watch the jobs that wait"):
             await self._consumer.run(JobBook(kinds, schedules), most_at_once=self._concurrency)
-        finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
 
     def close(self) -> None:
         """Take no more jobs; those in hand go on."""

@@ -17,7 +17,6 @@ LOOK_UP_AGAIN_MINUTES = 24 * 60
 LOOK_UP_FAILED_MINUTES = 5
 """After so long somebody is asked for again whose look-up came to no end: it failed, or its process died over it."""
 
-
 _FIND = sql("""
     select p.user_id, p.display_name, u.name as user_name from slack_users p join users u on u.id = p.user_id
     where p.team_id = :team_id and p.slack_user_id = :slack_user_id
@@ -295,7 +294,7 @@ async def _unlink(tx: Statements, slack_user_id: str, team_id: str) -> SlackId:
         names = ", ".join(f"{row['team_id']}:{slack_user_id}" for row in rows)
         raise InvalidInput(f"There are several: say which of {names}.", field="slack_user")
     who = SlackId(rows[0]["team_id"], slack_user_id)
-    if rows[0]["linked_by"] not in {"email", "code"}:
+    if rows[0]["linked_by"] in GUESTS:
         raise NotFound(f"The Slack user {slack_user_id!r} is linked to nobody.")
     await tx.fetch(_DROP_CODES, user_id=rows[0]["user_id"])
     await _end_link(tx, who, "unlinked")
