@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from app.api.http.config import ApiConfig
-from app.api.http.protocol import ConnectionLimits
+from app.api.http.protocol import PIECE_BYTES, ConnectionLimits
 from app.api.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
 from app.db.database import Database
 from fakes.api_stage import set_stage
@@ -197,3 +197,92 @@ async def test_blank_lines_behind_an_answer_keep_no_connection(database: Databas
 
         assert answer.status == 200
         assert (await client.rest()).startswith(b"HTTP/1.1 408 ")
+
+
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+CHUNK = b"16\r\n" + BODY + b"\r\n"
+MUCH = PATIENT.max_head_bytes + 2 * PIECE_BYTES
+ENDLESS = {
+    "one trailer": b"0\r\nX: " + b"y" * MUCH,
+    "many trailers": b"0\r\n" + b"a:\r\n" * (MUCH // 4),
+    "an extension": b"5;" + b"x" * MUCH,
+    "a trailer behind a chunk": CHUNK + b"0\r\nX: " + b"y" * MUCH,
+}
+
+
+@pytest.mark.parametrize("tail", ENDLESS.values(), ids=ENDLESS)
+async def test_what_is_no_body_behind_a_head_is_capped_as_the_head_is(database: Database, tail: bytes) -> None:
+    async with serving(database, PATIENT) as url, connected(url) as client:
+        client.send(CHUNKED + tail)
+        answer = await client.answer()
+        rest = await client.rest()
+
+    assert told(answer) == (431, "/problems/head_too_large")
+    assert rest == b""
+
+
+async def test_trailers_without_end_close_a_connection_that_was_answered(database: Database) -> None:
+    config = replace(CONFIG, is_local_mode=False)
+    async with serving(database, PATIENT, config) as url, connected(url) as client:
+        client.send(CHUNKED)
+        answer = await client.answer()
+        client.send(b"0\r\n" + b"a:\r\n" * (MUCH // 4))
+        rest = await client.rest()
+
+    assert (answer.status, rest) == (401, b"")
+
+
+async def test_chunks_and_trailers_of_a_usual_size_are_taken(database: Database) -> None:
+    pieces = b"".join(b"1;name=value\r\n%c\r\n" % byte for byte in BODY)
+    async with serving(database, replace(PATIENT, max_head_bytes=200)) as url, connected(url) as client:
+        client.send(CHUNKED + pieces + b"0\r\nX-Checksum: 1\r\n\r\n")
+        posted = await client.answer()
+        client.send(LIVE)
+        after = await client.answer()
+
+    assert (posted.status, after.status) == (201, 200)
+
+
+async def test_more_headers_than_are_taken_are_refused(database: Database) -> None:
+    async with serving(database, PATIENT) as url, connected(url) as client:
+        client.send(b"GET /health/live HTTP/1.1\r\n" + b"a:\r\n" * (PATIENT.max_headers + 2))
+        answer = await client.answer()
+
+    assert told(answer) == (431, "/problems/head_too_large")
+
+
+async def test_the_rest_of_an_answered_request_has_its_most_bytes(database: Database) -> None:
+    limits = replace(PATIENT, max_rest_bytes=100_000)
+    async with serving(database, limits) as url, connected(url) as client:
+        client.send(POST + b"Content-Length: 1000000\r\n\r\n")
+        answer = await client.answer()
+        client.send(b"x" * 500_000)
+        rest = await client.rest()
+
+    assert (told(answer), rest) == ((413, "/problems/body_too_large"), b"")
+
+
+async def test_of_requests_sent_at_once_so_many_are_answered_as_may_wait(database: Database) -> None:
+    limits = replace(PATIENT, max_requests_in_line=3)
+    async with serving(database, limits) as url, connected(url) as client:
+        client.send(LIVE * 1_000)
+        rest = await client.rest()
+
+    assert rest.count(b"HTTP/1.1 200 ") == 4
+
+
+async def test_what_is_no_http_behind_a_request_costs_it_no_answer(database: Database) -> None:
+    async with serving(database, PATIENT) as url, connected(url) as client:
+        client.send(AGENTS + b"\x16\x03\x01 no HTTP\r\n\r\n")
+        answer = await client.answer()
+        rest = await client.rest()
+
+    assert (answer.status, rest) == (200, b"")
+
+
+async def test_what_is_no_http_is_refused_with_a_problem_document(database: Database) -> None:
+    async with serving(database, PATIENT) as url, connected(url) as client:
+        client.send(b"\x16\x03\x01 no HTTP\r\n\r\n")
+        answer = await client.answer()
+
+    assert told(answer) == (400, "/problems/malformed_request")

@@ -78,6 +78,7 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "malformed_body": Kind(400, "The body is not JSON"),
+    "malformed_request": Kind(400, "The request is not HTTP"),
     "not_authenticated": Kind(401, "A valid key is needed"),
     "not_allowed": Kind(403, "The key may not do this"),
     "origin_refused": Kind(403, "Only this machine is served"),

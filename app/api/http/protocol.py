@@ -1,7 +1,8 @@
-"""What a connection may take: time for a request's head, bytes for it, and one of the places there are.
+"""What a connection may take: time and bytes for all that is no body, requests in line, and one of the slots.
 
-A client that is silent, drips, or sends half a body would else keep its connection for ever. `app/api/http/server.py`
-gives this to the server; the rest of HTTP is uvicorn's.
+A client that is silent, drips, or sends half a body would else keep its connection for ever, and one that sends
+headers, trailers or requests without end would fill the memory. `app/api/http/server.py` gives this to the server; the
+rest of HTTP is uvicorn's.
 """
 
 import asyncio
@@ -18,10 +19,13 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from app.api.http.errors import error_problem
-from app.api.http.refusals import HeadTooLarge, HeadTooSlow, TooManyConnections
+from app.api.http.refusals import HeadTooLarge, HeadTooSlow, MalformedRequest, TooManyConnections
 from app.domain.errors import ThroughlineError
 
 BEYOND_LIMIT = "is_beyond_limit"
+PIECE_BYTES = 16_384
+"""Caps are checked between pieces of what a connection sends; uvloop hands over 256 kB at most."""
+
 STILL_SERVED = ("/health/live", "/health/ready", "/metrics")
 RETRY_SECONDS = 5.0
 
@@ -30,9 +34,11 @@ RETRY_SECONDS = 5.0
 class ConnectionLimits:
     """What connections may take.
 
-    A head must be there, with `max_head_bytes` at most, `head_seconds` after the connection or its first byte; what is
-    left of a body, `rest_seconds` after its request was answered. Beyond `max_connections` there is only a refusal, or
-    the service's health; beyond another `reserve`, not even that.
+    A head must be there, with `max_head_bytes` and `max_headers` at most, `head_seconds` after the connection or its
+    first byte. `max_head_bytes` also bounds what stands beside a chunk of a body: its extension, the trailers. The rest
+    of a body may take `rest_seconds` and `max_rest_bytes` after its request was answered. Behind a request that is
+    answered, `max_requests_in_line` may wait. Beyond `max_connections` there is only a refusal, or the service's
+    health; beyond another `reserve`, not even that.
     """
 
     max_connections: int = 5_000
@@ -40,6 +46,13 @@ class ConnectionLimits:
     head_seconds: float = 15.0
     rest_seconds: float = 15.0
     max_head_bytes: int = 65_536
+    max_headers: int = 100
+    max_rest_bytes: int = 64_000_000
+    max_requests_in_line: int = 32
+
+
+class _ParsingStopped(Exception):
+    """The parser is to read nothing more of a connection."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -59,7 +72,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self._limits = limits
         self._deadline: asyncio.TimerHandle | None = None
         self._is_in_head = True
-        self._head_bytes = 0
+        self._framing_bytes = 0
+        self._rest_bytes = 0
+        self._refusal: ThroughlineError = MalformedRequest("This is no HTTP/1.1 request. Check the client.")
+        self._is_done_reading = False
         self._data = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -79,31 +95,58 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came, unless a head is longer than heads are."""
+        """Parse what came, a piece at a time, so that each cap is checked before much more is parsed."""
+        for start in range(0, len(data), PIECE_BYTES):
+            if not (self._is_done_reading or self.transport.is_closing()):
+                self._parse(data[start : start + PIECE_BYTES])
+
+    def _parse(self, data: bytes) -> None:
         self._data = data
         super().data_received(data)
-        self._head_bytes += len(data)
+        self._framing_bytes += len(data)
         if self._deadline is None and not self._is_answering() and not self._is_in_head:
             self._expect(self._head_is_late, self._limits.head_seconds)  # blank lines stop uvicorn's own clock
-        if self._is_in_head and self._head_bytes > self._limits.max_head_bytes:
-            limit = self._limits.max_head_bytes
-            self._refuse(
-                HeadTooLarge(f"The request's head is longer than {limit} bytes. Send fewer or shorter headers.")
-            )
+        if self._framing_bytes > self._limits.max_head_bytes:
+            self._refuse(_head_too_large(f"{self._limits.max_head_bytes} bytes"))
+        if self._is_answered_early():
+            self._rest_bytes += len(data)
+            if self._rest_bytes > self._limits.max_rest_bytes:
+                self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's own words
+        """Refuse what the parser could not read, or was told not to; called by uvicorn."""
+        self._refuse(self._refusal)
 
     def on_message_begin(self) -> None:
-        """Note that a head has begun."""
+        """Note that a head has begun, unless as many requests wait as may."""
+        if len(self.pipeline) >= self._limits.max_requests_in_line:
+            raise _ParsingStopped
         super().on_message_begin()
-        self._is_in_head, self._head_bytes = True, 0
+        self._is_in_head, self._framing_bytes, self._rest_bytes = True, 0, 0
         if self._deadline is None:
             self._expect(self._head_is_late, self._limits.head_seconds)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header of the head; trailers are dropped, nobody reads them."""
+        if not self._is_in_head:
+            return
+        super().on_header(name, value)
+        if len(self.headers) > self._limits.max_headers:
+            self._refusal = _head_too_large(f"{self._limits.max_headers} headers")
+            raise _ParsingStopped
 
     def on_headers_complete(self) -> None:
         """Note that the head is there."""
         self._is_in_head = False
+        self._count_from_here()
         self._expect_nothing()
         if not self._asks_for_another_protocol():
             super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of a body."""
+        self._count_from_here()
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Note that the body is there, of a request that may have been answered before."""
@@ -114,8 +157,15 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Give a client that was answered early some time to send the rest."""
         super().on_response_complete()
-        if self.cycle.response_complete and self.cycle.more_body and not self.transport.is_closing():
+        if self._is_answered_early() and not self.transport.is_closing():
             self._expect(self.transport.close, self._limits.rest_seconds)
+
+    def _count_from_here(self) -> None:
+        """Forget the bytes outside of bodies so far, those of the present piece too; `_parse` adds these afterwards."""
+        self._framing_bytes = -len(self._data)
+
+    def _is_answered_early(self) -> bool:
+        return self.cycle is not None and self.cycle.response_complete and self.cycle.more_body  # type: ignore[redundant-expr]  # None at first
 
     def _asks_for_another_protocol(self) -> bool:
         return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
@@ -147,7 +197,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def _head_is_late(self) -> None:
         if self._is_answering():  # an earlier request
             self._expect(self._head_is_late, self._limits.head_seconds)
-        elif self._head_bytes:
+        elif self._framing_bytes:
             seconds = self._limits.head_seconds
             self._refuse(HeadTooSlow(f"The request's head did not arrive within {seconds:g} seconds. Send it again."))
         else:
@@ -157,13 +207,31 @@ class LimitedProtocol(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]  # None at first
 
     def _refuse(self, error: ThroughlineError) -> None:
-        """Answer without a request, and close. While another answer is being written nothing can be said."""
+        """Close, after the answer to a request that has arrived as a whole, else after `error` where it can be told.
+
+        It cannot where another answer is being written, or the request in question has been answered before its end.
+        """
         self._expect_nothing()
         if self.transport.is_closing():
             return
-        if not self._is_answering():
+        if self._is_answering() and not self.cycle.more_body:
+            self.cycle.keep_alive, self._is_done_reading = False, True
+            self.flow.pause_reading()
+            return
+        if self._is_answering():
+            self.cycle.disconnected = True
+            can_be_told = not (self.cycle.response_started or self.pipeline)
+        else:
+            can_be_told = not self._is_answered_early()
+        if can_be_told:
             self.transport.write(_on_the_wire(error_problem(error)))
         self.transport.close()
+
+
+def _head_too_large(most: str) -> HeadTooLarge:
+    return HeadTooLarge(
+        f"The request has more than {most} outside its body. Send fewer or shorter headers, trailers and extensions."
+    )
 
 
 def _on_the_wire(response: Response) -> bytes:

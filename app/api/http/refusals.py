@@ -50,7 +50,7 @@ class HeadTooSlow(PermanentError):
 
 
 class HeadTooLarge(PermanentError):
-    """The request line and headers are longer than this service takes."""
+    """The request line and headers, or the trailers, are longer than this service takes."""
 
     code = "head_too_large"
 
@@ -59,6 +59,12 @@ class TooManyConnections(TemporaryError):
     """The process has as many connections as it takes."""
 
     code = "too_many_connections"
+
+
+class MalformedRequest(PermanentError):
+    """What came over a connection is no HTTP."""
+
+    code = "malformed_request"
 
 
 class UnsupportedMediaType(PermanentError):
