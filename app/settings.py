@@ -1,6 +1,7 @@
 """Every setting of the service: read once from the environment (or `.env`), frozen, handed down in small values."""
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -16,6 +17,9 @@ from app.domain.run import Caps
 SHORTEST_KEY = 24
 LEAST_KEY_HOURS = 24
 """Clients, and Slack, send a request again for hours: its key must still be known then."""
+
+TRACING_PREFIXES = ("LANGCHAIN_", "LANGSMITH_", "OTEL_")
+KEY_SUFFIX = "_API_KEY"
 
 HOUR, DAY = 3_600, 86_400
 """Upper bounds in seconds: beyond them a wait is a mistake, and what counts with it (a clock, an interval) breaks."""
@@ -200,3 +204,16 @@ def read_settings(data_dir: Path | None = None) -> Settings:
     except SettingsError as error:
         raise SettingInvalid(f"Settings that cannot be read: {error}.") from None
     return settings if data_dir is None else settings.model_copy(update={"data_dir": data_dir})
+
+
+def remove_tracing_variables() -> tuple[str, ...]:
+    """Remove the variables by which libraries begin to trace from this process's environment; return their names.
+
+    With one of them, set for another program, LangChain would send each turn with the users' words to a third party,
+    or refuse every turn, and FastAPI would export its requests. Keys stay: they are those of model providers.
+    """
+    names = (name for name in os.environ if name.startswith(TRACING_PREFIXES) and not name.endswith(KEY_SUFFIX))
+    found = tuple(sorted(names))
+    for name in found:
+        del os.environ[name]
+    return found

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from fastapi import FastAPI, Response
+from fastapi.telemetry import TelemetryConfig
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
@@ -69,6 +70,9 @@ CORS_EXPOSED = (
     "Retry-After",
     "WWW-Authenticate",
 )
+NO_TELEMETRY: TelemetryConfig = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
+"""FastAPI would else export its requests where the environment names an OTLP endpoint; metrics are our own."""
+
 DESCRIPTION = (
     "Conversations that can run for ever: every message is kept, the model always gets a prompt that fits. "
     "Errors are RFC 9457 problem documents."
@@ -90,6 +94,7 @@ def create_app(
         default_response_class=Response,
         redirect_slashes=False,
         docs_url=None,
+        telemetry=NO_TELEMETRY,
         redoc_url=None,
     )
     app.state.door = _door(services, config)
@@ -110,6 +115,7 @@ def create_health_app(services: Services, config: ApiConfig) -> FastAPI:
         default_response_class=Response,
         redirect_slashes=False,
         docs_url=None,
+        telemetry=NO_TELEMETRY,
         redoc_url=None,
         openapi_url=None,
     )

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 
+import structlog
+
 from app.agents.registry import load_agents
 from app.assembly.database import open_configured_database
 from app.assembly.memories import MemoryShare, choose_embedder, open_memories
@@ -22,7 +24,7 @@ from app.execution.off_loop import compute_threads
 from app.llm.counters import make_counter, warm_counter
 from app.llm.registry import ModelRegistry
 from app.prompting.calibrate import CalibrationCache
-from app.settings import Settings
+from app.settings import Settings, remove_tracing_variables
 from app.system_clock import SystemClock
 from app.telemetry import PrometheusMetrics
 from app.tools.built_in import make_built_in_tools
@@ -47,6 +49,8 @@ RANDOM_DIGITS = 8
 RECALL_COUNTER = "tiktoken"
 """Bounds what recall tools return, whatever the agent's own counter: near enough for a bound."""
 
+log = structlog.get_logger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
@@ -65,6 +69,7 @@ class Runtime:
 @asynccontextmanager
 async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[Runtime]:
     """Yield the parts. Raises at once where an agent, its model or a tool of its cannot be used."""
+    _ignore_tracing()
     metrics, clock, process = PrometheusMetrics(), SystemClock(), _new_process(kind)
     defaults = agent_defaults(settings)
     agents = load_agents([settings.agents_dir] if settings.agents_dir else [], defaults)
@@ -102,6 +107,12 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
             yield Runtime(settings, process, database, parts, worker, metrics, memories, context)
         finally:
             await models.close()
+
+
+def _ignore_tracing() -> None:
+    """Let no library trace, whatever the environment says: users' words go nowhere but where a setting sends them."""
+    if ignored := remove_tracing_variables():
+        log.warning("tracing variables ignored: this service does not trace", variables=ignored)
 
 
 def _tools(settings: Settings, database: Database) -> ToolBox:

@@ -15,8 +15,17 @@ import httpx
 from fakes.programs import ForkServer, Program, Start
 from fakes.waiting import HANG_SECONDS
 
-OTHER_PEOPLES = {"PGQUEUER_PREFIX": "their_", "PGQUEUER_SCHEMA": "theirs", "PGQUEUER_QUEUE_TABLE": "their_queue"}
-"""Set for all processes: PgQueuer reads these by itself, some when it is imported, and they must lead nowhere."""
+OTHER_PEOPLES = {
+    "PGQUEUER_PREFIX": "their_",
+    "PGQUEUER_SCHEMA": "theirs",
+    "PGQUEUER_QUEUE_TABLE": "their_queue",
+    "LANGCHAIN_TRACING": "true",
+    "LANGCHAIN_HANDLER": "langchain",
+    "LANGSMITH_TRACING": "true",
+    "LANGSMITH_ENDPOINT": "http://127.0.0.1:9",
+    "OTEL_TRACES_EXPORTER": "console",
+}
+"""Set for all processes: libraries read these by themselves, some when they are imported; they must lead nowhere."""
 
 
 @dataclass(slots=True)
