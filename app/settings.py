@@ -60,6 +60,12 @@ class Settings(BaseSettings):
     max_import_bytes: int = Field(
         32_000_000, ge=1_000, le=1_000_000_000, description="largest body of an import; it is held in memory"
     )
+    max_held_body_bytes: int = Field(
+        128_000_000,
+        ge=1_000,
+        le=100_000_000_000,
+        description="bytes of bodies over 64 kB that are held at once; a user may have half, the rest waits",
+    )
 
     default_llm: str = Field("offline", description="model of agents that name none")
     default_llm_base_url: str = Field("", description="OpenAI-compatible server for `default_llm`")
@@ -162,6 +168,17 @@ class Settings(BaseSettings):
     def _check_direct_url_has_a_pooler(self) -> Self:
         if self.database_direct_url and not self.database_url:
             raise ValueError("DATABASE_DIRECT_URL needs DATABASE_URL, the pooler's; without a pooler set that alone")
+        return self
+
+    @model_validator(mode="after")
+    def _check_every_body_can_be_held(self) -> Self:
+        """One body that is never admitted would wait for nothing."""
+        largest = max(self.max_body_bytes, self.max_import_bytes)
+        if self.max_held_body_bytes < largest:
+            raise ValueError(
+                f"MAX_HELD_BODY_BYTES ({self.max_held_body_bytes}) must be at least {largest}, the larger of "
+                "MAX_BODY_BYTES and MAX_IMPORT_BYTES"
+            )
         return self
 
     @field_validator("cors_origins", mode="before")

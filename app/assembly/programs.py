@@ -136,6 +136,7 @@ async def open_local_service(options: LocalOptions) -> AsyncGenerator[Path]:
         version=VERSION,
         max_body_bytes=settings.max_body_bytes,
         max_import_bytes=settings.max_import_bytes,
+        max_held_body_bytes=settings.max_held_body_bytes,
         trusted_socket=True,
     )
     with tempfile.TemporaryDirectory(prefix="throughline-") as folder:
@@ -232,6 +233,7 @@ async def _api_config(runtime: Runtime, host: str) -> ApiConfig:
         cors_origins=settings.cors_origins,
         max_body_bytes=settings.max_body_bytes,
         max_import_bytes=settings.max_import_bytes,
+        max_held_body_bytes=settings.max_held_body_bytes,
         is_local_mode=not has_keys,
         no_worker_timeout_seconds=settings.no_worker_timeout_seconds,
     )

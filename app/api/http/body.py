@@ -30,14 +30,21 @@ async def read_body(request: Request, model: type[Body]) -> Body:
     Raises UnsupportedMediaType, MalformedBody, InvalidRequest, and what the body cap raises.
     """
     _check_type(request)
-    return validate(parse_json(await request.body()), model)
+    return validate(parse_json(await read_bytes(request)), model)
 
 
 async def read_optional_body(request: Request, model: type[Body]) -> Body:
     """Return the request's body as `model`; no body at all is an empty object."""
-    if not await request.body():
+    body = await read_bytes(request)
+    if not body:
         return validate({}, model)
-    return await read_body(request, model)
+    _check_type(request)
+    return validate(parse_json(body), model)
+
+
+async def read_bytes(request: Request) -> bytes:
+    """Return the body as it was sent. The request keeps no copy: an answer may be streamed for minutes."""
+    return b"".join([piece async for piece in request.stream()])
 
 
 def _check_type(request: Request) -> None:

@@ -1,4 +1,4 @@
-"""Bodies are capped before anybody parses them: by the declared length, and by what really arrives, in time."""
+"""Bodies are capped before anybody parses them: each by its length and its time, all of them by a budget of bytes."""
 
 import asyncio
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.api.http.body_budget import BodyBudget, HeldBytes
 from app.api.http.errors import error_problem
 from app.api.http.refusals import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 from app.domain.errors import PermanentError
@@ -26,12 +27,15 @@ class BodyCap:
     Nothing beyond the cap is kept; the server discards what a client still sends after the answer.
     """
 
-    def __init__(self, app: ASGIApp, *, cap: Cap, own_caps: Mapping[str, Cap], timeout_seconds: float) -> None:
-        """Stand before `app`; `own_caps` are of the paths that have another cap."""
+    def __init__(
+        self, app: ASGIApp, *, cap: Cap, own_caps: Mapping[str, Cap], total_bytes: int, timeout_seconds: float
+    ) -> None:
+        """Stand before `app`; `own_caps` are of the paths that have another cap, `total_bytes` is for all bodies."""
         self._app = app
         self._cap = cap
         self._own_caps = own_caps
         self._timeout_seconds = timeout_seconds
+        self._budget = BodyBudget(total_bytes, max(each.max_bytes for each in (cap, *own_caps.values())))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer what can be refused by its headers; count the rest as it arrives."""
@@ -39,11 +43,22 @@ class BodyCap:
             await self._app(scope, receive, send)
             return
         cap = self._own_caps.get(scope["path"], self._cap)
-        refusal = _refuse_by_headers(Headers(scope=scope), cap)
+        headers = Headers(scope=scope)
+        refusal = _refuse_by_headers(headers, cap)
         if refusal is not None:
             await error_problem(refusal)(scope, receive, send)
             return
-        await self._app(scope, _Counter(receive, cap, self._timeout_seconds).receive, send)
+        size = int(headers.get("content-length", cap.max_bytes))
+        body = _Body(receive, cap, HeldBytes(self._budget, size, self._timeout_seconds))
+
+        async def send_and_release(message: Message) -> None:
+            body.held.release()
+            await send(message)
+
+        try:
+            await self._app(scope, body.receive, send_and_release)
+        finally:
+            body.held.release()
 
 
 def _refuse_by_headers(headers: Headers, cap: Cap) -> PermanentError | None:
@@ -56,19 +71,19 @@ def _refuse_by_headers(headers: Headers, cap: Cap) -> PermanentError | None:
     return too_large(cap)
 
 
-class _Counter:
-    """Hands on what arrives, until it is too much or too late."""
+class _Body:
+    """Hands on what arrives of a body once there is room for it, until it is too much or too late."""
 
-    def __init__(self, receive: Receive, cap: Cap, timeout_seconds: float) -> None:
+    def __init__(self, receive: Receive, cap: Cap, held: HeldBytes) -> None:
+        self.held = held
         self._receive = receive
         self._cap = cap
-        self._timeout_seconds = timeout_seconds
         self._seen = 0
         self._deadline: float | None = None
         self._is_complete = False
 
     async def receive(self) -> Message:
-        """Return the next message. Raises BodyTooLarge and BodyTooSlow, which the error handlers answer."""
+        """Return the next message. Raises BodyTooLarge, BodyTooSlow and BodiesHeld, which the error handlers answer."""
         if self._is_complete:
             return await self._receive()
         message = await self._in_time()
@@ -79,15 +94,15 @@ class _Counter:
         return message
 
     async def _in_time(self) -> Message:
+        seconds = self.held.timeout_seconds
         if self._deadline is None:
-            self._deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+            await self.held.take()
+            self._deadline = asyncio.get_running_loop().time() + seconds
         try:
             async with asyncio.timeout_at(self._deadline):
                 return await self._receive()
         except TimeoutError:
-            raise BodyTooSlow(
-                f"The body did not arrive within {self._timeout_seconds:g} seconds. Send it again."
-            ) from None
+            raise BodyTooSlow(f"The body did not arrive within {seconds:g} seconds. Send it again.") from None
 
 
 def too_large(cap: Cap) -> BodyTooLarge:

@@ -119,6 +119,7 @@ KINDS: Mapping[str, Kind] = {
     "no_worker_available": Kind(503, "No worker took the run"),
     "turns_taken": Kind(503, "All open turns are taken"),
     "service_stopping": Kind(503, "The service is stopping"),
+    "bodies_held": Kind(503, "The service holds too many large requests"),
     "too_many_connections": Kind(503, "The service has too many connections"),
     "model_unavailable": Kind(503, "The model provider is not available"),
     "model_rate_limited": Kind(503, "The model provider is overloaded"),

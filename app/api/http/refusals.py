@@ -37,6 +37,12 @@ class BodyTooLarge(PermanentError):
     code = "body_too_large"
 
 
+class BodiesHeld(TemporaryError):
+    """The process, or one owner in it, holds as many bytes of bodies as it may."""
+
+    code = "bodies_held"
+
+
 class BodyTooSlow(PermanentError):
     """The body did not arrive in time."""
 

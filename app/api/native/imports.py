@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from app.api.http.body import is_json_lines, read_body
+from app.api.http.body import is_json_lines, read_body, read_bytes
 from app.api.http.call import Call, Writer, source_of
 from app.api.http.responses import JsonResponse
 from app.api.native.documented import json_body
@@ -64,7 +64,7 @@ async def import_session(request: Request, call: Writer, asked: Annotated[Import
 
 async def _read(request: Request, source: Source) -> Conversation:
     if is_json_lines(request):
-        return from_lines(await request.body(), source)
+        return from_lines(await read_bytes(request), source)
     return from_openai(await read_body(request, ImportSession), source)
 
 

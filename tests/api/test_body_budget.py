@@ -1,0 +1,119 @@
+"""Bodies held at once have a budget, of which each owner has a share; what has no room waits, and then is told."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from app.api.http.body_budget import BodyBudget, HeldBytes
+from app.api.http.config import ApiConfig
+from app.api.http.refusals import BodiesHeld
+from app.db.database import Database
+from app.domain.ids import UserId
+from fakes.api_stage import set_stage
+from fakes.raw_client import connected
+
+ANNA, BEN, CARL = (UserId(UUID(int=number)) for number in (1, 2, 3))
+LARGE = 100_000
+CONFIG = ApiConfig(
+    version="0", is_local_mode=True, max_body_bytes=LARGE, max_import_bytes=LARGE, max_held_body_bytes=LARGE
+)
+HEAD = b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+BODY = b'{"agent": "assistant"' + b" " * (LARGE - 22) + b"}"
+
+
+@pytest.fixture
+def budget() -> BodyBudget:
+    return BodyBudget(total_bytes=100, largest_body_bytes=50)
+
+
+async def waits(budget: BodyBudget, owner_id: UserId | None, size: int) -> asyncio.Task[None]:
+    """Begin to take bytes; returns once they are taken or waited for."""
+    task = asyncio.create_task(budget.take(owner_id, size, 3_600))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return task
+
+
+async def test_an_owner_has_half_and_others_pass_who_waits_for_it(budget: BodyBudget) -> None:
+    await budget.take(ANNA, 50, 1)
+    further = await waits(budget, ANNA, 10)
+    await budget.take(BEN, 50, 1)
+
+    assert not further.done()
+    budget.give_back(ANNA, 50)
+    await further
+
+
+async def test_bodies_of_nobody_have_one_share_together(budget: BodyBudget) -> None:
+    await budget.take(None, 50, 1)
+    further = await waits(budget, None, 1)
+
+    assert not further.done()
+    budget.give_back(None, 50)
+    await further
+
+
+async def test_a_large_body_is_not_passed_by_small_ones_for_ever(budget: BodyBudget) -> None:
+    await budget.take(ANNA, 50, 1)
+    await budget.take(BEN, 20, 1)
+    large, small = await waits(budget, CARL, 50), await waits(budget, BEN, 10)
+    assert (large.done(), small.done()) == (False, False)
+
+    budget.give_back(ANNA, 50)
+
+    await asyncio.gather(large, small)
+
+
+@pytest.mark.parametrize("is_admitted", [False, True])
+async def test_who_gives_up_waiting_holds_nothing(budget: BodyBudget, *, is_admitted: bool) -> None:
+    await budget.take(ANNA, 50, 1)
+    given_up = await waits(budget, ANNA, 50)
+    if is_admitted:  # in the very moment in which it gives up
+        budget.give_back(ANNA, 50)
+    given_up.cancel()
+    await asyncio.gather(given_up, return_exceptions=True)
+    if not is_admitted:
+        budget.give_back(ANNA, 50)
+
+    await budget.take(ANNA, 50, 1)
+
+
+async def test_who_waited_in_vain_is_told_the_setting(budget: BodyBudget) -> None:
+    await budget.take(ANNA, 50, 1)
+    with pytest.raises(BodiesHeld, match="MAX_HELD_BODY_BYTES"):
+        await budget.take(ANNA, 1, 0)
+    budget.give_back(ANNA, 50)
+
+    await budget.take(ANNA, 50, 1)
+
+
+async def test_small_bodies_need_no_room(budget: BodyBudget) -> None:
+    await budget.take(None, 50, 1)
+    held = HeldBytes(budget, 65_536, timeout_seconds=0)
+
+    await held.take()
+    held.release()
+
+
+async def test_a_body_that_never_arrives_gives_its_room_back(database: Database) -> None:
+    config = replace(CONFIG, body_timeout_seconds=0.5)
+    async with set_stage(database, config).served() as client, AsyncExitStack() as stack:
+        first, second = [await stack.enter_async_context(connected(str(client.base_url))) for _ in range(2)]
+        first.send(HEAD % LARGE + BODY[:-1])
+        small = await client.post("/v1/sessions", json={"agent": "assistant"})
+        late = await first.answer()
+        second.send(HEAD % LARGE + BODY)
+        served = await second.answer()
+
+    assert (small.status_code, late.status, served.status) == (201, 408, 201)
+
+
+async def test_bodies_beyond_the_budget_are_taken_one_after_the_other(database: Database) -> None:
+    async with set_stage(database, CONFIG).served() as client:
+        headers = {"Content-Type": "application/json"}
+        answers = await asyncio.gather(*(client.post("/v1/sessions", content=BODY, headers=headers) for _ in range(8)))
+
+    assert [answer.status_code for answer in answers] == [201] * 8
