@@ -11,12 +11,14 @@ from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.runnables import Runnable
 
-from app.domain.errors import ModelInvalidRequest, ModelTimeout, ThroughlineError
+from app.domain.errors import ModelInvalidRequest, ModelTimeout, ModelUnavailable, ThroughlineError
 from app.domain.json_types import JsonObject
 from app.domain.message import text_of
 from app.domain.prompt import ModelEvent, ModelRequest, Prompt, TextDelta
 from app.llm.answer import AnswerAssembly
+from app.llm.bounded_http import too_much
 from app.llm.cache_markers import with_cache_markers
+from app.llm.chunks import stream_chunks
 from app.llm.classify import Call, classify
 from app.llm.openai_limits import within_openai_limits
 from app.llm.translate import to_langchain, to_tools
@@ -24,6 +26,12 @@ from app.llm.usage_check import checked_usage
 
 CHARACTERS_PER_TOKEN = 4
 """A low guess, used only to judge whether a refused prompt was nearly full."""
+
+MOST_CHUNKS = 200_000
+"""Of one answer. The longest answers have 128,000 tokens, of which some providers send each in a chunk of its own."""
+
+CHUNKS_AT_ONCE = 16
+"""After so many the event loop runs: with a fast provider the next chunk is always there already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +44,8 @@ class ModelTraits:
     them is not in the provider's cache (OpenAI), None where they are left out;
     `takes_cache_markers` is True where the provider caches prompts only where it is told to; `may_share_messages`
     where the class is known to change no message that it is given; `has_openai_limits` where OpenAI's wire is spoken,
-    which takes less than a prompt of ours may hold.
+    which takes less than a prompt of ours may hold. `max_chunks` bounds an answer in its number of chunks, empty ones
+    included.
     """
 
     name: str
@@ -50,6 +59,7 @@ class ModelTraits:
     may_share_messages: bool = False
     has_openai_limits: bool = False
     base_url: str | None = None
+    max_chunks: int = MOST_CHUNKS
 
 
 class LangChainChatModel:
@@ -97,10 +107,17 @@ class LangChainChatModel:
         yield replace(answer, usage=checked_usage(answer.usage, request.prompt, self.name))
 
     async def _chunks(self, request: ModelRequest) -> AsyncGenerator[AIMessageChunk]:
-        source = self._open(request)
+        source, count = self._open(request), 0
         async with aclosing(source):
             while (chunk := await self._next(source, request)) is not None:
+                count += 1
+                if count > self._traits.max_chunks:
+                    raise self._classified(too_much(self._traits.max_chunks, "chunks"), request)
+                if count % CHUNKS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
                 yield chunk
+        if not count:
+            raise ModelUnavailable(f"{self.name}: the provider sent an answer that cannot be read; try again")
 
     def _open(self, request: ModelRequest) -> AsyncGenerator[AIMessage]:
         limit: dict[str, Any] = {self._traits.output_parameter: request.max_output_tokens}  # provider keyword arguments
@@ -108,13 +125,11 @@ class LangChainChatModel:
             messages = to_langchain(self._sendable(request.prompt), may_share=self._traits.may_share_messages)
             if self._traits.takes_cache_markers:
                 messages = with_cache_markers(messages)
-            source = self._with_tools(request).astream(messages, **limit)
+            return stream_chunks(self._with_tools(request), messages, limit)
         except (TypeError, ValueError, KeyError) as error:
             raise ModelInvalidRequest(
                 f"{self.name}: the messages or tools cannot be put into this provider's form ({type(error).__name__})"
             ) from error
-        assert isinstance(source, AsyncGenerator)  # LangChain promises less than it gives: an iterator can't be closed
-        return source
 
     def _sendable(self, prompt: Prompt) -> Prompt:
         if not self._traits.has_openai_limits:

@@ -20,7 +20,8 @@ from app.domain.errors import (
     ModelUnavailable,
     ThroughlineError,
 )
-from app.llm.failure import Failure, read_failure
+from app.llm.bounded_http import ResponseRefused
+from app.llm.failure import Failure, error_chain, read_failure
 from app.llm.overflow import recognise_overflow
 
 SUSPECT_FILL = 0.8
@@ -72,6 +73,9 @@ def classify(error: BaseException, call: Call | None = None) -> ThroughlineError
     """Return the error of our tree that `error` stands for; one of ours is returned as it is."""
     if isinstance(error, ThroughlineError):
         return error
+    for link in error_chain(error):
+        if isinstance(link, ResponseRefused):
+            return link.kind(f"{(call or Call()).model}: {link.detail}")
     failure = read_failure(error)
     return _overflow(failure, call or Call()) or _by_rule(failure, (call or Call()).model)
 

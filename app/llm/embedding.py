@@ -12,12 +12,16 @@ from langchain_core.embeddings import Embeddings
 
 from app.domain.embedding import MAX_DIMENSIONS, Vector
 from app.domain.errors import ContextOverflow, ModelUnavailable, SettingInvalid
+from app.llm.bounded_http import ResponseBounds, bound_responses
 from app.llm.classify import Call, classify
 from app.llm.providers import PLACEHOLDER_KEY, ModelName, parse_model_name
 
 OPENAI_WIRE = ("openai", "azure_openai")
 SHORTEST_CUT = 64
 """A text of so many characters that is still too long for a model is not cut any further."""
+MOST_BYTES = 64_000_000
+BOUNDS = ResponseBounds(whole_bytes=MOST_BYTES, event_bytes=MOST_BYTES, lines=MOST_BYTES)
+"""Of one response: of all vectors of a batch, on one line or one number a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,7 @@ class EmbeddingConfig:
     dimensions: int | None = None
     timeout_seconds: float = 60.0
     connect_timeout_seconds: float = 5.0
+    bounds: ResponseBounds = BOUNDS
 
 
 class LangChainEmbedder:
@@ -115,6 +120,7 @@ def make_embedder(config: EmbeddingConfig) -> LangChainEmbedder:
         raise
     except Exception as error:  # every package has its own error for a missing key or a bad option
         raise SettingInvalid(_refusal(name, error)) from error
+    bound_responses(embeddings, config.bounds)
     return LangChainEmbedder(name.full, embeddings, config.timeout_seconds)
 
 

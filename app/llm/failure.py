@@ -65,7 +65,7 @@ class Failure:
 
 def read_failure(error: BaseException) -> Failure:
     """Read the error and its causes; the first of them that carries a status or a body is the one that counts."""
-    chain = tuple(_chain(error))
+    chain = tuple(error_chain(error))
     carrier = next(filter(_says_something, chain), error)
     raw = _body_of(carrier)
     body = _error_object(raw)
@@ -87,7 +87,8 @@ def read_failure(error: BaseException) -> Failure:
     )
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def error_chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error and its causes."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:

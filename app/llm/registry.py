@@ -10,7 +10,8 @@ from langchain_core.language_models import BaseChatModel
 from pydantic import SecretStr
 
 from app.domain.errors import SettingInvalid
-from app.llm.chat_model import LangChainChatModel, ModelTraits
+from app.llm.bounded_http import CHAT_BOUNDS, ResponseBounds, bound_responses
+from app.llm.chat_model import MOST_CHUNKS, LangChainChatModel, ModelTraits
 from app.llm.offline import OfflineModel
 from app.llm.providers import PLACEHOLDER_KEY, ModelName, parse_model_name
 from app.llm.streamed_arguments import parse_in_linear_time
@@ -32,6 +33,8 @@ class ModelsConfig:
     default_base_url: str | None = None
     idle_timeout_seconds: float = 60.0
     connect_timeout_seconds: float = 5.0
+    bounds: ResponseBounds = CHAT_BOUNDS
+    max_chunks: int = MOST_CHUNKS
 
 
 def address_beside(model: str, *, default_model: str, default_base_url: str) -> str | None:
@@ -91,6 +94,7 @@ class ModelRegistry:
         parsed = parse_model_name(name, base_url)
         model = _construct(parsed, base_url, self._config)
         self._opened.append(model)
+        bound_responses(model, self._config.bounds)
         traits = ModelTraits(
             name=parsed.full,
             context_limit=get_context_limit(parsed.full, model.profile),
@@ -103,6 +107,7 @@ class ModelRegistry:
             may_share_messages=parsed.provider.may_share_messages,
             has_openai_limits=parsed.provider.has_openai_limits,
             base_url=base_url,
+            max_chunks=self._config.max_chunks,
         )
         return LangChainChatModel(model, traits)
 

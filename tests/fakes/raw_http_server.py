@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -14,10 +14,12 @@ EVENT_STREAM = "text/event-stream"
 class Answer:
     """One scripted answer. `pieces` are sent one after the other; after them the server hangs up, or waits for ever.
 
+    Pieces without end are sent until the client hangs up.
+
     `is_cut` breaks the chunked body off without its end, as a dying server does.
     """
 
-    pieces: Sequence[str | bytes]
+    pieces: Iterable[str | bytes]
     status: int = 200
     content_type: str = JSON
     headers: tuple[tuple[str, str], ...] = ()
@@ -33,6 +35,7 @@ class RawServer:
     answers: list[Answer]
     requests: list[dict[str, object]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    heads: list[str] = field(default_factory=list)
     hung_up: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -104,6 +107,7 @@ async def serve_raw(*answers: Answer) -> AsyncIterator[RawServer]:
 
 async def _answer(state: RawServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    state.heads.append(head)
     state.paths.append(head.split(" ", 2)[1])
     length = next((int(line[15:]) for line in head.split("\r\n") if line.lower().startswith("content-length:")), 0)
     state.requests.append(json.loads(await reader.readexactly(length) or b"{}"))

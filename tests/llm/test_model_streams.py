@@ -300,7 +300,7 @@ async def test_closing_the_stream_early_hangs_up_on_the_provider(model_name: str
         openai_stream(chunk({"content": "Hel"}), hangs=True) if model_name == "gpt-4o" else anthropic_answer("end_turn")
     )
     registry = ModelRegistry(CONFIG)
-    async with serve_raw(replace(whole, pieces=whole.pieces[:3], hangs=True)) as server:
+    async with serve_raw(replace(whole, pieces=list(whole.pieces)[:3], hangs=True)) as server:
         stream = registry.get(model_name, address_for(model_name, server)).stream(simple_request())
 
         first = await anext(stream)
