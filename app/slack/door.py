@@ -15,6 +15,7 @@ from app.execution.error_boundary import ErrorBoundary
 from app.execution.running_beside import running_beside
 from app.slack.answer_sender import AnswerSender
 from app.slack.bolt import Listeners, Shown, make_bolt, silent_logger
+from app.slack.bounded_session import bounded_session
 from app.slack.calls import SlackCalls
 from app.slack.commands import Commands
 from app.slack.config import Identity, SlackConfig
@@ -29,7 +30,6 @@ from app.slack.socket_mode import SocketMode
 from app.slack.upkeep import Upkeep
 from app.slack.writer import DeliveryServices
 
-CALL_SECONDS = 20
 log = structlog.get_logger(__name__)
 
 
@@ -43,7 +43,7 @@ async def open_slack(
     signing secret is missing or wrong.
     """
     endpoint = EventsEndpoint(None, config.signing_secret, services.clock) if over_http else None
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=CALL_SECONDS)) as session:
+    async with bounded_session() as session:
         parts = _Parts(config, services, health, worker, _client(config, session), endpoint)
         asking = Identification(parts.client, config, services.clock, health)
         identity = await asking.at_start(over_http=over_http)
@@ -131,8 +131,9 @@ def _client(config: SlackConfig, session: aiohttp.ClientSession) -> AsyncWebClie
 
 async def _respond(url: str, shown: Shown) -> None:
     """Send to a command's `response_url`; what cannot be sent is of no use later."""
-    client = AsyncWebhookClient(url, logger=silent_logger(), retry_handlers=[])
     try:
-        await client.send(text=shown.text, blocks=list(shown.blocks) or None, response_type="ephemeral")
+        async with bounded_session() as session:
+            client = AsyncWebhookClient(url, session=session, logger=silent_logger(), retry_handlers=[])
+            await client.send(text=shown.text, blocks=list(shown.blocks) or None, response_type="ephemeral")
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         log.warning("slack command's answer could not be sent", error=type(error).__name__)
