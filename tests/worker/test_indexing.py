@@ -83,8 +83,8 @@ async def test_long_texts_are_indexed_in_a_thread(
     analyzer = WatchedAnalyzer()
     index = HistoryIndex(Transactions(ConnectionPool(shared_address(database_url), PoolConfig(1, 1.0))), analyzer)
 
-    await index.entries([indexed(LARGE_CHARACTERS)])
-    await index.entries([indexed(LARGE_CHARACTERS + 1)])
+    await index.live_entries([indexed(LARGE_CHARACTERS)], {"word"})
+    await index.live_entries([indexed(LARGE_CHARACTERS + 1)], {"word"})
 
     short, long = analyzer.threads
     assert short == threading.get_ident()

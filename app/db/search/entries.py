@@ -7,7 +7,7 @@ the term stands in it (15 for any more).
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -34,42 +34,78 @@ class IndexedMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One term of one message."""
+class LiveEntry:
+    """One term of one message that is not indexed yet; `entry` is the number of a block that begins with it."""
 
+    session_id: SessionId
     position: int
     term: str
-    length: int
-    count: int
-
-    def packed(self, first: int) -> int:
-        """Return the entry as it is stored in a block that begins with `first`."""
-        return (self.position - first) << 8 | self.length << 4 | self.count
+    entry: int
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
-    """The entries of some messages of one session, and how many messages and terms they are made of."""
+class LiveEntries:
+    """The wanted entries of messages that are not indexed yet, and how many messages and terms those have in all."""
 
-    session_id: SessionId
-    items: tuple[Entry, ...]
-    message_count: int
-    term_count: int
+    items: tuple[LiveEntry, ...] = ()
+    message_count: int = 0
+    term_count: int = 0
 
 
-def entries_of(analyzer: Analyzer, messages: Sequence[IndexedMessage]) -> Entries:
-    """Return the entries of messages of one session."""
-    items: list[Entry] = []
-    total = 0
+class BlockEntries:
+    """The entries of one block, collected message by message, in the form in which they are stored.
+
+    They are kept as texts: of a long block there are tens of thousands, and the garbage collector walks through lists.
+    """
+
+    def __init__(self, first: int) -> None:
+        """Begin a block with the message at the position `first`."""
+        self.first = first
+        self.term_count = 0
+        self._by_term: dict[str, str] = {}
+
+    def add(self, analyzer: Analyzer, messages: Sequence[IndexedMessage]) -> None:
+        """Add the entries of the messages."""
+        for message in messages:
+            numbers, total = numbers_of(analyzer, message)
+            offset = (message.position - self.first) << 8
+            self.term_count += total
+            for term, number in numbers.items():
+                before = self._by_term.get(term)
+                entry = str(offset | number)
+                self._by_term[term] = entry if before is None else f"{before},{entry}"
+
+    def rows(self, most: int) -> list[tuple[list[str], list[str]]]:
+        """Return the terms in their order with their entries as PostgreSQL's arrays, `most` at a time."""
+        terms = sorted(self._by_term)
+        batches = (terms[start : start + most] for start in range(0, len(terms), most))
+        return [(batch, [f"{{{self._by_term[term]}}}" for term in batch]) for batch in batches]
+
+
+def live_entries_of(analyzer: Analyzer, messages: Sequence[IndexedMessage], wanted: Collection[str]) -> LiveEntries:
+    """Return the entries that the messages have for the wanted terms."""
+    items: list[LiveEntry] = []
+    term_count = 0
     for message in messages:
-        terms = list(analyzer.terms(shortened(message.text)))
-        names = {term.text for term in terms if term.is_name}
-        step = length_step(len(terms))
-        total += len(terms)
-        for term, count in Counter(term.text for term in terms).items():
-            items.append(Entry(message.position, term, 0 if term in names else step, min(count, MOST)))
-        items += (Entry(message.position, term, 0, 1) for term in _beside(analyzer, message))
-    return Entries(messages[0].session_id, tuple(items), len(messages), total)
+        numbers, total = numbers_of(analyzer, message)
+        term_count += total
+        place = (message.session_id, message.position)
+        items += (LiveEntry(*place, term, numbers[term]) for term in wanted if term in numbers)
+    return LiveEntries(tuple(items), len(messages), term_count)
+
+
+def numbers_of(analyzer: Analyzer, message: IndexedMessage) -> tuple[dict[str, int], int]:
+    """Return length and count of each term of the message as `length << 4 | count`, and how many terms its text has."""
+    counts: Counter[str] = Counter()
+    names: set[str] = set()
+    for term in analyzer.terms(shortened(message.text)):
+        counts[term.text] += 1
+        if term.is_name:
+            names.add(term.text)
+    total = counts.total()
+    step = length_step(total) << 4
+    numbers = {term: (0 if term in names else step) | min(count, MOST) for term, count in counts.items()}
+    return {**numbers, **dict.fromkeys(_beside(analyzer, message), 1)}, total
 
 
 def length_step(terms: int) -> int:

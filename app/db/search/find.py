@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from app.db.connection.statement import Row, Statement
 from app.db.connection.transactions import Statements
-from app.db.search.entries import LENGTH_STEP, Entries
+from app.db.search.entries import LENGTH_STEP, LiveEntries
 from app.db.statements.rows import MESSAGE_COLUMNS
 from app.db.statements.sql import sql
 from app.domain.ids import SessionId, UserId
@@ -188,7 +188,7 @@ _LAST_POSITION = 2**31 - 1
 
 
 async def find(
-    tx: Statements, asked: Asked, live: Sequence[Entries], ranking: Ranking, hidden_tools: Sequence[str]
+    tx: Statements, asked: Asked, live: LiveEntries, ranking: Ranking, hidden_tools: Sequence[str]
 ) -> Sequence[Row]:
     """Return the best messages as rows with MESSAGE_COLUMNS and `score`; `live` is what the index does not have yet."""
     parameters = _asked(asked) | _terms(asked) | _live(live) | _ranking(ranking)
@@ -239,15 +239,14 @@ def _ranking(ranking: Ranking) -> Parameters:
     }
 
 
-def _live(live: Sequence[Entries]) -> Parameters:
-    entries = [(part.session_id, entry) for part in live for entry in part.items]
+def _live(live: LiveEntries) -> Parameters:
     return {
-        "live_messages": sum(part.message_count for part in live),
-        "live_term_count": sum(part.term_count for part in live),
-        "live_sessions": [session_id for session_id, _ in entries],
-        "live_positions": [entry.position for _, entry in entries],
-        "live_terms": [entry.term for _, entry in entries],
-        "live_entries": [entry.packed(entry.position) for _, entry in entries],
+        "live_messages": live.message_count,
+        "live_term_count": live.term_count,
+        "live_sessions": [entry.session_id for entry in live.items],
+        "live_positions": [entry.position for entry in live.items],
+        "live_terms": [entry.term for entry in live.items],
+        "live_entries": [entry.entry for entry in live.items],
     }
 
 

@@ -4,15 +4,16 @@ A block begins where the one before it ended, so that two who index at once want
 does. Reading, cutting into terms and writing are apart, and no connection is held while texts are cut.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from app.context.recall_hints import RECALL_TOOLS
 from app.db.connection.statement import Row
 from app.db.connection.transactions import Statements, Transactions
-from app.db.search.analyzer import Analyzer
-from app.db.search.entries import Entries, IndexedMessage, entries_of
+from app.db.search.analyzer import MAX_TEXT_CHARACTERS, Analyzer
+from app.db.search.entries import BlockEntries, IndexedMessage, LiveEntries, live_entries_of
 from app.db.statements.rows import content_from
 from app.db.statements.sql import sql
 from app.domain.ids import SessionId, UserId
@@ -23,8 +24,20 @@ BLOCK_MESSAGES = 256
 """Messages in a block at most: terms that come often then stand in few rows, and a small change redoes little."""
 
 BLOCK_BYTES = 2_000_000
+BLOCK_CHARACTERS = 200_000
+"""Characters that are cut into terms for one block, but for its first message: half a second of work."""
+
+LIVE_MESSAGES = 64
+LIVE_CHARACTERS = 50_000
+"""What a search cuts into terms without keeping them: the few messages that were stored since the last block. It does
+so in each search, so what is longer is indexed first."""
+
+WRITTEN_TERMS = 5_000
+"""Terms in one statement: more would keep the event loop over the arguments, and be near the limit of a statement."""
+
 LARGE_CHARACTERS = 4_000
 """From this length on texts are cut into terms in a thread: 1,000 characters of words never seen take 5 ms."""
+T = TypeVar("T")
 _UNINDEXED = """
     with unindexed as (
         select s.id as session_id, coalesce(b.through_position, 0) as through_position, s.message_count,
@@ -43,28 +56,42 @@ _WAITING = sql(
     "{unindexed} select session_id, message_count - through_position as messages from unindexed",
     unindexed=_UNINDEXED.format(scope=_IN_SCOPE),
 )
-_READ = sql(
-    """
-    {unindexed}, waiting as (
-        select {columns}, u.redaction_count,
-            sum(coalesce(octet_length(m.content), 0)) over (order by m.position) as bytes
+_SIZED = """
+    {unindexed}, sized as (
+        select {columns}, u.redaction_count, z.bytes, least(z.bytes, :text_characters) as characters
         from unindexed u join messages m
             on m.session_id = u.session_id and m.position > u.through_position
                 and m.position <= u.through_position + :messages
-    )
-    select * from waiting where bytes <= :bytes or position = (select min(position) from waiting) order by position
-""",
-    unindexed=_UNINDEXED.format(scope="s.id = :session_id"),
-    columns=_COLUMNS,
-)
-_READ_ALL = sql(
+            cross join lateral (select
+                coalesce(octet_length(m.content), pg_column_size(m.content_blocks), 0) + pg_column_size(m.tool_calls)
+                    as bytes
+            ) z
+    )"""
+_READ = sql(
     """
-    {unindexed} select {columns}
-    from unindexed u join messages m on m.session_id = u.session_id and m.position > u.through_position
-    order by m.session_id, m.position limit :messages
+    {sized}, waiting as (
+        select *, sum(bytes) over (order by position) as all_bytes,
+            sum(characters) over (order by position) as all_characters
+        from sized
+    )
+    select * from waiting where (all_bytes <= :bytes and all_characters <= :characters)
+        or position = (select min(position) from waiting)
+    order by position
 """,
-    unindexed=_UNINDEXED.format(scope=_IN_SCOPE),
-    columns=_COLUMNS,
+    sized=_SIZED.format(unindexed=_UNINDEXED.format(scope="s.id = :session_id"), columns=_COLUMNS),
+)
+_READ_LIVE = sql(
+    """
+    {sized}, of_sessions as (
+        select *, sum(characters) over (partition by session_id) as session_characters from sized
+    ), waiting as (
+        select *, sum(characters) over (order by session_characters, session_id, position) as all_characters
+        from of_sessions
+    )
+    select * from waiting where all_characters <= :characters
+    order by session_characters, session_id, position limit :messages
+""",
+    sized=_SIZED.format(unindexed=_UNINDEXED.format(scope="s.id = any(:sessions)"), columns=_COLUMNS),
 )
 _FORGET = (
     sql("""
@@ -73,22 +100,19 @@ _FORGET = (
     """),
     sql("delete from search_blocks where session_id = :session_id and analyzer <> :analyzer"),
 )
-_WRITE = sql("""
+_WRITE_BLOCK = sql("""
     with kept as (
         select s.id from sessions s where s.id = :session_id for key share
-    ), block as (
-        insert into search_blocks (session_id, from_position, through_position, term_count, analyzer)
-        select kept.id, :first, :last, :term_count, :analyzer from kept
-        on conflict do nothing returning session_id, from_position
-    ), terms as (
-        insert into search_terms (session_id, term, from_position, entries)
-        select block.session_id, t.term, block.from_position, cast(t.entries as integer[])
-        from block cross join unnest(cast(:terms as text[]), cast(:entries as text[])) as t (term, entries)
     )
-    select count(*) as written from block
+    insert into search_blocks (session_id, from_position, through_position, term_count, analyzer)
+    select kept.id, :first, :last, :term_count, :analyzer from kept
+    on conflict do nothing returning session_id
 """)
-
-
+_WRITE_TERMS = sql("""
+    insert into search_terms (session_id, term, from_position, entries)
+    select :session_id, t.term, :first, cast(t.entries as integer[])
+    from unnest(cast(:terms as text[]), cast(:entries as text[])) as t (term, entries)
+""")
 _REDACTIONS = sql("select redaction_count from sessions where id = :session_id for share")
 
 
@@ -104,18 +128,29 @@ class Waiting:
     messages: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """What is written of messages in a row: `terms` are pairs of terms and their entries, a statement's each."""
+
+    session_id: SessionId
+    first: int
+    last: int
+    term_count: int
+    terms: Sequence[tuple[list[str], list[str]]]
+
+
 class HistoryIndex:
     """Brings the index of sessions up to what is stored of them."""
 
     def __init__(self, transactions: Transactions, analyzer: Analyzer) -> None:
         """Work through `transactions`, with the terms that `analyzer` makes."""
         self._transactions = transactions
-        self._analyzer = analyzer
+        self.analyzer = analyzer
 
     async def waiting(self, owner_id: UserId, session_id: SessionId | None) -> tuple[Waiting, ...]:
         """Return the owner's sessions (or the one) with messages that are not indexed yet."""
         rows = await self._transactions.fetch(
-            _WAITING, owner_id=owner_id, session_id=session_id, analyzer=self._analyzer.name
+            _WAITING, owner_id=owner_id, session_id=session_id, analyzer=self.analyzer.name
         )
         return tuple(Waiting(SessionId(row["session_id"]), row["messages"]) for row in rows)
 
@@ -125,73 +160,85 @@ class HistoryIndex:
         messages = [_message(row) for row in rows]
         if not messages:
             return 0
-        entries = await self.entries(messages)
+        block = BlockEntries(messages[0].position)
+        for piece in _pieces(messages):
+            await self._cut(piece, partial(block.add, self.analyzer, piece))
+        terms = await self._cut(messages, lambda: block.rows(WRITTEN_TERMS))
+        written = _Block(messages[0].session_id, block.first, messages[-1].position, block.term_count, terms)
         try:
-            await self._transactions.run(lambda tx: self._write(tx, messages, entries, rows[0]["redaction_count"]))
+            await self._transactions.run(lambda tx: self._write(tx, written, rows[0]["redaction_count"]))
         except _RedactedMeanwhile:
             return 0
         return len(messages)
 
-    async def live(self, owner_id: UserId, session_id: SessionId | None, limit: int) -> list[Entries]:
-        """Return the entries of up to `limit` messages that are not indexed yet, for each session its own."""
+    async def read_live(self, waiting: Sequence[Waiting]) -> tuple[IndexedMessage, ...]:
+        """Return those of the waiting messages that a search takes as they are, of short sessions first."""
+        sessions: list[SessionId] = []
+        messages = 0
+        for found in sorted(waiting, key=lambda found: found.messages):
+            messages += found.messages
+            if sessions and messages > LIVE_MESSAGES:
+                break
+            sessions.append(found.session_id)
+        if not sessions:
+            return ()
         rows = await self._transactions.fetch(
-            _READ_ALL,
-            owner_id=owner_id,
-            session_id=session_id,
-            analyzer=self._analyzer.name,
-            recall_tools=list(RECALL_TOOLS),
-            messages=limit,
+            _READ_LIVE, sessions=sessions, messages=LIVE_MESSAGES, characters=LIVE_CHARACTERS, **self._constants()
         )
-        of_session: dict[SessionId, list[IndexedMessage]] = defaultdict(list)
-        for row in rows:
-            of_session[row["session_id"]].append(_message(row))
-        return [await self.entries(messages) for messages in of_session.values()]
+        return tuple(_message(row) for row in rows)
 
-    async def entries(self, messages: Sequence[IndexedMessage]) -> Entries:
-        """Return the entries of the messages; long texts are cut off the event loop."""
+    async def live_entries(self, messages: Sequence[IndexedMessage], wanted: Collection[str]) -> LiveEntries:
+        """Return what the messages have of the wanted terms; long texts are cut off the event loop."""
+        return await self._cut(messages, lambda: live_entries_of(self.analyzer, messages, wanted))
+
+    async def _cut(self, messages: Sequence[IndexedMessage], work: Callable[[], T]) -> T:
         characters = sum(len(message.text) for message in messages)
-        return await run_off_loop_if_large(
-            characters, lambda: entries_of(self._analyzer, messages), large=LARGE_CHARACTERS
-        )
+        return await run_off_loop_if_large(characters, work, large=LARGE_CHARACTERS)
+
+    def _constants(self) -> dict[str, object]:
+        return {
+            "analyzer": self.analyzer.name,
+            "recall_tools": list(RECALL_TOOLS),
+            "text_characters": MAX_TEXT_CHARACTERS,
+        }
 
     async def _read(self, session_id: SessionId) -> Sequence[Row]:
         return await self._transactions.fetch(
             _READ,
             session_id=session_id,
-            analyzer=self._analyzer.name,
-            recall_tools=list(RECALL_TOOLS),
             messages=BLOCK_MESSAGES,
             bytes=BLOCK_BYTES,
+            characters=BLOCK_CHARACTERS,
+            **self._constants(),
         )
 
-    async def _write(
-        self, tx: Statements, messages: Sequence[IndexedMessage], entries: Entries, redaction_count: int
-    ) -> None:
+    async def _write(self, tx: Statements, block: _Block, redaction_count: int) -> None:
         """Nothing is written where another got there first, where the session is gone, or a message was redacted.
 
         The session's row is locked at the end only: turns need it.
         """
-        session_id, first = entries.session_id, messages[0].position
-        if first == 1:
+        place = {"session_id": block.session_id, "first": block.first, "analyzer": self.analyzer.name}
+        if block.first == 1:
             for statement in _FORGET:
-                await tx.fetch(statement, session_id=session_id, analyzer=self._analyzer.name)
-        by_term: dict[str, list[int]] = defaultdict(list)
-        for entry in entries.items:
-            by_term[entry.term].append(entry.packed(first))
-        terms = sorted(by_term)
-        await tx.fetch(
-            _WRITE,
-            session_id=session_id,
-            first=first,
-            last=messages[-1].position,
-            term_count=entries.term_count,
-            analyzer=self._analyzer.name,
-            terms=terms,
-            entries=["{" + ",".join(map(str, by_term[term])) + "}" for term in terms],
-        )
-        kept = await tx.fetch(_REDACTIONS, session_id=session_id)
+                await tx.fetch(statement, **place)
+        if not await tx.fetch(_WRITE_BLOCK, last=block.last, term_count=block.term_count, **place):
+            return
+        for terms, entries in block.terms:
+            await tx.fetch(_WRITE_TERMS, terms=terms, entries=entries, **place)
+        kept = await tx.fetch(_REDACTIONS, session_id=block.session_id)
         if kept and kept[0]["redaction_count"] != redaction_count:
             raise _RedactedMeanwhile
+
+
+def _pieces(messages: Sequence[IndexedMessage]) -> Iterator[Sequence[IndexedMessage]]:
+    """Yield the messages in pieces of one long text at most: between them others of the same owner have their turns."""
+    start = characters = 0
+    for number, message in enumerate(messages):
+        characters += min(len(message.text), MAX_TEXT_CHARACTERS)
+        if characters > MAX_TEXT_CHARACTERS and number > start:
+            yield messages[start:number]
+            start, characters = number, min(len(message.text), MAX_TEXT_CHARACTERS)
+    yield messages[start:]
 
 
 def _message(row: Row) -> IndexedMessage:

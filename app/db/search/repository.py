@@ -6,9 +6,9 @@ from app.context.recall_hints import RECALL_TOOLS
 from app.db.connection.statement import Row
 from app.db.connection.transactions import Transactions
 from app.db.search.analyzer import Analyzer
-from app.db.search.entries import Entries
+from app.db.search.catch_up import CatchUp
 from app.db.search.find import Asked, Ranking, find, find_newest
-from app.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
+from app.db.search.index_history import LARGE_CHARACTERS, LIVE_MESSAGES, HistoryIndex, Waiting
 from app.db.search.query import ReadQuery, read_query
 from app.db.search.snippet import snippet_of
 from app.db.sessions.messages import MessageQuery, MessageRepository
@@ -19,11 +19,8 @@ from app.domain.message import Message, searched_text
 from app.domain.recall import Found, HistoryQuery, Hit
 from app.execution.off_loop import run_off_loop_if_large
 
-LIVE_MESSAGES = 64
-"""Messages that a search looks at without an index: what was stored since the last block was written."""
-
-CATCH_UP_BLOCKS = 40
-"""Blocks that one search indexes at most before it goes on without what is left: some seconds of work."""
+MOST_BLOCKS = 40
+"""Blocks of one session that are indexed in a row by the clock: the next time goes on."""
 
 RANKING = Ranking()
 _EXISTS = sql("select 1 as found from sessions where id = :session_id and owner_id = :owner_id")
@@ -51,6 +48,7 @@ class SearchRepository:
         self._messages = messages
         self._analyzer = Analyzer(language)
         self._index = HistoryIndex(transactions, self._analyzer)
+        self._catch_up = CatchUp(self._index)
 
     async def search(
         self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery, ranking: Ranking = RANKING
@@ -62,22 +60,23 @@ class SearchRepository:
         """
         read = read_query(self._analyzer, query.text, query.only, author_weight=ranking.author)
         asked = Asked(owner_id, session_id, read.terms, read.only, query.limit)
-        is_complete = True
+        left: tuple[Waiting, ...] = ()
         if not read.terms:
             rows = await find_newest(self._transactions, asked, RECALL_TOOLS)
         else:
-            live, is_complete = await self._catch_up(owner_id, session_id)
-            rows = await find(self._transactions, asked, live, ranking, RECALL_TOOLS)
+            live, left = await self._catch_up.catch_up(owner_id, session_id)
+            entries = await self._index.live_entries(live, read.terms)
+            rows = await find(self._transactions, asked, entries, ranking, RECALL_TOOLS)
         if not rows and session_id is not None:
             await self._check_exists(owner_id, session_id)
-        return Found(await self._hits(rows, read), is_complete)
+        return Found(await self._hits(rows, read), is_complete=not left)
 
     async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
         """Return messages by position, as many as one page of the history holds. Raises NotFound."""
         query = MessageQuery(after=first - 1, before=last + 1, limit=200)
         return (await self._messages.list_messages(owner_id, session_id, query)).items
 
-    async def index_session(self, session_id: SessionId, most_blocks: int = CATCH_UP_BLOCKS) -> int:
+    async def index_session(self, session_id: SessionId, most_blocks: int = MOST_BLOCKS) -> int:
         """Index what of the session is not indexed yet, `most_blocks` at most; return how many messages."""
         done = 0
         for _ in range(most_blocks):
@@ -97,20 +96,6 @@ class SearchRepository:
             analyzer=self._analyzer.name,
         )
         return tuple(SessionId(row["id"]) for row in rows)
-
-    async def _catch_up(self, owner_id: UserId, session_id: SessionId | None) -> tuple[list[Entries], bool]:
-        """Index until little is left, the sessions with the most first; return the entries of what is left."""
-        waiting = sorted(await self._index.waiting(owner_id, session_id), key=lambda found: -found.messages)
-        left, blocks = sum(found.messages for found in waiting), CATCH_UP_BLOCKS
-        for found in waiting:
-            while left > LIVE_MESSAGES and blocks:
-                blocks -= 1
-                indexed = await self._index.index_block(found.session_id)
-                left -= indexed
-                if not indexed:
-                    break
-        live = await self._index.live(owner_id, session_id, LIVE_MESSAGES) if left > 0 else []
-        return live, left <= LIVE_MESSAGES
 
     async def _hits(self, rows: Sequence[Row], read: ReadQuery) -> tuple[Hit, ...]:
         messages = [message_from(row) for row in rows]

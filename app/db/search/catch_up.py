@@ -1,0 +1,73 @@
+"""What a search does about messages that are not indexed yet: it indexes for a bounded time, and says what is left.
+
+An owner's searches index one block at a time, so that they do no work twice and leave threads to others.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from weakref import WeakValueDictionary
+
+from app.db.search.entries import IndexedMessage
+from app.db.search.index_history import LIVE_MESSAGES, HistoryIndex, Waiting
+from app.domain.ids import SessionId, UserId
+
+CATCH_UP_SECONDS = 2.0
+"""How long a search indexes before it goes on without the rest. A block that has begun is finished."""
+
+
+class CatchUp:
+    """Brings the index near enough to what is stored for a search."""
+
+    def __init__(self, index: HistoryIndex, now: Callable[[], float] = time.monotonic) -> None:
+        """Write to `index`. `now` is a time in seconds that never goes back."""
+        self._index = index
+        self._now = now
+        self._lines: WeakValueDictionary[UserId, asyncio.Lock] = WeakValueDictionary()
+
+    async def catch_up(
+        self, owner_id: UserId, session_id: SessionId | None
+    ) -> tuple[tuple[IndexedMessage, ...], tuple[Waiting, ...]]:
+        """Index until little is left; return the messages to take as they are, and the sessions with others besides."""
+        deadline = self._now() + CATCH_UP_SECONDS
+        is_over = False
+        while True:
+            waiting = await self._index.waiting(owner_id, session_id)
+            live = await self._index.read_live(waiting)
+            left = _without(waiting, live)
+            if is_over or not left:
+                return live, left
+            is_over = not await self._index_some(owner_id, left, deadline)
+
+    async def _index_some(self, owner_id: UserId, left: Sequence[Waiting], deadline: float) -> bool:
+        """Index a block of each session until few messages are left; return whether there is time for more."""
+        messages, done = sum(found.messages for found in left), 0
+        for found in left:
+            indexed = await self._index_block(owner_id, found.session_id, deadline)
+            done += indexed
+            if self._now() >= deadline:
+                return False
+            if messages - done <= LIVE_MESSAGES:
+                break
+        return done > 0
+
+    async def _index_block(self, owner_id: UserId, session_id: SessionId, deadline: float) -> int:
+        """Index the session's next block once nobody else indexes for the owner; return how many messages."""
+        line = self._lines.setdefault(owner_id, asyncio.Lock())
+        try:
+            async with asyncio.timeout(deadline - self._now()):
+                await line.acquire()
+        except TimeoutError:
+            return 0
+        try:
+            return await self._index.index_block(session_id)
+        finally:
+            line.release()
+
+
+def _without(waiting: Sequence[Waiting], live: Sequence[IndexedMessage]) -> tuple[Waiting, ...]:
+    """Return the sessions of which not all waiting messages are live, those with the most messages first."""
+    taken = Counter(message.session_id for message in live)
+    left = (found for found in waiting if taken[found.session_id] < found.messages)
+    return tuple(sorted(left, key=lambda found: -found.messages))
