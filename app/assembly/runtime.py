@@ -15,7 +15,7 @@ from app.assembly.database import open_configured_database
 from app.assembly.memories import MemoryShare, choose_embedder, open_memories
 from app.assembly.models import agent_defaults, models_config
 from app.db.database import Database
-from app.db.jobs.kinds import PREPARE_SUMMARY
+from app.db.jobs.kinds import INDEX_OWNER, PREPARE_SUMMARY
 from app.db.statements.new_ids import new_id
 from app.domain.ids import ProcessId
 from app.domain.process import Process, ProcessKind
@@ -36,7 +36,7 @@ from app.turn.check_agents import check_agents, check_names
 from app.turn.context_requests import ContextRequests
 from app.turn.state import TurnConfig, TurnParts
 from app.worker.archived_sessions import ArchiveConfig, ArchivedSessions
-from app.worker.indexing import Indexing
+from app.worker.indexing import Indexing, index_owner
 from app.worker.jobs import JobRegistry, SideJobs
 from app.worker.retention import Retention, RetentionConfig
 from app.worker.shares import Shares
@@ -141,7 +141,8 @@ def _side_jobs(
     )
     places = settings.job_concurrency
     prepare = partial(prepare_summary, parts, Shares(places // OWNERS_PART))
-    registry = JobRegistry({PREPARE_SUMMARY: prepare, **memories.kinds}, schedules)
+    index = partial(index_owner, database.history)
+    registry = JobRegistry({PREPARE_SUMMARY: prepare, INDEX_OWNER: index, **memories.kinds}, schedules)
     return SideJobs(database.jobs, database.make_job_consumer(), registry, metrics, places)
 
 

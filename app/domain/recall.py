@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from app.domain.ids import RunId
+from app.domain.ids import RunId, SessionId
 from app.domain.message import Message, Role
 
 
@@ -52,7 +52,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The best hits, best first. `is_complete` is False where the newest messages could not be looked at in time."""
+    """The best hits, best first, and the sessions of which not all messages could be looked at in time."""
 
     hits: tuple[Hit, ...]
-    is_complete: bool = True
+    incomplete_sessions: tuple[SessionId, ...] = ()

@@ -145,7 +145,7 @@ def _span(first: int, last: int) -> tuple[int, int]:
 
 
 def _found(found: Found, context: ToolContext, room: ResultRoom) -> str:
-    late = "" if found.is_complete else " The newest messages could not be looked at yet."
+    late = " Some messages could not be looked at yet; search again in a moment." if found.incomplete_sessions else ""
     if not found.hits:
         return f"Nothing was found.{late} Try other words, fewer of them, or another spelling."
     shown: list[str] = []

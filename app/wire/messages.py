@@ -6,8 +6,11 @@ from pydantic import Field, JsonValue
 
 from app.domain.json_types import JsonValue as Json
 from app.domain.message import Block, Content, ImageBlock, Message, Role, Source, TextBlock, ToolCall
-from app.domain.recall import Hit
+from app.domain.recall import Found, Hit
 from app.wire.shape import JsonDict, Shape, Time, one_of
+
+MOST_INCOMPLETE = 20
+"""Sessions that an incomplete search names."""
 
 
 class ToolCallOut(Shape):
@@ -65,7 +68,24 @@ class SearchOut(Shape):
     """The best matches first."""
 
     data: list[HitOut]
-    is_complete: bool = Field(description="false where the newest messages could not be looked at in time")
+    is_complete: bool = Field(description="false where some messages could not be looked at in time")
+    incomplete_sessions: list[str] = Field(
+        default_factory=list,
+        max_length=MOST_INCOMPLETE,
+        description="ids of up to 20 sessions with such messages; they are being indexed: search again in a moment",
+    )
+    incomplete_session_count: int = Field(0, description="how many such sessions there are, also those not listed")
+
+
+def search_json(found: Found) -> JsonDict:
+    """Return what a search found as a `SearchOut`."""
+    incomplete = found.incomplete_sessions
+    return {
+        "data": [hit_json(hit) for hit in found.hits],
+        "is_complete": not incomplete,
+        "incomplete_sessions": [str(session_id) for session_id in incomplete[:MOST_INCOMPLETE]],
+        "incomplete_session_count": len(incomplete),
+    }
 
 
 def message_json(message: Message) -> JsonDict:

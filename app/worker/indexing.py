@@ -1,22 +1,38 @@
-"""Keeps the index that history is searched with near what is stored, by the clock and beside the turns.
+"""Keeps the index that history is searched with near what is stored, beside the turns.
 
-What it has not got to yet, a search indexes itself: lateness costs that search time, and nothing is missed.
+What turns store is indexed by the clock. An import, and a search that could not look at everything, put a job in line.
+What neither has got to yet, a search indexes itself for a while, and says what is left.
 """
+
+from uuid import UUID
 
 import structlog
 
 from app.db.jobs.queue import Schedule
 from app.db.search.repository import SearchRepository
+from app.domain.ids import UserId
 from app.execution.error_boundary import ErrorBoundary
+from app.execution.off_loop import work_for
+from app.worker.jobs import NotDone
 
 TIMES = "*/5 * * * *"
 LOOK_BACK_MINUTES = 60
 """Sessions with a run made since then are looked at: twelve times, so that a time that was missed is made up for."""
 
-IDLE_MINUTES = 5
-"""Then the few newest messages are indexed too; before, they would make many small blocks."""
-
 log = structlog.get_logger(__name__)
+
+
+async def index_owner(history: SearchRepository, subject: str) -> NotDone | None:
+    """Index what is due of the sessions of the owner named by `subject`, in rounds between which other jobs come.
+
+    Texts are cut in the owner's line, as their searches and turns do it. Raises DatabaseUnavailable.
+    """
+    owner_id = UserId(UUID(subject))
+    work_for(owner_id)
+    messages, is_more_due = await history.index_owner(owner_id)
+    if messages:
+        log.info("history of an owner indexed", messages=messages)
+    return NotDone(has_failed=not messages) if is_more_due else None
 
 
 class Indexing:
@@ -29,7 +45,7 @@ class Indexing:
     async def run(self) -> None:
         """Index the sessions that have something to index, one after the other; one that fails stops no other."""
         messages = 0
-        sessions = await self._history.sessions_to_index(LOOK_BACK_MINUTES, IDLE_MINUTES)
+        sessions = await self._history.sessions_to_index(LOOK_BACK_MINUTES)
         for session_id in sessions:
             with ErrorBoundary(log.warning, "session was not indexed", session_id=str(session_id)):
                 messages += await self._history.index_session(session_id)

@@ -21,7 +21,7 @@ async def test_a_session_is_searched_with_snippets_and_links(database: Database)
         linked = (await client.get(found["data"][0]["link"])).json()
 
     (hit,) = found["data"]
-    assert found["is_complete"]
+    assert (found["is_complete"], found["incomplete_sessions"], found["incomplete_session_count"]) == (True, [], 0)
     assert hit["message"]["content"] == hit["snippet"] == "The gateway listens on port 8443."
     assert [hit["snippet"][start:end] for start, end in hit["highlights"]] == ["gateway", "port"]
     assert [message["id"] for message in linked["data"]] == [hit["message"]["id"]]

@@ -75,7 +75,7 @@ async def test_what_is_not_indexed_yet_is_found_as_what_is(conversation: Convers
     found = await search(conversation, "where is the vault")
 
     assert set(positions(found)[:2]) == {1, 82}
-    assert found.is_complete
+    assert found.incomplete_sessions == ()
     assert await run_sql(database_url, "select max(through_position) from search_blocks") == [(81,)]
 
 
@@ -201,13 +201,13 @@ async def test_sessions_that_fell_idle_are_named_for_indexing(conversation: Conv
     await conversation.say("short")
     history = conversation.database.history
 
-    busy = await history.sessions_to_index(60, 5)
+    busy = await history.sessions_to_index(60)
     await run_sql(database_url, "update sessions set updated_at = $1", datetime.now(UTC) - timedelta(minutes=6))
-    idle = await history.sessions_to_index(60, 5)
+    idle = await history.sessions_to_index(60)
     await history.index_session(conversation.session.id)
 
     assert (busy, idle) == ((), (conversation.session.id,))
-    assert await history.sessions_to_index(60, 5) == ()
+    assert await history.sessions_to_index(60) == ()
 
 
 async def test_an_erased_session_leaves_nothing_in_the_index(conversation: Conversation, database_url: str) -> None:

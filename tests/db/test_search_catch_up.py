@@ -4,6 +4,7 @@ A message here is longer than all that a search takes without keeping it.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from itertools import count
@@ -18,6 +19,7 @@ from app.db.search.analyzer import Analyzer, Term
 from app.db.search.catch_up import CATCH_UP_SECONDS, CatchUp
 from app.db.search.entries import IndexedMessage, live_entries_of
 from app.db.search.index_history import BLOCK_CHARACTERS, LIVE_CHARACTERS, WRITTEN_TERMS, HistoryIndex, Waiting
+from app.db.search.repository import SearchRepository
 from app.domain.ids import SessionId
 from app.domain.recall import HistoryQuery
 from fakes.conversations import Conversation, open_conversation
@@ -26,6 +28,7 @@ from fakes.raw_sql import run_sql
 
 LONG = "filler " * (LIVE_CHARACTERS // len("filler ") + 1)
 PER_BLOCK = BLOCK_CHARACTERS // len(LONG)
+QUEUED = "select entrypoint, convert_from(payload, 'UTF8') from throughline_jobs.pgqueuer"
 BLOCKS = "select through_position from search_blocks order by through_position"
 
 
@@ -84,11 +87,28 @@ async def test_a_search_indexes_long_messages_for_a_bounded_time(
     assert cut_by(index) == [f"lantern{number}" for number in range(1, PER_BLOCK + 2)]
 
 
+async def test_an_incomplete_search_names_the_sessions_and_has_them_indexed(
+    conversation: Conversation, database_url: str
+) -> None:
+    await conversation.say(*numbered(PER_BLOCK + 1))
+    pool = ConnectionPool(shared_address(database_url), PoolConfig(2, 5.0))
+    history = SearchRepository(Transactions(pool), conversation.database.messages, "english", out_of_time())
+
+    first = await history.search(conversation.owner_id, None, HistoryQuery("lantern1"))
+    queued = await run_sql(database_url, QUEUED)
+    second = await history.search(conversation.owner_id, None, HistoryQuery("lantern1"))
+    await pool.close()
+
+    assert first.incomplete_sessions == (conversation.session.id,)
+    assert queued == [("index_owner", str(conversation.owner_id))]
+    assert second.incomplete_sessions == ()
+
+
 async def test_searches_of_one_owner_at_once_index_every_message_once(
     conversation: Conversation, index: HistoryIndex
 ) -> None:
     await conversation.say(*numbered(PER_BLOCK + 1))
-    catch_up = CatchUp(index)
+    catch_up = CatchUp(index, time.monotonic)
 
     await asyncio.gather(*(catch_up.catch_up(conversation.owner_id, None) for _ in range(3)))
 

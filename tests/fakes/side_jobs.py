@@ -7,7 +7,8 @@ from datetime import timedelta
 from functools import partial
 
 from app.db.jobs.consumer import GIVEN_UP_AFTER
-from app.db.jobs.kinds import PREPARE_SUMMARY
+from app.db.jobs.kinds import INDEX_OWNER, PREPARE_SUMMARY
+from app.worker.indexing import index_owner
 from app.worker.jobs import JobRegistry, NotDone, Pauses, SideJobs, Work
 from app.worker.shares import Shares
 from app.worker.summaries_ahead import prepare_summary
@@ -28,7 +29,8 @@ def side_jobs(
 ) -> SideJobs:
     """Return the jobs a worker of the stage does, or only those of `kinds`; what fails is tried again soon."""
     prepare = partial(prepare_summary, stage.parts, Shares(concurrency))
-    registry = JobRegistry(kinds or {PREPARE_SUMMARY: prepare}, pauses=SOON)
+    index = partial(index_owner, stage.database.history)
+    registry = JobRegistry(kinds or {PREPARE_SUMMARY: prepare, INDEX_OWNER: index}, pauses=SOON)
     consumer = stage.database.make_job_consumer(given_up_after=given_up_after)
     return SideJobs(stage.database.jobs, consumer, registry, stage.metrics, concurrency)
 

@@ -14,10 +14,15 @@ from app.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
 from app.db.search.repository import SearchRepository
 from app.domain.errors import DatabaseUnavailable
 from app.domain.ids import SessionId
-from app.worker.indexing import Indexing
+from app.worker.indexing import Indexing, index_owner
 from fakes.conversations import open_conversation
+from fakes.imports import import_into
 from fakes.pooler import shared_address
 from fakes.raw_sql import run_sql
+from fakes.side_jobs import doing, side_jobs, until_jobs
+from fakes.stage import open_stage
+
+BLOCKS = "select from_position, through_position from search_blocks"
 
 
 async def test_idle_sessions_are_indexed_to_their_last_message(database: Database, database_url: str) -> None:
@@ -45,7 +50,7 @@ async def test_a_session_that_cannot_be_indexed_stops_no_other(
     for conversation in conversations:
         await conversation.say("one", "two")
     await run_sql(database_url, "update sessions set updated_at = $1", datetime.now(UTC) - timedelta(minutes=10))
-    first, second = await database.history.sessions_to_index(60, 5)
+    first, second = await database.history.sessions_to_index(60)
     index_session = SearchRepository.index_session
 
     async def broken_first(history: SearchRepository, session_id: SessionId) -> int:
@@ -89,3 +94,27 @@ async def test_long_texts_are_indexed_in_a_thread(
     short, long = analyzer.threads
     assert short == threading.get_ident()
     assert long != threading.get_ident()
+
+
+async def test_imported_sessions_are_indexed_by_the_job_that_the_import_puts_in_line(
+    database: Database, database_url: str
+) -> None:
+    stage = await open_stage(database)
+    for _ in range(3):
+        await import_into(stage, 2)
+
+    async with doing(side_jobs(stage)):
+        await until_jobs(database_url, [])
+
+    assert await run_sql(database_url, BLOCKS) == [(1, 2)] * 3
+
+
+async def test_a_session_that_is_talked_in_is_not_indexed_message_by_message(
+    database: Database, database_url: str
+) -> None:
+    conversation = await open_conversation(database)
+    await conversation.say("one", "two")
+
+    assert await index_owner(database.history, str(conversation.owner_id)) is None
+
+    assert await run_sql(database_url, BLOCKS) == []

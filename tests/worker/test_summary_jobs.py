@@ -29,7 +29,7 @@ from fakes.side_jobs import do_summary_job, doing, side_jobs, until_jobs
 from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS
 
-JOBS = "select convert_from(payload, 'UTF8') from throughline_jobs.pgqueuer"
+JOBS = "select convert_from(payload, 'UTF8') from throughline_jobs.pgqueuer where entrypoint = 'prepare_summary'"
 
 
 async def open_with(database: Database) -> Stage:

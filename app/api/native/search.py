@@ -16,7 +16,7 @@ from app.domain.ids import SessionId
 from app.domain.message import Role
 from app.domain.recall import HistoryFilter, HistoryQuery
 from app.domain.text import clean_text, is_blank
-from app.wire.messages import SearchOut, hit_json
+from app.wire.messages import SearchOut, search_json
 
 POSITION_WORDS = (
     "Must be a position, a whole number. A day goes into the query: `before:2026-03-14`, or into `since` and `until`."
@@ -78,7 +78,7 @@ async def search_sessions(call: Reader, asked: Annotated[SearchHistory, Query()]
 async def _search(call: Call, session_id: SessionId | None, asked: SearchHistory) -> Response:
     query = HistoryQuery(clean_text(asked.q), asked.limit, _filter(asked))
     found = await call.services.database.history.search(call.owner_id, session_id, query)
-    return JsonResponse({"data": [hit_json(hit) for hit in found.hits], "is_complete": found.is_complete})
+    return JsonResponse(search_json(found))
 
 
 def _filter(asked: SearchHistory) -> HistoryFilter:

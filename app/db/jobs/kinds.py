@@ -1,17 +1,23 @@
 """The kinds of jobs there are, and those that are put in line inside this package, as part of what makes them due."""
 
 from app.db.jobs.queue import ASK_AGAIN, Job
-from app.domain.ids import SessionId
+from app.domain.ids import SessionId, UserId
 
 PREPARE_SUMMARY = "prepare_summary"
 EMBED_MEMORIES = "embed_memories"
-KINDS = (PREPARE_SUMMARY, EMBED_MEMORIES)
+INDEX_OWNER = "index_owner"
+KINDS = (PREPARE_SUMMARY, EMBED_MEMORIES, INDEX_OWNER)
 """All that this version does in one process or another."""
 
 
 def summary_job(session_id: SessionId) -> Job:
     """Return the job that prepares the session's next summary."""
     return Job(PREPARE_SUMMARY, str(session_id))
+
+
+def index_job(owner_id: UserId) -> Job:
+    """Return the job that indexes the history of the owner."""
+    return Job(INDEX_OWNER, str(owner_id))
 
 
 ENQUEUE_SUMMARY = f"""

@@ -1,10 +1,9 @@
-"""What a search does about messages that are not indexed yet: it indexes for a bounded time, and says what is left.
+"""Indexing for a bounded time what is not indexed yet: before a search, which says what is left, and by a job.
 
-An owner's searches index one block at a time, so that they do no work twice and leave threads to others.
+An owner's searches and job index one block at a time, so that they do no work twice and leave threads to others.
 """
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
@@ -16,11 +15,14 @@ from app.domain.ids import SessionId, UserId
 CATCH_UP_SECONDS = 2.0
 """How long a search indexes before it goes on without the rest. A block that has begun is finished."""
 
+ROUND_SECONDS = 5.0
+"""How long a job indexes before other jobs have their turns."""
+
 
 class CatchUp:
-    """Brings the index near enough to what is stored for a search."""
+    """Brings an owner's index near to what is stored."""
 
-    def __init__(self, index: HistoryIndex, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, index: HistoryIndex, now: Callable[[], float]) -> None:
         """Write to `index`. `now` is a time in seconds that never goes back."""
         self._index = index
         self._now = now
@@ -39,6 +41,17 @@ class CatchUp:
             if is_over or not left:
                 return live, left
             is_over = not await self._index_some(owner_id, left, deadline)
+
+    async def index_owner(self, owner_id: UserId) -> tuple[int, bool]:
+        """Index what is due of the owner's sessions; return how many messages, and whether more is due."""
+        deadline, messages = self._now() + ROUND_SECONDS, 0
+        for found in await self._index.due(owner_id):
+            while self._now() < deadline:
+                indexed = await self._index_block(owner_id, found.session_id, deadline)
+                messages += indexed
+                if not indexed:
+                    break
+        return messages, bool(await self._index.due(owner_id))
 
     async def _index_some(self, owner_id: UserId, left: Sequence[Waiting], deadline: float) -> bool:
         """Index a block of each session until few messages are left; return whether there is time for more."""

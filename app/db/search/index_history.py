@@ -56,6 +56,19 @@ _WAITING = sql(
     "{unindexed} select session_id, message_count - through_position as messages from unindexed",
     unindexed=_UNINDEXED.format(scope=_IN_SCOPE),
 )
+IDLE_MINUTES = 5
+"""Then the few newest messages of a session are indexed too; before, they would make many small blocks."""
+
+_DUE = sql(
+    """
+    {unindexed} select u.session_id, u.message_count - u.through_position as messages
+    from unindexed u join sessions s on s.id = u.session_id
+    where u.message_count - u.through_position >= :messages
+        or s.updated_at < now() - make_interval(mins => :idle_minutes)
+        or not exists (select 1 from runs r where r.session_id = u.session_id)
+""",
+    unindexed=_UNINDEXED.format(scope="s.owner_id = :owner_id"),
+)
 _SIZED = """
     {unindexed}, sized as (
         select {columns}, u.redaction_count, z.bytes, least(z.bytes, :text_characters) as characters
@@ -151,6 +164,17 @@ class HistoryIndex:
         """Return the owner's sessions (or the one) with messages that are not indexed yet."""
         rows = await self._transactions.fetch(
             _WAITING, owner_id=owner_id, session_id=session_id, analyzer=self.analyzer.name
+        )
+        return tuple(Waiting(SessionId(row["session_id"]), row["messages"]) for row in rows)
+
+    async def due(self, owner_id: UserId) -> tuple[Waiting, ...]:
+        """Return those of the owner's waiting sessions that are not just being talked in, or have a good deal."""
+        rows = await self._transactions.fetch(
+            _DUE,
+            owner_id=owner_id,
+            analyzer=self.analyzer.name,
+            messages=LIVE_MESSAGES,
+            idle_minutes=IDLE_MINUTES,
         )
         return tuple(Waiting(SessionId(row["session_id"]), row["messages"]) for row in rows)
 

@@ -1,14 +1,17 @@
 """Searching the stored history, always in the name of its owner, and keeping up the index it is searched with."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from app.context.recall_hints import RECALL_TOOLS
 from app.db.connection.statement import Row
 from app.db.connection.transactions import Transactions
+from app.db.jobs.kinds import index_job
+from app.db.jobs.queue import enqueue_job
 from app.db.search.analyzer import Analyzer
 from app.db.search.catch_up import CatchUp
 from app.db.search.find import Asked, Ranking, find, find_newest
-from app.db.search.index_history import LARGE_CHARACTERS, LIVE_MESSAGES, HistoryIndex, Waiting
+from app.db.search.index_history import IDLE_MINUTES, LARGE_CHARACTERS, LIVE_MESSAGES, HistoryIndex, Waiting
 from app.db.search.query import ReadQuery, read_query
 from app.db.search.snippet import snippet_of
 from app.db.sessions.messages import MessageQuery, MessageRepository
@@ -42,13 +45,22 @@ _IDLE = sql("""
 class SearchRepository:
     """Implements the turn's History."""
 
-    def __init__(self, transactions: Transactions, messages: MessageRepository, language: str) -> None:
-        """Work through `transactions`; stem words by the rules of `language`. Raises SettingInvalid."""
+    def __init__(
+        self,
+        transactions: Transactions,
+        messages: MessageRepository,
+        language: str,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Work through `transactions`; stem words by the rules of `language`. Raises SettingInvalid.
+
+        `now` is a time in seconds that never goes back.
+        """
         self._transactions = transactions
         self._messages = messages
         self._analyzer = Analyzer(language)
         self._index = HistoryIndex(transactions, self._analyzer)
-        self._catch_up = CatchUp(self._index)
+        self._catch_up = CatchUp(self._index, now)
 
     async def search(
         self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery, ranking: Ranking = RANKING
@@ -69,7 +81,9 @@ class SearchRepository:
             rows = await find(self._transactions, asked, entries, ranking, RECALL_TOOLS)
         if not rows and session_id is not None:
             await self._check_exists(owner_id, session_id)
-        return Found(await self._hits(rows, read), is_complete=not left)
+        if left:
+            await enqueue_job(self._transactions, index_job(owner_id))
+        return Found(await self._hits(rows, read), tuple(found.session_id for found in left))
 
     async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
         """Return messages by position, as many as one page of the history holds. Raises NotFound."""
@@ -86,12 +100,16 @@ class SearchRepository:
             done += messages
         return done
 
-    async def sessions_to_index(self, minutes: int, idle_minutes: int) -> tuple[SessionId, ...]:
+    async def index_owner(self, owner_id: UserId) -> tuple[int, bool]:
+        """Index sessions of the owner for some seconds; return how many messages, and whether more is due."""
+        return await self._catch_up.index_owner(owner_id)
+
+    async def sessions_to_index(self, minutes: int) -> tuple[SessionId, ...]:
         """Return the sessions with runs of the last minutes that have a good deal to index, or have fallen idle."""
         rows = await self._transactions.fetch(
             _IDLE,
             minutes=minutes,
-            idle_minutes=idle_minutes,
+            idle_minutes=IDLE_MINUTES,
             messages=LIVE_MESSAGES,
             analyzer=self._analyzer.name,
         )

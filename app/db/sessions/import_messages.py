@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.db.connection.transactions import Statements
-from app.db.jobs.kinds import summary_job
+from app.db.jobs.kinds import index_job, summary_job
 from app.db.jobs.queue import enqueue_job
 from app.db.sessions.append import INSERT_COLUMNS, INSERT_VALUES
 from app.db.statements.new_ids import new_id
@@ -74,7 +74,7 @@ async def import_session(
 ) -> Session:
     """Store the session under `session_id` with its messages; run again, it finds its own work and is content.
 
-    Its summary is prepared by a job, so that nobody who writes to it waits for one.
+    Jobs prepare its summary and index it, so that neither a turn nor a search waits for that.
     """
     if not await tx.fetch(_EXISTS, id=session_id):
         await tx.fetch(
@@ -92,4 +92,5 @@ async def import_session(
             await tx.fetch(_APPEND, **parameters, **written)
     session = session_from((await tx.fetch(_GET, id=session_id))[0])
     await enqueue_job(tx, summary_job(session_id))
+    await enqueue_job(tx, index_job(new.owner_id))
     return session
