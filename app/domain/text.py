@@ -1,5 +1,6 @@
 """The one function that cleans text at every door: requests, tool results, model output, Slack."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from app.domain.message import Content, TextBlock
@@ -24,10 +25,15 @@ def clean_text(text: str) -> str:
 
 def clean_content(content: Content) -> Content:
     """Return `content` with every text in it cleaned."""
+    return change_texts(content, clean_text)
+
+
+def change_texts(content: Content, change: Callable[[str], str]) -> Content:
+    """Return `content` with every text in it changed."""
     if isinstance(content, str):
-        return clean_text(content)
+        return change(content)
     return tuple(
-        replace(block, text=clean_text(block.text)) if isinstance(block, TextBlock) else block for block in content
+        replace(block, text=change(block.text)) if isinstance(block, TextBlock) else block for block in content
     )
 
 

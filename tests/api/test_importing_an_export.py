@@ -10,11 +10,14 @@ from app.db.database import Database
 from app.domain.message import ImageBlock, NewMessage, Role, Source, TextBlock, ToolCall
 from fakes.api_stage import set_stage
 from fakes.conversations import open_conversation
+from fakes.raw_sql import run_sql
 
 JSON_LINES = {"Content-Type": "application/x-ndjson"}
 OF_THE_SESSION = ("id", "run_id", "pinned")
 SESSION: dict[str, object] = {"type": "session", "agent": "assistant", "title": "Old", "metadata": {"a": 1}}
 HELLO: dict[str, object] = {"type": "message", "position": 1, "role": "user", "content": "Hello"}
+
+HOLDS = "select position from messages where coalesce(content, content_blocks::text) like $1"
 
 CALLS = (ToolCall("c1", "grep", '{"q": "\u2028"}'), ToolCall("c2", "grep", "no json"))
 PARTS = (TextBlock("See\u2028\n"), ImageBlock("https://example.org/a.png", "low"))
@@ -63,6 +66,52 @@ async def test_an_export_imported_and_exported_again_holds_the_same_messages(dat
     assert counted == [{**message, "token_count": 0} for message in before]
     assert (after[4]["metadata"], after[4]["token_count"]) == ({"redacted": True}, 0)
     assert messages_of(third) == after
+
+
+def quoting(said: str) -> tuple[dict[str, object], dict[str, object]]:
+    """Return a call of a recall tool and its result, which quotes `said`."""
+    call = {"id": "c1", "name": "search_history", "arguments": "{}"}
+    return (
+        {"type": "message", "position": 6, "role": "assistant", "content": "", "tool_calls": [call]},
+        {
+            "type": "message",
+            "position": 7,
+            "role": "tool",
+            "tool_call_id": "c1",
+            "name": "search_history",
+            "content": said,
+        },
+    )
+
+
+@pytest.mark.parametrize("is_in_blocks", [False, True])
+async def test_a_redaction_reaches_what_was_quoted_in_an_export_with_lines_cut_away(
+    database: Database, database_url: str, *, is_in_blocks: bool
+) -> None:
+    secret = {**HELLO, "position": 5, "content": "The code is tangerine."}
+    quoted = "[#5, user, 2026-03-14 09:00] The code is tangerine.\n[#3, user, anna, 2026-03-14 09:00] Cut away."
+    call, result = quoting(quoted)
+    result = {**result, "content": [{"type": "text", "text": quoted}]} if is_in_blocks else result
+    async with set_stage(database).client() as client:
+        path = (await send(client, lines(SESSION, secret, call, result, {**HELLO, "position": 9}))).headers["Location"]
+        before = (await client.get(f"{path}/messages")).json()["data"]
+        redacted = await client.post(f"{path}/messages/{before[0]['id']}/redact")
+        other = await client.post(f"{path}/messages/{before[3]['id']}/redact")
+
+    assert "[#1, user, 2026-03-14 09:00] The code" in json.dumps(before[2]["content"])
+    assert "[#3 not imported, user, anna" in json.dumps(before[2]["content"])
+    assert (redacted.status_code, other.status_code) == (200, 200)
+    assert await run_sql(database_url, HOLDS, "%tangerine%") == []
+
+
+async def test_quotations_in_an_export_without_gaps_or_positions_stay_as_they_are(database: Database) -> None:
+    said = "[#1, user, 2026-03-14 09:00] Hello\n[#9 in session 01a20a05-76a8-7303-afc8-33dcd9fa1ea6, user, x] Hi"
+    call, result = quoting(said)
+    async with set_stage(database).client() as client:
+        for first, *rest in ((HELLO, call, result), (HELLO, {**call, "position": 0}, {**result, "position": 0})):
+            made = await send(client, lines(SESSION, first, *rest))
+            stored = (await client.get(f"{made.headers['Location']}/messages")).json()["data"]
+            assert stored[2]["content"] == said
 
 
 async def test_an_import_can_be_searched_and_gone_on_with(database: Database) -> None:

@@ -1,6 +1,7 @@
 """Our own export, read back: JSON Lines, the session first and then its messages, each line checked before any is kept.
 
-Ids, positions, runs and pins belong to the session that was exported; the new one has its own.
+Ids, positions, runs and pins belong to the session that was exported; the new one has its own. Where lines were cut
+away, messages move up, and what recall tools quoted of them is renumbered: a redaction finds it by the position.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from app.api.http.refusals import InvalidRequest, MalformedBody
 from app.api.native.import_openai import MAX_CALLS, MAX_MESSAGES
 from app.api.native.requests import IMAGE_URL, MAX_BLOCKS, MAX_POSITION, Metadata, Moment, Title, content_kind
 from app.db.sessions.import_messages import Conversation, DatedMessage
-from app.db.sessions.redaction import MARKER
+from app.db.sessions.quotations import MARKER, renumber_quotations
 from app.domain.errors import InvalidInput
 from app.domain.json_types import JsonValue
 from app.domain.message import Content, ImageBlock, NewMessage, Role, Source, TextBlock, ToolCall
@@ -104,9 +105,15 @@ def from_lines(body: bytes, source: Source) -> Conversation:
     session = _read(first, SessionLine)
     if len(rest) > MAX_MESSAGES:
         _refuse(rest[MAX_MESSAGES][0], "", f"At most {MAX_MESSAGES:,} messages are taken in one import.")
+    reads = list(_in_order(rest))
+    positions = {read.position: place for place, (_, read) in enumerate(reads, start=1) if read.position}
     messages = [
-        DatedMessage(_message(number, read, source), read.created_at, counts=not _is_redacted(read))
-        for number, read in _in_order(rest)
+        DatedMessage(
+            renumber_quotations(_message(number, read, source), positions),
+            read.created_at,
+            counts=not _is_redacted(read),
+        )
+        for number, read in reads
     ]
     if len(messages) < session.message_count:
         _refuse(

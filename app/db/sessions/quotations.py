@@ -6,7 +6,7 @@ who store a quotation from another session: each of them sees all of the other, 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.context.recall_hints import OUTPUT, RECALL_TOOLS, TAG
@@ -16,26 +16,34 @@ from app.db.statements.sql import sql
 from app.domain.ids import SessionId, UserId
 from app.domain.message import NewMessage, Role, text_of
 from app.domain.run import Lease
+from app.domain.text import change_texts
 
 MARKER = "[This message was redacted.]"
 LOOK_AGAIN = "The history changed while it was read: part of this was redacted or erased. Look again."
 
 _HOLD = sql("select id from users where id = :owner_id for no key update")
-_QUOTING = sql("""
+_CONTENT = "coalesce(m.content, cast(m.content_blocks as text))"
+_QUOTING = sql(
+    """
     select m.id, m.session_id, m.position, m.run_id, m.role, m.token_count
     from sessions s join messages m on m.session_id = s.id
     where s.owner_id = :owner_id and m.role = 'tool' and m.name = any(:recall_tools) and m.id <> all(:known)
         and exists (
             select 1 from unnest(cast(:sessions as uuid[]), cast(:positions as integer[])) as q (session_id, position)
-            where m.content like '%[#' || q.position || ' in session ' || q.session_id || ', %'
-                or (s.id = q.session_id and m.content like '%[#' || q.position || ', %'))
-""")
-_QUOTING_SESSION = sql("""
+            where {content} like '%[#' || q.position || ' in session ' || q.session_id || ', %'
+                or (s.id = q.session_id and {content} like '%[#' || q.position || ', %'))
+""",
+    content=_CONTENT,
+)
+_QUOTING_SESSION = sql(
+    """
     select m.id, m.session_id, m.position, m.run_id, m.role, m.token_count
     from sessions s join messages m on m.session_id = s.id
     where s.owner_id = :owner_id and s.id <> :session_id and m.role = 'tool' and m.name = any(:recall_tools)
-        and m.content like '%[#% in session ' || cast(:session_id as text) || ', %'
-""")
+        and {content} like '%[#% in session ' || cast(:session_id as text) || ', %'
+""",
+    content=_CONTENT,
+)
 _KEEP_HISTORY = sql("""
     select u.id from runs r join users u on u.id = r.owner_id where r.id = :run_id for share of u
 """)
@@ -57,6 +65,7 @@ _LONGEST_REST = 1000
 """Characters of what a head says behind the session: role, names and time."""
 
 _HEAD = re.compile(r"\[#(\d{1,9}) in session ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}), ")
+_OWN_HEAD = re.compile(r"\[#(\d{1,9}), (?=user|assistant|tool)")
 _OPENED, _CLOSED = f"&lt;{TAG}>", f"&lt;/{TAG}>"
 
 
@@ -115,6 +124,21 @@ async def still_quotable(tx: Statements, lease: Lease, message: NewMessage) -> N
     if not stale:
         return message
     return replace(message, content=LOOK_AGAIN, metadata={"is_error": True}, token_count=0, counter="")
+
+
+def renumber_quotations(message: NewMessage, positions: Mapping[int, int]) -> NewMessage:
+    """Return an imported message whose quotations of its own session name `positions[old]` in place of each old one.
+
+    What is quoted of a message that was not imported names no position: that may be another message's now.
+    """
+
+    def head(found: re.Match[str]) -> str:
+        new = positions.get(int(found.group(1)))
+        return f"[#{found.group(1)} not imported, " if new is None else f"[#{new}, "
+
+    if not positions or message.role is not Role.TOOL or message.name not in RECALL_TOOLS:
+        return message
+    return replace(message, content=change_texts(message.content, lambda text: _OWN_HEAD.sub(head, text)))
 
 
 def _quoted(lease: Lease, message: NewMessage) -> tuple[_Quoted, ...]:
