@@ -17,6 +17,10 @@ OF_THE_SESSION = ("id", "run_id", "pinned")
 SESSION: dict[str, object] = {"type": "session", "agent": "assistant", "title": "Old", "metadata": {"a": 1}}
 HELLO: dict[str, object] = {"type": "message", "position": 1, "role": "user", "content": "Hello"}
 
+FIRST, LAST = "0001-01-02T00:00:00+00:00", "9999-12-30T23:59:59.999999+00:00"
+BEFORE, AFTER = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
+"""Times that the database takes for infinite ones."""
+
 HOLDS = "select position from messages where coalesce(content, content_blocks::text) like $1"
 
 CALLS = (ToolCall("c1", "grep", '{"q": "\u2028"}'), ToolCall("c2", "grep", "no json"))
@@ -149,6 +153,10 @@ async def test_an_import_can_be_searched_and_gone_on_with(database: Database) ->
         (lines(SESSION, {**HELLO, "created_at": "soon"}), "Line 2, created_at: Must be a time with its offset"),
         (lines(SESSION, {**HELLO, "created_at": "2026-01-01T00:00:00"}), "Line 2, created_at: Must be a time with its"),
         (lines(SESSION, {**HELLO, "created_at": "0001-01-01T00:00:00+14:00"}), "Line 2, created_at: Must be a time"),
+        (lines(SESSION, {**HELLO, "created_at": 1}), "Line 2, created_at: Must be a time with its offset"),
+        (lines(SESSION, {**HELLO, "created_at": "1"}), "Line 2, created_at: Must be a time with its offset"),
+        (lines(SESSION, {**HELLO, "created_at": BEFORE}), "created_at: Must be a time from 0001-01-02 to 9999-12-30"),
+        (lines(SESSION, {**HELLO, "created_at": AFTER}), "created_at: Must be a time from 0001-01-02 to 9999-12-30"),
         (lines(SESSION, {**HELLO, "metadata": {"a": "x" * 20_000}}), "Line 2, metadata: takes 20009 bytes"),
         (lines(SESSION, {**HELLO, "source": "moon"}), "Line 2, source: Must be"),
         (lines(SESSION, {**HELLO, "author": "x" * 201}), "Line 2, author: Must have 200 characters or fewer."),
@@ -175,6 +183,16 @@ async def test_a_line_that_is_wrong_is_named_and_nothing_is_stored(database: Dat
 
     assert (refused.status_code, sessions) == (422, [])
     assert what in refused.json()["detail"]
+
+
+@pytest.mark.parametrize("time", [FIRST, LAST])
+async def test_the_first_and_the_last_time_that_are_taken_are_shown_as_they_were(database: Database, time: str) -> None:
+    async with set_stage(database).client() as client:
+        made = await send(client, lines(SESSION, {**HELLO, "created_at": time}))
+        export = (await client.get(f"{made.headers['Location']}/export")).content
+        again = await send(client, export)
+
+    assert (messages_of(export)[0]["created_at"], again.status_code) == (time, 201)
 
 
 async def test_an_unknown_agent_can_be_named_anew(database: Database) -> None:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from app.api.http.body import Body, parse_json, validate
 from app.api.http.refusals import InvalidRequest, MalformedBody
 from app.api.native.import_openai import MAX_CALLS, MAX_MESSAGES
-from app.api.native.requests import IMAGE_URL, MAX_BLOCKS, MAX_POSITION, Metadata, Moment, Title, content_kind
+from app.api.native.requests import IMAGE_URL, MAX_BLOCKS, MAX_POSITION, KeptMoment, Metadata, Title, content_kind
 from app.db.sessions.import_messages import Conversation, DatedMessage
 from app.db.sessions.quotations import MARKER, renumber_quotations
 from app.domain.errors import InvalidInput
@@ -89,7 +89,7 @@ class MessageLine(BaseModel):
     name: str | None = Field(None, max_length=MAX_NAME)
     author: str | None = Field(None, max_length=200)
     source: SourceName | None = None
-    created_at: Moment | None = None
+    created_at: KeptMoment | None = None
     metadata: Metadata = Field(default_factory=dict)
 
 

@@ -1,10 +1,21 @@
 """What clients may send: bodies and query parameters, checked at the edge; unknown fields are refused."""
 
 import json
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Discriminator, Field, JsonValue, Tag
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+)
 
 from app.api.http.errors import TIME_WORDS
 from app.domain.memory import MAX_MEMORY_CHARACTERS
@@ -18,6 +29,9 @@ MAX_METADATA_BYTES = 16_384
 MAX_METADATA_DEPTH = 32
 MAX_POSITION = 2**31 - 1
 IMAGE_URL = r"^(https://|data:image/[a-z.+-]+;base64,)"
+DATED = re.compile(r"\d{4}-\d\d-\d\d")
+EARLIEST = datetime(1, 1, 2, tzinfo=UTC)
+LATEST = datetime(9999, 12, 30, tzinfo=UTC)
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
@@ -54,6 +68,20 @@ def _check_not_blank(text: str) -> str:
     return text
 
 
+def _check_is_written_out(value: object) -> object:
+    """Refuse numbers: pydantic would read them as seconds since 1970, also where they stand in text."""
+    if not isinstance(value, str) or not DATED.match(value):
+        raise ValueError(TIME_WORDS)
+    return value
+
+
+def _check_is_kept(time: datetime) -> datetime:
+    """Refuse the first and the last day of the calendar: there a time is infinite to the database, or has no offset."""
+    if not EARLIEST <= time < LATEST + timedelta(days=1):
+        raise ValueError(f"Must be a time from {EARLIEST.date()} to {LATEST.date()}; leave it out if it is not known.")
+    return time
+
+
 def _in_utc(time: datetime) -> datetime:
     """Return the time in UTC: within a day of year 1 or 9999 it may not exist there."""
     try:
@@ -62,7 +90,12 @@ def _in_utc(time: datetime) -> datetime:
         raise ValueError(TIME_WORDS) from None
 
 
-Moment: TypeAlias = Annotated[AwareDatetime, Field(strict=False), AfterValidator(_in_utc)]
+Moment: TypeAlias = Annotated[
+    AwareDatetime, Field(strict=False), BeforeValidator(_check_is_written_out), AfterValidator(_in_utc)
+]
+KeptMoment: TypeAlias = Annotated[Moment, AfterValidator(_check_is_kept)]
+"""A time that is stored and shown again, in any time zone."""
+
 Metadata: TypeAlias = Annotated[
     dict[str, JsonValue], AfterValidator(_check_metadata), Field(json_schema_extra={"maxProperties": MAX_METADATA_KEYS})
 ]
