@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import aiohttp
 import structlog
@@ -42,12 +42,12 @@ async def open_slack(
     Yields where events arrive over HTTP, None for Socket Mode. Raises SettingInvalid where a token, a scope or the
     signing secret is missing or wrong.
     """
-    endpoint = EventsEndpoint(None, config.signing_secret, services.clock) if over_http else None
     async with bounded_session() as session:
-        parts = _Parts(config, services, health, worker, _client(config, session), endpoint)
-        asking = Identification(parts.client, config, services.clock, health)
+        client = _client(config, session)
+        asking = Identification(client, config, services.clock, health)
         identity = await asking.at_start(over_http=over_http)
-        parts = replace(parts, first_address=asking.first_address)
+        endpoint = EventsEndpoint(None, config.signing_secret, services.clock) if over_http else None
+        parts = _Parts(config, services, health, worker, client, endpoint, asking.first_address)
         async with _later(parts, asking) if identity is None else _taking_part(parts, identity):
             yield endpoint
 
@@ -62,7 +62,7 @@ class _Parts:
     worker: str
     client: AsyncWebClient
     endpoint: EventsEndpoint | None
-    first_address: str = ""
+    first_address: str
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ async def outcome_of(folder: Path, environment: Mapping[str, str], *arguments: s
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
-        ({"DATABASE_URL": "postgresql://nobody:secret@127.0.0.1:1/none"}, "database"),
+        ({"DATABASE_URL": "postgresql://nobody:hunter2@127.0.0.1:1/none"}, "database"),
         ({"DATABASE_URL": "mysql://localhost/x"}, "PostgreSQL"),
         ({"DEFAULT_LLM": "openai:gpt-4o"}, "OPENAI_API_KEY"),
         ({"DEFAULT_LLM": "nonsense:model"}, "nonsense"),
@@ -35,6 +35,7 @@ async def outcome_of(folder: Path, environment: Mapping[str, str], *arguments: s
         ({"CONTEXT_USAGE_THRESHOLD": "7"}, "CONTEXT_USAGE_THRESHOLD"),
         ({"AGENTS_DIR": "missing-folder"}, "missing-folder"),
         ({"BOOTSTRAP_API_KEY": "short"}, "at least 24 characters"),
+        ({"SLACK_BOT_TOKEN": "xoxb-1"}, "SLACK_SIGNING_SECRET is not set. Set it to the signing secret"),
         ({"HOST": "0.0.0.0"}, "BOOTSTRAP_API_KEY"),  # noqa: S104  # the bind that must be refused
     ],
     ids=[
@@ -47,6 +48,7 @@ async def outcome_of(folder: Path, environment: Mapping[str, str], *arguments: s
         "bad setting",
         "no folder",
         "short key",
+        "half of slack",
         "open bind",
     ],
 )
@@ -58,7 +60,7 @@ async def test_a_start_that_cannot_work_ends_with_a_sentence_and_no_traceback(
     assert code == 1
     assert said in output
     assert "Traceback" not in output
-    assert "secret" not in output
+    assert "hunter2" not in output
 
 
 async def test_a_taken_port_is_named(folder: Path) -> None:
