@@ -1,5 +1,6 @@
 """Reads one agent file: from bytes on disk to a validated AgentFile. Whatever is wrong becomes AgentInvalid."""
 
+import re
 import stat
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from app.agents.yaml_schema import AgentFile
 from app.domain.errors import AgentInvalid
 
 MAX_FILE_BYTES = 256 * 1024
+MOST_SHOWN = 80
+NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
+OTHER_BASE = re.compile(r"\A[-+]?(0[0-7_]+\Z|[0-9_]+:)")
+"""How YAML 1.1 writes a number to the base 8 (010) or 60 (1:30), which nobody means here."""
 
 
 def read_agent_file(path: Path) -> AgentFile:
@@ -42,7 +47,7 @@ def _read_text(path: Path) -> str:
 def _read_bytes(path: Path) -> bytes:
     """Read at most one byte more than is allowed; a pipe would never end."""
     if not stat.S_ISREG(path.stat().st_mode):
-        raise AgentInvalid(f"{path}: is not a regular file")
+        raise AgentInvalid(f"{path}: is not a regular file; write the agent in a file, or move this elsewhere")
     with path.open("rb") as file:
         return file.read(MAX_FILE_BYTES + 1)
 
@@ -64,19 +69,33 @@ def _parse(path: Path, text: str) -> object:
 
 
 def _check_nodes(path: Path, root: yaml.Node | None) -> None:
-    """Refuse what safe_load would pass over: a field written twice; and aliases, which can grow without bound."""
+    """Refuse what safe_load would pass over: a field written twice, a number that would be read as another one.
+
+    So are aliases, which can grow without bound.
+    """
     seen: set[int] = set()
-    waiting = [root] if root is not None else []
+    waiting = [("", root)] if root is not None else []
     while waiting:
-        node = waiting.pop()
+        field, node = waiting.pop()
         if id(node) in seen:
             raise AgentInvalid(f"{path}: {_at(node.start_mark)}: an anchor used by an alias (`*name`); write it out")
         seen.add(id(node))
         if isinstance(node, yaml.MappingNode):
             _check_keys(path, node)
-            waiting += [value for _, value in node.value]
+            waiting += [(_inner(field, key), value) for key, value in node.value]
         elif isinstance(node, yaml.SequenceNode):
-            waiting += node.value
+            waiting += [(field, value) for value in node.value]
+        elif node.tag in NUMBERS and OTHER_BASE.match(node.value):
+            read: object = yaml.safe_load(node.value)
+            raise AgentInvalid(
+                f"{path}: {_at(node.start_mark)}: {field or 'the file'}: YAML reads {node.value[:MOST_SHOWN]} as {read}"
+                "; write the number in plain digits, or quote it if it is meant as text"
+            )
+
+
+def _inner(field: str, key: yaml.Node) -> str:
+    """Return the dotted name of the field `key` in the mapping at `field`."""
+    return f"{field}.{show_name(str(key.value))}".removeprefix(".")
 
 
 def _check_keys(path: Path, mapping: yaml.MappingNode) -> None:

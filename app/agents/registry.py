@@ -96,7 +96,7 @@ def _agent_paths(folder: Path) -> list[Path]:
         raise SettingInvalid(
             f"AGENTS_DIR: the folder {folder} cannot be read ({why}); name an existing folder or leave it empty"
         ) from error
-    return [path for path in entries if path.suffix in ENDINGS and path.name[0] != "." and not path.is_dir()]
+    return [path for path in entries if path.suffix in ENDINGS and path.name[0] != "."]
 
 
 def _check_new(path: Path, name: str, origins: dict[str, Path]) -> None:

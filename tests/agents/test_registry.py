@@ -70,7 +70,6 @@ def test_a_folder_adds_agents_and_overrides_shipped_ones(tmp_path: Path) -> None
 def test_only_visible_yaml_files_are_agents(tmp_path: Path) -> None:
     for name in ("notes.txt", ".hidden.yaml", "agent.yaml~"):
         (tmp_path / name).write_text("not an agent")
-    (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "more.yml").write_text("name: more")
 
     assert load_agents([tmp_path], DEFAULTS).get("more").name == "more"
@@ -100,6 +99,13 @@ def test_what_is_no_regular_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "device.yaml").symlink_to("/dev/zero")
 
     with pytest.raises(AgentInvalid, match=r"device\.yaml: is not a regular file"):
+        load_agents([tmp_path], DEFAULTS)
+
+
+def test_a_folder_with_the_name_of_an_agent_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").mkdir()
+
+    with pytest.raises(AgentInvalid, match=r"agent\.yaml: is not a regular file; write the agent in a file"):
         load_agents([tmp_path], DEFAULTS)
 
 
