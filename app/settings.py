@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -10,6 +11,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, Settin
 
 from app.agents.addresses import check_address
 from app.agents.policy_fields import policy_field
+from app.api.http.config import ANY_ORIGIN
 from app.context.policy import ContextPolicy
 from app.domain.errors import SettingInvalid
 from app.domain.run import Caps
@@ -21,6 +23,14 @@ LEAST_KEY_HOURS = 24
 TRACING_PREFIXES = ("LANGCHAIN_", "LANGSMITH_", "OTEL_")
 KEY_SUFFIX = "_API_KEY"
 
+VISIBLE_ASCII = re.compile(r"[!-~]*")
+"""What every client can send in a header."""
+
+ORIGIN = re.compile(r"\A[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?\Z")
+"""An origin as browsers send it: compared as text, so a path, a wildcard or a name in other letters matches none."""
+
+MOST_SHOWN = 80
+DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 HOUR, DAY = 3_600, 86_400
 """Upper bounds in seconds: beyond them a wait is a mistake, and what counts with it (a clock, an interval) breaks."""
 
@@ -136,9 +146,11 @@ class Settings(BaseSettings):
 
     @field_validator("bootstrap_api_key")
     @classmethod
-    def _check_length(cls, value: str) -> str:
+    def _check_key(cls, value: str) -> str:
         if value and len(value) < SHORTEST_KEY:
             raise ValueError(f"a key needs at least {SHORTEST_KEY} characters, this one has {len(value)}")
+        if not VISIBLE_ASCII.fullmatch(value):
+            raise ValueError("no client could send this key: use letters, digits and punctuation of ASCII, no blanks")
         return value
 
     @field_validator("idempotency_keys_retention_hours")
@@ -181,6 +193,12 @@ class Settings(BaseSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_app_token_has_a_bot(self) -> Self:
+        if self.slack_app_token and not self.slack_bot_token:
+            raise ValueError("SLACK_APP_TOKEN needs SLACK_BOT_TOKEN; to go on without Slack, unset both")
+        return self
+
     @field_validator("cors_origins", mode="before")
     @classmethod
     def _split_origins(cls, value: object) -> object:
@@ -189,7 +207,22 @@ class Settings(BaseSettings):
             return value
         if value.lstrip().startswith("["):
             return _read_json_list(value)
-        return tuple(origin.strip().rstrip("/") for origin in value.split(",") if origin.strip())
+        return tuple(origin.strip() for origin in value.split(",") if origin.strip())
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _check_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(origin if origin == ANY_ORIGIN else _check_origin(origin) for origin in value)
+
+
+def _check_origin(written: str) -> str:
+    """Return an origin as browsers send it: in small letters, without a default port."""
+    origin = written.strip().rstrip("/").lower()
+    if not ORIGIN.fullmatch(origin):
+        raise ValueError(
+            f"{written[:MOST_SHOWN]!r} is no origin: write scheme, host and port alone, such as https://app.example.com"
+        )
+    return origin.removesuffix(DEFAULT_PORTS.get(origin.partition("://")[0], ""))
 
 
 def _read_json_list(text: str) -> object:

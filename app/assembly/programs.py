@@ -65,10 +65,10 @@ async def _serve(options: ServeOptions) -> None:
     stopping = Stopping()
     async with open_runtime(settings, ProcessKind.SERVE) as runtime, slack_over_http(runtime) as slack:
         mode = _ServeMode(has_worker=not options.no_worker, slack=slack, stop=stopping.asked)
+        listener = bind_tcp(TcpAddress(host, settings.port if options.port is None else options.port))
         config = await _api_config(runtime, host)
         if config.is_local_mode and slack is not None:
             _warn_of_proxy(slack)
-        listener = bind_tcp(TcpAddress(host, settings.port if options.port is None else options.port))
         print(f"Throughline is serving on {bound_url(listener)}", flush=True)  # noqa: T201  # the program's one line
         stopping.started()
         async with noted(runtime, has_worker=mode.has_worker):
@@ -227,7 +227,7 @@ async def _api_config(runtime: Runtime, host: str) -> ApiConfig:
     if settings.bootstrap_api_key:
         await keys.ensure(settings.bootstrap_api_key, "admin", frozenset(Scope))
     has_keys = await keys.any_exists()
-    check_access(host, has_keys=has_keys)
+    check_access(host, settings.cors_origins, has_keys=has_keys)
     return ApiConfig(
         version=VERSION,
         cors_origins=settings.cors_origins,

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
 from app.assembly.runtime import Runtime
+from app.domain.errors import NotFound, SettingInvalid
 from app.settings import Settings
 from app.slack.config import SlackConfig
 from app.slack.door import open_slack
@@ -40,6 +41,7 @@ def slack_config(settings: Settings) -> SlackConfig:
 async def slack_over_http(runtime: Runtime) -> AsyncGenerator[HttpDoor | None]:
     """Yield where to serve Slack's events, None where Slack is not set up, or for Socket Mode only."""
     settings = runtime.settings
+    _check_agent(runtime)
     if settings.slack_signing_secret or (settings.slack_bot_token and not settings.slack_app_token):
         health = SlackHealth(runtime.turn_parts.clock, is_all=False)
         async with _open(runtime, health, over_http=True) as endpoint:
@@ -54,15 +56,23 @@ async def slack_over_socket(runtime: Runtime, health: SlackHealth, *, turns: boo
 
     Yields an event that is set where turns are no longer claimed.
     """
+    _check_agent(runtime)
     working = runtime.worker.working() if turns else nullcontext(asyncio.Event())
     async with _open(runtime, health, over_http=False), working as broken:
         yield broken
 
 
+def _check_agent(runtime: Runtime) -> None:
+    """Raise SettingInvalid where no agent has the name that is to answer in Slack."""
+    try:
+        runtime.turn_parts.agents.get(runtime.settings.slack_agent)
+    except NotFound as error:
+        raise SettingInvalid(f"SLACK_AGENT: {error.detail}") from None
+
+
 @asynccontextmanager
 async def _open(runtime: Runtime, health: SlackHealth, *, over_http: bool) -> AsyncGenerator[EventsEndpoint | None]:
     settings = runtime.settings
-    runtime.turn_parts.agents.get(settings.slack_agent)  # a name that no agent has fails the start
     config = slack_config(settings)
     database, context = runtime.database, runtime.context
     slack = database.open_slack(settings.slack_agent)

@@ -1,5 +1,6 @@
 """Reading the settings: what cannot be used is refused in words, and lists are taken as people write them."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,20 @@ def test_a_short_bootstrap_key_is_refused_and_not_shown(key: str, monkeypatch: p
     assert "k" * 23 not in refused.value.detail
 
 
+@pytest.mark.parametrize("key", [" " * 30, "é" * 30, "k" * 30 + "\n", "hidden word " * 3])
+def test_a_bootstrap_key_that_no_client_could_send_is_refused_and_not_shown(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BOOTSTRAP_API_KEY", key)
+
+    with pytest.raises(
+        SettingInvalid, match="BOOTSTRAP_API_KEY: no client could send this key: use letters"
+    ) as refused:
+        read_settings()
+
+    assert "hidden" not in refused.value.detail
+
+
 @pytest.mark.parametrize("key", ["", "k" * 24])
 def test_no_bootstrap_key_or_a_long_one_is_taken(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOOTSTRAP_API_KEY", key)
@@ -38,6 +53,9 @@ def test_no_bootstrap_key_or_a_long_one_is_taken(key: str, monkeypatch: pytest.M
         ("http://a", ("http://a",)),
         ("http://a, https://b:8443,", ("http://a", "https://b:8443")),
         ('["http://a", "http://b"]', ("http://a", "http://b")),
+        ("HTTPS://App.Example:443/", ("https://app.example",)),
+        ("http://[::1]:80,capacitor://localhost", ("http://[::1]", "capacitor://localhost")),
+        ("*", ("*",)),
     ],
 )
 def test_origins_are_taken_as_a_list_with_commas_or_as_json(
@@ -46,6 +64,20 @@ def test_origins_are_taken_as_a_list_with_commas_or_as_json(
     monkeypatch.setenv("CORS_ORIGINS", written)
 
     assert read_settings().cors_origins == origins
+
+
+@pytest.mark.parametrize(
+    "origin", ["nonsense", "http://x/path", "http://*.example", "http://u:p@x", "https://", "http://x:1:2", "http://é"]
+)
+def test_an_origin_that_no_browser_sends_is_refused_with_its_value(
+    origin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORS_ORIGINS", f"https://app.example, {origin}")
+
+    with pytest.raises(
+        SettingInvalid, match=f"CORS_ORIGINS: {re.escape(repr(origin))} is no origin: write scheme, host"
+    ):
+        read_settings()
 
 
 @pytest.mark.parametrize("written", ['["http://a"', "[1]", "[[]]"])

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from app.domain.errors import SettingInvalid
 
+ANY_ORIGIN = "*"
+
 
 @dataclass(frozen=True, slots=True)
 class ApiConfig:
@@ -32,14 +34,20 @@ class ApiConfig:
     key_cache_seconds: float = 5.0
 
 
-def check_access(host: str, *, has_keys: bool) -> None:
-    """Without any key only a loopback address is served. Raises SettingInvalid for every other one."""
-    if has_keys or is_loopback(host):
+def check_access(host: str, cors_origins: tuple[str, ...] = (), *, has_keys: bool) -> None:
+    """Refuse to serve everybody without a key: other machines, or pages of any origin. Raises SettingInvalid."""
+    if has_keys:
         return
-    raise SettingInvalid(
-        f"Binding {host} would serve everybody who can reach it. Create a key first (`throughline keys create`) or "
-        "set BOOTSTRAP_API_KEY; without a key only a loopback address such as 127.0.0.1 is served."
-    )
+    if not is_loopback(host):
+        raise SettingInvalid(
+            f"HOST {host} would serve everybody who can reach it. Create a key first (`throughline keys create`) or "
+            "set BOOTSTRAP_API_KEY; without a key only a loopback address such as 127.0.0.1 is served."
+        )
+    if ANY_ORIGIN in cors_origins:
+        raise SettingInvalid(
+            "CORS_ORIGINS: * would serve every page that is opened on this machine. Name the origins, or create a key "
+            "first (`throughline keys create`)."
+        )
 
 
 def is_loopback(host: str) -> bool:

@@ -31,7 +31,7 @@ class TcpAddress:
 
     host: str
     port: int
-    chosen_by: str = "--host and --port"
+    chosen_by: str = "HOST and PORT, or --host and --port"
 
 
 @dataclass(frozen=True, slots=True)
