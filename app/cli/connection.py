@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 import click
 import httpx
 
+from app.cli.bounded_reply import IDENTITY, bound_reply
 from app.cli.client import ServiceClient
 from app.cli.parts import LocalOptions, Parts
 
@@ -43,13 +44,17 @@ class Target:
 @asynccontextmanager
 async def open_client(target: Target, *, takes_turns: bool = False) -> AsyncIterator[ServiceClient]:
     """Yield a client of the service that `target` names; one of this process answers messages if it `takes_turns`."""
-    headers = {"User-Agent": "throughline-cli", "X-Client": "cli"}
+    headers = {"User-Agent": "throughline-cli", "X-Client": "cli", **IDENTITY}
     if target.url is not None:
         if target.api_key:
             headers["Authorization"] = f"Bearer {target.api_key}"
         # A proxy of the environment is right for a service elsewhere and wrong for one on this machine.
         remote = httpx.AsyncClient(
-            base_url=target.url, headers=headers, timeout=TIMEOUT, trust_env=not _is_this_machine(target.url)
+            base_url=target.url,
+            headers=headers,
+            timeout=TIMEOUT,
+            trust_env=not _is_this_machine(target.url),
+            event_hooks={"response": [bound_reply]},
         )
         async with remote as http:
             yield ServiceClient(http, place=target.url)

@@ -16,8 +16,8 @@ ESCAPE_SEQUENCE = re.compile(
     r"|[PX^_][^\x1b]*\x1b\\"  # device control strings
     r"|[ -/]*[0-~])"
 )
-# All but tab and line feed, DEL, the second control block, and the marks that turn the reading direction around.
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202d\u202e]")
+# All but tab and line feed, DEL, the second control block, and every mark that changes the reading direction.
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:

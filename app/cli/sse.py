@@ -10,6 +10,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from app.cli.failures import UnexpectedReply
+
+MAX_EVENT_BYTES = 100_000_000
+"""An answer and its tool results are 7 MB at most, and JSON may write one byte in six."""
+
 LINE_END = re.compile(r"\r\n|\n|\r")
 
 
@@ -25,7 +30,8 @@ class ServerSentEvent:
 class SseParser:
     """Turns a byte stream, cut anywhere, into events.
 
-    Comments and unknown fields are skipped; an event that the stream's end cuts off is dropped, as the standard
+    An event larger than the service's largest is refused, before it fills the memory. Comments and unknown fields are
+    skipped; an event that the stream's end cuts off is dropped, as the standard
     demands. A line feed that follows a carriage return in the next chunk belongs to the same line end.
     """
 
@@ -35,16 +41,21 @@ class SseParser:
         self._at_start = True
         self._after_return = False
         self._pending: list[str] = []
+        self._held = 0
         self._data: list[str] = []
         self._event = ""
         self._id = ""
 
     def feed(self, chunk: bytes) -> Iterator[ServerSentEvent]:
-        """Take the next bytes and yield the events they complete."""
+        """Take the next bytes and yield the events they complete. Raises UnexpectedReply for one without end."""
+        self._held += len(chunk)
+        if self._held > MAX_EVENT_BYTES:
+            raise UnexpectedReply(f"An event of the stream is larger than any of this service's ({MAX_EVENT_BYTES:,}).")
         for line in self._lines(self._decoder.decode(chunk)):
             if line:
                 self._take_field(line)
                 continue
+            self._held = 0
             event = self._dispatch()
             if event is not None:
                 yield event

@@ -17,6 +17,7 @@ from app.cli.printable import moment, one_line, printable
         ("a\x9b31mb\x7f\x08", "a31mb"),
         ("tab\tand\r\nline", "tab\tand\nline"),
         ("safe\u202eevas", "safeevas"),
+        *((f"a{chr(mark)}b", "ab") for mark in (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))),
         ("\ud800x", "\ufffdx"),
         ("[bold]kept[/bold] 日本 🙂", "[bold]kept[/bold] 日本 🙂"),
     ],
