@@ -4,9 +4,17 @@ import hashlib
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from uuid import UUID
 
 from app.client.answer import Ended
+from app.client.arguments import (
+    read_metadata,
+    read_number,
+    read_on_busy,
+    read_optional_text,
+    read_run_id,
+    read_session_id,
+    read_text,
+)
 from app.client.away import Outage
 from app.client.limits import Limits
 from app.db.run_follow import Followed, Following, Idle, follow_while_worked_on, reset_event
@@ -22,7 +30,6 @@ from app.domain.session import Session
 from app.domain.text import clean_text, is_blank
 
 PAGE = 200
-MOST_SHOWN = 80
 
 
 class Client:
@@ -41,22 +48,21 @@ class Client:
 
     async def acting_as(self, user: str) -> "Client":
         """Return a client for another user, created if new, over the same connections. Raises InvalidInput."""
-        owner_id = await self._database.users.get_or_create(user)
+        owner_id = await self._database.users.get_or_create(read_text(user, field="user"))
         return Client(self._following, owner_id, user=user, limits=self._limits)
 
     async def get_session(self, session_id: SessionId | str) -> Session:
         """Return the session as it stands. Raises NotFound."""
-        return await self._database.sessions.get(self._owner_id, _session_id(session_id))
+        return await self._database.sessions.get(self._owner_id, read_session_id(session_id))
 
     async def sessions(
         self, *, agent: str = "", title: str = "", include_archived: bool = False
     ) -> AsyncGenerator[Session]:
         """Yield the user's sessions, the last used first: those with this agent, with `title` in their titles."""
+        wanted, q = read_optional_text(agent, field="agent"), read_optional_text(title, field="title")
         cursor: str | None = None
         while True:
-            query = SessionQuery(
-                limit=PAGE, cursor=cursor, agent=agent or None, q=title or None, include_archived=include_archived
-            )
+            query = SessionQuery(limit=PAGE, cursor=cursor, agent=wanted, q=q, include_archived=include_archived)
             page = await self._database.sessions.list(self._owner_id, query)
             for session in page.items:
                 yield session
@@ -77,21 +83,25 @@ class Client:
         `metadata` is for the program, which may know its session by it again. The same `idempotency_key` returns the
         same session for 30 days from its making, archived or not. Raises IdempotencyKeyReused, InvalidInput.
         """
+        agent, title = read_text(agent, field="agent"), read_text(title, field="title")
+        kept = read_metadata(metadata)
         new = NewSession(
             owner_id=self._owner_id,
             agent=clean_text(agent),
             title=clean_text(title),
             source=Source.WORKER,
-            metadata=dict(metadata or {}),
-            idempotency_key=idempotency_key or None,
-            fingerprint=_fingerprint("new_session", agent, title, *([_as_json(metadata)] if metadata else ())),
+            metadata=kept,
+            idempotency_key=read_optional_text(idempotency_key, field="idempotency_key"),
+            fingerprint=_fingerprint(
+                "new_session", agent, title, *([json.dumps(kept, sort_keys=True)] if kept else ())
+            ),
         )
         return (await self._database.sessions.create(new))[0]
 
     async def unarchive_session(self, session_id: SessionId | str) -> Session:
         """Take the session out of the archive, where it takes no messages. Raises NotFound."""
         change = SessionChange(archived=False)
-        return await self._database.sessions.update(self._owner_id, _session_id(session_id), change)
+        return await self._database.sessions.update(self._owner_id, read_session_id(session_id), change)
 
     async def submit(
         self,
@@ -108,18 +118,18 @@ class Client:
         Raises NotFound, InvalidInput (an empty text, an archived session, an `on_busy` that is none), SessionBusy,
         QueueFull, IdempotencyKeyReused, DatabaseUnavailable.
         """
-        if is_blank(text):
+        if is_blank(read_text(text, field="text")):
             raise InvalidInput("The message holds nothing to answer.", field="text")
-        session_id = _session_id(session_id)
+        session_id = read_session_id(session_id)
         submission = Submission(
             owner_id=self._owner_id,
             session_id=session_id,
             input=RunInput(clean_text(text)),
             source=Source.WORKER,
             author=self._user,
-            idempotency_key=idempotency_key or None,
+            idempotency_key=read_optional_text(idempotency_key, field="idempotency_key"),
             fingerprint=_fingerprint("submit", str(session_id), text),
-            on_busy=_on_busy(on_busy),
+            on_busy=read_on_busy(on_busy),
         )
         return (await self._database.runs.submit(submission, None)).run
 
@@ -130,7 +140,7 @@ class Client:
         what was shown so far no longer counts. A database that is away is waited for, as by `wait`. Raises
         NoWorkerAvailable, NotFound, DatabaseUnavailable.
         """
-        outage, seen, is_over = self._outage(), after, False
+        outage, seen, is_over = self._outage(), read_number(after, field="after"), False
         while not is_over:
             async with outage.outlasting(), aclosing(self._events_behind(run_id, seen)) as events:
                 async for event in events:
@@ -153,15 +163,15 @@ class Client:
 
     async def get_run(self, run_id: RunId | str) -> Run:
         """Return the run as it stands. Raises NotFound."""
-        return await self._database.runs.get_run(self._owner_id, _run_id(run_id))
+        return await self._database.runs.get_run(self._owner_id, read_run_id(run_id))
 
     async def cancel(self, run_id: RunId | str) -> Run:
         """Ask the run to stop; what was written is kept. One that has ended stays as it is. Raises NotFound."""
-        return await self._database.runs.request_cancel(self._owner_id, _run_id(run_id))
+        return await self._database.runs.request_cancel(self._owner_id, read_run_id(run_id))
 
     async def history(self, session_id: SessionId | str, *, after: int = 0) -> AsyncGenerator[Message]:
         """Yield all stored messages of the session behind position `after`, oldest first. Raises NotFound."""
-        session_id = _session_id(session_id)
+        session_id, after = read_session_id(session_id), read_number(after, field="after")
         while True:
             query = MessageQuery(after=after, before=None, limit=PAGE, order="asc")
             page = await self._database.messages.list_messages(self._owner_id, session_id, query)
@@ -200,46 +210,8 @@ class Client:
         return Outage(self._limits.database_away_timeout_seconds, self._following.monotonic)
 
 
-def _session_id(given: SessionId | str) -> SessionId:
-    return SessionId(_uuid(given, field="session_id"))
-
-
-def _run_id(given: RunId | str) -> RunId:
-    return RunId(_uuid(given, field="run_id"))
-
-
-def _uuid(given: UUID | str, *, field: str) -> UUID:
-    try:
-        return UUID(str(given))
-    except ValueError:
-        shown = repr(given)[:MOST_SHOWN]
-        raise InvalidInput(
-            f"{field} is {shown}, which is no id. An id is 32 hexadecimal digits, as `.id` has it.", field=field
-        ) from None
-
-
-def _on_busy(given: OnBusy | str) -> OnBusy:
-    """Return what is meant: it is compared by identity further in, where text would be none of them."""
-    try:
-        return OnBusy(given)
-    except ValueError:
-        allowed = ", ".join(repr(one.value) for one in OnBusy)
-        shown = repr(given)[:MOST_SHOWN]
-        raise InvalidInput(f"on_busy is {shown}; it may be one of {allowed}.", field="on_busy") from None
-
-
 def _events(item: Followed) -> tuple[RunEvent, ...]:
     return () if isinstance(item, Idle) else item
-
-
-def _as_json(metadata: JsonObject) -> str:
-    try:
-        return json.dumps(dict(metadata), sort_keys=True, allow_nan=False)
-    except (TypeError, ValueError):
-        raise InvalidInput(
-            "metadata holds what JSON cannot: it is a dict of text, numbers, True, False, None, lists and dicts.",
-            field="metadata",
-        ) from None
 
 
 def _fingerprint(*asked: str) -> str:

@@ -4,6 +4,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from app.client.arguments import read_number, read_text
 from app.client.client import Client
 from app.client.limits import DEFAULT_LIMITS, Limits
 from app.client.logs import log_to_standard_error
@@ -34,8 +35,9 @@ async def connect(
     that listens. Raises InvalidInput, SettingInvalid without an address, DatabaseUnavailable, and DatabaseUnusable
     where the addresses or the schema are not what this version needs: it is not upgraded from here.
     """
-    if not 1 <= pool_size <= LARGEST_POOL:
+    if not 1 <= read_number(pool_size, field="pool_size") <= LARGEST_POOL:
         raise InvalidInput(f"pool_size is {pool_size}; a pool has 1 to {LARGEST_POOL}.", field="pool_size")
+    user = read_text(user, field="user")
     urls = DatabaseUrls(database_url, direct_url) if database_url else _urls_of_environment(direct_url)
     log_to_standard_error()
     await check_urls(urls)

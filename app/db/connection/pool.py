@@ -26,6 +26,10 @@ CLOSED = (
     "The connections to the database are closed. With `app.client`, use a client only inside the `async with` block of "
     "its `connect`."
 )
+OTHER_LOOP = (
+    "The connections to the database belong to another event loop, or to the process that this one was forked from. "
+    "Open a client with `connect` in each loop and each process; this one goes on working where it was opened."
+)
 CACHED_STATEMENTS = 200
 """Prepared on each connection; the service has fewer."""
 
@@ -60,6 +64,7 @@ class ConnectionPool:
         self._idle: list[_Idle] = []
         self._generation = 0
         self._is_closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def is_pooled(self) -> bool:
@@ -76,7 +81,8 @@ class ConnectionPool:
         """Yield a connection that nobody else uses inside the block.
 
         One that may still be busy, or leads nowhere, is closed. Raises DRIVER_ERRORS, of these PoolTimeout where all
-        connections stayed in use, and DatabaseUnusable once the pool is closed: no try again helps.
+        connections stayed in use, and DatabaseUnusable, as no try again helps, once the pool is closed and in another
+        event loop than that of the first use.
         """
         await self._reserve()
         try:
@@ -104,6 +110,7 @@ class ConnectionPool:
     async def _reserve(self) -> None:
         if self._is_closed:
             raise DatabaseUnusable(CLOSED)
+        self._check_loop()
         if not self._free.locked():
             await self._free.acquire()
             return
@@ -112,6 +119,13 @@ class ConnectionPool:
                 await self._free.acquire()
         except TimeoutError:
             raise PoolTimeout from None
+
+    def _check_loop(self) -> None:
+        """Raise DatabaseUnusable where the connections' transports are another loop's: a use here would break them."""
+        loop = _running_loop()
+        self._loop = self._loop or loop
+        if loop is None or loop is not self._loop:
+            raise DatabaseUnusable(OTHER_LOOP)
 
     def _take(self) -> asyncpg.Connection | None:
         """Return the connection that was used last, None where all are busy, closed, or unused for too long."""
@@ -161,6 +175,14 @@ class ConnectionPool:
             await connection.execute(LIMIT_SESSION)
         for name in ("json", "jsonb"):
             await connection.set_type_codec(name, schema="pg_catalog", encoder=str, decoder=_read_json)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop of this thread; None in a forked process, where its parent's seems to run."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from app.db.statements.new_ids import new_id
 from app.db.statements.sql import sql
 from app.domain.errors import InvalidInput
 from app.domain.ids import UserId
+from app.domain.text import clean_text, is_blank
 
 MAX_NAME_LENGTH = 200
 _FIND = sql("select id from users where name = :name")
@@ -27,6 +28,11 @@ class UserRepository:
         """Return the id of the user with this name, created if new. Raises InvalidInput for an impossible name."""
         if not 0 < len(name) <= MAX_NAME_LENGTH:
             raise InvalidInput(f"A user's name has 1 to {MAX_NAME_LENGTH} characters, not {len(name)}.", field="user")
+        if is_blank(name) or clean_text(name) != name:
+            raise InvalidInput(
+                f"A user's name is text that can be read, without NUL and halves of characters, not {name!a}.",
+                field="user",
+            )
         found = await self.get(name)
         while found is None:
             rows = await self._transactions.fetch(_CREATE, id=new_id(), name=name)

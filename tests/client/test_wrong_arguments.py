@@ -1,0 +1,98 @@
+"""What a program may get wrong: values of another kind, and a client that is used where it was not made."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from app.client import Client, DatabaseUnusable, InvalidInput, TemporaryError, connect
+from fakes.pooler import urls_of
+
+SESSION = "00000000-0000-7000-8000-000000000000"
+NOTHING: Any = None  # Any: where text is asked for
+
+
+@pytest.fixture
+async def client(database_url: str) -> AsyncIterator[Client]:
+    urls = urls_of(database_url)
+    async with connect(urls["url"], direct_url=urls["direct_url"], user="anna", pool_size=1) as opened:
+        yield opened
+
+
+Asked = Callable[[Client, Any], Any]  # Any: the values are of the wrong kinds on purpose
+
+
+@pytest.mark.parametrize("given", [b"hi", 7, ["hi"]])
+@pytest.mark.parametrize(
+    ("field", "ask"),
+    [
+        ("text", lambda client, given: client.submit(SESSION, given)),
+        ("idempotency_key", lambda client, given: client.submit(SESSION, "hi", idempotency_key=given)),
+        ("agent", lambda client, given: client.new_session(given)),
+        ("title", lambda client, given: client.new_session(title=given)),
+        ("idempotency_key", lambda client, given: client.new_session(idempotency_key=given)),
+        ("agent", lambda client, given: anext(client.sessions(agent=given))),
+        ("title", lambda client, given: anext(client.sessions(title=given))),
+        ("user", lambda client, given: client.acting_as(given)),
+    ],
+    ids=["text", "key of a message", "agent", "title", "key of a session", "agent sought", "title sought", "user"],
+)
+async def test_what_is_no_text_is_refused_by_name_and_kind(client: Client, field: str, ask: Asked, given: Any) -> None:  # noqa: ANN401  # of any kind
+    with pytest.raises(InvalidInput, match=rf"^{field} is .*{type(given).__name__}.*; it has to be text") as refused:
+        await ask(client, given)
+
+    assert refused.value.field == field
+
+
+async def test_nothing_at_all_is_no_text_either(client: Client) -> None:
+    for reach in (client.submit(SESSION, NOTHING), client.new_session(NOTHING), client.acting_as(NOTHING)):
+        with pytest.raises(InvalidInput, match=r"is None \(NoneType\); it has to be text"):
+            await reach
+
+
+async def test_no_key_and_no_filter_may_be_said_with_none(client: Client) -> None:
+    made = await client.new_session(idempotency_key=NOTHING)
+
+    assert (await client.submit(made.id, "hi", idempotency_key=NOTHING)).session_id == made.id
+    assert [one.id async for one in client.sessions(agent=NOTHING, title=NOTHING)] == [made.id]
+
+
+@pytest.mark.parametrize("given", ["1", None, -1, 2**63, 1.5])
+async def test_what_is_no_count_is_refused_by_name(client: Client, given: Any) -> None:  # noqa: ANN401  # of any kind
+    for read in (client.history(SESSION, after=given), client.events(SESSION, after=given)):
+        with pytest.raises(InvalidInput, match=r"^after is .*; it has to be a whole number from 0") as refused:
+            await anext(read)
+        assert refused.value.field == "after"
+
+
+@pytest.mark.parametrize("given", ["text", [("a", 1)], 7])
+async def test_metadata_that_is_no_dictionary_is_refused(client: Client, given: Any) -> None:  # noqa: ANN401  # of any kind
+    with pytest.raises(InvalidInput, match="metadata holds what JSON cannot: it is a dict"):
+        await client.new_session(metadata=given)
+
+
+@pytest.mark.parametrize("name", ["", " ", "\u200b", "a\x00b", "a\ud800", "x" * 201])
+async def test_a_name_that_nobody_could_read_or_that_cannot_be_kept_is_refused(client: Client, name: str) -> None:
+    with pytest.raises(InvalidInput, match="name") as refused:
+        await client.acting_as(name)
+
+    assert refused.value.field == "user"
+
+
+async def test_a_client_in_another_loop_says_so_and_goes_on_in_its_own(client: Client) -> None:
+    session = await client.new_session()
+    run = await client.submit(session.id, "hi")
+
+    async def elsewhere() -> None:
+        for reach in (client.new_session(), client.submit(session.id, "hi"), client.wait(run.id)):
+            with pytest.raises(DatabaseUnusable, match=r"another event loop.*`connect`") as told:
+                await reach
+            assert not isinstance(told.value, TemporaryError)
+        for read in (client.events(run.id), client.history(session.id), client.sessions()):
+            with pytest.raises(DatabaseUnusable, match="another event loop"):
+                await anext(read)
+
+    await asyncio.to_thread(asyncio.run, elsewhere())
+
+    assert (await client.get_run(run.id)).id == run.id
