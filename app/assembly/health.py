@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 
 from app.api.app import create_health_app
 from app.api.http.config import ApiConfig
-from app.api.http.protocol import ConnectionLimits
-from app.api.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
+from app.api.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url, limit_connections
 from app.assembly.runtime import VERSION, Runtime
 from app.assembly.services import make_services
 from app.slack.health import SlackHealth
@@ -32,8 +31,8 @@ async def health_served(
         return
     app = create_health_app(make_services(runtime, has_worker=has_worker, slack=slack), ApiConfig(version=VERSION))
     listener = bind_tcp(TcpAddress(settings.host, settings.health_port, chosen_by="HOST and --health-port"))
-    limits = ConnectionLimits(max_connections=MOST_CONNECTIONS)
-    server = HttpServer(app, listener, Shutdown(_nothing_to_end, CLOSING_SECONDS), limits)
+    shutdown, limits = Shutdown(_nothing_to_end, CLOSING_SECONDS), limit_connections(MOST_CONNECTIONS)
+    server = HttpServer(app, listener, shutdown, limits)
     serving = asyncio.create_task(server.run_until_stopped(), name="serve health")
     try:
         yield bound_url(listener)

@@ -15,8 +15,7 @@ import uvloop
 from app.api.app import add_door, create_app
 from app.api.http.auth import LOCAL_USER
 from app.api.http.config import ApiConfig, check_access
-from app.api.http.protocol import ConnectionLimits
-from app.api.http.server import HttpServer, Shutdown, TcpAddress, allow_connections, bind_tcp, bind_unix, bound_url
+from app.api.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bind_unix, bound_url, limit_connections
 from app.assembly.database import is_guest, read_quiet_settings
 from app.assembly.health import health_served
 from app.assembly.process_beats import noted
@@ -197,7 +196,7 @@ async def _serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig
     if mode.slack is not None:
         add_door(app, mode.slack.path, mode.slack.endpoint)
     grace = runtime.settings.shutdown_grace_seconds + CLOSING_SECONDS
-    limits = ConnectionLimits(max_connections=allow_connections(runtime.settings.max_connections))
+    limits = limit_connections(runtime.settings.max_connections)
     server = HttpServer(app, listener, Shutdown(before_closing, grace), limits)
     gc.freeze()  # what is loaded by now stays: collections need not walk it again and again
     working = runtime.worker.working(only_for=mode.only_for) if mode.has_worker else nullcontext(asyncio.Event())

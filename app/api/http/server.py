@@ -22,6 +22,9 @@ CUT = "ASGI callable returned without completing response."
 OTHER_DESCRIPTORS = 256
 """For everything but connections: the database, models, logs."""
 
+RESERVE_PART = 4
+"""Of the connections that few descriptors allow, the part that is kept for refusals and health."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -138,18 +141,21 @@ class HttpServer(uvicorn.Server):
         await closing
 
 
-def allow_connections(wanted: int) -> int:
-    """Return how many connections can be held, `wanted` at most. Each is a file descriptor, and those have a limit.
+def limit_connections(wanted: int) -> ConnectionLimits:
+    """Return limits for `wanted` connections, or for as many as can be held. Each is a file descriptor.
 
-    It is raised as far as it may be.
+    Those have a limit, which is raised as far as it may be. Of few descriptors the reserve takes a part, too.
     """
+    reserve = NO_OTHER_LIMITS.reserve
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + OTHER_DESCRIPTORS
+    needed = wanted + reserve + OTHER_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY or soft >= needed:
-        return wanted
-    allowed = max(soft - OTHER_DESCRIPTORS, soft // 2)
+        return ConnectionLimits(max_connections=wanted)
+    held = max(soft - OTHER_DESCRIPTORS, soft // 2)
+    reserve = min(reserve, held // RESERVE_PART)
+    allowed = min(wanted, held - reserve)
     log.warning("fewer connections than set: too few file descriptors", connections=allowed, descriptors=soft)
-    return allowed
+    return ConnectionLimits(max_connections=allowed, reserve=reserve)
