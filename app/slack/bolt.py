@@ -11,7 +11,7 @@ from slack_bolt.authorization import AuthorizeResult
 from slack_bolt.response import BoltResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
-from app.domain.errors import TemporaryError, ThroughlineError
+from app.domain.errors import TemporaryError, ThroughlineError, places_of
 from app.slack.config import Identity, SlackConfig
 
 EVENTS_OF_APP = ("app_uninstalled", "tokens_revoked")
@@ -126,6 +126,8 @@ async def _note_held_back(body: dict[str, object], next_: Callable[[], Awaitable
 
 async def _on_error(error: Exception) -> BoltResponse:
     """Leave the event unacknowledged: Slack sends it again."""
-    code = error.code if isinstance(error, ThroughlineError) else type(error).__name__
-    log.warning("slack event was not taken", error=code)
+    if isinstance(error, ThroughlineError):
+        log.warning("slack event was not taken", error=error.code)
+    else:
+        log.error("slack event was not taken", error=type(error).__name__, where=places_of(error))
     return BoltResponse(status=503 if isinstance(error, TemporaryError) else 500, body="")

@@ -57,6 +57,7 @@ class EventsEndpoint:
         try:
             check_payload(text, headers.get("content-type", ""))
         except MalformedPayload as error:
+            log.warning("slack request refused: malformed", reason=str(error))
             await _respond(send, BAD_REQUEST, json.dumps({"error": str(error)}).encode())
             return
         if self._app is None:

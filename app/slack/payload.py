@@ -23,6 +23,28 @@ NAMES = frozenset({
 })
 """Fields that name something, beside those that end in `_id` and `_ts`; some events have an object in their place."""
 
+KEPT = frozenset({
+    "channel",
+    "channel_id",
+    "context_enterprise_id",
+    "context_team_id",
+    "deleted_ts",
+    "enterprise_id",
+    "event_id",
+    "event_ts",
+    "team",
+    "team_id",
+    "thread_ts",
+    "ts",
+    "user",
+    "user_id",
+    "user_team",
+})
+"""Of these names, what is stored and found again."""
+
+MAX_KEPT_BYTES = 64
+"""Slack's ids have up to some twenty. The database keeps several in one entry of an index, whose size is bounded."""
+
 
 class MalformedPayload(ValueError):
     """The text is not what Slack sends; the message says in what way."""
@@ -30,7 +52,11 @@ class MalformedPayload(ValueError):
 
 def check_payload(text: str, content_type: str) -> None:
     """Raise MalformedPayload for what cannot be read, or would break whoever reads it. Unknown fields may be there."""
-    body = _parsed(text, content_type)
+    check_body(_parsed(text, content_type))
+
+
+def check_body(body: object) -> None:
+    """Raise MalformedPayload for a parsed body that cannot be read, or would break whoever reads it."""
     if not isinstance(body, dict):
         raise MalformedPayload("the body is not a JSON object")
     if _is_deep(body):
@@ -113,3 +139,5 @@ def _check_names(part: Mapping[str, JsonValue]) -> None:
             raise MalformedPayload("a field that names something holds neither text nor an object")
         if isinstance(value, str) and clean_text(value) != value:
             raise MalformedPayload("a field that names something holds NUL or a lone surrogate")
+        if isinstance(value, str) and key in KEPT and len(value.encode()) > MAX_KEPT_BYTES:
+            raise MalformedPayload(f"`{key}` has more than {MAX_KEPT_BYTES} bytes, which no id of Slack's has")

@@ -7,6 +7,7 @@ import asyncio
 import time
 
 import aiohttp
+import structlog
 from slack_bolt.adapter.socket_mode.async_internals import run_async_bolt_app, send_async_response
 from slack_bolt.async_app import AsyncApp
 from slack_sdk.errors import SlackApiError
@@ -16,10 +17,12 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 
 from app.slack.bolt import make_client, silent_logger
 from app.slack.config import SlackConfig
+from app.slack.payload import MalformedPayload, check_body
 from app.slack.refusals import retry_after, will_pass, word_of
 
 OPENING_SECONDS = 20.0
 LOST = "connection lost"
+log = structlog.get_logger(__name__)
 
 
 class NotOpened(Exception):
@@ -89,5 +92,10 @@ class SocketConnection(SocketModeClient):
 
     async def _answer(self, client: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
         started = time.time()
+        try:
+            check_body(request.payload)
+        except MalformedPayload as error:
+            log.warning("slack request refused: malformed", reason=str(error))
+            return
         response = await run_async_bolt_app(self._app, request)
         await send_async_response(client, request, response, started)
