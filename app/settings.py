@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, NoDecode, SettingsConfigDict, SettingsError
 
-from app.agents.addresses import check_address
+from app.agents.addresses import check_address, check_variable
 from app.agents.policy_fields import policy_field
 from app.api.http.config import ANY_ORIGIN
 from app.context.policy import ContextPolicy
@@ -79,6 +79,7 @@ class Settings(BaseSettings):
 
     default_llm: str = Field("offline", description="model of agents that name none")
     default_llm_base_url: str = Field("", description="OpenAI-compatible server for `default_llm`")
+    default_llm_api_key_env: str = Field("", description="name of the variable with the key for `default_llm_base_url`")
     context_usage_threshold: float = policy_field(
         ContextPolicy, "usage_threshold", description="fraction of the window that compacts"
     )
@@ -86,8 +87,12 @@ class Settings(BaseSettings):
     context_summary_model_base_url: str = Field(
         "", description="server of `context_summary_model`; empty: that of `default_llm` if of the same provider"
     )
+    context_summary_model_api_key_env: str = Field(
+        "", description="name of the variable with the key for `context_summary_model_base_url`"
+    )
     embedding_model: str = Field("", description="model that memories are compared by; empty: by their words alone")
     embedding_base_url: str = Field("", description="OpenAI-compatible server for `embedding_model`")
+    embedding_api_key_env: str = Field("", description="name of the variable with the key for `embedding_base_url`")
     embedding_dimensions: int | None = Field(
         None, ge=1, le=16_000, description="length of the vectors to ask the model for; empty: its own"
     )
@@ -168,6 +173,19 @@ class Settings(BaseSettings):
     def _check_address(cls, value: str) -> str:
         return check_address(value) if value else value
 
+    @field_validator("default_llm_api_key_env", "context_summary_model_api_key_env", "embedding_api_key_env")
+    @classmethod
+    def _check_variable(cls, value: str) -> str:
+        return check_variable(value) if value else value
+
+    @model_validator(mode="after")
+    def _check_key_has_an_address(self) -> Self:
+        for name in ("default_llm", "context_summary_model", "embedding"):
+            if getattr(self, f"{name}_api_key_env") and not getattr(self, f"{name}_base_url"):
+                variable = name.upper()
+                raise ValueError(f"{variable}_API_KEY_ENV needs {variable}_BASE_URL, the address that the key is for")
+        return self
+
     @model_validator(mode="after")
     def _check_address_has_a_model(self) -> Self:
         if self.context_summary_model_base_url and not self.context_summary_model:
@@ -230,6 +248,13 @@ def _read_json_list(text: str) -> object:
         return json.loads(text)
     except ValueError:
         raise ValueError("neither a JSON list nor origins separated by commas") from None
+
+
+def read_variable(name: str) -> str:
+    """Return a variable that is no setting, such as a provider's key, from the environment or `.env`; '' if not set."""
+    if value := os.environ.get(name):
+        return value
+    return DotEnvSettingsSource(Settings, env_file=".env", case_sensitive=True).env_vars.get(name) or ""
 
 
 class ClientSettings(BaseSettings):

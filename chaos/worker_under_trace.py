@@ -68,8 +68,8 @@ def _trace_calls(tracer: Tracer) -> None:
     class TracedModels(ModelRegistry):
         """Hands out models whose calls are places."""
 
-        def get(self, model: str, base_url: str | None = None) -> ChatModel:
-            return _TracedModel(super().get(model, base_url), tracer)
+        def get(self, model: str, base_url: str | None = None, api_key_env: str | None = None) -> ChatModel:
+            return _TracedModel(super().get(model, base_url, api_key_env), tracer)
 
     class TracedTools(ToolBox):
         """A tool call is a place."""

@@ -1,9 +1,10 @@
-"""Checks the address of a model server, wherever an operator writes one: in an agent file or in a setting."""
+"""Checks the address of a model server and the name of its key, in an agent file or in a setting."""
 
 import re
 from urllib.parse import urlsplit
 
 _SPACE_OR_CONTROL = re.compile(r"[\s\x00-\x1f\x7f]")
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,99}")
 _WANTED = "must be an address such as http://127.0.0.1:8080/v1"
 
 
@@ -19,3 +20,13 @@ def check_address(address: str) -> str:
     if not is_complete:
         raise ValueError(_WANTED)
     return address
+
+
+def check_variable(name: str) -> str:
+    """Return `name`. Raises ValueError where it is no environment variable's name; a key itself is mostly none."""
+    if not _VARIABLE.fullmatch(name):
+        raise ValueError(
+            "must be the name of the environment variable that holds the key, in capitals (such as GATEWAY_API_KEY), "
+            "never the key itself"
+        )
+    return name

@@ -12,6 +12,9 @@ from app.domain.text import clean_text
 MAX_SHOWN_CHARACTERS = 80
 MAX_COMPLAINTS = 20
 
+SECRET_FIELDS = frozenset({"api_key_env"})
+"""Fields that may hold a key by mistake: what was written there is not repeated."""
+
 Context: TypeAlias = dict[str, Any]  # Any: what pydantic puts into an error depends on its kind
 Details: TypeAlias = Mapping[str, Any]  # Any: pydantic's ErrorDetails, of which only its core knows the type
 
@@ -72,7 +75,7 @@ def _complaint(details: Details) -> str:
     if kind in {"extra_forbidden", "invalid_key"}:
         return f"{_dotted(path)}: {_unknown(path)}"
     problem = _problem(path, kind, details)
-    if isinstance(details["input"], dict) and kind == "value_error":
+    if kind == "value_error" and (isinstance(details["input"], dict) or path[-1] in SECRET_FIELDS):
         return f"{_dotted(path)}: {problem}"
     return f"{_dotted(path)}: {show(details['input'])} {problem}"
 

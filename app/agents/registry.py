@@ -25,14 +25,16 @@ def _no_address(_model: str) -> str | None:
 class AgentDefaults:
     """What applies where an agent's file says nothing; `summary_model` may be empty, and lives at `summary_base_url`.
 
-    `address_beside_default` tells where a model lives that is named beside the default model: at the same server if it
-    is of the same provider. None there is the provider's own address.
+    `summary_api_key_env` names the variable with the key for that address. `address_beside_default` tells where a model
+    lives that is named beside the default model: at the same server if it is of the same provider. None there is the
+    provider's own address.
     """
 
     usage_threshold: float
     summary_model: str
     summary_base_url: str | None = None
     address_beside_default: Callable[[str], str | None] = _no_address
+    summary_api_key_env: str | None = None
 
 
 class AgentRegistry:
@@ -109,6 +111,7 @@ def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefini
         name=file.name,
         model=file.model or "",
         base_url=file.base_url,
+        api_key_env=file.api_key_env,
         system_prompt=file.system_prompt,
         tools=tuple(file.tools),
         max_tool_rounds=file.max_tool_rounds,
@@ -138,6 +141,7 @@ def _summary_policy(file: AgentFile, defaults: AgentDefaults) -> SummaryPolicy:
         written,
         model=written.model or defaults.summary_model,
         base_url=_summary_address(file, defaults),
+        api_key_env=file.api_key_env if written.model else defaults.summary_api_key_env,
         max_tokens=file.context.max_summary_tokens or written.max_tokens,
         chunk_messages=file.context.summarize_chunk_size,
     )

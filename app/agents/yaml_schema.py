@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from app.agents.addresses import check_address
+from app.agents.addresses import check_address, check_variable
 from app.agents.definition import AgentDefinition, RecallReach
 from app.agents.policy_fields import policy_field
 from app.context.policy import (
@@ -177,11 +177,19 @@ class AgentFile(Section):
     description: Text = ""
     model: Line | None = None
     base_url: Annotated[str, Field(max_length=2000), AfterValidator(check_address)] | None = None
+    api_key_env: Annotated[str, AfterValidator(check_variable)] | None = None
     system_prompt: Text = ""
     tools: Annotated[list[Annotated[str, Field(pattern=TOOL_PATTERN)]], AfterValidator(_check_distinct)] = []
     recall: RecallReach = policy_field(AgentDefinition, "recall")
     max_tool_rounds: int = policy_field(AgentDefinition, "max_tool_rounds")
     context: ContextSection = ContextSection()
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _check_key_has_an_address(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("base_url", "") is None:
+            raise ValueError("needs base_url, the address that the key is for")
+        return value
 
 
 def field_names(section: type[BaseModel]) -> tuple[str, ...]:

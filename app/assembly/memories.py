@@ -14,7 +14,7 @@ from app.domain.process import ProcessKind
 from app.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
 from app.memories.keeper import MemoryKeeper
 from app.memories.meaning import Meaning, MeaningParts
-from app.settings import Settings
+from app.settings import Settings, read_variable
 from app.worker.jobs import Work
 
 TIMES = "*/5 * * * *"
@@ -35,7 +35,11 @@ def choose_embedder(settings: Settings) -> LangChainEmbedder | None:
     if not settings.embedding_model:
         return None
     config = EmbeddingConfig(
-        settings.embedding_model, settings.embedding_base_url or None, settings.embedding_dimensions
+        settings.embedding_model,
+        settings.embedding_base_url or None,
+        settings.embedding_dimensions,
+        api_key_env=settings.embedding_api_key_env or None,
+        read_variable=read_variable,
     )
     try:
         return make_embedder(config)

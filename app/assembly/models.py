@@ -4,7 +4,7 @@ from functools import partial
 
 from app.agents.registry import AgentDefaults
 from app.llm.registry import OFFLINE, ModelsConfig, address_beside
-from app.settings import Settings
+from app.settings import Settings, read_variable
 
 
 def agent_defaults(settings: Settings) -> AgentDefaults:
@@ -20,6 +20,7 @@ def agent_defaults(settings: Settings) -> AgentDefaults:
         summary_model=summary_model,
         summary_base_url=settings.context_summary_model_base_url or (beside(summary_model) if summary_model else None),
         address_beside_default=beside,
+        summary_api_key_env=settings.context_summary_model_api_key_env or None,
     )
 
 
@@ -28,5 +29,7 @@ def models_config(settings: Settings) -> ModelsConfig:
     return ModelsConfig(
         default_model=settings.default_llm,
         default_base_url=settings.default_llm_base_url or None,
+        default_api_key_env=settings.default_llm_api_key_env or None,
+        read_variable=read_variable,
         idle_timeout_seconds=settings.model_idle_timeout_seconds,
     )

@@ -97,6 +97,9 @@ class SummaryPolicy:
     base_url: str | None = None
     """The server `model` lives at, None for its provider's own."""
 
+    api_key_env: str | None = None
+    """The name of the environment variable with the key for that server."""
+
     kind: SummaryKind = SummaryKind.HYBRID
     """Hybrid, because a number or an instruction that is written anew in each summary is sooner or later lost."""
 

@@ -14,7 +14,8 @@ from app.domain.embedding import MAX_DIMENSIONS, Vector
 from app.domain.errors import ContextOverflow, ModelUnavailable, SettingInvalid
 from app.llm.bounded_http import ResponseBounds, bound_responses
 from app.llm.classify import Call, classify
-from app.llm.providers import PLACEHOLDER_KEY, ModelName, parse_model_name
+from app.llm.provider_keys import Access, ReadVariable, choose_key, no_variable
+from app.llm.providers import ModelName, parse_model_name
 
 OPENAI_WIRE = ("openai", "azure_openai")
 SHORTEST_CUT = 64
@@ -28,7 +29,8 @@ BOUNDS = ResponseBounds(whole_bytes=MOST_BYTES, event_bytes=MOST_BYTES, lines=MO
 class EmbeddingConfig:
     """Which model: as `init_embeddings` takes it, or any name at an OpenAI-compatible server's `base_url`.
 
-    `dimensions` is what the model is asked for, None its own. Keys are read from the environment by the packages.
+    `dimensions` is what the model is asked for, None its own. `api_key_env` names the variable with the key for
+    `base_url`, which `read_variable` reads; the packages read the environment for a provider's own key.
     """
 
     model: str
@@ -37,6 +39,8 @@ class EmbeddingConfig:
     timeout_seconds: float = 60.0
     connect_timeout_seconds: float = 5.0
     bounds: ResponseBounds = BOUNDS
+    api_key_env: str | None = None
+    read_variable: ReadVariable = no_variable
 
 
 class LangChainEmbedder:
@@ -130,8 +134,11 @@ def _construct(name: ModelName, config: EmbeddingConfig) -> Embeddings:
         return _construct_openai(name, config)
     if config.dimensions is not None:
         raise SettingInvalid(f"model {name.full!r} takes no dimensions from here: leave EMBEDDING_DIMENSIONS empty")
-    options: dict[str, Any] = {} if config.base_url is None else {"base_url": config.base_url}  # of the provider
-    return init_embeddings(name.model, provider=provider, **options)
+    return init_embeddings(name.model, provider=provider, **_access(name, config).options())
+
+
+def _access(name: ModelName, config: EmbeddingConfig) -> Access:
+    return Access(config.base_url, choose_key(name.provider, config.base_url, config.api_key_env, config.read_variable))
 
 
 def _construct_openai(name: ModelName, config: EmbeddingConfig) -> Embeddings:
@@ -143,16 +150,11 @@ def _construct_openai(name: ModelName, config: EmbeddingConfig) -> Embeddings:
         "check_embedding_ctx_length": False,  # send text: not all servers take OpenAI's tokens
         "model_kwargs": {"encoding_format": "float"},  # and not all know base64
         "http_async_client": openai.DefaultAsyncHttpxClient(timeout=timeout),
+        **_access(name, config).options(),
     }
     if config.dimensions is not None:
         options["dimensions"] = config.dimensions
-    if config.base_url is None:
-        return init_embeddings(name.model, provider=name.provider.name, **options)
-    options["base_url"] = config.base_url
-    try:
-        return init_embeddings(name.model, provider=name.provider.name, **options)
-    except openai.OpenAIError:
-        return init_embeddings(name.model, provider=name.provider.name, api_key=PLACEHOLDER_KEY, **options)
+    return init_embeddings(name.model, provider=name.provider.name, **options)
 
 
 def _refusal(name: ModelName, error: Exception) -> str:

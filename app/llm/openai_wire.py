@@ -16,7 +16,6 @@ from openai.resources.chat.completions import AsyncCompletionsWithRawResponse
 from pydantic import SecretStr
 
 from app.domain.made_once import Beside
-from app.llm.providers import PLACEHOLDER_KEY
 from app.llm.translate import argument_texts
 
 _written: Beside[BaseMessage, dict[str, Any]] = Beside()  # Any: parsed JSON
@@ -130,10 +129,12 @@ class CompatibleChatOpenAI(StreamMendingChatOpenAI):
         return payload
 
 
-def make_openai(model: str, base_url: str | None, *, idle_seconds: float, connect_seconds: float) -> ChatOpenAI:
+def make_openai(
+    model: str, base_url: str | None, *, idle_seconds: float, connect_seconds: float, api_key: str | None = None
+) -> ChatOpenAI:
     """Return a model on the OpenAI wire with its own HTTP client, so that it can be closed.
 
-    Raises openai.OpenAIError where OpenAI itself is meant and no key is set.
+    Without an `api_key` the environment's is taken. Raises openai.OpenAIError where there is none.
     """
     timeout = openai.Timeout(idle_seconds, connect=connect_seconds)
     limits = copy(openai.DEFAULT_CONNECTION_LIMITS)
@@ -146,6 +147,8 @@ def make_openai(model: str, base_url: str | None, *, idle_seconds: float, connec
         "stream_chunk_timeout": 0,  # ours bounds every chunk, the first one too
         "http_async_client": openai.DefaultAsyncHttpxClient(timeout=timeout, limits=limits),
     }
+    if api_key is not None:
+        settings["api_key"] = SecretStr(api_key)
     made = _construct(settings, base_url)
     made.async_client = JsonCompletions(made.root_async_client)
     return made
@@ -154,8 +157,4 @@ def make_openai(model: str, base_url: str | None, *, idle_seconds: float, connec
 def _construct(settings: dict[str, Any], base_url: str | None) -> ChatOpenAI:  # Any: keyword arguments of ChatOpenAI
     if base_url is None:
         return StreamMendingChatOpenAI(**settings)
-    compatible = {**settings, "base_url": base_url, "use_responses_api": False}
-    try:
-        return CompatibleChatOpenAI(**compatible)
-    except openai.OpenAIError:
-        return CompatibleChatOpenAI(**compatible, api_key=SecretStr(PLACEHOLDER_KEY))
+    return CompatibleChatOpenAI(**settings, base_url=base_url, use_responses_api=False)

@@ -14,8 +14,10 @@ PLACEHOLDER_KEY = "no-key-needed"
 class Provider:
     """One provider. `install` is what pip must be told, `key_variable` the environment variable of its key.
 
-    `key_field` names the LangChain model's field with the key, where its class accepts an empty one; the rest is
-    explained at `ModelTraits`.
+    `own_host` is where the provider itself is asked, `address_variables` hold the address that the operator's
+    environment gives in its place; the key in `key_variable` is for these alone (`provider_keys.py`). `key_field` names
+    the LangChain model's field with the key, where its class accepts an empty one; the rest is explained at
+    `ModelTraits`.
     """
 
     name: str
@@ -28,6 +30,8 @@ class Provider:
     takes_cache_markers: bool = False
     may_share_messages: bool = False
     has_openai_limits: bool = False
+    own_host: str = ""
+    address_variables: tuple[str, ...] = ()
 
 
 def _plain(name: str, package: str, key_variable: str = "") -> Provider:
@@ -45,6 +49,8 @@ PROVIDERS: Mapping[str, Provider] = {
             forbidden_tools="none",
             may_share_messages=True,
             has_openai_limits=True,
+            own_host="api.openai.com",
+            address_variables=("OPENAI_API_BASE", "OPENAI_BASE_URL"),
         ),
         Provider(
             "anthropic",
@@ -54,13 +60,23 @@ PROVIDERS: Mapping[str, Provider] = {
             adds_usage=False,
             forbidden_tools={"type": "none"},
             takes_cache_markers=True,
+            own_host="api.anthropic.com",
+            address_variables=("ANTHROPIC_API_URL", "ANTHROPIC_BASE_URL"),
         ),
-        Provider("google_genai", "'throughline[google-genai]'", "GOOGLE_API_KEY", output_parameter="max_output_tokens"),
+        Provider(
+            "google_genai",
+            "'throughline[google-genai]'",
+            "GOOGLE_API_KEY",
+            output_parameter="max_output_tokens",
+            own_host="generativelanguage.googleapis.com",
+            address_variables=("GOOGLE_GEMINI_BASE_URL",),
+        ),
         Provider("google_vertexai", "langchain-google-vertexai", output_parameter="max_output_tokens"),
         Provider(
             "azure_openai",
             "'throughline[openai]'",
             "AZURE_OPENAI_API_KEY",
+            address_variables=("AZURE_OPENAI_ENDPOINT",),
             adds_usage=False,
             forbidden_tools="none",
             has_openai_limits=True,

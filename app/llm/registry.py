@@ -3,7 +3,6 @@
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from langchain.chat_models import init_chat_model
 from langchain_core.language_models import BaseChatModel
@@ -13,7 +12,8 @@ from app.domain.errors import SettingInvalid
 from app.llm.bounded_http import CHAT_BOUNDS, ResponseBounds, bound_responses
 from app.llm.chat_model import MOST_CHUNKS, LangChainChatModel, ModelTraits
 from app.llm.offline import OfflineModel
-from app.llm.providers import PLACEHOLDER_KEY, ModelName, parse_model_name
+from app.llm.provider_keys import Access, ReadVariable, choose_key, no_variable
+from app.llm.providers import ModelName, parse_model_name
 from app.llm.streamed_arguments import parse_in_linear_time
 from app.llm.windows import get_context_limit
 from app.ports.models import ChatModel
@@ -24,13 +24,16 @@ OPENAI_FAMILIES = ("gpt-", "o1", "o3", "o4", "chatgpt")
 
 @dataclass(frozen=True, slots=True)
 class ModelsConfig:
-    """What the operator says about models. Keys are read from the environment by the provider packages themselves.
+    """What the operator says about models. Provider packages read the environment for a provider's own key.
 
-    `default_base_url` belongs to `default_model`, whether it is meant by name or by no name.
+    `default_base_url` belongs to `default_model`, whether it is meant by name or by no name. `default_api_key_env`
+    names the variable with the key for that address, whoever names the address. `read_variable` reads such a variable.
     """
 
     default_model: str = OFFLINE
     default_base_url: str | None = None
+    default_api_key_env: str | None = None
+    read_variable: ReadVariable = no_variable
     idle_timeout_seconds: float = 60.0
     connect_timeout_seconds: float = 5.0
     bounds: ResponseBounds = CHAT_BOUNDS
@@ -64,21 +67,23 @@ class ModelRegistry:
         """Keep the configuration; no model is made before it is asked for."""
         parse_in_linear_time()
         self._config = config or ModelsConfig()
-        self._models: dict[tuple[str, str | None], ChatModel] = {}
+        self._models: dict[tuple[str, str | None, str | None], ChatModel] = {}
         self._opened: list[BaseChatModel] = []
 
-    def get(self, model: str, base_url: str | None = None) -> ChatModel:
+    def get(self, model: str, base_url: str | None = None, api_key_env: str | None = None) -> ChatModel:
         """Return the model of that name; '' is the default model at its own address.
 
-        Raises SettingInvalid for an unknown provider, a missing package or a missing key: a model that was named is
-        never silently replaced by another one.
+        `api_key_env` names the variable with the key for `base_url`. Raises SettingInvalid for an unknown provider, a
+        missing package or a missing key: a model that was named is never silently replaced by another one.
         """
         name, address = model.strip(), base_url or None
         if name in {"", self._config.default_model}:
             name, address = self._config.default_model, address or self._config.default_base_url or None
-        key = (name, address)
+        if address is not None and address == self._config.default_base_url:
+            api_key_env = api_key_env or self._config.default_api_key_env
+        key = (name, address, api_key_env)
         if key not in self._models:
-            self._models[key] = self._make(name, address)
+            self._models[key] = self._make(*key)
         return self._models[key]
 
     async def close(self) -> None:
@@ -88,11 +93,12 @@ class ModelRegistry:
         self._opened.clear()
         self._models.clear()
 
-    def _make(self, name: str, base_url: str | None) -> ChatModel:
+    def _make(self, name: str, base_url: str | None, api_key_env: str | None) -> ChatModel:
         if name == OFFLINE:
             return OfflineModel()
         parsed = parse_model_name(name, base_url)
-        model = _construct(parsed, base_url, self._config)
+        api_key = choose_key(parsed.provider, base_url, api_key_env, self._config.read_variable)
+        model = _construct(parsed, Access(base_url, api_key), self._config)
         self._opened.append(model)
         bound_responses(model, self._config.bounds)
         traits = ModelTraits(
@@ -112,11 +118,11 @@ class ModelRegistry:
         return LangChainChatModel(model, traits)
 
 
-def _construct(name: ModelName, base_url: str | None, config: ModelsConfig) -> BaseChatModel:
+def _construct(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
     """Make the LangChain model; whatever its package refuses is the operator's setting."""
     maker = _make_openai if name.provider.name == "openai" else _make_other
     try:
-        model = maker(name, base_url, config)
+        model = maker(name, access, config)
     except ImportError as error:
         raise SettingInvalid(
             f"model {name.full!r} needs a package that is not installed: pip install {name.provider.install}"
@@ -125,23 +131,23 @@ def _construct(name: ModelName, base_url: str | None, config: ModelsConfig) -> B
         raise
     except Exception as error:  # every package has its own error for a missing key or a bad option
         raise SettingInvalid(_refusal(name, error)) from error
-    _require_key(model, name, base_url)
+    _require_key(model, name)
     return model
 
 
-def _make_openai(name: ModelName, base_url: str | None, config: ModelsConfig) -> BaseChatModel:
+def _make_openai(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
     wire = importlib.import_module("app.llm.openai_wire")  # late: the provider package is optional
     make: Callable[..., BaseChatModel] = wire.make_openai
     return make(
         name.model,
-        base_url,
+        access.base_url,
+        api_key=access.api_key,
         idle_seconds=config.idle_timeout_seconds,
         connect_seconds=config.connect_timeout_seconds,
     )
 
 
-def _make_other(name: ModelName, base_url: str | None, config: ModelsConfig) -> BaseChatModel:
-    options: dict[str, Any] = {} if base_url is None else {"base_url": base_url}  # keyword arguments of the provider
+def _make_other(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
     # 1 is "no retry" for Google, whose 0 means "the SDK's own default"
     retries = 1 if name.provider.name.startswith("google") else 0
     model: BaseChatModel = init_chat_model(
@@ -149,7 +155,7 @@ def _make_other(name: ModelName, base_url: str | None, config: ModelsConfig) -> 
         model_provider=name.provider.name,
         max_retries=retries,
         timeout=config.idle_timeout_seconds,
-        **options,
+        **access.options(),
     )
     if name.provider.name == "google_genai":
         _keep_to_httpx(model)
@@ -163,14 +169,11 @@ def _keep_to_httpx(model: BaseChatModel) -> None:
         client._http_options.httpx_async_client = client._async_httpx_client  # noqa: SLF001  # there is no public way
 
 
-def _require_key(model: BaseChatModel, name: ModelName, base_url: str | None) -> None:
+def _require_key(model: BaseChatModel, name: ModelName) -> None:
     field = name.provider.key_field
     key = getattr(model, field, None) if field else None
-    if not isinstance(key, SecretStr) or key.get_secret_value():
-        return
-    if base_url is None:
+    if isinstance(key, SecretStr) and not key.get_secret_value():
         raise SettingInvalid(f"model {name.full!r} has no key: set {name.provider.key_variable}")
-    setattr(model, field, SecretStr(PLACEHOLDER_KEY))
 
 
 def _refusal(name: ModelName, error: Exception) -> str:

@@ -53,9 +53,10 @@ class ChatModel(Protocol):
 class Models(Protocol):
     """Where chat models come from."""
 
-    def get(self, model: str, base_url: str | None = None) -> ChatModel:
+    def get(self, model: str, base_url: str | None = None, api_key_env: str | None = None) -> ChatModel:
         """Return the model for an `init_chat_model` string or `offline`; '' is the setting `default_llm`.
 
+        `api_key_env` names the variable with the key for `base_url`.
         Raises SettingInvalid for an unknown provider, a missing package or a missing key.
         """
         ...

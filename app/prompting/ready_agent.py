@@ -51,7 +51,7 @@ class PromptParts:
 
 async def assemble_agent(parts: PromptParts, definition: AgentDefinition) -> ReadyAgent:
     """Find the agent's model, tools and counter, and its budget in that model's window."""
-    model = parts.models.get(definition.model, definition.base_url)
+    model = parts.models.get(definition.model, definition.base_url, definition.api_key_env)
     counter = parts.make_counter(definition.context.token_counter)
     tools = parts.tools.specs(definition.tools)
     tools_tokens = count_tool_specs(tools, counter.count)

@@ -25,13 +25,13 @@ def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, mode
     with _told("DEFAULT_LLM", error_type=SettingInvalid):
         models.get("")
     with _told("CONTEXT_SUMMARY_MODEL", error_type=SettingInvalid):
-        models.get(defaults.summary_model, defaults.summary_base_url)
+        models.get(defaults.summary_model, defaults.summary_base_url, defaults.summary_api_key_env)
     for agent in agents:
         summary = agent.context.summary
         with _told(f"agent {agent.name}", "model"):
-            models.get(agent.model, agent.base_url)
+            models.get(agent.model, agent.base_url, agent.api_key_env)
         with _told(f"agent {agent.name}", "summary.model"):
-            models.get(summary.model, summary.base_url)
+            models.get(summary.model, summary.base_url, summary.api_key_env)
         with _told(f"agent {agent.name}", "tools"):
             tools.specs(agent.tools)
 
@@ -52,8 +52,9 @@ async def check_agent(parts: TurnParts, definition: AgentDefinition) -> ReadyAge
     what is learned of a provider later makes prompts smaller; it never stops an agent that worked.
     """
     agent = await assemble_agent(parts, definition)
-    if definition.context.summary.model:
-        parts.models.get(definition.context.summary.model, definition.context.summary.base_url)
+    summary = definition.context.summary
+    if summary.model:
+        parts.models.get(summary.model, summary.base_url, summary.api_key_env)
     if definition.context.pre_compact:
         parts.hooks.get(definition.context.pre_compact)
     configured = make_budget(definition.context, definition.context.window or agent.model.context_limit)

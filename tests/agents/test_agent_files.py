@@ -14,6 +14,7 @@ name: everything
 description: Writes every field.
 model: openai:gpt-4o
 base_url: http://127.0.0.1:8080/v1
+api_key_env: GATEWAY_KEY
 system_prompt: Be brief.
 tools: [current_time, "own_tools:weather"]
 recall: user
@@ -78,6 +79,7 @@ def test_every_field_is_carried(tmp_path: Path) -> None:
         description="Writes every field.",
         model="openai:gpt-4o",
         base_url="http://127.0.0.1:8080/v1",
+        api_key_env="GATEWAY_KEY",
         system_prompt="Be brief.",
         tools=("current_time", "own_tools:weather"),
         max_tool_rounds=0,
@@ -96,6 +98,7 @@ def test_every_field_is_carried(tmp_path: Path) -> None:
             summary=SummaryPolicy(
                 model="offline",
                 base_url="http://127.0.0.1:8080/v1",
+                api_key_env="GATEWAY_KEY",
                 kind=SummaryKind.LLM,
                 shape=SummaryShape.TIERED,
                 style="terse",
@@ -200,6 +203,8 @@ def test_how_summaries_are_written_may_be_said_with_any_strategy(tmp_path: Path,
         ("name: a\nmax_tool_rounds: true", ["max_tool_rounds: True", "whole number"]),
         ("name: a\nmodel: gpt 4", ["model: 'gpt 4'", "white space"]),
         ("name: a\nbase_url: ftp://user:secret@host/", ["base_url: 'ftp://host/'", "http://"]),
+        ("name: a\nbase_url: http://x\napi_key_env: sk-1", ["api_key_env: must be the name", "never the key itself"]),
+        ("name: a\napi_key_env: GATEWAY_KEY", ["api_key_env: needs base_url"]),
         ("name: a\nbase_url: 'http://[x'", ["base_url:", "http"]),
         ("name: a\nbase_url: http://user:secret@x y/", ["base_url: 'http://x y/'", "without white space"]),
         ("name: a\nbase_url: http://user:a secret@x/", ["base_url: 'http://x/'", "without white space"]),

@@ -84,6 +84,7 @@ IN_SUMMARIES: list[tuple[str, object]] = [
     ("pre_compact", "hooks:own"),
     ("summary.model", "small"),
     ("summary.base_url", "http://127.0.0.1:9/v1"),
+    ("summary.api_key_env", "SUMMARY_KEY"),
     ("summary.kind", SummaryKind.LLM),
     ("summary.shape", SummaryShape.ROLLING),
     ("summary.style", "terse"),
@@ -129,11 +130,11 @@ class RememberedModels:
     """Hands out one model, and keeps where it was looked for."""
 
     def __init__(self, model: ScriptedModel) -> None:
-        self.asked_for: list[tuple[str, str | None]] = []
+        self.asked_for: list[tuple[str, str | None, str | None]] = []
         self._model = model
 
-    def get(self, model: str, base_url: str | None = None) -> ChatModel:
-        self.asked_for.append((model, base_url))
+    def get(self, model: str, base_url: str | None = None, api_key_env: str | None = None) -> ChatModel:
+        self.asked_for.append((model, base_url, api_key_env))
         return self._model
 
 
@@ -166,7 +167,7 @@ async def test_a_field_changes_how_a_summary_is_written(database: Database, name
     ("section", "policy", "renamed"),
     [
         (PruneSection, PrunePolicy, {}),
-        (SummarySection, SummaryPolicy, {"base_url": None, "chunk_messages": None}),
+        (SummarySection, SummaryPolicy, {"base_url": None, "api_key_env": None, "chunk_messages": None}),
         (ContextSection, ContextPolicy, {}),
     ],
 )

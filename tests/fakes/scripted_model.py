@@ -99,8 +99,8 @@ class ScriptedModels:
         self._model = model
         self._others = others
 
-    def get(self, model: str, base_url: str | None = None) -> ChatModel:
-        del base_url
+    def get(self, model: str, base_url: str | None = None, api_key_env: str | None = None) -> ChatModel:
+        del base_url, api_key_env
         return self._others.get(model, self._model)
 
 

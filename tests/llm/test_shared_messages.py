@@ -21,7 +21,7 @@ MESSAGES = (
 
 
 def written(prompt: Prompt, model: str = "gpt-4o") -> list[dict[str, Any]]:  # Any: parsed JSON
-    chat = make_openai(model, "http://127.0.0.1:1/v1", idle_seconds=1, connect_seconds=1)
+    chat = make_openai(model, "http://127.0.0.1:1/v1", idle_seconds=1, connect_seconds=1, api_key="any")
     payload = chat._get_request_payload(to_langchain(prompt, may_share=True))  # noqa: SLF001  # what is sent
     messages: list[dict[str, Any]] = payload["messages"]
     return messages

@@ -23,7 +23,8 @@ class OnlyOffline:
 
     known: tuple[str, ...] = ("",)
 
-    def get(self, model: str, base_url: str | None = None) -> ChatModel:
+    def get(self, model: str, base_url: str | None = None, api_key_env: str | None = None) -> ChatModel:
+        del api_key_env
         if model not in self.known:
             raise SettingInvalid(f"model {model!r} at {base_url} is unknown")
         return ModelRegistry().get("offline")

@@ -20,7 +20,8 @@ WORDS = "keep what I say"
 class NoModels:
     """Models of which none can be used any more."""
 
-    def get(self, model: str, base_url: str | None = None) -> ChatModel:
+    def get(self, model: str, base_url: str | None = None, api_key_env: str | None = None) -> ChatModel:
+        del api_key_env
         raise SettingInvalid(f"{model!r} at {base_url!r} cannot be used.")
 
 
