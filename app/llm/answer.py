@@ -49,7 +49,6 @@ MOST_CALLS = 1_000
 class _Call:
     """A tool call while its pieces come in."""
 
-    index: int | str | None
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
@@ -59,10 +58,6 @@ class _Call:
         if name != self.name:
             self.name += name
         self.arguments.append(arguments)
-
-    def goes_on_with(self, index: int | str | None, call_id: str | None) -> bool:
-        """Whether a piece belongs to this call: same index, unless it brings another id (some repeat index 0)."""
-        return self.index == index and (not call_id or not self.id or self.id == call_id)
 
 
 @dataclass(slots=True)
@@ -79,6 +74,8 @@ class AnswerAssembly:
     finish_reason: str = ""
     refused: bool = False
     _calls: list[_Call] = field(default_factory=list)
+    _newest: dict[int | str | None, _Call] = field(default_factory=dict)
+    _by_id: dict[tuple[int | str | None, str], _Call] = field(default_factory=dict)
     _call_characters: int = 0
 
     def add(self, chunk: AIMessageChunk) -> str:
@@ -142,19 +139,25 @@ class AnswerAssembly:
 
     def _take_call(self, index: int | str | None, call_id: str | None, name: str, arguments: str) -> None:
         self._call_characters += len(name) + len(arguments)
-        call = self._call_of(index, call_id)
+        call = self._call_of(index, call_id or "")
         if self._call_characters > self.max_call_characters or len(self._calls) > MOST_CALLS:
             limit = f"{MOST_CALLS:,} calls or {self.max_call_characters:,} characters"
             raise AnswerTooLong(f"The answer was stopped: its tool calls exceeded {limit}. Ask for less at a time.")
         call.take(name, arguments)
 
-    def _call_of(self, index: int | str | None, call_id: str | None) -> _Call:
-        for call in reversed(self._calls):
-            if call.goes_on_with(index, call_id):
-                call.id = call.id or call_id or ""
-                return call
-        self._calls.append(_Call(index, call_id or ""))
-        return self._calls[-1]
+    def _call_of(self, index: int | str | None, call_id: str) -> _Call:
+        """Return the call that a piece belongs to: of its index, unless it brings another id (some repeat index 0)."""
+        call = self._newest.get(index)
+        if call is None or (call_id and call.id and call.id != call_id):
+            call = self._by_id.get((index, call_id)) or self._new_call(index)
+        call.id = call.id or call_id
+        self._by_id[index, call.id] = call
+        return call
+
+    def _new_call(self, index: int | str | None) -> _Call:
+        call = self._newest[index] = _Call()
+        self._calls.append(call)
+        return call
 
     def _finished_calls(self, taken_ids: Collection[str]) -> tuple[ToolCall, ...]:
         taken = set(taken_ids)

@@ -183,6 +183,23 @@ async def test_calls_that_go_on_for_ever_are_stopped_while_they_come_in() -> Non
     assert "1,000 characters" in error.detail
 
 
+async def test_pieces_of_many_calls_that_take_turns_come_together_by_index_and_id() -> None:
+    first = [piece(number // 2, "{", f"c{number}", "lookup") for number in range(6)]
+    second = [piece(number // 2, "}", f"c{number}") for number in range(6)]
+    without_id = [piece(number, " ") for number in range(3)]
+
+    heard = await hear(calls(*first, *second, *without_id))
+
+    assert [(call.id, call.arguments) for call in heard.answer.tool_calls] == [
+        ("c0", "{}"),
+        ("c1", "{} "),
+        ("c2", "{}"),
+        ("c3", "{} "),
+        ("c4", "{}"),
+        ("c5", "{} "),
+    ]
+
+
 async def test_an_answer_has_as_many_calls_as_are_allowed_and_not_one_more() -> None:
     most = [piece(number, "{}", f"c{number}", "lookup") for number in range(MOST_CALLS)]
 
