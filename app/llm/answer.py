@@ -125,15 +125,17 @@ class AnswerAssembly:
             prompt_tokens=prompt,
         )
 
-    def _add_usage(self, input_tokens: int, output_tokens: int) -> None:
+    def _add_usage(self, input_tokens: object, output_tokens: object) -> None:
         known_input, known_output = self.usage.input_tokens, self.usage.output_tokens
         self.usage = Usage(
             self._next_usage(known_input, input_tokens) or None,  # a prompt of no tokens is no report
             self._next_usage(known_output, output_tokens),
         )
 
-    def _next_usage(self, known: int | None, reported: int) -> int | None:
-        """What is known after a further report; one that cannot be true is ignored."""
+    def _next_usage(self, known: int | None, reported: object) -> int | None:
+        """What is known after a further report; one that is no number, or cannot be true, is ignored."""
+        if not isinstance(reported, int):
+            return known
         total = reported + (known or 0) if self.adds_usage else reported
         return total if reported >= 0 and total <= MOST_TOKENS else known
 

@@ -17,6 +17,7 @@ from pydantic import SecretStr
 
 from app.domain.made_once import Beside
 from app.llm.translate import argument_texts
+from app.llm.usage_check import token_counts
 
 _written: Beside[BaseMessage, dict[str, Any]] = Beside()  # Any: parsed JSON
 """Messages in the form they have on the wire."""
@@ -57,7 +58,7 @@ class JsonCompletions:
 
 
 class StreamMendingChatOpenAI(ChatOpenAI):
-    """ChatOpenAI that keeps streamed refusals, and tool calls of servers that leave out `index`.
+    """ChatOpenAI that keeps streamed refusals, and tool calls of servers that leave out `index`; it survives odd usage.
 
     A message is put into the wire's form once: `to_langchain` may give the same one again.
     """
@@ -84,6 +85,7 @@ class StreamMendingChatOpenAI(ChatOpenAI):
         default_chunk_class: type,
         base_generation_info: dict[str, Any] | None,  # LangChain's signature
     ) -> ChatGenerationChunk | None:
+        chunk["usage"] = token_counts(chunk.get("usage"))  # LangChain fails at a number that is none
         deltas = _deltas(chunk)
         for delta in deltas:
             for call in delta.get("tool_calls") or ():

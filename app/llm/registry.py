@@ -120,7 +120,7 @@ class ModelRegistry:
 
 def _construct(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
     """Make the LangChain model; whatever its package refuses is the operator's setting."""
-    maker = _make_openai if name.provider.name == "openai" else _make_other
+    maker = MAKERS.get(name.provider.name, _make_other)
     try:
         model = maker(name, access, config)
     except ImportError as error:
@@ -147,6 +147,12 @@ def _make_openai(name: ModelName, access: Access, config: ModelsConfig) -> BaseC
     )
 
 
+def _make_anthropic(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
+    wire = importlib.import_module("app.llm.anthropic_wire")  # late: the provider package is optional
+    make: Callable[..., BaseChatModel] = wire.UsageMendingChatAnthropic
+    return make(model=name.model, max_retries=0, timeout=config.idle_timeout_seconds, **access.options())
+
+
 def _make_other(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
     # 1 is "no retry" for Google, whose 0 means "the SDK's own default"
     retries = 1 if name.provider.name.startswith("google") else 0
@@ -160,6 +166,10 @@ def _make_other(name: ModelName, access: Access, config: ModelsConfig) -> BaseCh
     if name.provider.name == "google_genai":
         _keep_to_httpx(model)
     return model
+
+
+MAKERS = {"openai": _make_openai, "anthropic": _make_anthropic}
+"""Makers of models whose reading of the wire is mended; all others are LangChain's own."""
 
 
 def _keep_to_httpx(model: BaseChatModel) -> None:

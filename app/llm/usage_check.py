@@ -1,6 +1,7 @@
-"""Looks at the usage a provider reports: some servers shorten a prompt that is too long and say nothing."""
+"""Looks at the usage a provider reports: it may be no number, or of a prompt that the server shortened in silence."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 import structlog
@@ -16,6 +17,24 @@ LEAST_SHARE = 0.6
 
 _WORD = re.compile(r"[^\W_]+")
 log = structlog.get_logger(__name__)
+
+
+def is_token_count(value: object) -> bool:
+    """Whether a provider's value is a number of tokens: whole, and neither text nor true."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def token_counts(usage: object) -> dict[str, object] | None:
+    """Return a provider's usage with what can be read of it: whole numbers, and details of such; None if nothing."""
+    if not isinstance(usage, Mapping):
+        return None
+    found: dict[str, object] = {}
+    for name, value in usage.items():
+        if isinstance(value, Mapping) and str(name).endswith("_details"):
+            found[name] = {part: count for part, count in value.items() if is_token_count(count)}
+        elif is_token_count(value):
+            found[name] = value
+    return found or None
 
 
 def checked_usage(usage: Usage, prompt: Prompt, model: str) -> Usage:
