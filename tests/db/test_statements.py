@@ -1,6 +1,7 @@
 """Statements are written with names, and reach PostgreSQL in as few messages as their connection allows."""
 
 import asyncio
+import ssl
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
@@ -8,12 +9,13 @@ import pytest
 from app.db.connection.address import DatabaseUrls
 from app.db.connection.failures import explain
 from app.db.connection.limits import BEGIN_LIMITED
+from app.db.connection.migrations import status
 from app.db.connection.pool import ConnectionPool, PoolConfig
 from app.db.connection.statement import Statement, statement
 from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database
 from app.db.statements.sql import sql
-from app.domain.errors import DatabaseUnusable
+from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from fakes.conversations import open_conversation
 from fakes.database_wire import DatabaseWire, database_wire
 from fakes.pooler import shared_address
@@ -143,3 +145,26 @@ def test_an_address_the_driver_cannot_use_is_the_operator_s_matter() -> None:
 
     assert isinstance(failure.error, DatabaseUnusable)
     assert "DATABASE_URL" in failure.error.detail
+
+
+def test_a_certificate_that_is_not_trusted_is_told_with_its_reason() -> None:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_message = "Hostname mismatch, certificate is not valid for 'db'."
+
+    failure = explain(error)
+
+    assert isinstance(failure.error, DatabaseUnavailable)
+    assert "not trusted (Hostname mismatch, certificate is not valid for 'db'). Check" in failure.error.detail
+    assert not failure.is_repeatable
+
+
+async def test_a_server_without_tls_is_told_where_the_address_asks_for_it() -> None:
+    async def refuse_tls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)  # SSLRequest
+        writer.write(b"N")
+        writer.close()
+
+    async with await asyncio.start_server(refuse_tls, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(DatabaseUnavailable, match=r"takes no TLS connections, and the sslmode of DATABASE_URL"):
+            await status(f"postgresql://anna@127.0.0.1:{port}/d?sslmode=require")

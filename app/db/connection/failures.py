@@ -1,5 +1,6 @@
 """Translates what the driver raises. The driver's own text is dropped: it may hold values, that is users' words."""
 
+import ssl
 from dataclasses import dataclass
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
@@ -32,6 +33,14 @@ NO_ANSWER = "The database did not answer in time."
 WRONG_ADDRESS = (
     "The database cannot be asked as DATABASE_URL says: check its parameters, and the certificate files of its sslmode."
 )
+UNTRUSTED = (
+    "The server's certificate is not trusted ({reason}). Check the host of DATABASE_URL, and `sslrootcert`, the "
+    "certificate of the authority that signed it."
+)
+NO_TLS = "The server takes no TLS connections, and the sslmode of DATABASE_URL asks for one."
+_REJECTED = "rejected SSL upgrade"
+"""How asyncpg words it; the class is one for all broken connections."""
+
 _CONFLICTS = {"40001", "40P01", "23505"}
 """Serialisation failure, deadlock, and a unique key that a racing transaction took first: a second look helps."""
 
@@ -69,6 +78,8 @@ def explain(error: BaseException) -> Failure:
         return Failure(_unavailable(words), is_repeatable=False)
     if isinstance(error, asyncpg.ClientConfigurationError):
         return Failure(DatabaseUnusable(WRONG_ADDRESS), is_repeatable=False)
+    if _is_about_tls(error):
+        return Failure(_tls_failure(error), is_repeatable=False)
     if _is_bad_value(error):
         return Failure(_bad_value(), is_repeatable=False)
     return _explain_code(error, sqlstate(error))
@@ -121,6 +132,21 @@ def is_stale_plan(error: BaseException) -> bool:
 def _is_bad_value(error: BaseException) -> bool:
     """Whether asyncpg itself refused an argument, for example a number too large for its column."""
     return isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
+
+
+def _is_about_tls(error: BaseException) -> bool:
+    """Whether the server was reached and no TLS connection came about."""
+    return isinstance(error, ssl.SSLCertVerificationError) or (
+        isinstance(error, ConnectionError) and _REJECTED in str(error)
+    )
+
+
+def _tls_failure(error: BaseException) -> DatabaseUnavailable:
+    """Of passing kind: a certificate may be renewed while the service runs."""
+    detail = NO_TLS
+    if isinstance(error, ssl.SSLCertVerificationError):
+        detail = UNTRUSTED.format(reason=error.verify_message.rstrip("."))
+    return DatabaseUnavailable(detail, delay_seconds=RETRY_AFTER_SECONDS)
 
 
 def _by_code(code: str) -> ThroughlineError:
