@@ -4,7 +4,9 @@ The SDK's own way to connect tries one address until it works, and an address of
 """
 
 import asyncio
+import json
 import time
+from contextlib import suppress
 
 import aiohttp
 import structlog
@@ -21,6 +23,12 @@ from app.slack.payload import MalformedPayload, check_body
 from app.slack.refusals import retry_after, will_pass, word_of
 
 OPENING_SECONDS = 20.0
+CLOSING_SECONDS = 1.0
+"""How long the other side may take to say goodbye; one that goes on sending never does."""
+
+MAX_IN_HAND = 200
+"""Messages that are read and not yet dealt with. Beyond, nothing more is read, and the network holds the rest."""
+
 LOST = "connection lost"
 log = structlog.get_logger(__name__)
 
@@ -49,6 +57,8 @@ class SocketConnection(SocketModeClient):
         super().__init__(config.app_token, logger, client, auto_reconnect_enabled=False, ping_interval=10)
         self.end_reason = ""
         self._app = app
+        self._room = asyncio.Semaphore(MAX_IN_HAND)
+        self._in_hand: set[asyncio.Task[None]] = set()
         self.socket_mode_request_listeners.append(self._answer)
 
     async def open(self, address: str = "") -> None:
@@ -65,12 +75,42 @@ class SocketConnection(SocketModeClient):
         """Whether Slack asked for another connection, or this one is gone or has not answered pings for long."""
         return bool(self.end_reason) or not await self.is_connected()
 
+    async def enqueue_message(self, message: str) -> None:
+        """Have a message dealt with beside the next ones; wait where too many are in hand.
+
+        The SDK puts it into a queue without end, and begins a task for each.
+        """
+        await self._room.acquire()
+        task = asyncio.ensure_future(self._deal_with(message))
+        self._in_hand.add(task)
+        task.add_done_callback(self._done_with)
+
+    async def disconnect(self) -> None:
+        """Close the connection, whatever the other side does."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSING_SECONDS):
+                await super().disconnect()  # type: ignore[no-untyped-call]  # the SDK left it without types
+
     async def run_message_listeners(self, message: dict[str, object], raw_message: str) -> None:
         """Note where Slack asks for another connection; the SDK would close this one before it has the next."""
         if message.get("type") == "disconnect":
             self.end_reason = str(message.get("reason") or LOST)
         else:
             await super().run_message_listeners(message, raw_message)
+
+    async def _deal_with(self, raw_message: str) -> None:
+        try:
+            message = json.loads(raw_message)
+        except (ValueError, RecursionError):
+            message = None
+        if isinstance(message, dict):
+            await self.run_message_listeners(message, raw_message)
+        else:
+            log.debug("slack sent what is no message")
+
+    def _done_with(self, task: asyncio.Task[None]) -> None:
+        self._in_hand.discard(task)
+        self._room.release()
 
     async def _address(self) -> str:
         try:
