@@ -1,5 +1,6 @@
 """Health and metrics: for machinery, without a key, telling nothing of users."""
 
+import threading
 from dataclasses import replace
 
 import httpx
@@ -67,3 +68,16 @@ async def test_what_is_only_slower_stays_ready_and_says_so(database: Database) -
     assert ready.json()["status"] == "degraded"
     assert ready.json()["checks"] == {"database": True, "listener": False, "workers": True}
     assert ready.json()["reasons"] == {"listener": "since noon"}
+
+
+async def test_metrics_are_written_beside_the_event_loop(database: Database) -> None:
+    stage, written_in = set_stage(database, KEYED), set[threading.Thread]()
+
+    def render() -> tuple[bytes, str]:
+        written_in.add(threading.current_thread())
+        return b"", "text/plain"
+
+    stage = replace(stage, app=create_app(replace(stage.services, render_metrics=render), KEYED))
+    await get(stage, "/metrics")
+
+    assert len(written_in - {threading.current_thread()}) == 1

@@ -1,5 +1,6 @@
 """For operators and their machinery: is the process alive, can it work, what has it done. No key, no user data."""
 
+import asyncio
 from dataclasses import replace
 from http import HTTPStatus
 
@@ -40,8 +41,8 @@ async def ready(request: Request) -> Response:
 
 @router.get("/metrics", responses={HTTPStatus.OK: {"content": {"text/plain": {}}}})
 async def metrics(request: Request) -> Response:
-    """Return the process's metrics in the Prometheus text format."""
-    body, media_type = door_of(request).services.render_metrics()
+    """Return the process's metrics in the Prometheus text format; of hundreds of agents they take a while to write."""
+    body, media_type = await asyncio.to_thread(door_of(request).services.render_metrics)
     return Response(body, media_type=media_type)
 
 
