@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from app.db.connection.transactions import Statements
 from app.db.database import Database, DatabaseConfig
@@ -15,6 +16,12 @@ from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
 from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from fakes.waiting import until_found
+
+REFUSED = {
+    "event": "request refused for now",
+    "cause": "All database connections of this process are in use. Try again in a moment.",
+    "route": "POST /v1/sessions/{session_id}/messages",
+}
 
 
 @pytest.fixture
@@ -46,7 +53,8 @@ async def test_with_all_connections_in_use_a_message_is_refused_for_now_and_take
         holding = asyncio.create_task(narrow._transactions.run(hold))  # noqa: SLF001  # nobody else holds one so long
         await is_held.wait()
         headers = {**headers, "Idempotency-Key": "once"}
-        refused = await client.post(f"{session}/messages", json={"content": "hi"}, headers=headers)
+        with capture_logs() as logs:
+            refused = await client.post(f"{session}/messages", json={"content": "hi"}, headers=headers)
         may_go.set()
         await holding
         taken = await client.post(f"{session}/messages", json={"content": "hi"}, headers=headers)
@@ -55,6 +63,7 @@ async def test_with_all_connections_in_use_a_message_is_refused_for_now_and_take
     assert refused.status_code == 503
     assert refused.json()["type"] == "/problems/database_unavailable"
     assert int(refused.headers["retry-after"]) >= 1
+    assert REFUSED in [{name: entry.get(name) for name in REFUSED} for entry in logs]
     assert taken.is_success
     assert await run_sql(database_url, "select status from runs") == [("succeeded",)]
 

@@ -5,27 +5,32 @@ A message here is longer than all that a search takes without keeping it.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from itertools import count
+from typing import TypeVar
 from uuid import uuid4
 
 import pytest
+from structlog.testing import capture_logs
 
+from app.db.connection.address import parse_address
 from app.db.connection.pool import ConnectionPool, PoolConfig
-from app.db.connection.transactions import Transactions
+from app.db.connection.transactions import Statements, Transactions
 from app.db.database import Database
 from app.db.search.analyzer import Analyzer, Term
-from app.db.search.catch_up import CATCH_UP_SECONDS, CatchUp
+from app.db.search.catch_up import CATCH_UP_SECONDS, ROUND_SECONDS, CatchUp
 from app.db.search.entries import IndexedMessage, live_entries_of
 from app.db.search.index_history import BLOCK_CHARACTERS, LIVE_CHARACTERS, WRITTEN_TERMS, HistoryIndex, Waiting
 from app.db.search.repository import SearchRepository
+from app.domain.errors import DatabaseBusy
 from app.domain.ids import SessionId
 from app.domain.recall import HistoryQuery
 from fakes.conversations import Conversation, open_conversation
 from fakes.pooler import shared_address
 from fakes.raw_sql import run_sql
 
+T = TypeVar("T")
 LONG = "filler " * (LIVE_CHARACTERS // len("filler ") + 1)
 PER_BLOCK = BLOCK_CHARACTERS // len(LONG)
 QUEUED = "select entrypoint, convert_from(payload, 'UTF8') from throughline_jobs.pgqueuer"
@@ -115,6 +120,30 @@ async def test_searches_of_one_owner_at_once_index_every_message_once(
     assert sorted(cut_by(index)) == sorted(f"lantern{number}" for number in range(1, PER_BLOCK + 2))
 
 
+class BusyTransactions(Transactions):
+    """Fails to write: the rows stay locked for too long."""
+
+    async def run(self, intent: Callable[[Statements], Awaitable[T]]) -> T:  # noqa: ARG002  # it is never begun
+        raise DatabaseBusy("The database waited too long for a lock.")
+
+
+async def test_a_search_that_cannot_write_the_index_answers_without(
+    conversation: Conversation, database_url: str
+) -> None:
+    await conversation.say(*numbered(1))
+    pool = ConnectionPool(parse_address(database_url), PoolConfig(2, 5.0))
+    history = SearchRepository(BusyTransactions(pool), conversation.database.messages, "english", time.monotonic)
+
+    with capture_logs() as logs:
+        found = await history.search(conversation.owner_id, None, HistoryQuery("lantern1"))
+    await pool.close()
+
+    assert found.incomplete_sessions == (conversation.session.id,)
+    assert ("block was not indexed", "The database waited too long for a lock.") in [
+        (entry["event"], entry.get("cause")) for entry in logs
+    ]
+
+
 async def test_short_sessions_are_taken_as_they_are_beside_a_long_one(
     conversation: Conversation, index: HistoryIndex
 ) -> None:
@@ -129,6 +158,18 @@ async def test_short_sessions_are_taken_as_they_are_beside_a_long_one(
         (other.session.id, 2),
     ]
     assert [found.session_id for found in left] == [conversation.session.id]
+
+
+async def test_the_job_indexes_short_sessions_before_a_long_one(
+    conversation: Conversation, index: HistoryIndex, database_url: str
+) -> None:
+    await conversation.say(*numbered(PER_BLOCK * 2))
+    other = await open_conversation(conversation.database)
+    await other.say("A short one.")
+    await run_sql(database_url, "update sessions set updated_at = now() - interval '1 hour'")
+    catch_up = CatchUp(index, count(0.0, ROUND_SECONDS / 2).__next__)
+
+    assert await catch_up.index_owner(conversation.owner_id) == (1, True)
 
 
 async def test_a_long_message_is_found_by_its_first_and_last_word(

@@ -16,9 +16,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.http.refusals import FieldError, InvalidRequest
+from app.api.http.refusals import FieldError, InvalidRequest, TooManyConnections
 from app.api.http.responses import json_bytes
 from app.domain.errors import (
+    DatabaseUnavailable,
+    DatabaseUnusable,
     InvalidInput,
     QueueFull,
     SessionBusy,
@@ -142,10 +144,23 @@ def problem(
     return Response(json_bytes(body), kind.status, added, MEDIA_TYPE)
 
 
-def error_problem(error: ThroughlineError, *, run_id: str = "") -> Response:
-    """Return the problem document of one of our own errors; `run_id` names the run that goes on nevertheless."""
+def error_problem(error: ThroughlineError, *, run_id: str = "", route: str = "") -> Response:
+    """Return the problem document of one of our own errors; `run_id` names the run that goes on nevertheless.
+
+    What is refused with a 503 is logged, but for connections beyond the limit: who opens them could fill the log.
+    """
+    if KINDS.get(error.code, KINDS["internal_error"]).status == HTTPStatus.SERVICE_UNAVAILABLE:
+        _log_refusal(error, run_id, route)
     more = {**_members(error), **({"run_id": run_id} if run_id else {})}
     return problem(error.code, error.detail, more=more, headers=_headers(error))
+
+
+def _log_refusal(error: ThroughlineError, run_id: str, route: str) -> None:
+    """Log the cause. The words of database errors are all our own; of others the code has to do."""
+    if isinstance(error, TooManyConnections):
+        return
+    cause = error.detail if isinstance(error, DatabaseUnavailable | DatabaseUnusable) else error.code
+    log.warning("request refused for now", code=error.code, cause=cause, run_id=run_id or None, route=route or None)
 
 
 def field_errors(found: Sequence[Mapping[str, object]]) -> tuple[FieldError, ...]:
@@ -187,9 +202,10 @@ def _headers(error: ThroughlineError) -> dict[str, str]:
     return {}
 
 
-async def _on_own_error(_request: Request, error: Exception) -> Response:
+async def _on_own_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ThroughlineError)
-    return error_problem(error)
+    path = getattr(request.scope.get("route"), "path", "")
+    return error_problem(error, route=f"{request.method} {path}")
 
 
 async def _on_invalid_parameters(_request: Request, error: Exception) -> Response:

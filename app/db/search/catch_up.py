@@ -8,8 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
 
+import structlog
+
 from app.db.search.entries import IndexedMessage
 from app.db.search.index_history import LIVE_MESSAGES, HistoryIndex, Waiting
+from app.domain.errors import DatabaseBusy
 from app.domain.ids import SessionId, UserId
 
 CATCH_UP_SECONDS = 2.0
@@ -17,6 +20,7 @@ CATCH_UP_SECONDS = 2.0
 
 ROUND_SECONDS = 5.0
 """How long a job indexes before other jobs have their turns."""
+log = structlog.get_logger(__name__)
 
 
 class CatchUp:
@@ -43,9 +47,9 @@ class CatchUp:
             is_over = not await self._index_some(owner_id, left, deadline)
 
     async def index_owner(self, owner_id: UserId) -> tuple[int, bool]:
-        """Index what is due of the owner's sessions; return how many messages, and whether more is due."""
+        """Index what is due of the owner's sessions, short ones first; return how many messages, and if more is due."""
         deadline, messages = self._now() + ROUND_SECONDS, 0
-        for found in await self._index.due(owner_id):
+        for found in sorted(await self._index.due(owner_id), key=lambda found: found.messages):
             while self._now() < deadline:
                 indexed = await self._index_block(owner_id, found.session_id, deadline)
                 messages += indexed
@@ -75,6 +79,9 @@ class CatchUp:
             return 0
         try:
             return await self._index.index_block(session_id)
+        except DatabaseBusy as error:  # a search without it is better than none
+            log.warning("block was not indexed", session_id=str(session_id), cause=error.detail)
+            return 0
         finally:
             line.release()
 

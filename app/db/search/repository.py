@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable, Sequence
 
+import structlog
+
 from app.context.recall_hints import RECALL_TOOLS
 from app.db.connection.statement import Row
 from app.db.connection.transactions import Transactions
@@ -20,12 +22,14 @@ from app.db.statements.sql import sql
 from app.domain.ids import SessionId, UserId
 from app.domain.message import Message, searched_text
 from app.domain.recall import Found, HistoryQuery, Hit
+from app.execution.error_boundary import ErrorBoundary
 from app.execution.off_loop import run_off_loop_if_large
 
 MOST_BLOCKS = 40
 """Blocks of one session that are indexed in a row by the clock: the next time goes on."""
 
 RANKING = Ranking()
+log = structlog.get_logger(__name__)
 _EXISTS = sql("select 1 as found from sessions where id = :session_id and owner_id = :owner_id")
 # Ids of runs are UUIDv7: the first 48 bits are the milliseconds of their making.
 _IDLE = sql("""
@@ -82,7 +86,8 @@ class SearchRepository:
         if not rows and session_id is not None:
             await self._check_exists(owner_id, session_id)
         if left:
-            await enqueue_job(self._transactions, index_job(owner_id))
+            with ErrorBoundary(log.warning, "indexing was not put in line"):
+                await enqueue_job(self._transactions, index_job(owner_id))
         return Found(await self._hits(rows, read), tuple(found.session_id for found in left))
 
     async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:

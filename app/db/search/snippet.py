@@ -1,6 +1,5 @@
 """Shows where a message matches: the piece of its text that has most of what was asked for, and the places in it."""
 
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -57,7 +56,10 @@ def _pieces(text: str, words: Collection[str]) -> list[tuple[int, int]]:
     """Return the pieces to read; the beginning of a long text in which no word stands as it is written."""
     if len(text) <= READ_CHARACTERS:
         return [(0, len(text))]
-    places = sorted(place for word in words for place in _places(text, word))
+    lowered = text.lower()
+    if len(lowered) != len(text):  # a letter became two: places in the one are not places in the other
+        lowered = text
+    places = sorted(place for word in words for place in islice(_places(lowered, word), MOST_PLACES))
     pieces: list[tuple[int, int]] = []
     for place in places:
         start, end = max(place - SNIPPET_CHARACTERS, 0), min(place + 2 * SNIPPET_CHARACTERS, len(text))
@@ -67,11 +69,13 @@ def _pieces(text: str, words: Collection[str]) -> list[tuple[int, int]]:
     return pieces or [(0, READ_CHARACTERS)]
 
 
-def _places(text: str, word: str) -> Iterator[int]:
+def _places(lowered: str, word: str) -> Iterator[int]:
     """Yield where the word may stand: a stem may end in another letter than the words it is made from."""
     stem = word if len(word) < SHORT_STEM else word[:-1]
-    found = re.compile(re.escape(stem), re.IGNORECASE).finditer(text)
-    return (match.start() for match in islice(found, MOST_PLACES))
+    place = lowered.find(stem)
+    while place >= 0:
+        yield place
+        place = lowered.find(stem, place + 1)
 
 
 def _best_place(matches: list[Term]) -> int:
