@@ -21,6 +21,17 @@ def has_short_arguments(calls: Sequence[ToolCall]) -> bool:
     return sum(len(call.arguments) for call in calls) <= MOST_ARGUMENTS
 
 
+class _Kept(ref[K], Generic[K, V]):
+    """A weak reference to a value, with what is kept beside it.
+
+    The garbage collector walks one object for it; a reference, a closure and a tuple would be seven.
+    """
+
+    __slots__ = ("key", "made")
+    key: int
+    made: V
+
+
 class Beside(Generic[K, V]):
     """Something for each of many values, forgotten with its value.
 
@@ -30,7 +41,8 @@ class Beside(Generic[K, V]):
 
     def __init__(self) -> None:
         """Begin with nothing."""
-        self._kept: dict[int, tuple[ref[K], V]] = {}
+        self._kept: dict[int, _Kept[K, V]] = {}
+        self._on_gone = self._forget  # one bound method for all references
 
     def __len__(self) -> int:
         """Return for how many values something is kept."""
@@ -39,12 +51,17 @@ class Beside(Generic[K, V]):
     def find(self, value: K) -> V | None:
         """Return what is kept beside the value, None where nothing is."""
         found = self._kept.get(id(value))
-        return None if found is None else found[1]
+        return None if found is None else found.made
 
     def keep(self, value: K, made: V) -> None:
         """Keep `made` beside the value."""
-        key = id(value)
-        self._kept[key] = (ref(value, lambda _: self._kept.pop(key, None)), made)
+        kept: _Kept[K, V] = _Kept(value, self._on_gone)
+        kept.key, kept.made = id(value), made
+        self._kept[kept.key] = kept
+
+    def _forget(self, gone: ref[K]) -> None:
+        assert isinstance(gone, _Kept)
+        self._kept.pop(gone.key, None)
 
 
 class MadeOnce(Beside[K, V]):
@@ -59,7 +76,7 @@ class MadeOnce(Beside[K, V]):
         """Return what is made of the value."""
         found = self._kept.get(id(value))
         if found is not None:
-            return found[1]
+            return found.made
         made = self._make(value)
         self.keep(value, made)
         return made
