@@ -1,9 +1,12 @@
 """The memory that kept rows take: bounded whatever comes, and counted for no less than it is."""
 
+import gc
+import pickle
 import tracemalloc
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +50,33 @@ def test_the_bound_holds_and_who_was_asked_for_last_stays(acts: list[tuple[Sessi
 
         assert loaded.size_bytes == sum(item.size_bytes for item in expected.values()) <= MOST
     assert [loaded.get(one) is not None for one in IDS] == [one in expected for one in IDS]
+
+
+def test_rows_of_sessions_not_used_lately_are_no_objects_that_the_collector_walks() -> None:
+    sessions = [SessionId(new_id()) for _ in range(50)]
+    expected = {session_id: kept(row(1, "é" * number), row(2)) for number, session_id in enumerate(sessions)}
+    loaded = LoadedRows(1_000_000, max_unpacked_rows=10)
+    before = _walked_messages()
+    for session_id, rows in expected.items():
+        loaded.keep(session_id, pickle.loads(pickle.dumps(rows)))  # noqa: S301  # copies of its own
+    walked, size = _walked_messages() - before, loaded.size_bytes
+
+    assert walked <= 10
+    assert {session_id: loaded.get(session_id) for session_id in sessions} == expected
+    assert loaded.size_bytes == pytest.approx(size, rel=0.05)
+
+
+def _walked_messages() -> int:
+    gc.collect()
+    return sum(isinstance(found, Message) for found in gc.get_objects())
+
+
+def test_rows_of_one_session_beyond_the_unpacked_ones_stay_as_they_are() -> None:
+    loaded, rows = LoadedRows(1_000_000, max_unpacked_rows=1), kept(row(1), row(2))
+
+    loaded.keep(IDS[0], rows)
+
+    assert loaded.get(IDS[0]) is rows
 
 
 def test_rows_beyond_the_bound_are_not_kept_and_take_nobody_elses_place() -> None:
