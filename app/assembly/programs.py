@@ -1,7 +1,6 @@
 """The programs: `serve`, `worker`, `slack`, and the service that a command starts for its own user."""
 
 import asyncio
-import gc
 import socket
 import tempfile
 from collections.abc import AsyncGenerator, Coroutine, Mapping
@@ -16,6 +15,7 @@ from app.api.app import add_door, create_app
 from app.api.http.auth import LOCAL_USER
 from app.api.http.config import ApiConfig, check_access
 from app.api.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bind_unix, bound_url, limit_connections
+from app.assembly.collector import tune_collector
 from app.assembly.database import is_guest, read_quiet_settings
 from app.assembly.health import health_served
 from app.assembly.process_beats import noted
@@ -85,6 +85,7 @@ async def _work(options: WorkerOptions) -> None:
         health_served(runtime, has_worker=True) as health,
         runtime.worker.working() as broken,
     ):
+        tune_collector()
         stopping.started()
         print(_told("Throughline worker is running", health), flush=True)  # noqa: T201  # the program's one line
         await first_of(stopping.asked, broken)
@@ -102,6 +103,7 @@ async def _take_part_in_slack(options: SlackOptions) -> None:
         health_served(runtime, has_worker=has_worker, slack=slack) as health,
         slack_over_socket(runtime, slack, turns=has_worker) as broken,
     ):
+        tune_collector()
         stopping.started()
         print(_told("Throughline takes part in Slack", health), flush=True)  # noqa: T201  # the program's one line
         await first_of(stopping.asked, broken)
@@ -198,7 +200,7 @@ async def _serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig
     grace = runtime.settings.shutdown_grace_seconds + CLOSING_SECONDS
     limits = limit_connections(runtime.settings.max_connections)
     server = HttpServer(app, listener, Shutdown(before_closing, grace), limits)
-    gc.freeze()  # what is loaded by now stays: collections need not walk it again and again
+    tune_collector()
     working = runtime.worker.working(only_for=mode.only_for) if mode.has_worker else nullcontext(asyncio.Event())
     async with working as broken:
         watching = asyncio.create_task(_stop_when(server, mode.stop, broken))
