@@ -44,17 +44,20 @@ bench: setup-dev ## replay recorded conversations through the running service an
 chaos: setup-dev ## kill, pause and cut everything and count what is lost: about an hour (ARGS="senders streams --factor 0.2")
 	@PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
 
-# Slow expressions and long texts; unfair queues; words that were lost; databases that are away; idle streams; summaries
-# on demand; tools; connections; cursors; the reference page; what grows. The last program prints the loop's longest stall.
+# What clients, providers, Slack, operators' code and the database can do wrong. The last program does it to a running
+# service and prints its memory and its longest stall.
 HOSTILE := $(addprefix tests/,house/test_linear_expressions.py house/test_linear_functions.py execution/test_long_texts.py \
-	turn/test_step_caps.py llm/test_model_streams.py db/test_fair_claims.py db/test_owner_caps.py \
-	api/test_waiting_for_a_worker.py turn/test_kept_words.py db/test_unread_messages.py turn/test_outages.py \
-	turn/test_lease.py api/test_streams_that_wait.py db/test_waiting_readers.py summary/test_summaries_on_demand.py \
+	turn/test_step_caps.py llm/test_model_streams.py llm/test_bounded_calls.py llm/test_provider_keys.py \
+	db/test_fair_claims.py db/test_owner_caps.py db/test_search_catch_up.py api/test_waiting_for_a_worker.py \
+	turn/test_kept_words.py db/test_unread_messages.py turn/test_outages.py turn/test_lease.py \
+	api/test_streams_that_wait.py db/test_waiting_readers.py summary/test_summaries_on_demand.py \
 	tools/test_hostile_tools.py runs/test_hostile_tools_in_service.py api/test_connection_limits.py \
-	api/test_hostile_cursors.py api/test_reference_page.py db/test_migrations_of_data.py db/test_retention.py)
-hostile: setup-dev ## do to the service what once hurt it, and measure its longest stall (ARGS="--seconds 120 --clients 64")
+	api/test_body_budget.py api/test_hostile_cursors.py api/test_reference_page.py db/test_migrations_of_data.py \
+	db/test_retention.py service/test_addresses_called.py slack/test_bounded_responses.py \
+	slack/test_slack_hostile_fields.py slack/test_slack_socket_floods.py)
+hostile: setup-dev ## do to the service what once hurt it, and print its memory and longest stall (ARGS="--only provider")
 	@$(BIN)/pytest -q -n 2 $(HOSTILE)
-	@$(BIN)/python -m benchmarks.loop_stall $(or $(ARGS),--seconds 30 --clients 16)
+	@$(BIN)/python -m benchmarks.hostile $(ARGS)
 
 fuzz: setup-dev ## play 200,000 random sessions through the context engine and judge every prompt (ARGS="--runs 20000")
 	@cd tests && ../$(BIN)/python -m context.fuzz $(ARGS)
