@@ -202,7 +202,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _check_every_body_can_be_held(self) -> Self:
-        """One body that is never admitted would wait for nothing."""
+        """A body larger than the whole budget would never be admitted."""
         largest = max(self.max_body_bytes, self.max_import_bytes)
         if self.max_held_body_bytes < largest:
             raise ValueError(

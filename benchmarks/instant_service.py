@@ -15,9 +15,11 @@ from benchmarks.instant_model import InstantModel
 SECONDS = "INSTANT_MODEL_SECONDS"
 
 
-def make_instant(model: str, base_url: str | None, *, idle_seconds: float, connect_seconds: float) -> BaseChatModel:
+def make_instant(
+    model: str, base_url: str | None, *, idle_seconds: float, connect_seconds: float, api_key: str | None = None
+) -> BaseChatModel:
     """Return an instant model, whatever is asked for; the signature is that of `openai_wire.make_openai`."""
-    del model, base_url, idle_seconds, connect_seconds
+    del model, base_url, idle_seconds, connect_seconds, api_key
     return InstantModel(answer_seconds=float(os.environ.get(SECONDS, "0")))
 
 

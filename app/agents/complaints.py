@@ -75,7 +75,7 @@ def _complaint(details: Details) -> str:
     if kind in {"extra_forbidden", "invalid_key"}:
         return f"{_dotted(path)}: {_unknown(path)}"
     problem = _problem(path, kind, details)
-    if kind == "value_error" and (isinstance(details["input"], dict) or path[-1] in SECRET_FIELDS):
+    if SECRET_FIELDS.intersection(path) or (kind == "value_error" and isinstance(details["input"], dict)):
         return f"{_dotted(path)}: {problem}"
     return f"{_dotted(path)}: {show(details['input'])} {problem}"
 

@@ -47,7 +47,7 @@ def _read_text(path: Path) -> str:
 def _read_bytes(path: Path) -> bytes:
     """Read at most one byte more than is allowed; a pipe would never end."""
     if not stat.S_ISREG(path.stat().st_mode):
-        raise AgentInvalid(f"{path}: is not a regular file; write the agent in a file, or move this elsewhere")
+        raise AgentInvalid(f"{path}: is not a regular file; replace it with a file, or move it out of AGENTS_DIR")
     with path.open("rb") as file:
         return file.read(MAX_FILE_BYTES + 1)
 
@@ -71,7 +71,7 @@ def _parse(path: Path, text: str) -> object:
 def _check_nodes(path: Path, root: yaml.Node | None) -> None:
     """Refuse what safe_load would pass over: a field written twice, a number that would be read as another one.
 
-    So are aliases, which can grow without bound.
+    Aliases are refused too, because they can grow without bound.
     """
     seen: set[int] = set()
     waiting = [("", root)] if root is not None else []

@@ -40,7 +40,7 @@ def read_optional_text(given: object, *, field: str) -> str | None:
 
 def read_number(given: object, *, field: str) -> int:
     """Return `given` where it is a number that an event or a message may have, or 0."""
-    if isinstance(given, int) and 0 <= given <= LARGEST_NUMBER:
+    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given <= LARGEST_NUMBER:
         return given
     raise InvalidInput(
         f"{field} is {_shown(given)}; it has to be a whole number from 0 to {LARGEST_NUMBER}.", field=field

@@ -18,7 +18,7 @@ from app.domain.prompt import MAX_ANSWER_BYTES
 SLICE_BYTES = 4_096
 """So much of a response is handed on before everything else in the process gets its turn."""
 
-FIRST_REDIRECT, FIRST_ERROR = 300, 400
+FIRST_REDIRECT = 300
 EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 LINE_ENDS = (b"\n", b"\r")
 LONGEST_END = max(map(len, EVENT_ENDS))

@@ -45,7 +45,8 @@ def choose_key(
         key = read_variable(api_key_env)
         if not key:
             raise SettingInvalid(
-                f"the key for {_shown(base_url)} is not set: set the variable {api_key_env}, or take api_key_env away"
+                f"the key for {_shown(base_url)} is not set: set the variable {api_key_env}, or remove its name "
+                "from the agent file (api_key_env) or the setting (…_API_KEY_ENV)"
             )
         return key
     if base_url is None or not provider.key_variable or _is_own(provider, base_url, read_variable):

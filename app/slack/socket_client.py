@@ -106,7 +106,7 @@ class SocketConnection(SocketModeClient):
         if isinstance(message, dict):
             await self.run_message_listeners(message, raw_message)
         else:
-            log.debug("slack sent what is no message")
+            log.warning("slack message refused", reason="not a JSON object")
 
     def _done_with(self, task: asyncio.Task[None]) -> None:
         self._in_hand.discard(task)

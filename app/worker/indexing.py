@@ -25,13 +25,13 @@ log = structlog.get_logger(__name__)
 async def index_owner(history: SearchRepository, subject: str) -> NotDone | None:
     """Index what is due of the sessions of the owner named by `subject`, in rounds between which other jobs come.
 
-    Texts are cut in the owner's line, as their searches and turns do it. Raises DatabaseUnavailable.
+    Texts are tokenized on the owner's one compute thread, which searches and turns share. Raises DatabaseUnavailable.
     """
     owner_id = UserId(UUID(subject))
     work_for(owner_id)
     messages, is_more_due = await history.index_owner(owner_id)
     if messages:
-        log.info("history of an owner indexed", messages=messages)
+        log.info("history indexed", owner_id=str(owner_id), messages=messages)
     return NotDone(has_failed=not messages) if is_more_due else None
 
 

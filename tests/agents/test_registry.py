@@ -105,7 +105,7 @@ def test_what_is_no_regular_file_is_told(tmp_path: Path) -> None:
 def test_a_folder_with_the_name_of_an_agent_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "agent.yaml").mkdir()
 
-    with pytest.raises(AgentInvalid, match=r"agent\.yaml: is not a regular file; write the agent in a file"):
+    with pytest.raises(AgentInvalid, match=r"agent\.yaml: is not a regular file; replace it with a file"):
         load_agents([tmp_path], DEFAULTS)
 
 

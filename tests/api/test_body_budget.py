@@ -6,14 +6,17 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from app.api.http.body_budget import BodyBudget, HeldBytes
+from app.api.http.body_cap import BodyCap, Cap
 from app.api.http.config import ApiConfig
 from app.api.http.refusals import BodiesHeld
 from app.db.database import Database
 from app.domain.ids import UserId
 from fakes.api_stage import set_stage
 from fakes.raw_client import connected
+from fakes.waiting import HANG_SECONDS
 
 ANNA, BEN, CARL = (UserId(UUID(int=number)) for number in (1, 2, 3))
 LARGE = 100_000
@@ -117,3 +120,31 @@ async def test_bodies_beyond_the_budget_are_taken_one_after_the_other(database: 
         answers = await asyncio.gather(*(client.post("/v1/sessions", content=BODY, headers=headers) for _ in range(8)))
 
     assert [answer.status_code for answer in answers] == [201] * 8
+
+
+async def test_a_request_without_a_body_needs_no_room() -> None:
+    received: list[Message] = []
+
+    async def read_once(scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, send
+        received.append(await receive())
+
+    async def endless() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def at_once() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def unsent(message: Message) -> None:
+        raise AssertionError(message)
+
+    app = BodyCap(read_once, cap=Cap(LARGE, "X"), own_caps={}, total_bytes=LARGE, timeout_seconds=3_600)
+    scope = {"type": "http", "path": "/", "headers": [(b"content-length", b"%d" % LARGE)]}
+    holding = asyncio.create_task(app(scope, endless, unsent))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(HANG_SECONDS):
+        await app({"type": "http", "path": "/", "headers": []}, at_once, unsent)
+    holding.cancel()
+
+    assert len(received) == 1

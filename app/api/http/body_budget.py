@@ -49,8 +49,8 @@ class BodyBudget:
         except TimeoutError:
             self._leave(waiting)
             raise BodiesHeld(
-                f"The service holds as many bytes of requests as it takes (MAX_HELD_BODY_BYTES), or as many of yours; "
-                f"there was no room for {size} more in {timeout_seconds:g} seconds. Try again later.",
+                f"Large requests of yours, or of all users, hold the bytes that MAX_HELD_BODY_BYTES allows: {size} did "
+                f"not become free within {timeout_seconds:g} seconds. Try again later.",
                 delay_seconds=RETRY_SECONDS,
             ) from None
         except asyncio.CancelledError:

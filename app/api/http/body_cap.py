@@ -48,8 +48,7 @@ class BodyCap:
         if refusal is not None:
             await error_problem(refusal)(scope, receive, send)
             return
-        size = int(headers.get("content-length", cap.max_bytes))
-        body = _Body(receive, cap, HeldBytes(self._budget, size, self._timeout_seconds))
+        body = _Body(receive, cap, HeldBytes(self._budget, _most_bytes(headers, cap), self._timeout_seconds))
 
         async def send_and_release(message: Message) -> None:
             body.held.release()
@@ -59,6 +58,12 @@ class BodyCap:
             await self._app(scope, body.receive, send_and_release)
         finally:
             body.held.release()
+
+
+def _most_bytes(headers: Headers, cap: Cap) -> int:
+    """Return the length of the body, its cap where no length is declared; a request with neither header has no body."""
+    undeclared = cap.max_bytes if "transfer-encoding" in headers else 0
+    return int(headers.get("content-length", undeclared))
 
 
 def _refuse_by_headers(headers: Headers, cap: Cap) -> PermanentError | None:

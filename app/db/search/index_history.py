@@ -57,7 +57,7 @@ _WAITING = sql(
     unindexed=_UNINDEXED.format(scope=_IN_SCOPE),
 )
 IDLE_MINUTES = 5
-"""Then the few newest messages of a session are indexed too; before, they would make many small blocks."""
+"""Minutes without a message after which the last messages of a session are indexed, however few they are."""
 
 _DUE = sql(
     """
@@ -168,7 +168,7 @@ class HistoryIndex:
         return tuple(Waiting(SessionId(row["session_id"]), row["messages"]) for row in rows)
 
     async def due(self, owner_id: UserId) -> tuple[Waiting, ...]:
-        """Return those of the owner's waiting sessions that are not just being talked in, or have a good deal."""
+        """Return the owner's sessions that are idle, or have at least LIVE_MESSAGES messages without an index."""
         rows = await self._transactions.fetch(
             _DUE,
             owner_id=owner_id,

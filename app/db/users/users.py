@@ -30,7 +30,7 @@ class UserRepository:
             raise InvalidInput(f"A user's name has 1 to {MAX_NAME_LENGTH} characters, not {len(name)}.", field="user")
         if is_blank(name) or clean_text(name) != name:
             raise InvalidInput(
-                f"A user's name is text that can be read, without NUL and halves of characters, not {name!a}.",
+                f"A user's name must not be blank, and must not hold NUL or lone surrogates, not {name!a}.",
                 field="user",
             )
         found = await self.get(name)
