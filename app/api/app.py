@@ -140,7 +140,7 @@ def _middleware(config: ApiConfig) -> list[Middleware]:
     cap = Middleware(
         BodyCap,
         cap=Cap(config.max_body_bytes, "MAX_BODY_BYTES"),
-        own_caps={imports.router.prefix: Cap(config.max_import_bytes, "MAX_IMPORT_BYTES")},
+        own_caps={imports.router.prefix: Cap(config.max_import_bytes, "MAX_IMPORT_BYTES", is_read_long=True)},
         total_bytes=config.max_held_body_bytes,
         timeout_seconds=config.body_timeout_seconds,
     )

@@ -3,6 +3,7 @@
 Used for chat models and for embedding models, whose packages would send it to any `base_url`.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,10 @@ from urllib.parse import urlsplit
 
 from app.domain.errors import SettingInvalid
 from app.llm.providers import PLACEHOLDER_KEY, Provider
+
+HTTPS_PORT = 443
+HOST = re.compile(r"[a-z0-9._:-]+")
+"""A name or an address. What else a URL may hold in this place, clients read in different ways."""
 
 ReadVariable = Callable[[str], str]
 """Returns an environment variable's value, '' where it is not set."""
@@ -57,8 +62,10 @@ def choose_key(
 def _is_own(provider: Provider, base_url: str, read_variable: ReadVariable) -> bool:
     origin = _origin(base_url)
     scheme, host, port = origin
+    if not host:
+        return False
     is_providers = host == provider.own_host or host.endswith(f".{provider.own_host}")
-    if provider.own_host and is_providers and scheme == "https" and port is None:
+    if provider.own_host and is_providers and scheme == "https" and port in {None, HTTPS_PORT}:
         return True
     return any(address and _origin(address) == origin for address in map(read_variable, provider.address_variables))
 
@@ -66,7 +73,8 @@ def _is_own(provider: Provider, base_url: str, read_variable: ReadVariable) -> b
 def _origin(address: str) -> tuple[str, str, int | None]:
     parts = urlsplit(address)
     try:
-        return parts.scheme, parts.hostname or "", parts.port
+        host = (parts.hostname or "").removesuffix(".")
+        return (parts.scheme, host, parts.port) if HOST.fullmatch(host) else ("", "", None)
     except ValueError:  # a port that is no number
         return "", "", None
 

@@ -21,7 +21,7 @@ NAMES = frozenset({
     "reaction",
     "ts",
 })
-"""Fields that name something, beside those that end in `_id` and `_ts`; some events have an object in their place."""
+"""Fields that name something, beside KEPT and those that end in `_id`; some events have an object in their place."""
 
 KEPT = frozenset({
     "channel",
@@ -133,7 +133,7 @@ def _first(authorizations: JsonValue) -> Mapping[str, JsonValue]:
 
 def _check_names(part: Mapping[str, JsonValue]) -> None:
     for key, value in part.items():
-        if not (key in NAMES or key.endswith(("_id", "_ts"))):
+        if not (key in NAMES or key in KEPT or key.endswith("_id")):
             continue
         if not (value is None or isinstance(value, (str, dict))):
             raise MalformedPayload("a field that names something holds neither text nor an object")

@@ -1,6 +1,7 @@
 """Bodies held at once have a budget, of which each owner has a share; what has no room waits, and then is told."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from uuid import UUID
@@ -23,6 +24,7 @@ LARGE = 100_000
 CONFIG = ApiConfig(
     version="0", is_local_mode=True, max_body_bytes=LARGE, max_import_bytes=LARGE, max_held_body_bytes=LARGE
 )
+JSON = {"Content-Type": "application/json"}
 HEAD = b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 BODY = b'{"agent": "assistant"' + b" " * (LARGE - 22) + b"}"
 
@@ -116,10 +118,38 @@ async def test_a_body_that_never_arrives_gives_its_room_back(database: Database)
 
 async def test_bodies_beyond_the_budget_are_taken_one_after_the_other(database: Database) -> None:
     async with set_stage(database, CONFIG).served() as client:
-        headers = {"Content-Type": "application/json"}
-        answers = await asyncio.gather(*(client.post("/v1/sessions", content=BODY, headers=headers) for _ in range(8)))
+        answers = await asyncio.gather(*(client.post("/v1/sessions", content=BODY, headers=JSON) for _ in range(8)))
 
     assert [answer.status_code for answer in answers] == [201] * 8
+
+
+async def test_a_body_that_was_read_holds_nothing_while_its_turn_runs(database: Database) -> None:
+    stage = set_stage(database, replace(CONFIG, body_timeout_seconds=1.0))
+    stage.turns.may_end.clear()
+    async with stage.served() as client:
+        session = (await client.post("/v1/sessions", json={"agent": "assistant"})).json()["id"]
+        message = b'{"content": "hello"' + b" " * (LARGE - 20) + b"}"
+        path = f"/v1/sessions/{session}/messages"
+        sent = asyncio.create_task(client.post(path, content=message, headers=JSON))
+        await stage.turns.has_begun.wait()
+        created = await client.post("/v1/sessions", content=BODY, headers=JSON)
+        stage.turns.may_end.set()
+        answered = await sent
+
+    assert (created.status_code, answered.status_code) == (201, 200)
+
+
+async def in_pieces(body: bytes) -> AsyncIterator[bytes]:
+    yield body[:5]
+    yield body[5:]
+
+
+async def test_a_small_body_without_a_declared_length_needs_no_room(database: Database) -> None:
+    async with set_stage(database, CONFIG).served() as client, connected(str(client.base_url)) as holding:
+        holding.send(HEAD % LARGE + BODY[:-1])
+        answer = await client.post("/v1/sessions", content=in_pieces(b'{"agent": "assistant"}'), headers=JSON)
+
+    assert answer.status_code == 201
 
 
 async def test_a_request_without_a_body_needs_no_room() -> None:

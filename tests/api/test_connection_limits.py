@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.http.config import ApiConfig
 from app.api.http.protocol import PIECE_BYTES, ConnectionLimits
@@ -14,6 +15,7 @@ from app.api.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, boun
 from app.db.database import Database
 from fakes.api_stage import set_stage
 from fakes.raw_client import RawAnswer, RawClient, connected
+from fakes.waiting import HANG_SECONDS
 
 QUICK = ConnectionLimits(head_seconds=1.5, rest_seconds=1.5)
 PATIENT = ConnectionLimits(head_seconds=3_600, rest_seconds=3_600)
@@ -28,12 +30,19 @@ UPGRADE = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 
 @asynccontextmanager
 async def serving(database: Database, limits: ConnectionLimits, config: ApiConfig = CONFIG) -> AsyncIterator[str]:
     """Serve as `throughline serve` does; yields the address."""
+    async with serving_app(set_stage(database, config).app, limits) as url:
+        yield url
+
+
+@asynccontextmanager
+async def serving_app(app: ASGIApp, limits: ConnectionLimits) -> AsyncIterator[str]:
+    """Serve an application; yields the address."""
 
     async def nothing() -> None:
         """Nothing runs that has to end first."""
 
     listener = bind_tcp(TcpAddress("127.0.0.1", 0))
-    server = HttpServer(set_stage(database, config).app, listener, Shutdown(nothing, grace_seconds=1), limits)
+    server = HttpServer(app, listener, Shutdown(nothing, grace_seconds=1), limits)
     running = asyncio.create_task(server.run_until_stopped())
     try:
         yield bound_url(listener)
@@ -278,6 +287,31 @@ async def test_what_is_no_http_behind_a_request_costs_it_no_answer(database: Dat
         rest = await client.rest()
 
     assert (answer.status, rest) == (200, b"")
+
+
+async def test_what_is_no_http_in_a_waiting_request_costs_the_one_before_no_answer(database: Database) -> None:
+    async with serving(database, PATIENT) as url, connected(url) as client:
+        client.send(AGENTS + CHUNKED + b"zz\r\n")
+        answer = await client.answer()
+        rest = await client.rest()
+
+    assert (answer.status, rest) == (200, b"")
+
+
+async def test_a_client_that_reads_nothing_of_an_answer_is_cut_off() -> None:
+    is_cut = asyncio.Event()
+
+    async def answer_much(scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * 50_000_000, "more_body": True})
+        await send({"type": "http.response.body", "body": b"x", "more_body": True})  # waits for the client, or its end
+        is_cut.set()
+
+    async with serving_app(answer_much, replace(PATIENT, write_seconds=0.1)) as url, connected(url) as client:
+        client.send(LIVE)
+        async with asyncio.timeout(HANG_SECONDS):
+            await is_cut.wait()
 
 
 async def test_what_is_no_http_is_refused_with_a_problem_document(database: Database) -> None:

@@ -125,7 +125,8 @@ def test_a_named_variable_that_is_not_set_is_refused_with_what_to_do() -> None:
         ModelRegistry().get("any", "http://user:word@127.0.0.1:9/v1", "NO_SUCH_KEY")
 
     assert refused.value.detail == (
-        "the key for http://127.0.0.1:9 is not set: set the variable NO_SUCH_KEY, or take api_key_env away"
+        "the key for http://127.0.0.1:9 is not set: set the variable NO_SUCH_KEY, or remove its name from the agent "
+        "file (api_key_env) or the setting (…_API_KEY_ENV)"
     )
 
 

@@ -91,17 +91,17 @@ class HeldBytes:
         self._budget = budget
         self._size = size if size > UNCOUNTED_BYTES else 0
         self._owner_id: UserId | None = None
-        self._is_held = False
+        self.is_held = False
 
     async def take(self) -> None:
         """Take the bytes for whoever was admitted with the request. Raises BodiesHeld."""
         if self._size:
             self._owner_id = present_owner()
             await self._budget.take(self._owner_id, self._size, self.timeout_seconds)
-            self._is_held = True
+            self.is_held = True
 
     def release(self) -> None:
-        """Give the bytes back; the answer has begun, and what was read is stored or dropped."""
-        if self._is_held:
-            self._is_held = False
+        """Give the bytes back; what was read is parsed, or the answer has begun."""
+        if self.is_held:
+            self.is_held = False
             self._budget.give_back(self._owner_id, self._size)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.http.body_budget import BodyBudget, HeldBytes
+from app.api.http.body_budget import UNCOUNTED_BYTES, BodyBudget, HeldBytes
 from app.api.http.errors import error_problem
 from app.api.http.refusals import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 from app.domain.errors import PermanentError
@@ -15,10 +15,11 @@ from app.domain.errors import PermanentError
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """The largest body, and the setting that says so."""
+    """The largest body, and the setting that says so; `is_read_long` where its text is worked on until the answer."""
 
     max_bytes: int
     setting: str
+    is_read_long: bool = False
 
 
 class BodyCap:
@@ -48,7 +49,9 @@ class BodyCap:
         if refusal is not None:
             await error_problem(refusal)(scope, receive, send)
             return
-        body = _Body(receive, cap, HeldBytes(self._budget, _most_bytes(headers, cap), self._timeout_seconds))
+        size = _declared_bytes(headers)
+        held = HeldBytes(self._budget, cap.max_bytes if size is None else size, self._timeout_seconds)
+        body = _Body(receive, cap, held, is_declared=size is not None)
 
         async def send_and_release(message: Message) -> None:
             body.held.release()
@@ -60,17 +63,18 @@ class BodyCap:
             body.held.release()
 
 
-def _most_bytes(headers: Headers, cap: Cap) -> int:
-    """Return the length of the body, its cap where no length is declared; a request with neither header has no body."""
-    undeclared = cap.max_bytes if "transfer-encoding" in headers else 0
-    return int(headers.get("content-length", undeclared))
+def _declared_bytes(headers: Headers) -> int | None:
+    """Return the length of the body, None where it is not declared; a request with neither header has no body."""
+    if "content-length" in headers:
+        return int(headers["content-length"])
+    return None if "transfer-encoding" in headers else 0
 
 
 def _refuse_by_headers(headers: Headers, cap: Cap) -> PermanentError | None:
     encoding = headers.get("content-encoding", "identity")
     if encoding.lower() not in {"", "identity"}:
         return UnsupportedMediaType("Compressed bodies are not taken. Send the JSON as it is.")
-    length = headers.get("content-length", "0")
+    length = headers.get("content-length", "0").strip().lstrip("0") or "0"
     if length.isdecimal() and len(length) <= len(str(cap.max_bytes)) and int(length) <= cap.max_bytes:
         return None
     return too_large(cap)
@@ -79,8 +83,9 @@ def _refuse_by_headers(headers: Headers, cap: Cap) -> PermanentError | None:
 class _Body:
     """Hands on what arrives of a body once there is room for it, until it is too much or too late."""
 
-    def __init__(self, receive: Receive, cap: Cap, held: HeldBytes) -> None:
+    def __init__(self, receive: Receive, cap: Cap, held: HeldBytes, *, is_declared: bool) -> None:
         self.held = held
+        self._is_declared = is_declared
         self._receive = receive
         self._cap = cap
         self._seen = 0
@@ -96,12 +101,17 @@ class _Body:
         self._is_complete = not message.get("more_body", False)
         if self._seen > self._cap.max_bytes:
             raise too_large(self._cap)
+        if self._is_complete and not self._cap.is_read_long:
+            self.held.release()
         return message
 
     async def _in_time(self) -> Message:
         seconds = self.held.timeout_seconds
-        if self._deadline is None:
+        is_first = self._deadline is None
+        if (is_first and self._is_declared) or (self._seen > UNCOUNTED_BYTES and not self.held.is_held):
             await self.held.take()
+            self._deadline = None
+        if self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + seconds
         try:
             async with asyncio.timeout_at(self._deadline):

@@ -15,7 +15,7 @@ import httptools
 from fastapi import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from app.api.http.errors import error_problem
@@ -37,7 +37,8 @@ class ConnectionLimits:
     A head must be there, with `max_head_bytes` and `max_headers` at most, `head_seconds` after the connection or its
     first byte. `max_head_bytes` also bounds what stands beside a chunk of a body: its extension, the trailers. The rest
     of a body may take `rest_seconds` and `max_rest_bytes` after its request was answered. Behind a request that is
-    answered, `max_requests_in_line` may wait. Beyond `max_connections` there is only a refusal, or the service's
+    answered, `max_requests_in_line` may wait. A client that reads nothing of an answer for `write_seconds` is cut off.
+    Beyond `max_connections` there is only a refusal, or the service's
     health; beyond another `reserve`, not even that.
     """
 
@@ -45,8 +46,9 @@ class ConnectionLimits:
     reserve: int = 100
     head_seconds: float = 15.0
     rest_seconds: float = 15.0
+    write_seconds: float = 60.0
     max_head_bytes: int = 65_536
-    max_headers: int = 100
+    max_headers: int = 256
     max_rest_bytes: int = 64_000_000
     max_requests_in_line: int = 32
 
@@ -76,6 +78,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._rest_bytes = 0
         self._refusal: ThroughlineError = MalformedRequest("This is no HTTP/1.1 request. Check the client.")
         self._is_done_reading = False
+        self._cycle_before: RequestResponseCycle | None = None
+        self._writing: asyncio.TimerHandle | None = None
         self._data = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -92,6 +96,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         self._expect_nothing()
+        if self._writing is not None:
+            self._writing.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -141,6 +147,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._count_from_here()
         self._expect_nothing()
         if not self._asks_for_another_protocol():
+            self._cycle_before = self.cycle
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -166,6 +173,19 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _is_answered_early(self) -> bool:
         return self.cycle is not None and self.cycle.response_complete and self.cycle.more_body  # type: ignore[redundant-expr]  # None at first
+
+    def pause_writing(self) -> None:
+        """Begin to watch whether the client reads; called when much waits to be written."""
+        super().pause_writing()
+        if self._writing is None:
+            self._watch_writing(0)
+
+    def _watch_writing(self, left_before: int) -> None:
+        """Cut a client off that has read nothing since the last look; stop looking once nothing is left."""
+        left = self.transport.get_write_buffer_size()
+        if left and left == left_before:
+            self.transport.abort()
+        self._writing = self.loop.call_later(self._limits.write_seconds, self._watch_writing, left) if left else None
 
     def _asks_for_another_protocol(self) -> bool:
         return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
@@ -214,13 +234,17 @@ class LimitedProtocol(HttpToolsProtocol):
         self._expect_nothing()
         if self.transport.is_closing():
             return
+        if self._is_answering() and self.cycle.more_body and self.pipeline:  # it waits behind others: drop it
+            assert self._cycle_before is not None
+            self.pipeline.popleft()
+            self.cycle = self._cycle_before
         if self._is_answering() and not self.cycle.more_body:
             self.cycle.keep_alive, self._is_done_reading = False, True
             self.flow.pause_reading()
             return
         if self._is_answering():
             self.cycle.disconnected = True
-            can_be_told = not (self.cycle.response_started or self.pipeline)
+            can_be_told = not self.cycle.response_started
         else:
             can_be_told = not self._is_answered_early()
         if can_be_told:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from app.api.http.protocol import ConnectionLimits, LimitedProtocol, refusing_beyond_limit
 from app.domain.errors import SettingInvalid
@@ -101,7 +101,7 @@ class HttpServer(uvicorn.Server):
     """Serves until `stop`; then waits for `before_closing` beside the open connections."""
 
     def __init__(
-        self, app: FastAPI, listener: socket.socket, shutdown: Shutdown, limits: ConnectionLimits = NO_OTHER_LIMITS
+        self, app: ASGIApp, listener: socket.socket, shutdown: Shutdown, limits: ConnectionLimits = NO_OTHER_LIMITS
     ) -> None:
         """Serve `app` on `listener`."""
         super().__init__(
