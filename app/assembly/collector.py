@@ -11,6 +11,5 @@ tenth of the time after two minutes of load (`benchmarks.steady_load`), and paus
 
 def tune_collector() -> None:
     """Let the collector never look at what is loaded by now, and seldom at all else."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, YOUNG_PASSES, MIDDLE_PASSES)

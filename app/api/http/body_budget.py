@@ -101,7 +101,7 @@ class HeldBytes:
             self.is_held = True
 
     def release(self) -> None:
-        """Give the bytes back; what was read is parsed, or the answer has begun."""
+        """Give the bytes back: the body has been read, or its request has ended."""
         if self.is_held:
             self.is_held = False
             self._budget.give_back(self._owner_id, self._size)

@@ -52,15 +52,10 @@ class BodyCap:
         size = _declared_bytes(headers)
         held = HeldBytes(self._budget, cap.max_bytes if size is None else size, self._timeout_seconds)
         body = _Body(receive, cap, held, is_declared=size is not None)
-
-        async def send_and_release(message: Message) -> None:
-            body.held.release()
-            await send(message)
-
         try:
-            await self._app(scope, body.receive, send_and_release)
+            await self._app(scope, body.receive, send)
         finally:
-            body.held.release()
+            held.release()
 
 
 def _declared_bytes(headers: Headers) -> int | None:
@@ -84,7 +79,7 @@ class _Body:
     """Hands on what arrives of a body once there is room for it, until it is too much or too late."""
 
     def __init__(self, receive: Receive, cap: Cap, held: HeldBytes, *, is_declared: bool) -> None:
-        self.held = held
+        self._held = held
         self._is_declared = is_declared
         self._receive = receive
         self._cap = cap
@@ -102,14 +97,14 @@ class _Body:
         if self._seen > self._cap.max_bytes:
             raise too_large(self._cap)
         if self._is_complete and not self._cap.is_read_long:
-            self.held.release()
+            self._held.release()
         return message
 
     async def _in_time(self) -> Message:
-        seconds = self.held.timeout_seconds
+        seconds = self._held.timeout_seconds
         is_first = self._deadline is None
-        if (is_first and self._is_declared) or (self._seen > UNCOUNTED_BYTES and not self.held.is_held):
-            await self.held.take()
+        if (is_first and self._is_declared) or (self._seen > UNCOUNTED_BYTES and not self._held.is_held):
+            await self._held.take()
             self._deadline = None
         if self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + seconds

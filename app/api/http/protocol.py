@@ -38,8 +38,7 @@ class ConnectionLimits:
     first byte. `max_head_bytes` also bounds what stands beside a chunk of a body: its extension, the trailers. The rest
     of a body may take `rest_seconds` and `max_rest_bytes` after its request was answered. Behind a request that is
     answered, `max_requests_in_line` may wait. A client that reads nothing of an answer for `write_seconds` is cut off.
-    Beyond `max_connections` there is only a refusal, or the service's
-    health; beyond another `reserve`, not even that.
+    Beyond `max_connections` there is only a refusal, or the service's health; beyond another `reserve`, not even that.
     """
 
     max_connections: int = 5_000
