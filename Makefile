@@ -10,7 +10,7 @@ COVERAGE := 90
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-pooled quick check format bench chaos hostile fuzz fuzz-api migrate lock setup-dev static house
+.PHONY: help setup run test test-pooled durations quick check format bench chaos hostile fuzz fuzz-api migrate lock setup-dev static house
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -26,6 +26,9 @@ test: setup-dev ## run the tests (ARGS="tests/agents -k name")
 
 test-pooled: setup-dev ## run the tests with PgBouncer, which has to be installed, before PostgreSQL (ARGS)
 	@TEST_POOLER=1 $(PYTEST) $(ARGS)
+
+durations: setup-dev ## run the tests and print where their time goes: by folder, file, test and process (ARGS)
+	@$(PYTEST) -q -p benchmarks.suite_durations $(ARGS)
 
 quick: setup-dev ## run the tests that need no PostgreSQL and no other process; `make house` has the house rules (ARGS)
 	@$(BIN)/pytest -q -n 2 -m 'not postgres and not process and not slow' --ignore tests/house $(ARGS)
