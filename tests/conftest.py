@@ -1,6 +1,7 @@
 """Database fixtures: one server per test process, one migrated template, a fresh database for each test."""
 
 import asyncio
+import gc
 import os
 import secrets
 import signal
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from sqlalchemy import make_url
 
+from app.assembly.collector import tune_collector
 from app.db.connection.address import parse_address
 from app.db.connection.migrations import upgrade
 from app.db.database import Database, DatabaseConfig
@@ -33,6 +35,8 @@ pytest_plugins = [
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
 # A first draw that waits for a busy machine says nothing of what is drawn.
+
+gc.disable()  # until all tests are imported: nothing of it becomes garbage, and each pass walks all that is there
 
 T = TypeVar("T")
 DROP_TRIES = 25
@@ -58,6 +62,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("postgres")
         if item.path.parent.name in PROCESS_ROOMS:
             item.add_marker("process")
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector pass over what the tests and all that they import made: programs do the same."""
+    tune_collector()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
