@@ -29,6 +29,7 @@ from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
 
 CLAIMER = Claimer(worker="test-worker", lease_seconds=10)
+GRAPH = build_graph()
 AGENT = AgentDefinition(
     name="assistant",
     description="",
@@ -79,7 +80,7 @@ class Stage:
 
     def turn_start(self, claimed: ClaimedRun) -> TurnStart:
         heartbeat = Heartbeats(self.database.runs, CLAIMER.lease_seconds).of(claimed.lease)
-        return TurnStart(parts=self.parts, graph=build_graph(), claimed=claimed, heartbeat=heartbeat)
+        return TurnStart(parts=self.parts, graph=GRAPH, claimed=claimed, heartbeat=heartbeat)
 
     async def turn(self, content: Content) -> Run:
         """Submit, claim and play one turn; return the run as it ended."""
