@@ -1,9 +1,7 @@
 """The grounds of a scenario: an embedded PostgreSQL, the model double, agents, and fresh databases."""
 
 import asyncio
-import os
 import secrets
-import sys
 import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,9 +15,9 @@ from app.db.connection.address import parse_address
 from app.db.connection.migrations import upgrade
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from chaos.programs import Start
+from fakes import programs
 from fakes.pooler import environment_of
-from fakes.programs import ForkServer, environment_for_programs
-from fakes.service_process import free_port
+from fakes.service_process import fork, free_port
 
 LEASE_SECONDS = 2.0
 """The shortest the settings allow; heartbeats come three times as often."""
@@ -37,7 +35,6 @@ AGENTS = Path(__file__).parent / "agents"
 class Grounds:
     """Where a scenario takes place. `database_url` is empty where the service keeps the embedded server itself."""
 
-    server: ForkServer
     folder: Path
     double_url: str
     calls_log: Path
@@ -64,7 +61,7 @@ class Grounds:
             "LOG_FORMAT": "json",
             **settings,
         }
-        return Start(self.server, self.folder, environment, arguments)
+        return Start(self.folder, environment, arguments)
 
 
 @asynccontextmanager
@@ -96,29 +93,18 @@ def _open_to_servers(folder: Path) -> Path:
 async def lay_out(
     folder: Path, *, database_url: str, data_dir: Path, summary_seconds: float = 0.0
 ) -> AsyncGenerator[Grounds]:
-    """Add the model, and what starts processes, to a database that is there."""
+    """Add the model to a database that is there."""
     calls_log = folder / "calls.jsonl"
-    server = ForkServer.start({})
-    try:
-        async with run_double(folder, calls_log, summary_seconds) as double_url:
-            yield Grounds(server, folder, double_url, calls_log, database_url, data_dir)
-    finally:
-        await asyncio.to_thread(server.close)
+    async with run_double(folder, calls_log, summary_seconds) as double_url:
+        yield Grounds(folder, double_url, calls_log, database_url, data_dir)
 
 
 @asynccontextmanager
 async def run_double(folder: Path, calls_log: Path, summary_seconds: float = 0.0) -> AsyncGenerator[str]:
     """Run the model double; yields its base URL."""
     port = free_port()
-    with (folder / "double.log").open("ab") as output:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "chaos.model_double", "--port", str(port), "--log", str(calls_log)),
-            *("--summary-seconds", f"{summary_seconds:g}"),
-            stdout=output,
-            stderr=output,
-            env=os.environ | environment_for_programs(),
-        )
+    arguments = ("--port", str(port), "--log", str(calls_log), "--summary-seconds", f"{summary_seconds:g}")
+    process = await fork(programs.Start(folder, {}, arguments, folder / "double.log", "chaos.model_double"))
     try:
         await _until_listening(port)
         yield f"http://127.0.0.1:{port}/v1"

@@ -10,8 +10,7 @@ from pathlib import Path
 import httpx
 
 from fakes import programs
-from fakes.programs import ForkServer
-from fakes.service_process import free_port, is_ready, tail
+from fakes.service_process import fork, free_port, is_ready, tail
 
 START_SECONDS = 90.0
 WORKER_LINE = "Throughline worker is running"
@@ -57,7 +56,6 @@ class Program:
 class Start:
     """How to start a process of the service: `arguments` follow the program's name."""
 
-    server: ForkServer
     folder: Path
     environment: Mapping[str, str]
     arguments: tuple[str, ...]
@@ -68,7 +66,7 @@ async def start_server(start: Start, *, port: int | None = None) -> Program:
     """Start `serve` on `port` (None: a free one); returns once it is ready."""
     port = port or free_port()
     with_port = (start.arguments[0], "--port", str(port), *start.arguments[1:])
-    program = _started(start, with_port, f"http://127.0.0.1:{port}")
+    program = await _started(start, with_port, f"http://127.0.0.1:{port}")
     async with httpx.AsyncClient(base_url=program.url, timeout=5) as client:
         await _until_ready(program, lambda: is_ready(client))
     return program
@@ -76,7 +74,7 @@ async def start_server(start: Start, *, port: int | None = None) -> Program:
 
 async def start_worker(start: Start) -> Program:
     """Start `worker`; returns once it says that it runs."""
-    program = _started(start, start.arguments, "")
+    program = await _started(start, start.arguments, "")
 
     async def says() -> bool:
         return WORKER_LINE in program.log.read_text()
@@ -85,10 +83,10 @@ async def start_worker(start: Start) -> Program:
     return program
 
 
-def _started(start: Start, arguments: tuple[str, ...], url: str) -> Program:
+async def _started(start: Start, arguments: tuple[str, ...], url: str) -> Program:
     log = start.folder / f"{arguments[0]}-{time.time_ns()}.log"
     module = "chaos.worker_under_trace" if start.is_traced else "app.main"
-    process = start.server.start_program(programs.Start(start.folder, start.environment, arguments, log, module))
+    process = await fork(programs.Start(start.folder, start.environment, arguments, log, module))
     return Program(process, url, log)
 
 
