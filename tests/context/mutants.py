@@ -230,17 +230,10 @@ MUTANTS = (*RUNGS, *GUARDS)
 
 
 def broken_by(mutant: Mutant, folder: Path, sessions: int = SESSIONS) -> str:
-    """Return what the judges say of the mutant, '' where it survives. `folder` is empty and takes the copy.
-
-    Raises ValueError where the text to be replaced is not there exactly once: the mutant has to follow the code.
-    """
+    """Return what the judges say of the mutant, '' where it survives. `folder` is empty and takes the copy."""
+    source = mutated(mutant)
     _copy_engine(folder / "app")
-    path = folder / "app" / "context" / mutant.file
-    source = path.read_text(encoding="utf-8")
-    if source.count(mutant.old) != 1:
-        message = f"{mutant.file} holds what {mutant.name!r} replaces {source.count(mutant.old)} times, not once"
-        raise ValueError(message)
-    path.write_text(source.replace(mutant.old, mutant.new), encoding="utf-8")
+    (folder / "app" / "context" / mutant.file).write_text(source, encoding="utf-8")
     played = subprocess.run(
         [sys.executable, "-m", "context.fuzz", "--stop", "--seed", str(mutant.first), "--runs", str(sessions)],
         cwd=folder,
@@ -251,6 +244,18 @@ def broken_by(mutant: Mutant, folder: Path, sessions: int = SESSIONS) -> str:
     )
     faults = [line for line in played.stdout.splitlines() if line.startswith("FAULT")]
     return faults[0] if faults else played.stderr[-500:]
+
+
+def mutated(mutant: Mutant) -> str:
+    """Return the mutant's file with its text replaced.
+
+    Raises ValueError where that text is not there exactly once: the mutant has to follow the code.
+    """
+    source = (ROOT / "app" / "context" / mutant.file).read_text(encoding="utf-8")
+    if source.count(mutant.old) != 1:
+        message = f"{mutant.file} holds what {mutant.name!r} replaces {source.count(mutant.old)} times, not once"
+        raise ValueError(message)
+    return source.replace(mutant.old, mutant.new)
 
 
 def _copy_engine(app: Path) -> None:

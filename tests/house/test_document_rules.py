@@ -112,7 +112,7 @@ def _pins(name: str) -> dict[str, str]:
 def test_make_help_lists_every_command() -> None:
     listed = subprocess.run(["make", "-C", str(ROOT), "help"], capture_output=True, text=True, check=True).stdout
 
-    for command in ("setup", "run", "test", "check", "format", "bench", "migrate", "lock"):
+    for command in ("setup", "run", "test", "test-slow", "check", "ci", "format", "bench", "migrate", "lock"):
         assert re.search(rf"^  make {command} +\w", listed, re.MULTILINE)
 
 

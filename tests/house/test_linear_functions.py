@@ -65,9 +65,21 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
 DEAR = 5
 """It looks for sixty sorts of facts: every fifth shape is enough, its expressions are judged one by one elsewhere."""
 
+FEW = 12
+"""So many times fewer shapes are tried in every run."""
+
 LISTS = (Shape("|a|\n|-|\n", "|a|\n"), Shape("|a", "|"), Shape("", "[x](http://a "), Shape("", "wibble wobble. "))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_over_few_texts_take_time_in_proportion_to_them(name: str) -> None:
+    every = FEW * DEAR if name.startswith("extract_ledger") else FEW
+
+    assert list(steep([(name, FUNCTIONS[name])], (*SHAPES[::every], *LISTS), ends=ENDS[:1])) == []
+
+
+@pytest.mark.proof
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_over_text_take_time_in_proportion_to_it(name: str) -> None:

@@ -12,6 +12,7 @@ DATASETS = "ubuntu-irc,openhands-events"
 made inside a turn and the rungs fire. The other data sets are of these two kinds: `make bench` replays all of them."""
 
 
+@pytest.mark.proof
 @pytest.mark.slow
 def test_real_conversations_of_three_windows_lose_nothing_and_never_overflow(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -1,4 +1,4 @@
-"""Kill -9 at the places that matter most; `make chaos` does it at all of them."""
+"""Kill -9 at the places that matter most, the answer's in every run; `make chaos` does it at all of them."""
 
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
@@ -45,6 +45,7 @@ def found(trace: Sequence[KillPoint], side: Side, label: str, times: int = 1) ->
             "plain",
             [(Side.AFTER, "insert runs", 1), (Side.BEFORE, "model text", 2)],
             id="while a message is accepted and answered",
+            marks=pytest.mark.proof,
         ),
         pytest.param(
             SERVE,
@@ -61,12 +62,14 @@ def found(trace: Sequence[KillPoint], side: Side, label: str, times: int = 1) ->
                 (Side.AFTER, "update sessions + insert messages", 4),
             ],
             id="while tools are called",
+            marks=pytest.mark.proof,
         ),
         pytest.param(
             WORKER,
             "compaction",
             [(Side.AFTER, "insert summaries", 1), (Side.BEFORE, "commit", 2)],
             id="while a summary is written and adopted",
+            marks=pytest.mark.proof,
         ),
     ],
 )

@@ -39,6 +39,7 @@ async def test_the_instant_model_reports_its_usage_and_why_it_stopped() -> None:
     assert answer.response_metadata["finish_reason"] == "stop"
 
 
+@pytest.mark.proof
 @pytest.mark.slow
 async def test_both_services_answer_with_the_instant_model(folder: Path) -> None:
     async with run_logged_postgres(folder) as (url, _):

@@ -86,6 +86,7 @@ def test_the_instant_model_takes_as_long_as_the_environment_says(monkeypatch: py
     assert getattr(model, "answer_seconds", None) == 0.3
 
 
+@pytest.mark.proof
 @pytest.mark.slow
 async def test_workers_answer_what_two_apis_take(folder: Path) -> None:
     async with run_postgres(folder) as url:
