@@ -1,58 +1,158 @@
 """Starts programs by forking a process that has everything imported: a start costs milliseconds, not two seconds.
 
-`python -m fakes.fork_server` reads one request a line from its input and answers each with a number: `{"module": …}`
-(see `Start` in fakes/programs.py) with a process id, `{"reap": id}` with that process's exit code, which is the negated
-number of the signal that killed it. A process runs its module's `main`, as the console script does, or its script.
-Whoever still lives when the input ends is killed.
+`python -m fakes.fork_server SOCKET` begins to listen there, goes on in the background and ends with its last client;
+where somebody listens already it does nothing. Of a client it reads one request a line and answers each with a number:
+`{"module": …}` (see `Start` in fakes/programs.py) with a process id, `{"reap": id}` with that process's exit code,
+which is the negated number of the signal that killed it. A process runs its module's `main`, as the console script
+does, or its script. Whoever still lives when his client leaves is killed.
 """
 
 import importlib
 import json
 import os
 import runpy
+import selectors
 import signal
+import socket
 import sys
 import traceback
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
-import langchain_openai  # noqa: F401  # loaded by name otherwise, by every program
-import uvicorn.protocols.http.httptools_impl  # noqa: F401  # the same
-
-import app.assembly.programs  # noqa: F401  # the same
-import app.client  # noqa: F401  # the same
-import app.main  # noqa: F401  # the same
-from app.llm.counters import make_counter
-
 TO_THE_END = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+ALONE_SECONDS = 60.0
+"""How long the first client may take: it has seen this process listen."""
 
 
 def main() -> None:
-    """Answer until the input ends, then leave no process behind."""
-    make_counter("tiktoken").count("the vocabulary is read once, here")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
-    running: dict[int, int] = {}
-    for line in os.fdopen(os.dup(0)):  # a program finds sys.stdin as a started one does: not read from
+    """Serve in the background, until the last client has left."""
+    path = Path(sys.argv[1])
+    own = path.with_suffix(f".{os.getpid()}")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(own))
+        own.chmod(0o600)
+        listener.listen()
+        try:
+            path.hardlink_to(own)  # whoever finds it finds somebody who listens
+        except FileExistsError:
+            return
+        finally:
+            own.unlink()
+        if os.fork() == 0:
+            os.setsid()
+            _import_everything()
+            _Server(listener, path).serve()
+
+
+def _import_everything() -> None:
+    """Import what every program would, and read the vocabulary."""
+    for name in (
+        "langchain_openai",
+        "uvicorn.protocols.http.httptools_impl",
+        "app.assembly.programs",
+        "app.client",
+        "app.main",
+    ):
+        importlib.import_module(name)
+    importlib.import_module("app.llm.counters").make_counter("tiktoken").count("the vocabulary is read once, here")
+
+
+class _Client:
+    """A process that asks for programs, and those that it has."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.lines = connection.makefile("rw")
+        self.running: dict[int, int] = {}
+
+    def answer(self, number: int) -> None:
+        """Tell it a number; it may be gone."""
+        with suppress(OSError):
+            self.lines.write(f"{number}\n")
+            self.lines.flush()
+
+    def reap(self, pid: int) -> int:
+        """Wait for the process's end."""
+        _, status = os.waitpid(pid, 0)
+        os.close(self.running.pop(pid))
+        return os.waitstatus_to_exitcode(status)
+
+    def close(self) -> None:
+        """Close this process's end, whatever cannot be told any more."""
+        with suppress(OSError):
+            self.lines.close()
+        self.connection.close()
+
+    def leave(self) -> None:
+        """Kill what it has left behind."""
+        for handle in self.running.values():
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        for pid in list(self.running):
+            self.reap(pid)
+        self.close()
+
+
+class _Server:
+    """Answers one client at a time, whichever asks."""
+
+    def __init__(self, listener: socket.socket, path: Path) -> None:
+        self._listener = listener
+        self._path = path
+        self._clients: list[_Client] = []
+        self._asking = selectors.DefaultSelector()
+        self._asking.register(listener, selectors.EVENT_READ)
+
+    def serve(self) -> None:
+        """Answer until the last client has left; the first may take ALONE_SECONDS."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
+        while asking := self._asking.select(None if self._clients else ALONE_SECONDS):
+            for key, _ in asking:
+                if key.data is None:
+                    self._welcome()
+                else:
+                    self._answer(key.data)
+            if not self._clients:
+                self._path.unlink(missing_ok=True)  # found by nobody any more; who has found it is still served
+                if not self._asking.select(0):
+                    return
+
+    def _welcome(self) -> None:
+        client = _Client(self._listener.accept()[0])
+        self._clients.append(client)
+        self._asking.register(client.connection, selectors.EVENT_READ, client)
+
+    def _answer(self, client: _Client) -> None:
+        """Do what the client asks; one that has no more to ask has left."""
+        try:
+            line = client.lines.readline()
+        except OSError:
+            line = ""
+        if not line:
+            self._asking.unregister(client.connection)
+            self._clients.remove(client)
+            client.leave()
+            return
         request = json.loads(line)
         if "reap" in request:
-            answer = _reap(running, request["reap"])
-        else:
-            answer = os.fork()
-            if answer == 0:
-                _become(request)
-            running[answer] = os.pidfd_open(answer)
-        sys.stdout.write(f"{answer}\n")
-        sys.stdout.flush()
-    for handle in running.values():
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
+            client.answer(client.reap(request["reap"]))
+            return
+        pid = os.fork()
+        if pid == 0:
+            self._close()
+            _become(request)
+        client.running[pid] = os.pidfd_open(pid)
+        client.answer(pid)
 
-
-def _reap(running: dict[int, int], pid: int) -> int:
-    """Wait for the process's end."""
-    _, status = os.waitpid(pid, 0)
-    os.close(running.pop(pid))
-    return os.waitstatus_to_exitcode(status)
+    def _close(self) -> None:
+        """Let go of what a forked program is not to hold open."""
+        self._asking.close()
+        self._listener.close()
+        for client in self._clients:
+            client.close()
+            for handle in client.running.values():
+                os.close(handle)
 
 
 def _become(request: dict[str, object]) -> NoReturn:

@@ -3,14 +3,19 @@
 import asyncio
 import json
 import os
+import secrets
 import select
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 ROOT = Path(__file__).resolve().parents[2]
 POLL_SECONDS = 0.01
@@ -57,31 +62,33 @@ def environment_for_programs() -> dict[str, str]:
 
 @dataclass(slots=True)
 class ForkServer:
-    """The process that forks the others; see fakes/fork_server.py. Ends, with all of them, when this process does."""
+    """The way to the process that forks the others; see fakes/fork_server.py. It kills ours when we are gone."""
 
-    process: subprocess.Popen[str]
+    connection: socket.socket
+    lines: TextIO
     _asking: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def start(cls, environment: Mapping[str, str]) -> "ForkServer":
-        """Start it; `environment` is seen by what is imported, programs have their own."""
-        return cls(
-            subprocess.Popen(
-                [sys.executable, "-m", "fakes.fork_server"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env=environment_for_programs() | dict(environment),
-            )
-        )
+    def reach(cls, environment: Mapping[str, str]) -> "ForkServer":
+        """Connect to that of this run of the tests, one for all its processes; start it where nobody has.
+
+        `environment` is seen by what is imported, programs have their own.
+        """
+        run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or secrets.token_hex(16)
+        path = Path(tempfile.gettempdir(), f"throughline-programs-{run}")
+        command = [sys.executable, "-m", "fakes.fork_server", str(path)]
+        known = environment_for_programs() | dict(environment)
+        connection = socket.socket(socket.AF_UNIX)
+        while True:
+            subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=known)
+            with suppress(FileNotFoundError):  # the one that was there has just ended
+                connection.connect(str(path))
+                return cls(connection, connection.makefile("rw"))
 
     def close(self) -> None:
-        """End it; it kills what it has started."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
+        """Leave it; it kills what it has started for us."""
+        self.lines.close()
+        self.connection.close()
 
     def start_program(self, start: Start) -> "Program":
         """Return the started program, which may not be ready yet; the files it writes to are there."""
@@ -94,12 +101,10 @@ class ForkServer:
         return self._ask({"reap": pid})
 
     def _ask(self, request: Mapping[str, object]) -> int:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         with self._asking:
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
-            return int(self.process.stdout.readline())
+            self.lines.write(json.dumps(request) + "\n")
+            self.lines.flush()
+            return int(self.lines.readline())
 
 
 class Program:

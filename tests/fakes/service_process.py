@@ -114,7 +114,7 @@ async def start_program(
 
 
 async def fork(start: Start) -> Program:
-    """Start a program by the fork server of this test process."""
+    """Start a program by the fork server."""
     return await asyncio.to_thread(_fork_server().start_program, start)
 
 
@@ -133,8 +133,8 @@ async def run_command(
 
 @cache
 def _fork_server() -> ForkServer:
-    """The fork server of this test process; made by the first test that starts a program."""
-    server = ForkServer.start(OTHER_PEOPLES)
+    """The way to the fork server; the first test that starts a program takes it."""
+    server = ForkServer.reach(OTHER_PEOPLES)
     atexit.register(server.close)
     return server
 
