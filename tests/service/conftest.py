@@ -1,4 +1,4 @@
-"""The whole service against the strict provider double, each as a real process or server."""
+"""The whole service on a database of its own and the strict provider double, each as a real process or server."""
 
 from collections.abc import Generator, Mapping
 from pathlib import Path
@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from fakes.memory_folder import memory_folder
+from fakes.pooler import environment_of
 from fakes.provider_double import ProviderDouble
 
 MODEL = "double-128k-cl100k"
@@ -21,11 +22,11 @@ def folder() -> Generator[Path]:
 
 
 @pytest.fixture
-def on_double(provider_double: ProviderDouble) -> Mapping[str, str]:
-    """Settings that point the service at the double."""
+def on_double(provider_double: ProviderDouble, database_url: str) -> Mapping[str, str]:
+    """Settings that point the service at a migrated database and at the double."""
     return {
+        **environment_of(database_url),
         "DEFAULT_LLM": f"openai:{MODEL}",
         "DEFAULT_LLM_BASE_URL": provider_double.url,
         "OPENAI_API_KEY": "test",
-        "LEASE_SECONDS": "4",
     }

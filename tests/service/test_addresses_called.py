@@ -90,7 +90,7 @@ async def _search_memories(service: ServiceProcess) -> str:
 async def test_nothing_is_sent_to_an_address_that_no_setting_names(
     folder: Path, environment: Mapping[str, str], slack: SlackDouble, elsewhere: ElsewhereListener
 ) -> None:
-    async with run_service(folder, environment, "--data-dir", str(folder / "data")) as service:
+    async with run_service(folder, environment) as service:
         await use_everything(service, slack)
         await service.terminate()
 

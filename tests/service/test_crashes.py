@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
+from fakes.raw_sql import end_leases
 from fakes.service_process import ServiceProcess, free_port, run_service
 from fakes.waiting import HANG_SECONDS
 
@@ -36,21 +37,22 @@ async def until_finished(service: ServiceProcess, session: str, count: int) -> l
 
 
 async def test_a_service_killed_in_the_middle_of_a_stream_finishes_the_run_after_its_restart(
-    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble, database_url: str
 ) -> None:
-    data, port = ("--data-dir", str(folder / "data")), free_port()
+    port = free_port()
     provider_double.script(
         ScriptStep(calls=(ScriptedCall("c1", "calculator", '{"expression": "6*7"}'),)),
         ScriptStep(text="The answer is being written", failure=Failure.HANG_IN_ANSWER),
         ScriptStep(text="The answer is 42"),
         ScriptStep(text="And on it goes"),
     )
-    async with run_service(folder, on_double, *data, port=port) as service:
+    async with run_service(folder, on_double, port=port) as service:
         session = await service.new_session()
         await read_until(service, session, "what is 6*7?", "message.delta")
         await service.kill()
+    await end_leases(database_url)
 
-    async with run_service(folder, on_double, *data, port=port) as service:
+    async with run_service(folder, on_double, port=port) as service:
         history = await until_finished(service, session, 4)
         further = await service.send(session, "go on")
 
@@ -60,9 +62,9 @@ async def test_a_service_killed_in_the_middle_of_a_stream_finishes_the_run_after
 
 
 async def test_a_killed_postgres_is_started_again_and_nothing_stored_is_lost(
-    folder: Path, on_double: Mapping[str, str]
+    folder: Path,
 ) -> None:
-    async with run_service(folder, on_double, "--data-dir", str(folder / "data")) as service:
+    async with run_service(folder, {}, "--data-dir", str(folder / "data")) as service:
         session = await service.new_session()
         before = (await service.send(session, "first")).json()["message"]
 
@@ -92,8 +94,7 @@ async def test_a_stopped_service_leaves_with_zero_and_gives_back_what_it_could_n
         ScriptStep(text="half an answer", failure=Failure.HANG_IN_ANSWER), ScriptStep(text="a whole answer")
     )
     settings = {**on_double, "SHUTDOWN_GRACE_SECONDS": "0.5"}
-    data = ("--data-dir", str(folder / "data"))
-    async with run_service(folder, settings, *data) as service:
+    async with run_service(folder, settings) as service:
         session = await service.new_session()
         reading = asyncio.create_task(read_until(service, session, "hello", "run.completed"))
         async with asyncio.timeout(HANG_SECONDS):
@@ -103,7 +104,7 @@ async def test_a_stopped_service_leaves_with_zero_and_gives_back_what_it_could_n
         code = await service.terminate()
         outcome = (await asyncio.gather(reading, return_exceptions=True))[0]
 
-    async with run_service(folder, settings, *data) as service:
+    async with run_service(folder, settings) as service:
         history = await until_finished(service, session, 2)
 
     assert code == 0

@@ -41,18 +41,17 @@ async def until_found(service: ServiceProcess, query: str, by: str) -> list[str]
 async def test_memories_from_before_a_model_was_set_and_from_one_with_other_vectors_are_found_by_meaning(
     folder: Path, on_double: Mapping[str, str], with_embeddings: Mapping[str, str], provider_double: ProviderDouble
 ) -> None:
-    data = ("--data-dir", str(folder / "data"))
-    async with run_service(folder, on_double, *data) as service:
+    async with run_service(folder, on_double) as service:
         await keep(service, "The cat is called Miso.")
         without = await search(service, "feline")
         await service.terminate()
     provider_double.embeddings.dimensions = 8
-    async with run_service(folder, with_embeddings, *data) as service:
+    async with run_service(folder, with_embeddings) as service:
         first = await until_found(service, "feline", "vector")
         await keep(service, "Rex is a dog.")
         await service.terminate()
     provider_double.embeddings.dimensions = 16
-    async with run_service(folder, with_embeddings, *data) as service:
+    async with run_service(folder, with_embeddings) as service:
         both = await until_found(service, "feline", "vector")
         provider_double.embeddings.failure = "down"
         await keep(service, "Anna lives in Oslo.")

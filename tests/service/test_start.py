@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.pooler import environment_of
 from fakes.programs import environment_for_programs
 from fakes.service_process import free_port, run_service, start_program
 from fakes.waiting import HANG_SECONDS
@@ -59,9 +60,9 @@ async def outcome_of(folder: Path, environment: Mapping[str, str], *arguments: s
     ],
 )
 async def test_a_start_that_cannot_work_ends_with_a_sentence_and_no_traceback(
-    folder: Path, environment: Mapping[str, str], said: str
+    folder: Path, environment: Mapping[str, str], said: str, database_url: str
 ) -> None:
-    code, output = await outcome_of(folder, environment, "serve", "--port", "0", "--data-dir", str(folder / "data"))
+    code, output = await outcome_of(folder, {**environment_of(database_url), **environment}, "serve", "--port", "0")
 
     assert code == 1
     assert said in output
@@ -69,10 +70,10 @@ async def test_a_start_that_cannot_work_ends_with_a_sentence_and_no_traceback(
     assert "hunter2" not in output
 
 
-async def test_a_taken_port_is_named(folder: Path) -> None:
-    port = free_port()
-    async with run_service(folder, {}, "--data-dir", str(folder / "data"), port=port):
-        code, output = await outcome_of(folder, {}, "serve", "--port", str(port), "--data-dir", str(folder / "data"))
+async def test_a_taken_port_is_named(folder: Path, database_url: str) -> None:
+    port, environment = free_port(), environment_of(database_url)
+    async with run_service(folder, environment, port=port):
+        code, output = await outcome_of(folder, environment, "serve", "--port", str(port))
 
     assert code == 1
     assert str(port) in output

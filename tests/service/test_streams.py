@@ -30,7 +30,7 @@ async def test_fifty_slow_streams_finish_on_a_pool_of_two_connections(
     provider_double.script(*[slow] * STREAMS)
     settings = {**on_double, "DB_POOL_SIZE": "2", "WORKER_CONCURRENCY": str(STREAMS)}
 
-    async with run_service(folder, settings, "--data-dir", str(folder / "data")) as service:
+    async with run_service(folder, settings) as service:
         endings = await asyncio.gather(*(stream_to_end(service, number) for number in range(STREAMS)))
         reachable = await service.client.get("/health/ready")
 

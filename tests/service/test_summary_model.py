@@ -16,7 +16,7 @@ async def test_a_summary_model_of_the_settings_is_asked_where_the_default_model_
     folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
 ) -> None:
     environment = {**on_double, "CONTEXT_SUMMARY_MODEL": f"openai:{SMALL}"}
-    async with run_service(folder, environment, "--data-dir", str(folder / "data")) as service:
+    async with run_service(folder, environment) as service:
         session = await service.new_session()
         for number in range(6):
             (await service.send(session, f"stone {number} " + "and another word " * 40)).raise_for_status()

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from benchmarks.replay_check import Json, find_unread, is_read
-from fakes.pooler import environment_of
 from fakes.provider_double import SUMMARISER, Failure, ProviderDouble, ScriptStep
+from fakes.raw_sql import end_leases
 from fakes.service_process import ServiceProcess, run_service
 from fakes.waiting import HANG_SECONDS
 
@@ -31,12 +31,12 @@ MANY_WORDS = "and another word " * 260
 
 
 @pytest.fixture
-def settings(folder: Path, on_double: Mapping[str, str], database_url: str) -> Mapping[str, str]:
+def settings(folder: Path, on_double: Mapping[str, str]) -> Mapping[str, str]:
     """One database, and for each name an agent whose summaries tell by their wishes whose they are."""
     (folder / "agents").mkdir()
     for name in NAMES:
         write_agent(folder, name, messages=4)
-    return {**on_double, **environment_of(database_url), "AGENTS_DIR": str(folder / "agents"), "LEASE_SECONDS": "2"}
+    return {**on_double, "AGENTS_DIR": str(folder / "agents")}
 
 
 def write_agent(folder: Path, name: str, *, messages: int) -> None:
@@ -126,7 +126,7 @@ async def test_two_workers_that_summarise_the_same_sessions_at_once_leave_nothin
 
 
 async def test_a_process_killed_between_two_stretches_leaves_nothing_unread_and_the_first_is_not_paid_for_again(
-    folder: Path, settings: Mapping[str, str], provider_double: ProviderDouble
+    folder: Path, settings: Mapping[str, str], provider_double: ProviderDouble, database_url: str
 ) -> None:
     write_agent(folder, "alder", messages=1000)
     provider_double.script(
@@ -144,6 +144,7 @@ async def test_a_process_killed_between_two_stretches_leaves_nothing_unread_and_
                 await asyncio.sleep(0.02)
         await service.kill()
         await asyncio.gather(sending, return_exceptions=True)
+    await end_leases(database_url)
 
     async with run_service(folder, settings) as service:
         async with asyncio.timeout(HANG_SECONDS):
