@@ -19,6 +19,7 @@ import sys
 
 from app.client import (
     Client,
+    Limits,
     NoWorkerAvailable,
     Run,
     RunStatus,
@@ -64,9 +65,9 @@ async def submit(client: Client, session: str, day: str) -> Run:
         number += 1
 
 
-async def ask(day: str, session: str) -> str:
+async def ask(day: str, session: str, patience: float) -> str:
     """Return the day's answer. Raises ThroughlineErrors, of these NotAnswered where the run did not succeed."""
-    async with connect(user="cron") as client:
+    async with connect(user="cron", limits=Limits(no_worker_timeout_seconds=patience)) as client:
         run = await submit(client, session or await open_session(client), day)
         return (await client.wait(run.id)).answer()
 
@@ -76,9 +77,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Ask for the digest of a day.")
     parser.add_argument("day", help="such as 2026-05-14; the message's key")
     parser.add_argument("session", nargs="?", default="", help="a session's id; else one is made, and found again")
+    parser.add_argument("--patience", type=float, default=30.0, help="seconds to wait while there is no worker")
     given = parser.parse_args()
     try:
-        print(asyncio.run(ask(given.day, given.session)))
+        print(asyncio.run(ask(given.day, given.session, given.patience)))
     except NoWorkerAvailable as error:
         print(f"{error.detail}\nThe message is kept; the next run with this day picks its answer up.", file=sys.stderr)
         sys.exit(os.EX_TEMPFAIL)

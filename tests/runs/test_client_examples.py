@@ -44,7 +44,7 @@ class Told:
 
 @pytest.fixture
 def offline(database_url: str) -> Mapping[str, str]:
-    return {**environment_of(database_url), "LEASE_SECONDS": "4"}
+    return environment_of(database_url)
 
 
 @dataclass
@@ -231,7 +231,7 @@ async def test_the_line_for_the_crontab_works_as_it_is_written(
 async def test_a_day_is_kept_while_there_is_no_worker(
     folder: Path, offline: Mapping[str, str], database_url: str
 ) -> None:
-    kept = await run(offline, folder, "cron_post.py", "2026-05-14")
+    kept = await run(offline, folder, "cron_post.py", "2026-05-14", "--patience", "0.1")
     async with run_worker(folder, offline):
         picked_up = await run(offline, folder, "cron_post.py", "2026-05-14")
 
@@ -327,7 +327,7 @@ async def test_a_batch_goes_on_behind_a_restart_of_the_database(folder: Path) ->
     database = EmbeddedConfig(folder / "data")
     server = await EmbeddedServer.start(database)
     await upgrade(server.url)
-    settings = {"DATABASE_URL": server.url, "LEASE_SECONDS": "4"}
+    settings = {"DATABASE_URL": server.url}
     async with connect(server.url) as client:
         session, first = await session_of(client, "user-000"), await client.acting_as("user-000")
         for number in range(10):
