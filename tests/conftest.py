@@ -1,4 +1,4 @@
-"""Database fixtures: one server per test process, one migrated template, a fresh database for each test."""
+"""Database fixtures: one server per test process, one migrated template, databases emptied between tests."""
 
 import asyncio
 import gc
@@ -16,13 +16,13 @@ from typing import TypeVar
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 from hypothesis import HealthCheck, settings
-from sqlalchemy import make_url
 
 from app.assembly.collector import tune_collector
 from app.db.connection.address import parse_address
 from app.db.connection.migrations import upgrade
 from app.db.database import Database, DatabaseConfig
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
+from fakes.database_pool import DatabasePool, drop, run_statement, with_database
 from fakes.memory_folder import memory_folder
 from fakes.pooler import all_behind_a_pooler, urls_of
 
@@ -39,7 +39,6 @@ settings.load_profile("default")
 gc.disable()  # until all tests are imported: nothing of it becomes garbage, and each pass walks all that is there
 
 T = TypeVar("T")
-DROP_TRIES = 25
 IS_POOLED = bool(os.environ.get("TEST_POOLER"))
 GUARD = """
 import os, shutil, signal, sys
@@ -118,30 +117,37 @@ def template_name(server_url: str) -> Generator[str]:
     name = f"throughline_template_{secrets.token_hex(6)}"
 
     async def make() -> None:
-        await _run_statement(server_url, f"create database {name}")
+        await run_statement(server_url, f"create database {name}")
         await upgrade(with_database(server_url, name))
 
     _in_its_own_loop(make)
     yield name
-    _in_its_own_loop(lambda: _drop(server_url, name))
+    _in_its_own_loop(lambda: drop(server_url, name))
 
 
 @pytest.fixture
 async def empty_database_url(server_url: str) -> AsyncGenerator[str]:
     """The address of a database without any schema."""
     name = f"throughline_empty_{secrets.token_hex(6)}"
-    await _run_statement(server_url, f"create database {name}")
+    await run_statement(server_url, f"create database {name}")
     yield with_database(server_url, name)
-    await _drop(server_url, name)
+    await drop(server_url, name)
+
+
+@pytest.fixture(scope="session")
+def database_pool(server_url: str, template_name: str) -> Generator[DatabasePool]:
+    """Migrated databases, for one test after the other."""
+    pool = DatabasePool(server_url, template_name)
+    yield pool
+    _in_its_own_loop(pool.close)
 
 
 @pytest.fixture
-async def database_url(server_url: str, template_name: str) -> AsyncGenerator[str]:
-    """The address of a migrated database that only this test uses."""
-    name = f"throughline_test_{secrets.token_hex(6)}"
-    await _run_statement(server_url, f"create database {name} template {template_name} strategy file_copy")
-    yield with_database(server_url, name)
-    await _drop(server_url, name)
+async def database_url(database_pool: DatabasePool) -> AsyncGenerator[str]:
+    """The address of a migrated database without rows that only this test uses."""
+    url = await database_pool.take()
+    yield url
+    await database_pool.give_back(url)
 
 
 @pytest.fixture
@@ -150,21 +156,6 @@ async def database(database_url: str) -> AsyncGenerator[Database]:
     opened = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=5))
     yield opened
     await opened.close()
-
-
-def with_database(url: str, name: str) -> str:
-    """Return the address of another database of the same server."""
-    return make_url(url).set(database=name).render_as_string(hide_password=False)
-
-
-async def _drop(url: str, name: str) -> None:
-    """Drop a database; an autovacuum worker that is in it cannot be forced out by our role and is waited for."""
-    for _ in range(DROP_TRIES):
-        try:
-            return await _run_statement(url, f"drop database if exists {name} with (force)")
-        except (asyncpg.InsufficientPrivilegeError, asyncpg.ObjectInUseError):
-            await asyncio.sleep(0.2)
-    return None
 
 
 def _spare_the_disk(cluster: Path) -> None:
@@ -188,14 +179,6 @@ def _ended_with_this_process(pid: int, folder: str) -> Generator[None]:
     finally:
         guard.kill()
         guard.communicate()
-
-
-async def _run_statement(url: str, statement: str) -> None:
-    connection = await asyncpg.connect(**parse_address(url).arguments())
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()
 
 
 def _in_its_own_loop(start: Callable[[], Coroutine[object, object, T]]) -> T:
