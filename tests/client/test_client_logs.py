@@ -1,10 +1,12 @@
 """A program's own log lines are as they were before it connected, and ours are on standard error."""
 
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
+from fakes.service_process import run_script
+
+pytestmark = pytest.mark.process
 PROGRAM = """
 import asyncio, structlog
 from app.client import ThroughlineError, connect
@@ -32,21 +34,24 @@ OF_HOST = (
 )
 
 
-def told_by(program: str) -> tuple[str, str]:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return done.stdout, done.stderr
+async def told_by(folder: Path, program: str) -> tuple[str, str]:
+    script = folder / "program.py"
+    script.write_text(program)
+    code, answers, complaints = await run_script(folder, {}, script)
+    assert code == 0, complaints
+    return answers, complaints
 
 
-def test_a_program_that_leaves_structlog_as_it_is_keeps_its_lines() -> None:
-    answers, complaints = told_by(PROGRAM.format(before="", after=""))
+async def test_a_program_that_leaves_structlog_as_it_is_keeps_its_lines(tmp_path: Path) -> None:
+    answers, complaints = await told_by(tmp_path, PROGRAM.format(before="", after=""))
 
     assert [word in answers for word in ("mine", "named", "quiet", "loud")] == [True, True, False, False]
     assert [word in complaints for word in ("mine", "named", "quiet", "loud")] == [False, False, False, True]
 
 
 @pytest.mark.parametrize(("before", "after"), [(OF_HOST, ""), ("", OF_HOST)])
-def test_a_program_that_sets_structlog_up_has_its_way(before: str, after: str) -> None:
-    answers, complaints = told_by(PROGRAM.format(before=before, after=after))
+async def test_a_program_that_sets_structlog_up_has_its_way(tmp_path: Path, before: str, after: str) -> None:
+    answers, complaints = await told_by(tmp_path, PROGRAM.format(before=before, after=after))
 
     assert answers.splitlines()[-4:] == [
         '{"event": "mine"}',

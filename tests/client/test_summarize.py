@@ -1,9 +1,7 @@
 """Other programs summarise what they keep themselves with a model's name and nothing else."""
 
-import asyncio
-import os
-import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +12,7 @@ from app.domain.message import NewMessage, Role, Source
 from app.llm.counters import make_counter
 from fakes.programs import ROOT
 from fakes.provider_double import SUMMARISER, ProviderDouble, ScriptStep, Verdict
-from fakes.waiting import HANG_SECONDS
+from fakes.service_process import run_script
 
 EXAMPLE = ROOT / "docs" / "examples" / "summarize_a_transcript.py"
 COUNT = make_counter("tiktoken").count
@@ -108,15 +106,10 @@ async def test_a_model_without_its_key_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-async def test_the_example_runs_without_a_service_a_database_or_a_key() -> None:
-    bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
-    async with asyncio.timeout(HANG_SECONDS):
-        script = await asyncio.create_subprocess_exec(
-            sys.executable, str(EXAMPLE), stdout=asyncio.subprocess.PIPE, env=bare
-        )
-        told, _ = await script.communicate()
+async def test_the_example_runs_without_a_service_a_database_or_a_key(tmp_path: Path) -> None:
+    code, told, complained = await run_script(tmp_path, {}, EXAMPLE)
 
-    monday, _, both = told.decode().partition("Monday and Tuesday:")
-    assert script.returncode == 0
+    monday, _, both = told.partition("Monday and Tuesday:")
+    assert code == 0, complained
     assert "14 May" in monday
     assert "21 May" in both

@@ -1,4 +1,4 @@
-"""A worker that takes jobs and never ends one: `python -m fakes.dying_jobs URL` says when a model is being asked."""
+"""A worker that takes jobs and never ends one: its `main` takes an address and says when a model is being asked."""
 
 import asyncio
 import sys
@@ -25,5 +25,6 @@ async def _take_jobs(url: str) -> None:
     await side_jobs(stage, given_up_after=GIVEN_UP_AFTER).run()
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Take jobs until killed."""
     asyncio.run(_take_jobs(sys.argv[1]))

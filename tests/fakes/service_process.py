@@ -122,10 +122,17 @@ async def run_command(
     folder: Path, environment: Mapping[str, str], *arguments: str, typed: str = ""
 ) -> tuple[int | None, str, str]:
     """Run a command, typed to from a file; return its exit code and what it printed and complained."""
+    return await run_script(folder, {**OTHER_PEOPLES, **environment}, None, *arguments, typed=typed)
+
+
+async def run_script(
+    folder: Path, environment: Mapping[str, str], script: Path | None, *arguments: str, typed: str = ""
+) -> tuple[int | None, str, str]:
+    """Run a script, or the command line for None, with nothing else in its environment; return the same."""
     with tempfile.TemporaryDirectory(prefix="command-") as name:
         files = [Path(name) / part for part in ("told", "typed", "complaints")]
         files[1].write_text(typed)
-        start = Start(folder, {**OTHER_PEOPLES, **environment}, arguments, files[0], "app.main", None, *files[1:])
+        start = Start(folder, environment, arguments, files[0], "app.main", script, *files[1:])
         async with asyncio.timeout(HANG_SECONDS):
             code = await (await fork(start)).wait()
         return code, files[0].read_text(), files[2].read_text()

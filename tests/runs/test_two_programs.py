@@ -1,8 +1,6 @@
 """A server that takes messages and a worker that answers them share the database and nothing else."""
 
 import asyncio
-import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from fakes.pooler import direct_url, environment_of
 from fakes.programs import ROOT
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
 from fakes.raw_sql import end_leases, run_sql
-from fakes.service_process import ServiceProcess, run_worker
+from fakes.service_process import ServiceProcess, run_script, run_worker
 from fakes.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
@@ -72,16 +70,13 @@ async def test_a_script_with_nothing_but_the_databases_address_is_answered(
     folder: Path, settings: Mapping[str, str], provider_double: ProviderDouble
 ) -> None:
     provider_double.script(ScriptStep(text="four hundred"))
-    bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **environment_of(direct_url(settings))}
-    async with run_worker(folder, settings), asyncio.timeout(HANG_SECONDS):
-        script = await asyncio.create_subprocess_exec(
-            sys.executable, str(EXAMPLE), "how many?", stdout=asyncio.subprocess.PIPE, env=bare, cwd=folder
-        )
-        told, _ = await script.communicate()
+    bare = environment_of(direct_url(settings))
+    async with run_worker(folder, settings):
+        code, told, complained = await run_script(folder, bare, EXAMPLE, "how many?")
 
-    assert script.returncode == 0
-    assert b"four hundred" in told
-    assert b"succeeded" in told
+    assert code == 0, complained
+    assert "four hundred" in told
+    assert "succeeded" in told
 
 
 async def test_a_cancel_at_the_server_ends_the_model_call_at_the_worker_before_its_next_heartbeat(

@@ -1,7 +1,7 @@
 """Summaries written by jobs alone: of long imports, past adoptions, failures of the summariser and killed processes."""
 
 import asyncio
-import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,12 +22,12 @@ from app.prompting.conversation import at_rest
 from fakes.compactions import SUMMARY, compact_now, fill, positions_read
 from fakes.dying_jobs import BEGUN, GIVEN_UP_AFTER
 from fakes.imports import import_into, written
-from fakes.programs import environment_for_programs
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Fail, Say, Step
+from fakes.service_process import start_program
 from fakes.side_jobs import do_summary_job, doing, side_jobs, until_jobs
 from fakes.stage import Stage, open_stage, with_context
-from fakes.waiting import HANG_SECONDS
+from fakes.waiting import HANG_SECONDS, until
 
 JOBS = "select convert_from(payload, 'UTF8') from throughline_jobs.pgqueuer where entrypoint = 'prepare_summary'"
 
@@ -175,24 +175,18 @@ async def test_a_job_computes_in_its_owners_line(database: Database) -> None:
 
 
 @pytest.mark.slow
-async def test_the_job_of_a_killed_process_is_done_by_another(database: Database, database_url: str) -> None:
+async def test_the_job_of_a_killed_process_is_done_by_another(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
     stage = await open_with(database)
     await fill(stage, 6)
     await database.jobs.enqueue(summary_job(stage.session.id))
-    dying = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "fakes.dying_jobs",
-        database_url,
-        env=environment_for_programs(),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert dying.stdout is not None
-    async with asyncio.timeout(HANG_SECONDS):
-        while (await dying.stdout.readline()).decode().strip() != BEGUN:
-            assert dying.returncode is None
+    log = tmp_path / "log"
+    dying = await start_program(tmp_path, {}, database_url, log=log, module="fakes.dying_jobs")
+    await until(lambda: BEGUN in log.read_text().splitlines() or dying.returncode is not None)
+    assert dying.returncode is None
     dying.kill()
-    await dying.communicate()
+    await dying.wait()
 
     async with doing(side_jobs(stage, given_up_after=GIVEN_UP_AFTER)):
         await until_jobs(database_url, [])
