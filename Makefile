@@ -4,6 +4,7 @@
 BIN := .venv/bin
 SETUP := PYTHON='$(PYTHON)' scripts/setup
 PYTEST := $(BIN)/pytest -n 4 --dist worksteal
+MANY_EXAMPLES := --hypothesis-profile=proof
 COVERAGE := 90
 
 # Each process of the tests would compile them anew, which takes more than a second.
@@ -26,7 +27,7 @@ test: setup-dev ## run the tests (ARGS="tests/agents -k name")
 	@$(PYTEST) -m 'not proof' $(ARGS)
 
 test-slow: setup-dev ## run the proofs, which repeat or search more than a change needs (ARGS)
-	@$(PYTEST) -m proof $(ARGS)
+	@$(PYTEST) $(MANY_EXAMPLES) -m 'proof or hypothesis' $(ARGS)
 
 test-pooled: setup-dev ## run the tests with PgBouncer, which has to be installed, before PostgreSQL (ARGS)
 	@TEST_POOLER=1 $(PYTEST) -m 'not proof' $(ARGS)
@@ -45,9 +46,9 @@ check: setup-dev static ## run everything a change must pass: linters, types, la
 # House rules judge times and nothing of `app` runs in them, so they go without.
 ci: setup-dev static ## run what `make check` and `make test-slow` run, and judge the coverage
 	@echo "== house rules"
-	@$(PYTEST) tests/house
+	@$(PYTEST) $(MANY_EXAMPLES) tests/house
 	@echo "== tests"
-	@$(PYTEST) --ignore tests/house --cov --cov-fail-under=$(COVERAGE)
+	@$(PYTEST) $(MANY_EXAMPLES) --ignore tests/house --cov --cov-fail-under=$(COVERAGE)
 
 format: setup-dev ## format the code and fix what can be fixed safely
 	@$(BIN)/ruff check --fix-only --quiet .

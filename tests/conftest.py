@@ -32,7 +32,8 @@ pytest_plugins = [
     "fakes.anthropic_double.fixtures",
     "fakes.slack_double.fixtures",
 ]
-settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25)
+settings.register_profile("proof", settings.get_profile("default"), max_examples=100)
 settings.load_profile("default")
 # A first draw that waits for a busy machine says nothing of what is drawn.
 

@@ -179,6 +179,7 @@ async def test_a_schema_that_is_not_current_is_refused_and_left_alone(empty_data
     assert await run_sql(empty_database_url, "select 1 from pg_tables where schemaname = 'public'") == []
 
 
+@pytest.mark.process
 def test_neither_models_nor_a_server_are_loaded() -> None:
     loaded = (
         "import sys, app.client; print(*{'langchain', 'langchain_core', 'langgraph', 'openai', 'anthropic', 'tiktoken',"

@@ -7,6 +7,7 @@ import pytest
 from fakes.service_process import run_script
 
 pytestmark = pytest.mark.process
+
 PROGRAM = """
 import asyncio, structlog
 from app.client import ThroughlineError, connect

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.context.summaries.facts import FACT_CHARACTERS, find_facts
 from app.domain.ledger import LedgerKind
-from fakes.growth import FACTOR, grows_linearly
+from fakes.growth import grows_linearly
 
 PATH, URL, IDENTIFIER = LedgerKind.PATH, LedgerKind.URL, LedgerKind.IDENTIFIER
 NUMBER, DATE, COMMAND, ERROR = LedgerKind.NUMBER, LedgerKind.DATE, LedgerKind.COMMAND, LedgerKind.ERROR
@@ -130,25 +130,26 @@ NOT_FOUND = (
     "",
 )
 
+CHARACTERS = 8000
 HOSTILE = (
-    "a" * 100_000,
-    "A" * 100_000,
-    "/" * 100_000,
-    "/a" * 50_000,
-    "a/" * 50_000,
-    "1," * 50_000,
-    "http://" * 15_000,
-    "a." * 50_000,
-    "a_" * 50_000,
-    "a@" * 50_000,
-    "order " * 16_000,
-    "Error" * 20_000,
-    "Error: " * 15_000,
-    "`a" * 50_000,
-    "$ \n" * 33_000,
-    "1 " * 50_000,
-    "[" * 100_000,
-    "aB3+" * 25_000,
+    "a",
+    "A",
+    "/",
+    "/a",
+    "a/",
+    "1,",
+    "http://",
+    "a.",
+    "a_",
+    "a@",
+    "order ",
+    "Error",
+    "Error: ",
+    "`a",
+    "$ \n",
+    "1 ",
+    "[",
+    "aB3+",
 )
 
 texts = st.lists(
@@ -215,9 +216,9 @@ def test_facts_are_verbatim_short_in_order_and_the_same_each_time(text: str) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", HOSTILE)
-def test_searching_hostile_text_takes_time_in_proportion(text: str) -> None:
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_searching_hostile_text_takes_time_in_proportion(unit: str) -> None:
     def find(part: str) -> object:
         return find_facts(part, with_names=True)
 
-    assert grows_linearly(find, lambda size: text[:size], len(text) // FACTOR)
+    assert grows_linearly(find, lambda size: unit * (size // len(unit)), CHARACTERS)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from app.context.context_input import ContextInput
@@ -31,7 +31,6 @@ def tool_turn(results: Sequence[str], arguments: str = "{}") -> list[Said]:
 
 @pytest.mark.slow
 @given(inputs())
-@settings(deadline=None)
 def test_every_prompt_keeps_what_is_promised_of_it(inp: ContextInput) -> None:
     """One test: to draw a conversation takes several times as long as to fit it."""
     fitted = fit_prompt(inp)
@@ -88,7 +87,6 @@ def accounts_for_every_stored_message(inp: ContextInput, fitted: FittedPrompt) -
 
 
 @given(st.lists(well_formed_turns(8192), min_size=1, max_size=8), st.integers(0, 40))
-@settings(deadline=None)
 def test_prompts_grow_at_their_end_while_no_rung_fires(turns: list[list[Said]], at: int) -> None:
     said = [item for turn in turns for item in turn]
     at = min(at, len(said))

@@ -5,7 +5,7 @@ import json
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.summaries.ledger import (
@@ -205,7 +205,6 @@ def test_a_message_of_hostile_text_costs_in_proportion_to_its_size(piece: str, r
 
 @pytest.mark.slow
 @given(conversations(8192))
-@settings(deadline=None, max_examples=25)
 def test_every_entry_stands_word_for_word_in_its_message(said: list[Said]) -> None:
     messages = stored(said, by_length)
 

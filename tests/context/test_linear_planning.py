@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.context_input import ContextInput
@@ -78,7 +78,6 @@ def test_planning_and_fitting_take_time_in_proportion_to_the_rows(case: str) -> 
 
 
 @given(st.integers(0, 2**40))
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_what_lies_before_the_cursor_changes_nothing(seed: int) -> None:
     for step in Play(seed):
         raw = step.raw

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.context_input import ContextInput
@@ -42,7 +42,6 @@ def adopt(inp: ContextInput, plan: ContextPlan, summary: str) -> ContextInput:
 
 @pytest.mark.slow
 @given(inputs(), CAUSES)
-@settings(deadline=None)
 def test_what_is_summarised_follows_the_cursor_ends_between_groups_and_leaves_recent_messages(
     inp: ContextInput, forced: Cause | None
 ) -> None:
@@ -75,7 +74,6 @@ def not_torn(rows: tuple[Message, ...], through: int) -> bool:
 
 @pytest.mark.slow
 @given(inputs())
-@settings(deadline=None)
 def test_a_compaction_is_not_followed_by_another_for_the_same_messages(inp: ContextInput) -> None:
     inp = replace(inp, policy=replace(inp.policy, adopt=Adopt.AT_THRESHOLD))
     plan = plan_context(inp)

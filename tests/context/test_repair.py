@@ -1,6 +1,6 @@
 """Repair: any sequence becomes valid, a valid one stays, and doing it twice changes nothing."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.repair import EMPTY_USER_TEXT, MISSING_RESULT, OPENING, is_valid, repair_messages
@@ -33,7 +33,6 @@ odd_messages = st.lists(
 
 
 @given(st.one_of(any_messages, odd_messages))
-@settings(deadline=None)
 def test_any_sequence_becomes_valid(said: list[PromptMessage]) -> None:
     repaired = repair_messages(said)
 
@@ -42,7 +41,6 @@ def test_any_sequence_becomes_valid(said: list[PromptMessage]) -> None:
 
 
 @given(st.one_of(any_messages, odd_messages))
-@settings(deadline=None)
 def test_repairing_twice_changes_nothing_more(said: list[PromptMessage]) -> None:
     once = repair_messages(said)
 
@@ -51,7 +49,6 @@ def test_repairing_twice_changes_nothing_more(said: list[PromptMessage]) -> None
 
 
 @given(any_messages)
-@settings(deadline=None)
 def test_the_order_of_all_but_late_results_is_kept(said: list[PromptMessage]) -> None:
     heads = [m.position for m in repair_messages(said) if m.role is not Role.TOOL and m.position is not None]
 
@@ -59,7 +56,6 @@ def test_the_order_of_all_but_late_results_is_kept(said: list[PromptMessage]) ->
 
 
 @given(odd_messages)
-@settings(deadline=None)
 def test_the_quick_check_agrees_with_an_independent_judge(said: list[PromptMessage]) -> None:
     if is_valid(said):
         assert faults(Prompt("", tuple(said))) == []

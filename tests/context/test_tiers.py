@@ -7,7 +7,7 @@ from math import ceil, log
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.policy import SummaryKind
@@ -132,7 +132,6 @@ def test_in_little_room_the_highest_level_is_merged_within_itself() -> None:
 
 
 @given(st.integers(1, 300), st.sampled_from((230, 1500, 6000)))
-@settings(deadline=None, max_examples=40)
 def test_a_further_stretch_leaves_all_bytes_before_it_as_they_are(number: int, limit: int) -> None:
     growth = Growth(summary_room(limit, SummaryKind.HYBRID).narrative_tokens)
     for _ in range(number):
@@ -250,7 +249,6 @@ nodes = st.lists(
 
 
 @given(nodes, st.integers(0, 900), st.sampled_from(list(SummaryKind)), st.sampled_from(COUNTS), st.integers(0, 60))
-@settings(deadline=None)
 def test_a_rendered_summary_never_exceeds_its_limit(
     drawn: list[tuple[int, str]], limit: int, kind: SummaryKind, count: object, facts: int
 ) -> None:

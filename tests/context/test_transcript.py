@@ -6,7 +6,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.frame import escaped, framed
@@ -57,7 +57,6 @@ def stretch(first: int, last: int, text: str) -> Stretch:
 
 @pytest.mark.slow
 @given(conversations(8192), st.sampled_from((1500, 4000, 30_000)), st.sampled_from(COUNTS))
-@settings(deadline=None)
 def test_chunks_hold_every_message_once_and_their_requests_fit(
     said: list[Said], budget: int, count: Callable[[str], int]
 ) -> None:
@@ -278,7 +277,6 @@ def test_a_summary_larger_than_what_it_replaces_is_skipped_unless_it_is_small() 
 
 
 @given(st.text(min_size=1, max_size=3000), st.integers(30, 400))
-@settings(deadline=None)
 def test_an_accepted_summary_keeps_its_size_limit(text: str, max_tokens: int) -> None:
     checked = check_summary(text, replaced_tokens=10_000, max_tokens=max_tokens, count=by_length)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.measure import count_message
@@ -20,7 +20,6 @@ from context.strategies import COUNTS, PIECES, by_bytes, by_length
     st.integers(0, 500),
     st.sampled_from(COUNTS),
 )
-@settings(deadline=None)
 def test_the_result_never_takes_more_than_allowed(
     pieces: list[str], max_tokens: int, count: Callable[[str], int]
 ) -> None:
@@ -33,7 +32,6 @@ def test_the_result_never_takes_more_than_allowed(
 
 
 @given(st.text(max_size=300), st.integers(1, 200))
-@settings(deadline=None)
 def test_a_byte_cap_holds_for_any_text(text: str, max_bytes: int) -> None:
     cut = cut_to_bytes(text, max_bytes)
 

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.assemble import frame_summary
@@ -130,7 +130,6 @@ async def test_it_reports_what_it_counted() -> None:
     assert (answer.usage.output_tokens or 0) > 0
 
 
-@settings(max_examples=50, deadline=None)  # the first example loads the vocabulary
 @given(text=st.text(max_size=200), limit=st.integers(1, 200))
 async def test_whatever_it_is_asked_it_gives_the_same_whole_answer_twice(text: str, limit: int) -> None:
     first, second = await ask(user(text), limit=limit), await ask(user(text), limit=limit)

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 import tiktoken
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.errors import SettingInvalid
@@ -52,7 +52,6 @@ def test_special_tokens_are_plain_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["tiktoken", "tiktoken:o200k_base", "chars"])
-@settings(max_examples=50, deadline=None)  # the first example loads the vocabulary
 @given(text=st.text(st.characters(codec=None), max_size=200))
 def test_any_text_can_be_counted_lone_surrogates_too(name: str, text: str) -> None:
     counter = make_counter(name)
@@ -61,7 +60,6 @@ def test_any_text_can_be_counted_lone_surrogates_too(name: str, text: str) -> No
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
-@settings(max_examples=50, deadline=None)  # the first example loads the vocabulary
 @given(text=st.text(max_size=300))
 def test_tokens_are_never_more_than_utf_8_bytes(name: str, text: str) -> None:
     assert TiktokenCounter(name).count(text) <= len(text.encode())

@@ -91,7 +91,7 @@ async def test_a_call_that_was_given_little_time_says_nothing_of_the_model(datab
     stage.model.by_request = lambda _: Hang()
     await fill(stage, 4)
 
-    for _ in range(FAILURES_TO_OPEN):
+    while len(stage.metrics.of("summary_failed")) < FAILURES_TO_OPEN:  # on a busy machine no time is left to ask
         assert (await compact_within(stage, 0.2)).outcome == "failed"
 
     assert stage.parts.breakers.reading("scripted").state is BreakerState.CLOSED
