@@ -89,7 +89,7 @@ def units(*identities: str, marked: tuple[int, ...]) -> tuple[Unit, ...]:
     return tuple(Unit(identity, 1000, index in marked) for index, identity in enumerate(identities))
 
 
-def test_the_cache_reads_what_was_written_up_to_a_marker_and_nothing_shorter_than_its_minimum() -> None:
+def test_the_cache_reads_what_was_written_up_to_a_marker_and_nothing_too_short() -> None:
     cache = PromptCache()
 
     uses = [

@@ -98,7 +98,7 @@ async def conversation_at(stage: ApiStage, path: str) -> Conversation:
     return Conversation(stage.database, owner_id, session)
 
 
-async def test_a_prepared_summary_is_listed_first_without_a_number_and_cannot_be_gone_back_to(
+async def test_a_prepared_summary_is_listed_first_without_number_and_cannot_be_restored(
     stage: ApiStage, client: httpx.AsyncClient
 ) -> None:
     path = await open_session(client)

@@ -42,7 +42,7 @@ async def test_a_memory_is_kept_changed_and_found_by_its_meaning(database: Datab
     assert by_new_meaning == ("vector", ["Drinks tea."])
 
 
-async def test_nothing_fails_while_the_provider_is_down_and_the_answer_says_what_it_went_by(
+async def test_nothing_fails_while_the_provider_is_down_and_answers_say_what_they_went_by(
     database: Database, memories: MemoryStage
 ) -> None:
     memories.provider.failure = "down"

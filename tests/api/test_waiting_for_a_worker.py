@@ -159,7 +159,7 @@ async def test_a_waiting_request_behind_a_running_turn_keeps_waiting(
     assert (await waiting).status_code == 200
 
 
-async def test_a_stream_behind_the_runs_of_others_lives_on_heartbeats_while_a_worker_is_at_work(
+async def test_a_stream_behind_runs_of_others_lives_on_heartbeats_while_a_worker_works(
     stage: ApiStage, client: httpx.AsyncClient
 ) -> None:
     stage.turns.may_end.clear()
@@ -180,7 +180,7 @@ async def test_a_stream_behind_the_runs_of_others_lives_on_heartbeats_while_a_wo
     assert "event: run.completed" in text
 
 
-async def test_a_waiting_request_behind_the_runs_of_others_keeps_waiting_while_a_worker_is_at_work(
+async def test_a_request_behind_runs_of_others_keeps_waiting_while_a_worker_works(
     stage: ApiStage, client: httpx.AsyncClient
 ) -> None:
     stage.turns.may_end.clear()

@@ -103,7 +103,7 @@ def test_a_statement_is_named_by_all_it_writes_and_not_by_its_locks() -> None:
     assert label.startswith("update sessions + insert messages #")
 
 
-def test_points_that_depend_on_timing_are_taken_once_and_the_others_as_often_as_they_come() -> None:
+def test_points_that_depend_on_timing_are_taken_once_and_others_whenever_they_come() -> None:
     def trace(*labels: tuple[str, int]) -> list[KillPoint]:
         return [KillPoint(Place(*label), Side.BEFORE) for label in labels]
 

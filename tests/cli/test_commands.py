@@ -188,7 +188,7 @@ def test_a_key_is_printed_once_and_alone_on_standard_output(throughline: Through
     assert listed.stdout.splitlines()[1].split()[:5] == ["00000000", "ann", "laptop", "act_as", "read"]
 
 
-def test_only_the_first_key_comes_with_the_hint_that_keys_are_asked_for_from_the_next_start(
+def test_only_the_first_key_comes_with_the_hint_that_keys_will_be_asked_for(
     throughline: Throughline,
 ) -> None:
     first = throughline("keys", "create")

@@ -63,7 +63,7 @@ def test_the_id_stays_in_force_until_another_comes_and_one_with_nul_is_ignored()
     ]
 
 
-def test_fields_without_a_colon_unknown_ones_and_events_without_data_are_handled_as_the_standard_says() -> None:
+def test_odd_fields_and_events_without_data_are_handled_as_the_standard_says() -> None:
     assert parse(b"event: x\n\nfoo: bar\nretry: 3\n\ndata\n\ndata:  two\n\n") == [
         ServerSentEvent(""),
         ServerSentEvent(" two"),

@@ -103,7 +103,7 @@ def test_a_window_far_below_or_not_below_the_configured_one_is_not_believed(wind
 
 
 @pytest.mark.parametrize("prompt", [700, 1300, 1_000_000])
-def test_an_error_that_counts_quite_unlike_us_teaches_no_window_and_only_a_moderate_ratio(prompt: int) -> None:
+def test_an_error_that_counts_unlike_us_teaches_no_window_and_only_a_moderate_ratio(prompt: int) -> None:
     learned = refused(Calibration(ratio=1.0, samples=3), ours=1000, prompt=prompt, window=6000)
 
     assert learned.learned_window is None

@@ -24,7 +24,7 @@ def waits(turns: Sequence[Turn]) -> int:
 
 @pytest.mark.parametrize("summary_tokens", [300, 1200])
 @pytest.mark.parametrize("size", [100, 300, 500, 600, 650, 700])
-def test_no_turn_waits_for_a_summary_though_the_newest_messages_fill_half_of_the_window(
+def test_no_turn_waits_for_a_summary_though_the_newest_messages_fill_half_the_window(
     size: int, summary_tokens: int
 ) -> None:
     chat = Chat(summary_tokens=summary_tokens)

@@ -6,7 +6,7 @@ from app.domain.message import Role
 from context.strategies import Said, stored
 
 
-def test_a_summary_of_little_is_expected_to_be_as_large_as_one_that_is_adopted_may_be() -> None:
+def test_a_summary_of_little_is_expected_to_be_as_large_as_an_adopted_one_may_be() -> None:
     said = [Said(role, "word") for _ in range(2) for role in (Role.USER, Role.ASSISTANT)]
     rows = stored(said, lambda _: 10)
     task = CutTask(

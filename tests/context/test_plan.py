@@ -42,7 +42,7 @@ def adopt(inp: ContextInput, plan: ContextPlan, summary: str) -> ContextInput:
 
 @pytest.mark.slow
 @given(inputs(), CAUSES)
-def test_what_is_summarised_follows_the_cursor_ends_between_groups_and_leaves_recent_messages(
+def test_a_stretch_follows_the_cursor_ends_between_groups_and_leaves_recent_messages(
     inp: ContextInput, forced: Cause | None
 ) -> None:
     plan = plan_context(inp, forced=forced)
@@ -97,7 +97,7 @@ def rounds_until_quiet(inp: ContextInput) -> list[int]:
     return done
 
 
-def test_a_long_conversation_is_compacted_once_for_each_share_of_the_window_that_grows() -> None:
+def test_a_long_conversation_is_compacted_once_for_each_share_of_the_window_it_grows() -> None:
     said: list[Said] = []
     cursor, compactions, summary = 0, 0, ""
     for _ in range(300):
@@ -189,7 +189,7 @@ def test_an_overflow_cuts_harder_than_the_threshold() -> None:
     assert len(plan_context(inp, forced=Cause.OVERFLOW).to_summarise) > len(plan_context(inp).to_summarise)
 
 
-def test_a_giant_running_turn_is_cut_between_complete_steps_and_keeps_its_user_message() -> None:
+def test_a_giant_turn_is_cut_between_complete_steps_and_keeps_its_user_message() -> None:
     inp = conversation_input(own=running_turn(150), user=None)
 
     plan = plan_context(inp)

@@ -199,7 +199,7 @@ def test_one_rolling_stretch_as_long_as_it_may_be_is_shown_whole() -> None:
     assert shown.text.startswith(f"[#1-#900]\n{text.strip()}\n")
 
 
-def test_where_old_stretches_are_too_large_the_biggest_is_cut_visibly_and_the_others_are_whole() -> None:
+def test_where_old_stretches_are_too_large_the_biggest_is_cut_and_others_are_whole() -> None:
     parts = (stretch(1, 90, text=as_long_as(900)), stretch(91, 99, text="Bob came. " * 9), stretch(100, 109))
 
     text = narrative_text(parts, max_tokens=300, count=by_length)
@@ -211,7 +211,7 @@ def test_where_old_stretches_are_too_large_the_biggest_is_cut_visibly_and_the_ot
     assert text == narrative_text(parts, max_tokens=300, count=by_length)
 
 
-def test_where_nothing_readable_would_be_left_of_each_the_oldest_are_left_out_and_it_is_said() -> None:
+def test_where_nothing_readable_would_be_left_the_oldest_are_visibly_left_out() -> None:
     parts = tuple(stretch(10 * i + 1, 10 * i + 10, text=f"Fact {i} is this. " * 30) for i in range(30))
 
     text = narrative_text(parts, max_tokens=300, count=by_length)

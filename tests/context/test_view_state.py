@@ -10,7 +10,7 @@ from app.domain.message import Role, ToolCall, text_of
 from context.strategies import Said, conversation_input
 
 
-def test_a_further_truncation_leaves_what_is_shorter_and_does_not_bind_what_comes_later() -> None:
+def test_a_further_truncation_leaves_what_is_shorter_and_binds_nothing_later() -> None:
     state = truncated(truncated(ViewState(), 10, 300), 20, 4000)
 
     assert [state.truncated_to(position) for position in (1, 10, 11, 20, 21)] == [300, 300, 4000, 4000, None]

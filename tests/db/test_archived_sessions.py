@@ -144,7 +144,7 @@ async def test_one_that_a_busy_session_quotes_is_passed_over(database: Database,
     assert other not in await sessions_left(database_url)
 
 
-async def test_only_so_many_go_at_one_time_with_a_pause_after_each_and_the_rest_is_told_and_goes_at_the_next(
+async def test_only_so_many_go_at_one_time_with_pauses_and_the_rest_goes_at_the_next(
     database: Database, database_url: str
 ) -> None:
     await archived_ones(database, database_url, 5)

@@ -83,7 +83,7 @@ async def test_a_new_message_does_not_overtake_older_ones_of_its_user_that_could
     assert [None if one is None else one.run.id for one in claimed] == [waiting.run.id, submitted.run.id]
 
 
-async def test_a_new_message_is_taken_at_once_where_older_ones_wait_for_turns_of_their_sessions(
+async def test_a_new_message_is_taken_at_once_where_older_ones_wait_for_their_sessions(
     database: Database,
 ) -> None:
     busy, free = await conversation_of(database, "anna"), await conversation_of(database, "anna")

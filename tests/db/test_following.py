@@ -81,7 +81,7 @@ async def test_without_any_news_a_reader_finds_everything_by_looking(
     assert [event.seq for event in seen] == [1, 2, 3]
 
 
-async def test_readers_of_a_run_that_is_given_back_are_told_at_once_to_forget_what_they_saw(
+async def test_readers_of_a_run_that_is_given_back_are_told_to_forget_what_they_saw(
     conversation: Conversation,
 ) -> None:
     claimed = await conversation.start()
@@ -125,7 +125,7 @@ async def test_giving_back_twice_tells_readers_once(conversation: Conversation) 
     assert len(await conversation.database.events.read_events(claimed.run.id, 1)) == 1
 
 
-async def test_after_a_crash_that_took_the_events_a_reader_is_shown_all_that_comes_behind_a_reset(
+async def test_after_a_crash_that_took_the_events_a_reader_is_shown_all_behind_a_reset(
     conversation: Conversation, database_url: str
 ) -> None:
     claimed = await conversation.start()

@@ -74,7 +74,7 @@ async def test_a_job_that_another_process_has_taken_over_is_left_to_it(
 
 
 @pytest.mark.parametrize("ending", [None, LetGo(), Again(timedelta(0))])
-async def test_an_ending_that_comes_late_leaves_alone_what_the_same_process_has_taken_once_more(
+async def test_a_late_ending_leaves_alone_what_the_same_process_has_taken_once_more(
     database: Database, database_url: str, ending: Ending
 ) -> None:
     async def perform(taken: TakenJob) -> Ending:
@@ -221,7 +221,7 @@ async def test_a_job_that_is_asked_for_while_it_is_done_is_done_once_more(
     assert was_put == [False, False]
 
 
-async def test_a_job_is_not_missed_that_is_asked_for_by_a_transaction_that_commits_while_it_ends(
+async def test_a_job_is_not_missed_that_is_asked_for_in_a_commit_while_it_ends(
     database: Database, database_url: str
 ) -> None:
     begun, gate = asyncio.Event(), asyncio.Event()

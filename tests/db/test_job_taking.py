@@ -97,7 +97,7 @@ async def test_a_few_questions_without_an_answer_end_nothing_and_are_asked_again
         assert not held.slow_cut.is_set()
 
 
-async def test_a_connection_that_answers_nothing_for_long_is_begun_anew_whatever_is_in_hand(
+async def test_a_connection_that_is_silent_for_long_is_begun_anew_whatever_is_in_hand(
     database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(held_jobs, "LONGEST_MISSED_SECONDS", 0.5)

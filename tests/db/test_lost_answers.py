@@ -43,7 +43,7 @@ async def test_a_message_whose_acceptance_was_not_heard_is_there_once_and_claime
     assert await number_of(database_url, "runs") == 1
 
 
-async def test_a_message_that_interrupts_asks_the_turn_to_stop_though_nobody_heard_the_answer(
+async def test_a_message_that_interrupts_asks_to_stop_though_nobody_heard_the_answer(
     conversation: Conversation, between: DatabaseWire, database_url: str
 ) -> None:
     first = await conversation.start()

@@ -8,7 +8,7 @@ from app.domain.message import NewMessage, Role, Source, ToolCall
 from fakes.conversations import answer_message, open_conversation
 
 
-async def test_redacting_one_message_of_a_pinned_group_leaves_no_part_of_the_group_pinned_alone(
+async def test_redacting_a_message_of_a_pinned_group_leaves_no_part_of_it_pinned_alone(
     database: Database,
 ) -> None:
     conversation = await open_conversation(database)

@@ -77,7 +77,7 @@ async def test_a_quotation_of_a_quotation_goes_with_the_redacted_message(databas
     assert await tables_with(database_url, SECRET) == []
 
 
-async def test_a_turn_of_another_session_that_has_read_the_message_cannot_store_it_after_the_redaction(
+async def test_a_turn_elsewhere_that_has_read_the_message_cannot_store_it_once_redacted(
     database: Database, database_url: str
 ) -> None:
     conversation, recalled = await open_conversation(database), Recalled(database)
@@ -172,7 +172,7 @@ async def test_the_marker_of_a_redacted_message_can_be_read_and_stored_again(dat
     assert (await other.messages())[-1].content == quoted
 
 
-async def test_what_an_imported_conversation_quotes_of_sessions_unknown_here_can_be_read_again(
+async def test_what_an_import_quotes_of_sessions_unknown_here_can_be_read_again(
     database: Database,
 ) -> None:
     conversation, recalled = await open_conversation(database), Recalled(database)

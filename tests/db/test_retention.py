@@ -110,7 +110,7 @@ async def test_events_of_runs_that_ended_long_ago_go_and_those_of_others_stay(st
     assert ended not in left
 
 
-async def test_who_still_reads_a_run_whose_events_went_is_shown_its_stored_end_behind_a_reset(
+async def test_a_reader_of_a_run_whose_events_went_is_shown_its_end_behind_a_reset(
     stage: Stage, database_url: str
 ) -> None:
     run = await stage.database.runs.get_run(stage.owner_id, await store_old_run(stage, database_url, 1))
@@ -212,7 +212,7 @@ async def test_a_batch_of_runs_that_still_wait_is_walked_past(stage: Stage, data
     assert await number_of(database_url, "run_events") == RUNS_AT_ONCE * 2
 
 
-async def test_erasing_takes_a_run_before_its_events_so_that_it_and_retention_never_wait_for_each_other(
+async def test_erasing_takes_a_run_before_its_events_and_never_deadlocks_with_retention(
     stage: Stage, database_url: str
 ) -> None:
     run_id = await store_old_run(stage, database_url, 1)

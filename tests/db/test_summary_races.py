@@ -220,7 +220,7 @@ async def test_writers_of_the_same_stretch_all_get_the_one_that_is_stored(
     assert await other_worker.find_stretch(other.session.id, new.read_hash) is None
 
 
-async def test_messages_that_come_between_loading_and_adopting_are_neither_skipped_nor_covered(
+async def test_messages_between_loading_and_adopting_are_neither_skipped_nor_covered(
     conversation: Conversation,
 ) -> None:
     await conversation.say(*("text" for _ in range(10)))

@@ -203,7 +203,7 @@ async def test_messages_that_wait_for_their_place_count_as_waiting(conversation:
         await conversation.submit("one more")
 
 
-async def test_a_run_that_had_stored_its_message_is_not_counted_when_it_is_cancelled_in_the_line(
+async def test_a_run_with_its_message_stored_is_not_counted_when_cancelled_in_the_line(
     conversation: Conversation, database_url: str
 ) -> None:
     claimed = await conversation.start("first")
@@ -216,7 +216,7 @@ async def test_a_run_that_had_stored_its_message_is_not_counted_when_it_is_cance
     assert await run_sql(database_url, "select unread_run_count from sessions") == [(0,)]
 
 
-async def test_a_session_whose_turn_could_only_be_failed_takes_messages_again_behind_those_that_are_due(
+async def test_a_session_whose_turn_could_only_be_failed_takes_messages_again(
     conversation: Conversation,
 ) -> None:
     claimed = await conversation.start("first")

@@ -76,7 +76,7 @@ async def test_the_number_of_waiting_readers_does_not_show_in_what_is_executed(
         await database.close()
 
 
-async def test_the_number_of_readers_does_not_show_in_how_often_it_is_asked_whether_a_worker_is_at_work(
+async def test_how_often_a_worker_is_looked_for_does_not_depend_on_the_number_of_readers(
     database_url: str,
 ) -> None:
     async with database_wire(database_url) as wire:

@@ -8,6 +8,7 @@ from house.tree import ROOT, comments, name_of, own_files, python_files, syntax_
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 40
+MAX_TEST_NAME = 80
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "manager"}
 SUPPRESSION = re.compile(
     r"#\s*(noqa(:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*)?|type:\s*ignore(\[[\w, -]+\])?|pragma: no (cover|branch))"
@@ -38,6 +39,19 @@ def test_functions_stay_short() -> None:
     }
 
     assert long == {}
+
+
+def test_names_of_tests_can_be_read_at_a_glance() -> None:
+    long = [
+        f"{name_of(path)}:{node.lineno} {node.name}"
+        for path in python_files("tests")
+        for node in ast.walk(syntax_tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+        and len(node.name) > MAX_TEST_NAME
+    ]
+
+    assert long == []
 
 
 def test_file_names_say_what_is_inside() -> None:

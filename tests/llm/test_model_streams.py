@@ -164,7 +164,7 @@ async def test_tool_call_arguments_are_kept_as_the_model_wrote_them() -> None:
     assert heard.answer.text == ""
 
 
-async def test_long_arguments_that_are_no_json_are_taken_in_time_proportional_to_their_length() -> None:
+async def test_long_arguments_that_are_no_json_take_time_proportional_to_their_length() -> None:
     half = "x" * 500_000
 
     heard = await hear(calls(piece(0, half, "c1", "lookup"), piece(0, half)))
@@ -210,7 +210,7 @@ async def test_an_answer_has_as_many_calls_as_are_allowed_and_not_one_more() -> 
     assert type(error) is AnswerTooLong
 
 
-async def test_unparsable_arguments_reach_the_tool_node_and_missing_ones_are_an_empty_object() -> None:
+async def test_unparsable_arguments_reach_the_tool_node_and_missing_ones_are_empty() -> None:
     heard = await hear(calls(piece(0, '{"q": oops', "c1", "lookup"), piece(1, "", "c2", "lookup")))
 
     assert [call.arguments for call in heard.answer.tool_calls] == ['{"q": oops', "{}"]

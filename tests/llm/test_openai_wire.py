@@ -39,7 +39,7 @@ async def test_usage_may_come_in_the_last_event_of_the_text_and_without_a_total(
     assert (heard.answer.usage.input_tokens, heard.answer.usage.output_tokens) == (12, 3)
 
 
-async def test_an_event_with_a_call_that_names_no_function_is_not_passed_over_with_its_other_calls() -> None:
+async def test_an_event_with_a_nameless_call_is_not_passed_over_with_its_other_calls() -> None:
     broken = event({"tool_calls": [CALL, {"index": 1, "id": "c2"}]})
 
     error = await refusal_of(openai_stream(event({"content": "Let me see."}), broken, event({}, "tool_calls")))

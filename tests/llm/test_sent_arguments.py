@@ -79,7 +79,7 @@ def test_arguments_are_counted_for_no_less_than_is_sent(arguments: str, counter:
     assert count(sent.text) <= counted
 
 
-def test_a_package_that_puts_blanks_between_numbers_sends_half_as_much_again_as_is_counted() -> None:
+def test_a_package_that_puts_blanks_between_numbers_sends_half_as_much_again() -> None:
     count = make_counter("tiktoken").count
     counted = count_call(ToolCall("", "", NUMBERS), count)
 

@@ -27,7 +27,7 @@ def written(prompt: Prompt, model: str = "gpt-4o") -> list[dict[str, Any]]:  # A
     return messages
 
 
-def test_a_message_is_given_to_the_model_as_the_same_object_and_says_what_a_new_one_says() -> None:
+def test_a_model_is_given_a_message_as_the_same_object_that_says_what_a_new_one_says() -> None:
     first, second = (to_langchain(Prompt("Be brief.", MESSAGES), may_share=True) for _ in range(2))
 
     assert [one is other for one, other in zip(first, second, strict=True)] == [False, True, True, True, True]

@@ -60,7 +60,7 @@ async def test_a_search_sends_the_query_and_nothing_else(stage: MemoryStage) -> 
     assert stage.provider.requests == [("feline",)]
 
 
-async def test_a_memory_stored_while_the_provider_is_down_is_found_by_words_and_gets_its_vector_from_the_job(
+async def test_a_memory_stored_in_an_outage_is_found_by_words_and_gets_its_vector_later(
     stage: MemoryStage, database: Database, database_url: str
 ) -> None:
     stage.provider.failure = "down"
@@ -100,7 +100,7 @@ async def test_a_provider_that_hangs_holds_nobody_up_for_long(
     assert await run_sql(database_url, JOBS) == [(EMBED_MEMORIES, f"{MODEL} ?")]
 
 
-async def test_after_failures_in_a_row_the_provider_is_left_alone_for_a_while_and_asked_again(
+async def test_after_failures_in_a_row_the_provider_is_left_alone_and_then_asked_again(
     stage: MemoryStage,
 ) -> None:
     stage.provider.failure = "down"

@@ -109,7 +109,7 @@ def test_what_was_shown_in_a_request_that_did_not_end_well_is_not_read(ending: d
     assert find_unread(3, [summary_request(1, 2), summary_request(3, **ending)]) == [3]
 
 
-def test_the_table_has_one_line_for_each_cell_and_calls_a_cell_without_compactions_not_run() -> None:
+def test_the_table_has_a_line_a_cell_and_calls_one_without_compactions_not_run() -> None:
     lines = render_table([GOOD, replace(GOOD, window="128k", compactions=0)]).splitlines()
 
     assert len({len(line) for line in lines}) == 1

@@ -144,7 +144,7 @@ async def make_sessions_alike(client: Client, title: str, job: str) -> set[Sessi
 @pytest.mark.parametrize(
     ("user", "title", "job"), [("cron", "Daily digest", "cron-post"), ("user-000", "Batch", "batch-sessions")]
 )
-async def test_no_session_that_somebody_else_made_is_posted_to_and_its_own_is_found_without_a_key(
+async def test_no_session_of_somebody_else_is_posted_to_and_its_own_is_found_without_a_key(
     folder: Path, offline: Mapping[str, str], database_url: str, user: str, title: str, job: str
 ) -> None:
     async def post(name: str) -> Told:

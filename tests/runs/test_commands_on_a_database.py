@@ -50,7 +50,7 @@ async def test_on_the_server_of_others_a_command_leaves_their_turns_and_jobs_alo
 @pytest.mark.parametrize(
     "arguments", [("sessions", "list"), ("keys", "list"), ("slack", "link", "--user", "anna"), ("chat",)]
 )
-async def test_on_the_server_of_others_a_command_leaves_the_schema_and_names_the_command_that_upgrades_it(
+async def test_on_the_server_of_others_a_command_leaves_the_schema_and_names_the_upgrade(
     folder: Path, empty_database_url: str, arguments: tuple[str, ...]
 ) -> None:
     code, _, complained = await run_command(folder, environment_of(empty_database_url), *arguments)
@@ -61,7 +61,7 @@ async def test_on_the_server_of_others_a_command_leaves_the_schema_and_names_the
     assert (await status(empty_database_url)).current is None
 
 
-async def test_a_chat_on_the_embedded_server_that_nobody_else_serves_answers_what_waits_there(folder: Path) -> None:
+async def test_a_chat_on_an_embedded_server_that_nobody_serves_answers_what_waits_there(folder: Path) -> None:
     data = folder / "data"
     server = await EmbeddedServer.start(EmbeddedConfig(data_dir=data))
     try:

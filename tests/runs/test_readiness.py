@@ -40,7 +40,7 @@ async def test_a_server_with_a_worker_checks_all_it_consists_of(folder: Path, se
     assert (without.status_code, without.json()["checks"]["database"]) == (503, False)
 
 
-async def test_a_server_that_runs_while_the_schema_is_upgraded_beyond_it_stays_ready_and_works(
+async def test_a_server_whose_schema_is_upgraded_beyond_it_stays_ready_and_works(
     folder: Path, settings: Mapping[str, str], provider_double: ProviderDouble
 ) -> None:
     provider_double.script(ScriptStep(text="still here"))

@@ -79,7 +79,7 @@ async def test_a_script_with_nothing_but_the_databases_address_is_answered(
     assert "succeeded" in told
 
 
-async def test_a_cancel_at_the_server_ends_the_model_call_at_the_worker_before_its_next_heartbeat(
+async def test_a_cancel_at_the_server_ends_the_workers_model_call_before_its_heartbeat(
     folder: Path, settings: Mapping[str, str], server: ServiceProcess, provider_double: ProviderDouble
 ) -> None:
     provider_double.script(HANG, ScriptStep(text="going on"))

@@ -36,7 +36,7 @@ async def until_finished(service: ServiceProcess, session: str, count: int) -> l
             await asyncio.sleep(0.1)
 
 
-async def test_a_service_killed_in_the_middle_of_a_stream_finishes_the_run_after_its_restart(
+async def test_a_service_killed_in_mid_stream_finishes_the_run_after_its_restart(
     folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble, database_url: str
 ) -> None:
     port = free_port()

@@ -38,7 +38,7 @@ async def until_found(service: ServiceProcess, query: str, by: str) -> list[str]
     return found[1]
 
 
-async def test_memories_from_before_a_model_was_set_and_from_one_with_other_vectors_are_found_by_meaning(
+async def test_memories_from_before_a_model_and_from_another_are_found_by_meaning(
     folder: Path, on_double: Mapping[str, str], with_embeddings: Mapping[str, str], provider_double: ProviderDouble
 ) -> None:
     async with run_service(folder, on_double) as service:

@@ -29,7 +29,7 @@ async def test_a_stream_that_is_cut_goes_on_at_another_server_without_gap_or_rep
     assert report.counts["cuts"] >= CUTS
 
 
-async def test_sixty_four_senders_on_one_session_are_answered_one_by_one_in_the_order_of_acceptance(
+async def test_sixty_four_senders_on_one_session_are_answered_in_the_order_of_acceptance(
     grounds: Grounds,
 ) -> None:
     report = await play_senders(grounds, senders=64, rounds=1)
@@ -38,7 +38,7 @@ async def test_sixty_four_senders_on_one_session_are_answered_one_by_one_in_the_
     assert report.counts["messages"] == 64
 
 
-async def test_one_key_from_fifty_clients_at_once_is_one_run_one_model_call_and_fifty_equal_answers(
+async def test_one_key_from_fifty_clients_at_once_is_one_run_and_fifty_equal_answers(
     grounds: Grounds,
 ) -> None:
     report = await play_idempotency(grounds, clients=50, keys=1)

@@ -53,7 +53,7 @@ def test_a_member_is_the_same_person_in_every_event(team: str | None) -> None:
     assert {who(in_context(payload)) for payload in events} == {SlackId(ENTERPRISE, ANNA)}
 
 
-def test_where_others_are_a_member_is_known_by_the_enterprise_or_the_workspace_the_event_came_by() -> None:
+def test_a_member_is_known_by_the_enterprise_or_the_workspace_the_event_came_by() -> None:
     found = []
     for team, context in ((ENTERPRISE, FIRST), (FIRST, SECOND), (SECOND, SECOND), (STRANGE, SECOND)):
         payload = in_context(message(SAID), context, shared=True)

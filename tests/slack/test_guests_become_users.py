@@ -36,7 +36,7 @@ async def test_a_guest_and_a_user_who_used_the_same_idempotency_key_can_be_linke
     assert found.user_id == anna.owner_id
 
 
-async def test_a_guest_and_a_user_whose_sessions_have_the_same_idempotency_key_can_be_linked(door: SlackStage) -> None:
+async def test_a_guest_and_a_user_with_sessions_of_the_same_idempotency_key_can_be_linked(door: SlackStage) -> None:
     who = SlackId("T0DOUBLE1", "U0ANNA001")
     guest = await open_conversation(door.database, guest_name(who))
     anna = await open_conversation(door.database, "anna")

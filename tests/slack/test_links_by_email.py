@@ -65,7 +65,7 @@ NO_LONGER = {
 
 
 @pytest.mark.parametrize("now", NO_LONGER.values(), ids=NO_LONGER.keys())
-async def test_somebody_whose_address_is_no_longer_confirmed_is_a_guest_again_with_a_history_of_their_own(
+async def test_somebody_whose_address_is_no_longer_confirmed_is_a_guest_with_own_history(
     outgoing: DeliveryStage, first: Said, look: Look, now: Person | None
 ) -> None:
     await look(now)
@@ -75,7 +75,7 @@ async def test_somebody_whose_address_is_no_longer_confirmed_is_a_guest_again_wi
     assert await owned(outgoing) == [("anna@example.com", "mine"), (GUEST, "and now?")]
 
 
-async def test_somebody_with_another_address_is_the_user_of_that_one_and_leaves_what_they_wrote(
+async def test_somebody_with_another_address_is_its_user_and_leaves_what_they_wrote(
     outgoing: DeliveryStage, first: Said, look: Look
 ) -> None:
     await look(replace(ANNA, email="Anna.Ray@example.com"))
@@ -85,7 +85,7 @@ async def test_somebody_with_another_address_is_the_user_of_that_one_and_leaves_
     assert await owned(outgoing) == [("anna@example.com", "mine"), ("anna.ray@example.com", "and now?")]
 
 
-async def test_a_guest_whose_address_is_confirmed_again_takes_along_what_they_wrote_in_between(
+async def test_a_guest_whose_address_is_confirmed_again_takes_along_what_they_wrote(
     outgoing: DeliveryStage, first: Said, look: Look
 ) -> None:
     await look(replace(ANNA, is_email_confirmed=False))

@@ -24,7 +24,7 @@ def test_what_happens_next_is_told() -> None:
     assert "triggers nothing" in str(show_context(REPORT, "").blocks)
 
 
-def test_a_conversation_is_named_by_its_first_words_and_nothing_in_them_rings_or_formats() -> None:
+def test_a_conversation_is_named_by_its_first_words_and_they_neither_ring_nor_format() -> None:
     assert named("Plans for the week") == '"Plans for the week"'
     assert named("<!channel> & `rm`") == "\"&lt;!channel&gt; &amp; 'rm'\""
     assert named("two\nlines \x00") == '"two lines \ufffd"'

@@ -35,7 +35,7 @@ async def test_an_answer_whose_session_is_erased_in_mid_stream_is_no_longer_open
     assert not outgoing.posted[0].is_streaming
 
 
-async def test_a_redacted_answer_is_taken_out_of_slack_by_the_sender_that_follows_a_dead_one(
+async def test_a_redacted_answer_is_taken_out_of_slack_by_the_sender_after_a_dead_one(
     outgoing: DeliveryStage,
 ) -> None:
     turn = await crash_in_the_second_message(outgoing)

@@ -25,7 +25,7 @@ async def forget_whose(ask: Asked) -> None:
     await ask.stage.rows("delete from slack_events")
 
 
-async def test_it_is_the_thread_its_asker_wrote_in_last_though_others_wrote_elsewhere_since(ask: Asked) -> None:
+async def test_it_is_the_thread_its_asker_wrote_in_last_though_others_wrote_elsewhere(ask: Asked) -> None:
     berts, annas = await start(ask, "berts plan", user=BERT), await start(ask, "annas plan")
     await reply(ask, berts)
     await reply(ask, annas)
@@ -62,7 +62,7 @@ async def test_an_archived_session_does_not_count(ask: Asked) -> None:
     assert (await ask("stop")).text == PARTED
 
 
-async def test_long_after_their_last_message_it_is_the_last_used_thread_of_a_direct_conversation(ask: Asked) -> None:
+async def test_long_after_their_last_message_it_is_the_last_used_direct_thread(ask: Asked) -> None:
     await start(ask, "older", channel="D0ANNA001")
     await start(ask, "newer", channel="D0ANNA001")
     await forget_whose(ask)

@@ -8,7 +8,7 @@ from fakes.slack_double import say
 OPEN = 60
 
 
-def test_answers_are_delivered_as_turns_are_taken_as_many_at_once_and_with_leases_as_long() -> None:
+def test_as_many_answers_are_delivered_at_once_as_turns_and_with_leases_as_long() -> None:
     config = slack_config(Settings(worker_concurrency=321, lease_seconds=3))
 
     assert (config.concurrency, config.lease_seconds) == (321, 3)

@@ -77,7 +77,7 @@ async def test_a_sender_that_dies_between_posting_and_noting_is_followed_by_one_
     assert "conversations.replies" in outgoing.methods()
 
 
-async def test_a_sender_that_dies_before_posting_what_it_noted_is_followed_by_one_that_posts_it(
+async def test_a_sender_that_dies_before_posting_is_followed_by_one_that_posts(
     outgoing: DeliveryStage,
 ) -> None:
     turn = await outgoing.ask()
@@ -91,7 +91,7 @@ async def test_a_sender_that_dies_before_posting_what_it_noted_is_followed_by_on
     assert outgoing.texts() == ["Noted, not posted."]
 
 
-async def test_a_sender_that_dies_in_mid_stream_is_followed_by_one_that_ends_the_same_message(
+async def test_a_sender_that_dies_in_mid_stream_is_followed_by_one_that_ends_the_message(
     outgoing: DeliveryStage,
 ) -> None:
     turn = await outgoing.ask()
@@ -108,7 +108,7 @@ async def test_a_sender_that_dies_in_mid_stream_is_followed_by_one_that_ends_the
     assert not outgoing.posted[0].is_streaming
 
 
-async def test_a_sender_that_dies_within_a_long_answer_is_followed_by_one_that_adds_what_is_missing(
+async def test_a_sender_that_dies_in_a_long_answer_is_followed_by_one_that_adds_the_rest(
     outgoing: DeliveryStage,
 ) -> None:
     answer = "".join(f"{number} {LINE}" for number in range(60))

@@ -241,7 +241,7 @@ async def test_somebody_of_another_workspace_edits_what_they_wrote(door: SlackSt
     assert await door.run_texts() == ["what is 20+20"]
 
 
-async def test_a_direct_thread_of_somebody_who_became_another_user_goes_on_in_a_session_of_its_own(
+async def test_a_direct_thread_of_who_became_another_user_goes_on_in_a_new_session(
     door: SlackStage,
 ) -> None:
     said = say("hello")

@@ -134,7 +134,7 @@ def test_words_that_only_look_like_a_link_keep_all_their_signs() -> None:
     assert as_slack("```java\nList<@NonNull String> x;\n```") == "```java\nList<@NonNull String> x;\n```"
 
 
-def test_behind_a_span_left_open_nothing_is_taken_for_code_up_to_the_end_of_the_paragraph() -> None:
+def test_behind_a_span_left_open_nothing_is_code_up_to_the_end_of_the_paragraph() -> None:
     shown = as_slack("a `\n`[x](javascript:y) @here`\n\n`[x](javascript:y) @here`")
 
     assert shown == f"a `\n`[x{UNLINKED}(javascript:y) @{ZERO_WIDTH_SPACE}here`\n\n`[x](javascript:y) @here`"

@@ -81,7 +81,7 @@ async def test_edits_of_what_is_not_for_the_bot_are_not_kept(door: SlackStage) -
     assert await door.rows("select count(*) from slack_users") == [(1,)]
 
 
-async def test_edits_of_what_stood_in_a_thread_before_the_bot_was_called_into_it_are_not_kept(door: SlackStage) -> None:
+async def test_edits_of_what_stood_in_a_thread_before_the_bot_was_called_are_not_kept(door: SlackStage) -> None:
     root = say("among people", channel=CHANNEL)
     between = say("still among people", channel=CHANNEL, thread_ts=root.ts)
     for said in (root, between, say(f"<@{BOT_USER}> help us", channel=CHANNEL, thread_ts=root.ts)):

@@ -32,7 +32,7 @@ PASSING = (Failure(status=503), Failure(error="missing_scope"), Failure(error="i
 
 
 @pytest.mark.parametrize("failure", PASSING)
-async def test_a_profile_that_fails_for_a_passing_reason_leaves_the_others_and_is_asked_for_again_in_minutes(
+async def test_a_profile_that_fails_in_passing_leaves_others_and_is_soon_asked_for_again(
     outgoing: DeliveryStage, failure: Failure
 ) -> None:
     await have_three_guests(outgoing)

@@ -43,7 +43,7 @@ async def test_the_rest_follows_a_stream_that_slack_ended_and_lets_nobody_edit(o
     assert outgoing.texts() == [LINE, "The end."]
 
 
-async def test_the_whole_is_said_again_behind_a_message_of_a_dead_sender_that_cannot_be_edited(
+async def test_the_whole_is_said_again_behind_a_dead_senders_message_that_cannot_be_edited(
     outgoing: DeliveryStage,
 ) -> None:
     turn = await outgoing.ask()

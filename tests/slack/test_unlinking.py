@@ -44,7 +44,7 @@ async def named(door: SlackStage, who: SlackId) -> str:
     return found.user_name
 
 
-async def test_somebody_unlinked_leaves_what_they_wrote_and_goes_on_in_a_session_of_their_own(door: SlackStage) -> None:
+async def test_somebody_unlinked_leaves_what_they_wrote_and_goes_on_in_an_own_session(door: SlackStage) -> None:
     said = say("as a guest")
     await door.sender.once(message(said))
     anna = await door.database.users.get_or_create("anna")

@@ -149,7 +149,7 @@ async def test_one_that_comes_too_late_is_dropped_quietly_and_its_price_counted(
     assert "quick words" in (await stage.reload()).conversation_summary
 
 
-async def test_a_summariser_that_is_down_prepares_nothing_and_is_left_alone_after_three_times(
+async def test_a_summariser_that_is_down_prepares_nothing_and_is_left_alone_after_three(
     database: Database,
 ) -> None:
     stage = await open_with(database)

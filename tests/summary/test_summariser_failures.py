@@ -172,7 +172,7 @@ async def test_a_summariser_that_never_stops_is_hung_up_on(database: Database) -
 
 
 @pytest.mark.parametrize(("again", "kept"), [("Nothing of it was decided.", "Nothing of it"), (SUMMARY, SUMMARY)])
-async def test_a_rolling_summary_that_comes_back_as_it_was_is_asked_for_once_more_and_then_believed(
+async def test_a_rolling_summary_that_comes_back_unchanged_is_asked_for_again_and_believed(
     database: Database, again: str, kept: str
 ) -> None:
     stage = await open_summarising(database, shape=SummaryShape.ROLLING)

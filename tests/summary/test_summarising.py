@@ -92,7 +92,7 @@ async def test_a_merge_that_fails_loses_no_leaf_and_is_made_up_for(database: Dat
     assert [part.level for part in merged.stretches] == [1, 0]
 
 
-async def test_a_merge_whose_answer_cannot_be_used_is_asked_for_again_after_four_further_stretches(
+async def test_a_merge_whose_answer_is_of_no_use_is_asked_for_again_four_stretches_later(
     database: Database,
 ) -> None:
     stage = await open_summarising(database, shape=SummaryShape.TIERED, chunk_messages=2)

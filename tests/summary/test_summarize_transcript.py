@@ -40,7 +40,7 @@ def summariser_on(model: ScriptedModel) -> Summariser:
     )
 
 
-async def test_what_does_not_fit_the_window_is_read_piece_by_piece_each_with_the_text_so_far() -> None:
+async def test_what_does_not_fit_the_window_is_read_in_pieces_each_with_the_text_so_far() -> None:
     steps = [Say(f"## State\nText number {number} [#1].") for number in range(30)]
     model = ScriptedModel(*steps, context_limit=2048)
 

@@ -106,7 +106,7 @@ async def test_what_was_restored_stays_until_there_is_news_for_another_summary(d
     assert (await stage.reload()).summary_version == 5
 
 
-async def test_what_was_restored_stays_above_the_threshold_too_until_the_conversation_has_grown(
+async def test_what_was_restored_stays_above_the_threshold_until_there_is_growth(
     database: Database,
 ) -> None:
     agent = with_context(window=4096, min_recent_messages=2)

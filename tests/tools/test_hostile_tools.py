@@ -117,7 +117,7 @@ async def test_one_call_more_than_can_block_at_once_fails_and_later_ones_do_not(
 
 
 @pytest.mark.slow
-async def test_one_plain_function_more_than_may_be_under_way_is_not_called_and_later_ones_are() -> None:
+async def test_one_plain_function_too_many_under_way_is_not_called_and_later_ones_are() -> None:
     box = make_tool_box(["fakes.hostile_tools:hold_thread"], HANG_SECONDS, 1_000)
     held: list[asyncio.Task[ToolOutcome]] = []
     while not any(call.done() for call in held[-1:]):  # other tests may have left some behind

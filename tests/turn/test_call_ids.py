@@ -14,7 +14,7 @@ from fakes.stage import open_stage
 CHARGE = ToolCall("call_0", "charge", "{}")
 
 
-async def test_a_model_that_counts_its_calls_from_0_in_each_answer_gives_no_two_calls_of_a_run_one_key(
+async def test_a_model_that_counts_calls_from_0_in_each_answer_gives_no_two_calls_one_key(
     database: Database,
 ) -> None:
     till = OneTool("charge", "charged", repeatable=True)
@@ -35,7 +35,7 @@ async def test_a_model_that_counts_its_calls_from_0_in_each_answer_gives_no_two_
 @pytest.mark.parametrize(
     ("repeatable", "calls", "told"), [(True, 1, "charged"), (False, 0, "This call was interrupted")]
 )
-async def test_a_resumed_call_whose_id_an_answered_call_of_the_run_has_is_still_an_interrupted_one(
+async def test_a_resumed_call_with_the_id_of_an_answered_one_is_still_an_interrupted_one(
     database: Database, database_url: str, *, repeatable: bool, calls: int, told: str
 ) -> None:
     till = OneTool("charge", "charged", repeatable)

@@ -73,7 +73,7 @@ async def test_an_image_teaches_nothing_of_text_whatever_it_costs(database: Data
     ],
     ids=["no numbers", "the window", "both"],
 )
-async def test_a_refused_prompt_with_images_is_followed_by_a_smaller_one_and_teaches_nothing_of_text(
+async def test_a_refused_prompt_with_images_is_made_smaller_and_teaches_nothing_of_text(
     database: Database, refusal: ContextOverflow
 ) -> None:
     stage = await open_stage(database, model=ScriptedModel(context_limit=32_000))
@@ -94,7 +94,7 @@ async def test_a_refused_prompt_with_images_is_followed_by_a_smaller_one_and_tea
     assert await ratio(stage) in {None, 1.0}
 
 
-async def test_a_refused_prompt_with_images_counts_for_far_more_than_we_thought_until_the_turn_ends(
+async def test_a_refused_prompt_with_images_counts_for_far_more_until_the_turn_ends(
     database: Database,
 ) -> None:
     stage = await open_stage(database)

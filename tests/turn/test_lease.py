@@ -52,7 +52,7 @@ async def test_three_hundred_leases_are_renewed_by_one_statement() -> None:
     assert store.calls[:2] == [frozenset(leases)] * 2
 
 
-async def test_a_lease_that_is_watched_no_more_is_not_renewed_and_the_last_one_ends_the_beating() -> None:
+async def test_a_lease_watched_no_more_is_not_renewed_and_the_last_one_ends_the_beating() -> None:
     store, first, second = BeatStore(), new_lease(), new_lease()
     heartbeats = heartbeats_over(store, SHORT_SECONDS)
 

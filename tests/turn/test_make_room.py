@@ -207,7 +207,7 @@ async def test_whatever_the_summariser_does_the_turn_is_answered(database: Datab
 
 
 @pytest.mark.parametrize(("facts", "is_used"), [(250, True), (5000, False)])
-async def test_a_summary_above_its_limit_is_cut_and_used_unless_it_is_larger_than_what_it_replaces(
+async def test_a_summary_above_its_limit_is_cut_and_used_unless_larger_than_it_replaces(
     database: Database, *, facts: int, is_used: bool
 ) -> None:
     stage = await open_stage(database, agent=with_context(window=2048, min_recent_messages=2), model=ScriptedModel())

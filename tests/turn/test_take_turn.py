@@ -183,7 +183,7 @@ async def test_cancelling_keeps_what_was_shown_marked_as_interrupted(stage: Stag
     assert (await stage.events(run))[-1].type is EventType.RUN_CANCELLED
 
 
-async def test_a_turn_stopped_by_shutdown_is_given_back_and_resumed_without_doubling_anything(stage: Stage) -> None:
+async def test_a_turn_stopped_by_shutdown_is_given_back_and_resumed_without_doubling(stage: Stage) -> None:
     stage.model.script(Call((sum_call(),)), Hang("half"), Say("5"))
     run = await stage.submit("2+3?")
     turn = asyncio.create_task(take_turn(stage.turn_start(await stage.claim())))

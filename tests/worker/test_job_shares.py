@@ -147,7 +147,7 @@ async def test_further_rounds_leave_places_to_others(database: Database, databas
         await until_jobs(database_url, [])
 
 
-async def test_what_waits_is_counted_by_kind_with_the_age_of_the_oldest_that_could_be_taken(
+async def test_what_waits_is_counted_by_kind_with_the_age_of_the_oldest_takeable(
     database: Database, database_url: str
 ) -> None:
     for kind, subject in (("work", "1"), ("work", "2"), ("later", "3")):

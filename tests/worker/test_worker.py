@@ -79,7 +79,7 @@ async def test_messages_of_one_session_are_answered_one_after_the_other_in_order
     assert contents == ["first", "one", "second", "two", "third", "three"]
 
 
-async def test_a_hundred_turns_wait_for_their_model_at_once_over_a_pool_of_five_connections(stage: Stage) -> None:
+async def test_a_hundred_turns_wait_for_their_model_over_a_pool_of_five_connections(stage: Stage) -> None:
     stage.model.script(*(Hang("a word") for _ in range(OPEN_TURNS)))
     for _ in range(OPEN_TURNS):
         await stage.submit_elsewhere("hello")
