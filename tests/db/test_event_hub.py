@@ -67,7 +67,7 @@ async def test_a_reader_here_is_woken_without_the_database(conversation: Convers
 
     async with conversation.database.hub.subscribe(run_id) as wakeup, asyncio.timeout(HANG_SECONDS):
         conversation.database.hub.announce_events(run_id)
-        await wakeup.wait(HANG_SECONDS * 2)
+        assert await wakeup.wait(HANG_SECONDS * 2)
 
 
 async def test_claim_loops_everywhere_are_woken_by_a_waiting_run(
@@ -75,8 +75,8 @@ async def test_claim_loops_everywhere_are_woken_by_a_waiting_run(
 ) -> None:
     async with asyncio.timeout(HANG_SECONDS):
         await conversation.submit()
-        await conversation.database.hub.work.wait(HANG_SECONDS * 2)
-        await elsewhere.hub.work.wait(HANG_SECONDS * 2)
+        assert await conversation.database.hub.work.wait(HANG_SECONDS * 2)
+        assert await elsewhere.hub.work.wait(HANG_SECONDS * 2)
 
 
 async def test_the_holder_of_a_run_learns_of_a_cancel_elsewhere(
@@ -112,13 +112,13 @@ async def test_a_killed_connection_comes_back_and_wakes_everybody(
 
 async def test_a_wait_ends_after_its_timeout_without_news(database: Database) -> None:
     async with database.hub.subscribe(RunId(UUID(int=1))) as wakeup, asyncio.timeout(HANG_SECONDS):
-        await wakeup.wait(0.01)
+        assert not await wakeup.wait(0.01)
 
 
 async def test_news_between_two_waits_is_not_missed(database: Database) -> None:
     async with asyncio.timeout(HANG_SECONDS):
         database.hub.work.wake()
-        await database.hub.work.wait(HANG_SECONDS * 2)
+        assert await database.hub.work.wait(HANG_SECONDS * 2)
 
 
 def test_payloads_carry_everything_and_never_exceed_postgres_limit() -> None:

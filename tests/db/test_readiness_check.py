@@ -33,7 +33,7 @@ async def test_a_schema_that_became_newer_under_a_running_process_serves_it(
 
 async def test_a_pool_that_is_full_is_load_and_no_outage(full: Database) -> None:
     async with full._pool.connection():  # noqa: SLF001  # as a slow request holds it
-        await full.check_ready()
+        assert await full.check_ready() == head_revision()
     await full.close()
 
 
@@ -68,8 +68,8 @@ async def test_a_failure_is_told_to_all_and_the_next_who_asks_looks_again(full: 
 
 
 async def test_the_migration_scripts_are_read_once(full: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    await full.check_ready()
+    before = await full.check_ready()
     monkeypatch.setattr(migrations, "_scripts", lambda: Path("nowhere"))
 
-    await full.check_ready()
+    assert await full.check_ready() == before
     await full.close()

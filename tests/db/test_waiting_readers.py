@@ -116,6 +116,7 @@ async def test_a_status_that_nobody_told_of_is_found(
         while reader.idle[-1].run.status.value != "queued":
             await asyncio.sleep(0.01)
 
+    assert not reader.reading.done()
     reader.reading.cancel()
 
 
