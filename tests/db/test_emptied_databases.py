@@ -83,7 +83,7 @@ async def test_whoever_was_left_in_an_emptied_database_is_thrown_out(pool: Datab
         "drop index api_keys_user_id_idx",
         "do $$ begin execute format('alter database %I set jit = on', current_database()); end $$",
         "analyze users",
-        "insert into users (id, name) select gen_random_uuid(), n::text from generate_series(1, 20000) n",
+        "insert into users (id, name) select gen_random_uuid(), n::text from generate_series(1, 80000) n",
         "drop table alembic_version",
         "delete from alembic_version",
     ],
