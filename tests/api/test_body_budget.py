@@ -42,6 +42,15 @@ async def waits(budget: BodyBudget, owner_id: UserId | None, size: int) -> async
     return task
 
 
+async def has_room(budget: BodyBudget, owner_id: UserId | None, size: int) -> bool:
+    """Take bytes if they are there now."""
+    try:
+        await budget.take(owner_id, size, 0)
+    except BodiesHeld:
+        return False
+    return True
+
+
 async def test_an_owner_has_half_and_others_pass_who_waits_for_it(budget: BodyBudget) -> None:
     await budget.take(ANNA, 50, 1)
     further = await waits(budget, ANNA, 10)
@@ -76,6 +85,7 @@ async def test_a_large_body_is_not_passed_by_small_ones_for_ever(budget: BodyBud
 async def test_who_gives_up_waiting_holds_nothing(budget: BodyBudget, *, is_admitted: bool) -> None:
     await budget.take(ANNA, 50, 1)
     given_up = await waits(budget, ANNA, 50)
+    assert not given_up.done()
     if is_admitted:  # in the very moment in which it gives up
         budget.give_back(ANNA, 50)
     given_up.cancel()
@@ -83,7 +93,8 @@ async def test_who_gives_up_waiting_holds_nothing(budget: BodyBudget, *, is_admi
     if not is_admitted:
         budget.give_back(ANNA, 50)
 
-    await budget.take(ANNA, 50, 1)
+    assert given_up.cancelled()
+    assert await has_room(budget, ANNA, 50)
 
 
 async def test_who_waited_in_vain_is_told_the_setting(budget: BodyBudget) -> None:
@@ -92,7 +103,7 @@ async def test_who_waited_in_vain_is_told_the_setting(budget: BodyBudget) -> Non
         await budget.take(ANNA, 1, 0)
     budget.give_back(ANNA, 50)
 
-    await budget.take(ANNA, 50, 1)
+    assert await has_room(budget, ANNA, 50)
 
 
 async def test_small_bodies_need_no_room(budget: BodyBudget) -> None:
@@ -100,7 +111,11 @@ async def test_small_bodies_need_no_room(budget: BodyBudget) -> None:
     held = HeldBytes(budget, 65_536, timeout_seconds=0)
 
     await held.take()
+    is_held = held.is_held
     held.release()
+
+    assert not is_held
+    assert not await has_room(budget, None, 1)
 
 
 async def test_a_body_that_never_arrives_gives_its_room_back(database: Database) -> None:

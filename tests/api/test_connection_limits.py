@@ -312,6 +312,9 @@ async def test_a_client_that_reads_nothing_of_an_answer_is_cut_off() -> None:
         client.send(LIVE)
         async with asyncio.timeout(HANG_SECONDS):
             await is_cut.wait()
+        received = await client.rest()
+
+    assert len(received) < 50_000_000
 
 
 async def test_what_is_no_http_is_refused_with_a_problem_document(database: Database) -> None:

@@ -202,18 +202,21 @@ async def test_two_processes_share_the_jobs_and_do_each_once(database: Database,
 
 
 async def test_taking_goes_on_after_its_connection_is_lost(database: Database, database_url: str) -> None:
-    done = asyncio.Event()
+    done: list[str] = []
 
-    async def perform(_taken: TakenJob) -> None:
-        done.set()
+    async def perform(taken: TakenJob) -> None:
+        done.append(taken.job.subject)
 
     async with taking(database_url, perform) as consumer, asyncio.timeout(HANG_SECONDS):
         while not consumer.is_taking:
             await asyncio.sleep(0.01)
         ended = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'throughline jobs'"
-        await run_sql(database_url, ended)
+        cut = await run_sql(database_url, ended)
         await database.jobs.enqueue(JOB)
-        await done.wait()
+        await until_empty(database_url)
+
+    assert (True,) in cut
+    assert done == [JOB.subject]
 
 
 async def test_what_is_done_by_the_clock_is_done_by_one_of_all_processes(database_url: str) -> None:

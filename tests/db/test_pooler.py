@@ -196,7 +196,9 @@ async def test_a_pooler_that_drops_our_settings_is_refused_all_the_same(server_u
 
 async def test_a_pooler_that_keeps_sessions_hears_what_is_told(server_url: str, database_url: str) -> None:
     with pooler(server_url, mode="session") as keeping:
-        await check_urls(DatabaseUrls(keeping.url(database_url), keeping.url(database_url)))
+        url = keeping.url(database_url)
+        async with open_address(DatabaseLocation(url, direct_url=url)) as taken:
+            assert taken == DatabaseUrls(url, url)
 
 
 async def test_a_direct_address_that_is_a_pooler_s_is_refused(urls: DatabaseUrls) -> None:
@@ -210,8 +212,9 @@ async def test_a_direct_address_of_another_database_is_refused(urls: DatabaseUrl
 
 
 async def test_postgresql_itself_is_taken_at_one_address_and_at_both(database_url: str) -> None:
-    await check_urls(DatabaseUrls(database_url))
-    await check_urls(DatabaseUrls(database_url, database_url))
+    for direct_url in ("", database_url):
+        async with open_address(DatabaseLocation(database_url, direct_url=direct_url)) as taken:
+            assert taken == DatabaseUrls(database_url, direct_url)
 
 
 async def test_an_address_that_leads_nowhere_is_told_with_its_setting(urls: DatabaseUrls) -> None:

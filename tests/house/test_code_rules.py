@@ -6,6 +6,8 @@ from pathlib import Path
 
 from house.tree import ROOT, comments, name_of, own_files, python_files, syntax_tree
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Named = ast.Attribute | ast.Name
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 40
 MAX_TEST_NAME = 80
@@ -18,6 +20,9 @@ MOST_BLIND = 4
 """The turn, its end (twice) and the HTTP door, where nothing may get past; all else has `app/execution` for it."""
 
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+
+CLAIMING_NAME = "assert_"
+"""How the names of functions begin that judge for the tests of several files."""
 
 PLACED = re.compile(r" in (?P<rooms>[a-z_]+(?: and [a-z_]+)*) only$")
 
@@ -33,7 +38,7 @@ def test_functions_stay_short() -> None:
         f"{name_of(path)}:{node.lineno} {node.name}": node.end_lineno - node.lineno + 1
         for path in python_files()
         for node in ast.walk(syntax_tree(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if isinstance(node, Function)
         and node.end_lineno is not None
         and node.end_lineno - node.lineno + 1 > MAX_FUNCTION_LINES
     }
@@ -46,12 +51,57 @@ def test_names_of_tests_can_be_read_at_a_glance() -> None:
         f"{name_of(path)}:{node.lineno} {node.name}"
         for path in python_files("tests")
         for node in ast.walk(syntax_tree(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.name.startswith("test_")
-        and len(node.name) > MAX_TEST_NAME
+        if isinstance(node, Function) and node.name.startswith("test_") and len(node.name) > MAX_TEST_NAME
     ]
 
     assert long == []
+
+
+def test_every_test_claims_something() -> None:
+    silent = [
+        f"{name_of(path)}:{test.lineno} {test.name}"
+        for path in python_files("tests")
+        for test in _silent_tests(syntax_tree(path))
+    ]
+
+    assert silent == []
+
+
+def test_a_test_that_only_runs_or_leaves_the_claim_unused_is_silent() -> None:
+    tree = ast.parse(
+        "def judge(): assert 1\n"
+        "def test_runs(): judges()\n"
+        "def test_names(): judge\n"
+        "def test_judges(): judge()\n"
+        "def test_refuses():\n with pytest.raises(ValueError): int('x')\n"
+        "def test_agrees(): assert_agreement()\n"
+    )
+
+    assert [test.name for test in _silent_tests(tree)] == ["test_runs", "test_names"]
+
+
+def _silent_tests(tree: ast.Module) -> list[Function]:
+    """Return the tests that neither claim something nor call what does: a function of their file, or one so named."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
+    tests = [node for node in functions if node.name.startswith("test_")]
+    judges = {node.name for node in functions if node not in tests and _claims(node)}
+    return [
+        test
+        for test in tests
+        if not _claims(test)
+        and not any(name in judges or name.startswith(CLAIMING_NAME) for name in _called_names(test))
+    ]
+
+
+def _claims(function: Function) -> bool:
+    return not {"raises", "warns"}.isdisjoint(_called_names(function)) or any(
+        isinstance(node, ast.Assert) for node in ast.walk(function)
+    )
+
+
+def _called_names(function: Function) -> set[str]:
+    called = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+    return {node.attr if isinstance(node, ast.Attribute) else node.id for node in called if isinstance(node, Named)}
 
 
 def test_file_names_say_what_is_inside() -> None:

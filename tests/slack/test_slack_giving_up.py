@@ -45,7 +45,11 @@ async def test_an_answer_that_is_older_than_a_day_is_given_up(outgoing: Delivery
     await outgoing.rows("update runs set finished_at = now() - interval '25 hours'")
 
     async with dispatcher_of(outgoing).running():
+        await outgoing.until(lambda: bool(outgoing.posted))
         await outgoing.until_stored("failed", noted(trouble))
+
+    [told] = outgoing.texts()
+    assert told.startswith(":warning: The answer could not be shown here: ")
 
 
 async def test_a_turn_that_took_long_gives_its_answer_the_whole_day(outgoing: DeliveryStage) -> None:
@@ -56,6 +60,11 @@ async def test_a_turn_that_took_long_gives_its_answer_the_whole_day(outgoing: De
 
     async with dispatcher_of(outgoing).running():
         await outgoing.until_stored("waiting", "token_revoked")
+    await outgoing.rows("update slack_deliveries set next_try_at = now()")
+    async with dispatcher_of(outgoing).running():
+        await outgoing.until_stored("delivered", "")
+
+    assert outgoing.texts() == ["It took a while."]
 
 
 async def test_the_pause_is_no_shorter_than_the_one_slack_names(outgoing: DeliveryStage) -> None:

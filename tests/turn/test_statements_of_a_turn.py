@@ -129,10 +129,10 @@ async def test_what_is_learned_of_a_models_counting_is_written_behind_the_turn(d
 
     await stage.turn("hello")
 
-    async def is_written() -> bool:
-        return await database.calibrations.load(stage.model.calibration_key) is not None
-
-    await until_found(is_written)
+    await until_found(lambda: database.calibrations.load(stage.model.calibration_key))
+    learned = await database.calibrations.load(stage.model.calibration_key)
+    assert learned is not None
+    assert learned.samples == 1
 
 
 async def test_a_compaction_takes_nineteen_more_and_the_turns_behind_it_none(

@@ -17,7 +17,7 @@ from fakes.raw_sql import run_sql
 from fakes.scripted_model import Say
 from fakes.side_jobs import do_summary_job, doing, side_jobs, until_jobs
 from fakes.stage import open_stage, with_context
-from fakes.waiting import HANG_SECONDS
+from fakes.waiting import HANG_SECONDS, until
 
 SUMMARY = "## Intent\nThe user counts [#1-#2]."
 
@@ -123,16 +123,17 @@ async def test_further_rounds_come_behind_what_was_put_in_line_later(database: D
 
 async def test_further_rounds_leave_places_to_others(database: Database, database_url: str) -> None:
     stage = await open_stage(database)
-    rounds_begun, gate, is_done = [], asyncio.Event(), asyncio.Event()
+    rounds_begun: list[str] = []
+    ended: list[str] = []
+    gate = asyncio.Event()
 
     async def work(subject: str) -> NotDone | None:
-        if subject == "new":
-            is_done.set()
-        elif subject not in rounds_begun:
-            rounds_begun.append(subject)
-            return NotDone()
-        else:
+        if subject != "new":
+            if subject not in rounds_begun:
+                rounds_begun.append(subject)
+                return NotDone()
             await gate.wait()
+        ended.append(subject)
         return None
 
     async with doing(side_jobs(stage, {"work": work}, concurrency=2)):
@@ -142,9 +143,12 @@ async def test_further_rounds_leave_places_to_others(database: Database, databas
             while "no_place" not in [row["outcome"] for row in stage.metrics.of("job_ended")]:
                 await asyncio.sleep(0.01)
             await database.jobs.enqueue(Job("work", "new"))
-            await is_done.wait()
+            await until(lambda: bool(ended))
         gate.set()
         await until_jobs(database_url, [])
+
+    assert ended[0] == "new"
+    assert sorted(ended[1:]) == ["first", "second"]
 
 
 async def test_what_waits_is_counted_by_kind_with_the_age_of_the_oldest_takeable(

@@ -192,10 +192,10 @@ async def test_the_job_of_a_dead_process_is_taken_after_its_last_sign_of_life(
     database: Database, database_url: str
 ) -> None:
     stage = await open_with(database)
-    done = asyncio.Event()
+    done: list[str] = []
 
-    async def finish(_subject: str) -> None:
-        done.set()
+    async def finish(subject: str) -> None:
+        done.append(subject)
 
     await database.jobs.enqueue(Job("left", "1"))
     await run_sql(
@@ -204,9 +204,10 @@ async def test_the_job_of_a_dead_process_is_taken_after_its_last_sign_of_life(
         "heartbeat = now() - interval '31 seconds'",
     )
 
-    async with doing(side_jobs(stage, {"left": finish})), asyncio.timeout(HANG_SECONDS):
-        await done.wait()
+    async with doing(side_jobs(stage, {"left": finish})):
         await until_jobs(database_url, [])
+
+    assert done == ["1"]
 
 
 @pytest.mark.parametrize("pool_size", [1])
@@ -221,5 +222,7 @@ async def test_a_job_that_waits_for_a_model_holds_no_connection_of_the_pool(data
         async with asyncio.timeout(HANG_SECONDS):
             while not stage.model.requests:
                 await asyncio.sleep(0.01)
-        await asyncio.gather(*(database.check_ready() for _ in range(5)))
+        found = await asyncio.gather(*(stage.messages() for _ in range(5)))
     await database.close()
+
+    assert [len(messages) for messages in found] == [12] * 5

@@ -84,9 +84,10 @@ async def test_a_hundred_turns_wait_for_their_model_over_a_pool_of_five_connecti
     for _ in range(OPEN_TURNS):
         await stage.submit_elsewhere("hello")
 
-    async with worker_of(stage, concurrency=OPEN_TURNS, grace_seconds=0.05).working(), asyncio.timeout(60):
-        while len(stage.model.requests) < OPEN_TURNS:
-            await asyncio.sleep(0.01)
+    async with worker_of(stage, concurrency=OPEN_TURNS, grace_seconds=0.05).working():
+        await until(lambda: len(stage.model.requests) >= OPEN_TURNS)
+
+    assert len(stage.model.requests) == OPEN_TURNS
 
 
 async def test_a_full_worker_reserves_no_slot_and_a_released_one_is_free_again(stage: Stage) -> None:
