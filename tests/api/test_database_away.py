@@ -13,6 +13,7 @@ from app.db.database import Database, DatabaseConfig
 from app.db.statements.sql import sql
 from app.domain.errors import DatabaseFull, DatabaseUnavailable
 from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
+from fakes.conversations import open_conversation
 from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from fakes.waiting import until_found
@@ -22,6 +23,11 @@ REFUSED = {
     "cause": "All database connections of this process are in use. Try again in a moment.",
     "route": "POST /v1/sessions/{session_id}/messages",
 }
+NO_ROOM = """
+    create function meet_full_disk() returns trigger as $$ begin
+        raise exception 'no room' using errcode = 'disk_full';
+    end $$ language plpgsql
+"""
 
 
 @pytest.fixture
@@ -83,11 +89,14 @@ async def test_dropped_connections_are_not_noticed_by_whoever_sends(stage: ApiSt
 
 
 @pytest.mark.slow
-async def test_a_server_without_room_is_not_ready_until_nobody_met_with_that_for_a_while(narrow: Database) -> None:
-    full = sql("do $$ begin raise exception 'no room' using errcode = 'disk_full'; end $$")
+async def test_a_server_without_room_is_not_ready_until_nobody_met_with_that_for_a_while(
+    narrow: Database, database_url: str
+) -> None:
+    await run_sql(database_url, NO_ROOM)
+    await run_sql(database_url, "create trigger full_disk before insert on users execute function meet_full_disk()")
 
     with pytest.raises(DatabaseFull):
-        await narrow._transactions.fetch(full)  # noqa: SLF001  # no intent can be made to meet with it
+        await open_conversation(narrow)
     with pytest.raises(DatabaseUnavailable):
         await narrow.check_ready()
 

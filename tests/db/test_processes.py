@@ -9,6 +9,7 @@ from app.db.processes import FORGOTTEN_HOURS, SILENT_SECONDS
 from app.domain.ids import ProcessId
 from app.domain.process import Process, ProcessKind, ProcessState
 from fakes.raw_sql import hold_rows, run_sql
+from fakes.slow_request import slow_request
 
 IDLE = ProcessState(concurrency=500, open_turns=0, jobs_in_hand=0, is_claiming=True, is_listening=True)
 SERVER = ProcessState(concurrency=0, open_turns=0, jobs_in_hand=0, is_claiming=False, is_listening=True)
@@ -104,7 +105,7 @@ async def test_a_beat_does_not_wait_for_the_connections_of_requests(database_url
     config = DatabaseConfig(url=database_url, pool_size=pool_size, pool_timeout_seconds=0.01)
     database = await Database.open(config)
 
-    async with database._pool.connection():  # noqa: SLF001  # as a slow request holds it
+    async with slow_request(database, database_url):
         await database.processes.beat(process(1), IDLE, up_seconds=0)
     await database.close()
 

@@ -10,10 +10,10 @@ from app.db.connection.migrations import head_revision
 from app.db.database import Database, DatabaseConfig
 from app.domain.errors import DatabaseUnusable
 from fakes.raw_sql import hold_rows, run_sql
+from fakes.slow_request import WAITING, slow_request
 from fakes.waiting import until_found
 
 AT_ONCE = 50
-WAITING = "select 1 from pg_stat_activity where wait_event_type = 'Lock'"
 
 
 @pytest.fixture
@@ -31,16 +31,13 @@ async def test_a_schema_that_became_newer_under_a_running_process_serves_it(
     assert (before, await database.check_ready()) == (head_revision(), "9999")
 
 
-async def test_a_pool_that_is_full_is_load_and_no_outage(full: Database) -> None:
-    async with full._pool.connection():  # noqa: SLF001  # as a slow request holds it
+async def test_a_pool_that_is_full_is_load_and_no_outage(full: Database, database_url: str) -> None:
+    async with slow_request(full, database_url):
         assert await full.check_ready() == head_revision()
     await full.close()
 
 
 async def test_many_who_ask_at_once_cost_one_answer_and_get_the_same(full: Database, database_url: str) -> None:
-    await full.check_ready()
-    await run_sql(database_url, "update write_checks set checked_at = now() - interval '1 hour'")
-    full._readiness._written_at = float("-inf")  # noqa: SLF001  # as a second later
     async with hold_rows(database_url, "select 1 from write_checks for update"):
         asking = [asyncio.create_task(full.check_ready()) for _ in range(AT_ONCE)]
         await until_found(lambda: run_sql(database_url, WAITING))

@@ -14,6 +14,7 @@ import pytest
 
 from app.client import Client, SessionId, Source, connect
 from app.db.connection.migrations import upgrade
+from app.db.database import Database
 from app.db.sessions.import_messages import Imported
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from fakes.pooler import environment_of, urls_of
@@ -127,14 +128,14 @@ async def test_a_day_is_asked_once_however_often_cron_runs(
     assert await count_runs(database_url) == 2
 
 
-async def make_sessions_alike(client: Client, title: str, job: str) -> set[SessionId]:
+async def make_sessions_alike(client: Client, database: Database, title: str, job: str) -> set[SessionId]:
     """Return sessions of the user's that are none of a script's, each alike in something."""
-    owner, database = client._owner_id, client._database  # noqa: SLF001  # importing is no way of the client's
+    titled = await client.new_session("assistant", title=title)
     made = await database.sessions.import_conversation(
-        Imported(owner, "assistant", title, Source.WEB, {"job": job}), ()
+        Imported(titled.owner_id, "assistant", title, Source.WEB, {"job": job}), ()
     )
     return {
-        (await client.new_session("assistant", title=title)).id,
+        titled.id,
         (await client.new_session("assistant", title=f"How do I {title}?", metadata={"job": "another"})).id,
         (await client.new_session("researcher", metadata={"job": job})).id,
         made.id,
@@ -145,7 +146,7 @@ async def make_sessions_alike(client: Client, title: str, job: str) -> set[Sessi
     ("user", "title", "job"), [("cron", "Daily digest", "cron-post"), ("user-000", "Batch", "batch-sessions")]
 )
 async def test_no_session_of_somebody_else_is_posted_to_and_its_own_is_found_without_a_key(
-    folder: Path, offline: Mapping[str, str], database_url: str, user: str, title: str, job: str
+    folder: Path, offline: Mapping[str, str], database: Database, database_url: str, user: str, title: str, job: str
 ) -> None:
     async def post(name: str) -> Told:
         if user == "cron":
@@ -154,10 +155,10 @@ async def test_no_session_of_somebody_else_is_posted_to_and_its_own_is_found_wit
 
     urls = urls_of(database_url)
     async with connect(urls["url"], direct_url=urls["direct_url"], user=user) as client:
-        others = await make_sessions_alike(client, title, job)
+        others = await make_sessions_alike(client, database, title, job)
         async with run_worker(folder, offline):
             first = await post("2026-05-14")
-            others |= await make_sessions_alike(client, title, job)
+            others |= await make_sessions_alike(client, database, title, job)
             await run_sql(database_url, "update sessions set idempotency_key = null, title = 'Mine'")
             told = [first, await post("2026-05-14"), await post("2026-05-15")]
         sessions = [one async for one in client.sessions()]

@@ -1,0 +1,21 @@
+"""A request that takes long, as the pool of connections sees it."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from app.db.database import Database
+from fakes.raw_sql import hold_rows, run_sql
+from fakes.waiting import until_found
+
+WAITING = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+
+
+@asynccontextmanager
+async def slow_request(database: Database, url: str) -> AsyncGenerator[None]:
+    """Have a request hold a connection of the pool until the block ends: it waits for a table."""
+    async with hold_rows(url, "lock table token_calibration"):
+        asking = asyncio.create_task(database.calibrations.load("any"))
+        await until_found(lambda: run_sql(url, WAITING))
+        yield
+    await asyncio.gather(asking, return_exceptions=True)  # it may have waited for longer than requests do
