@@ -15,7 +15,7 @@ from app.domain.errors import DatabaseFull, DatabaseUnavailable
 from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
 from fakes.conversations import open_conversation
 from fakes.pooler import urls_of
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import BACKENDS, run_sql
 from fakes.waiting import until_found
 
 REFUSED = {
@@ -75,7 +75,7 @@ async def test_with_all_connections_in_use_a_message_is_refused_for_now_and_take
 
 
 async def test_dropped_connections_are_not_noticed_by_whoever_sends(stage: ApiStage, database_url: str) -> None:
-    drop = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'throughline'"
+    drop = f"select pg_terminate_backend(pid) from {BACKENDS} where application_name = 'throughline'"
     async with stage.client() as client:
         session = await open_session(client)
         statuses: list[int] = []

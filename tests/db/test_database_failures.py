@@ -16,12 +16,12 @@ from app.domain.message import Source
 from app.domain.run import Outcome, RunError, RunStatus
 from fakes.conversations import BEHIND_ALL, Conversation, open_conversation, user_message
 from fakes.pooler import shared_address, urls_of
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import BACKENDS, run_sql
 from fakes.waiting import HANG_SECONDS, until_found
 
 SECRET = "my-diary-entry"
 AT_LEAST_17 = sql("select current_setting('server_version_num')::integer >= 170000 as holds")
-KILL_POOL = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'throughline'"
+KILL_POOL = f"select pg_terminate_backend(pid) from {BACKENDS} where application_name = 'throughline'"
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ async def test_a_pool_of_one_survives_a_storm_of_cancellations(database_url: str
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    ours = "select 1 from pg_stat_activity where application_name = 'throughline' having count(*) = 1"
+    ours = f"select 1 from {BACKENDS} where application_name = 'throughline' having count(*) = 1"
     async with asyncio.timeout(HANG_SECONDS):
         assert (await conversation.reload()).id == conversation.session.id
         await until_found(lambda: run_sql(database_url, ours))  # the server's side of those hung up ends a bit later

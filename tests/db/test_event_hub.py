@@ -14,7 +14,7 @@ from app.domain.ids import RunId
 from app.domain.run import Outcome, RunStatus
 from fakes.conversations import Conversation, open_conversation
 from fakes.pooler import urls_of
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import BACKENDS, run_sql
 from fakes.waiting import HANG_SECONDS
 
 
@@ -95,7 +95,7 @@ async def test_the_holder_of_a_run_learns_of_a_cancel_elsewhere(
 async def test_a_killed_connection_comes_back_and_wakes_everybody(
     conversation: Conversation, elsewhere: Database, database_url: str
 ) -> None:
-    kill = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'throughline listener'"
+    kill = f"select pg_terminate_backend(pid) from {BACKENDS} where application_name = 'throughline listener'"
 
     async with elsewhere.hub.subscribe(RunId(UUID(int=1))) as wakeup, asyncio.timeout(HANG_SECONDS):
         await run_sql(database_url, kill)

@@ -17,7 +17,7 @@ from app.db.jobs.consumer import JobConsumer
 from app.db.jobs.held_jobs import Answers, held_jobs
 from app.db.jobs.kinds import ENQUEUE_SUMMARY
 from app.db.jobs.queue import Again, Ending, Job, JobBook, LetGo, Perform, TakenJob
-from fakes.raw_sql import hold_rows, run_sql
+from fakes.raw_sql import BACKENDS, hold_rows, run_sql
 from fakes.waiting import HANG_SECONDS, until_found
 
 JOB = Job("prepare_summary", "0190a6e0-0000-7000-8000-000000000001")
@@ -29,7 +29,7 @@ TAKEN_ONCE_MORE = "update throughline_jobs.pgqueuer set attempts = attempts + 1"
 LOG = "throughline_jobs.pgqueuer_log"
 ROWS = "select status::text, queue_manager_id::text, attempts from throughline_jobs.pgqueuer order by id"
 ALL = "select 1 from throughline_jobs.pgqueuer"
-BLOCKED = "select 1 from pg_stat_activity where application_name = 'throughline jobs' and wait_event_type = 'Lock'"
+BLOCKED = f"select 1 from {BACKENDS} where application_name = 'throughline jobs' and wait_event_type = 'Lock'"
 REFUSE = """
     create function refuse() returns trigger as $$ begin raise exception 'on purpose'; end $$ language plpgsql;
 """

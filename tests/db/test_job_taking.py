@@ -14,7 +14,7 @@ from app.db.jobs import held_jobs
 from app.db.jobs.consumer import JobConsumer
 from app.db.jobs.held_jobs import MOST_MISSED
 from app.db.jobs.queue import Job, JobBook, Schedule, TakenJob
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import BACKENDS, run_sql
 from fakes.waiting import HANG_SECONDS, until
 
 JOB = Job("work", "1")
@@ -125,7 +125,7 @@ async def test_what_is_in_hand_is_cut_with_its_connection_and_the_job_is_taken_a
         await held.slow_begun.wait()
         await run_sql(
             database_url,
-            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'throughline jobs'",
+            f"select pg_terminate_backend(pid) from {BACKENDS} where application_name = 'throughline jobs'",
         )
 
         await held.cut.wait()

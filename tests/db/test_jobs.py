@@ -20,7 +20,7 @@ from app.db.jobs.names import CHANNEL, queue_names
 from app.db.jobs.queue import Again, Job, JobBook, Schedule, TakenJob, enqueue_job
 from app.db.statements.sql import sql
 from fakes.pooler import shared_address
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import BACKENDS, run_sql
 from fakes.waiting import HANG_SECONDS
 
 JOB = Job("prepare_summary", "0190a6e0-0000-7000-8000-000000000001")
@@ -210,7 +210,7 @@ async def test_taking_goes_on_after_its_connection_is_lost(database: Database, d
     async with taking(database_url, perform) as consumer, asyncio.timeout(HANG_SECONDS):
         while not consumer.is_taking:
             await asyncio.sleep(0.01)
-        ended = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'throughline jobs'"
+        ended = f"select pg_terminate_backend(pid) from {BACKENDS} where application_name = 'throughline jobs'"
         cut = await run_sql(database_url, ended)
         await database.jobs.enqueue(JOB)
         await until_empty(database_url)

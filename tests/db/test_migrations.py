@@ -18,6 +18,10 @@ from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 
 PUBLIC = "'public'::regnamespace"
+LOCKS = """
+    select from pg_locks join pg_database on pg_database.oid = database
+    where locktype = 'advisory' and datname = current_database()
+"""
 
 
 async def test_the_schema_goes_up_down_and_up_again(empty_database_url: str) -> None:
@@ -76,7 +80,7 @@ async def test_many_processes_that_start_at_once_migrate_once(empty_database_url
     await asyncio.gather(*(upgrade(empty_database_url) for _ in range(3)))
 
     assert (await status(empty_database_url)).is_current
-    assert await run_sql(empty_database_url, "select count(*) from pg_locks where locktype = 'advisory'") == [(0,)]
+    assert await run_sql(empty_database_url, LOCKS) == []
 
 
 async def test_a_schema_newer_than_this_version_is_refused_and_left_alone(database_url: str) -> None:

@@ -14,7 +14,7 @@ from app.db.slack.people import SlackId
 from app.domain.errors import DatabaseUnavailable
 from fakes.conversations import open_conversation
 from fakes.programs import ROOT
-from fakes.raw_sql import hold_rows, run_sql
+from fakes.raw_sql import BACKENDS, hold_rows, run_sql
 from fakes.slack_double import TEAM
 from fakes.slack_inbox import take
 from fakes.waiting import HANG_SECONDS, until_found
@@ -36,7 +36,7 @@ KEYED_RUNS = """
         gen_random_uuid()::text from generate_series(1, 2000)
 """
 UPGRADE = "import asyncio, sys; from app.db.connection.migrations import upgrade; asyncio.run(upgrade(sys.argv[1]))"
-WAITING = "select 1 from pg_stat_activity where application_name = 'throughline migration' and wait_event_type = 'Lock'"
+WAITING = f"select 1 from {BACKENDS} where application_name = 'throughline migration' and wait_event_type = 'Lock'"
 
 pytestmark = pytest.mark.slow
 

@@ -33,7 +33,7 @@ from fakes.conversations import (
     user_message,
 )
 from fakes.pooler import urls_of
-from fakes.raw_sql import hold_rows, run_sql
+from fakes.raw_sql import BACKENDS, hold_rows, run_sql
 from fakes.waiting import until_found
 
 EXPIRED = Claimer(worker="dead", lease_seconds=0)
@@ -55,7 +55,7 @@ async def test_a_lease_is_renewed_while_slow_requests_take_the_whole_pool(databa
                 await database.sessions.update(conversation.owner_id, conversation.session.id, SessionChange("renamed"))
 
     async def is_pool_taken() -> bool:
-        waiting = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and application_name = 'throughline'"
+        waiting = f"select 1 from {BACKENDS} where wait_event_type = 'Lock' and application_name = 'throughline'"
         return len(await run_sql(database_url, waiting)) == 2
 
     async with hold_rows(database_url, "select 1 from sessions for update"):
@@ -77,7 +77,7 @@ async def test_leases_are_renewed_on_a_new_connection_once_theirs_is_lost(
     claimed = await conversation.start()
     await pulse_of(conversation.database, claimed.lease)
 
-    drop = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'throughline'"
+    drop = f"select pg_terminate_backend(pid) from {BACKENDS} where application_name = 'throughline'"
     await run_sql(database_url, drop)
 
     assert (await pulse_of(conversation.database, claimed.lease)).is_renewed

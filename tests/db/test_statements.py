@@ -19,7 +19,7 @@ from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from fakes.conversations import open_conversation
 from fakes.database_wire import DatabaseWire, database_wire
 from fakes.pooler import shared_address
-from fakes.raw_sql import hold_rows, run_sql
+from fakes.raw_sql import BACKENDS, hold_rows, run_sql
 from fakes.waiting import until_found
 
 ONE = sql("select cast(:number as integer) as one")
@@ -93,7 +93,7 @@ async def test_a_session_s_line_is_seen_as_it_is_behind_a_wait(database: Databas
             asyncio.create_task(run_sql(database_url, statement, conversation.session.id))
             for statement in (fresh, of_the_statement)
         ]
-        waiting = "select count(*) from pg_stat_activity where wait_event = 'advisory'"
+        waiting = f"select count(*) from {BACKENDS} where wait_event = 'advisory'"
 
         async def both_wait() -> bool:
             return (await run_sql(database_url, waiting))[0][0] == len(looking)
@@ -107,7 +107,7 @@ async def test_a_session_s_line_is_seen_as_it_is_behind_a_wait(database: Databas
 async def test_a_statement_nobody_waits_for_ends_on_the_server_too(database_url: str) -> None:
     pool = ConnectionPool(shared_address(database_url), PoolConfig(size=1, timeout_seconds=5))
     sleeping = asyncio.create_task(Transactions(pool).fetch(sql("select pg_sleep(60)")))
-    running = "select count(*) from pg_stat_activity where query = 'select pg_sleep(60)' and state = 'active'"
+    running = f"select count(*) from {BACKENDS} where query = 'select pg_sleep(60)' and state = 'active'"
 
     async def has(number: int) -> bool:
         return (await run_sql(database_url, running))[0][0] == number

@@ -1,10 +1,10 @@
 """Starts programs by forking a process that has everything imported: a start costs milliseconds, not two seconds.
 
-`python -m fakes.fork_server SOCKET` begins to listen there, goes on in the background and ends with its last client;
-where somebody listens already it does nothing. Of a client it reads one request a line and answers each with a number:
-`{"module": …}` (see `Start` in fakes/programs.py) with a process id, `{"reap": id}` with that process's exit code,
-which is the negated number of the signal that killed it. A process runs its module's `main`, as the console script
-does, or its script. Whoever still lives when his client leaves is killed.
+`python -m fakes.fork_server SOCKET` returns once a process in the background listens there. Of a client it reads one
+request a line and answers each with a number: `{"module": …}` (see `Start` in fakes/programs.py) with a process id,
+`{"reap": id}` with that process's exit code, which is the negated number of the signal that killed it, `{"end": 0}`
+by ending. A process runs its module's `main`, as the console script does, or its script. Whoever still lives when his
+client leaves is killed; so are those of a client that asks for something else.
 """
 
 import importlib
@@ -22,27 +22,21 @@ from typing import NoReturn
 
 TO_THE_END = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 ALONE_SECONDS = 60.0
-"""How long the first client may take: it has seen this process listen."""
+"""How long it waits for another client before it ends: those that it had may have been killed."""
 
 
 def main() -> None:
-    """Serve in the background, until the last client has left."""
-    path = Path(sys.argv[1])
-    own = path.with_suffix(f".{os.getpid()}")
+    """Serve in the background."""
+    _import_everything()
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(own))
-        own.chmod(0o600)
+        path = Path(sys.argv[1])
+        path.unlink(missing_ok=True)
+        listener.bind(str(path))
+        path.chmod(0o600)
         listener.listen()
-        try:
-            path.hardlink_to(own)  # whoever finds it finds somebody who listens
-        except FileExistsError:
-            return
-        finally:
-            own.unlink()
         if os.fork() == 0:
             os.setsid()
-            _import_everything()
-            _Server(listener, path).serve()
+            _Server(listener).serve()
 
 
 def _import_everything() -> None:
@@ -97,26 +91,22 @@ class _Client:
 class _Server:
     """Answers one client at a time, whichever asks."""
 
-    def __init__(self, listener: socket.socket, path: Path) -> None:
+    def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
-        self._path = path
         self._clients: list[_Client] = []
+        self._is_over = False
         self._asking = selectors.DefaultSelector()
         self._asking.register(listener, selectors.EVENT_READ)
 
     def serve(self) -> None:
-        """Answer until the last client has left; the first may take ALONE_SECONDS."""
+        """Answer until a client ends it, or nobody comes."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
-        while asking := self._asking.select(None if self._clients else ALONE_SECONDS):
+        while not self._is_over and (asking := self._asking.select(None if self._clients else ALONE_SECONDS)):
             for key, _ in asking:
                 if key.data is None:
                     self._welcome()
                 else:
                     self._answer(key.data)
-            if not self._clients:
-                self._path.unlink(missing_ok=True)  # found by nobody any more; who has found it is still served
-                if not self._asking.select(0):
-                    return
 
     def _welcome(self) -> None:
         client = _Client(self._listener.accept()[0])
@@ -124,19 +114,20 @@ class _Server:
         self._asking.register(client.connection, selectors.EVENT_READ, client)
 
     def _answer(self, client: _Client) -> None:
-        """Do what the client asks; one that has no more to ask has left."""
+        """Do what the client asks. One that has no more to ask, or asks for what there is not, has left."""
         try:
-            line = client.lines.readline()
-        except OSError:
-            line = ""
-        if not line:
+            self._do(client, json.loads(client.lines.readline()))
+        except (OSError, ValueError, LookupError):
             self._asking.unregister(client.connection)
             self._clients.remove(client)
             client.leave()
-            return
-        request = json.loads(line)
+
+    def _do(self, client: _Client, request: dict[str, object]) -> None:
         if "reap" in request:
-            client.answer(client.reap(request["reap"]))
+            client.answer(client.reap(int(str(request["reap"]))))
+            return
+        if "end" in request:
+            self._is_over = True
             return
         pid = os.fork()
         if pid == 0:

@@ -3,19 +3,19 @@
 import asyncio
 import json
 import os
-import secrets
 import select
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
+
+from fakes.run_folder import run_folder, shared
 
 ROOT = Path(__file__).resolve().parents[2]
 POLL_SECONDS = 0.01
@@ -62,33 +62,32 @@ def environment_for_programs() -> dict[str, str]:
 
 @dataclass(slots=True)
 class ForkServer:
-    """The way to the process that forks the others; see fakes/fork_server.py. It kills ours when we are gone."""
+    """The way to the process that forks the others; see fakes/fork_server.py. It kills ours when we leave."""
 
-    connection: socket.socket
     lines: TextIO
     _asking: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def reach(cls, environment: Mapping[str, str]) -> "ForkServer":
-        """Connect to that of this run of the tests, one for all its processes; start it where nobody has.
+    @contextmanager
+    def reach(cls, environment: Mapping[str, str]) -> Generator["ForkServer"]:
+        """Yield a way to that of this run, one for all its processes; start it where nobody has.
 
         `environment` is seen by what is imported, programs have their own.
         """
-        run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or secrets.token_hex(16)
-        path = Path(tempfile.gettempdir(), f"throughline-programs-{run}")
+        path = run_folder() / "programs.socket"
         command = [sys.executable, "-m", "fakes.fork_server", str(path)]
         known = environment_for_programs() | dict(environment)
-        connection = socket.socket(socket.AF_UNIX)
-        while True:
-            subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=known)
-            with suppress(FileNotFoundError):  # the one that was there has just ended
-                connection.connect(str(path))
-                return cls(connection, connection.makefile("rw"))
 
-    def close(self) -> None:
-        """Leave it; it kills what it has started for us."""
-        self.lines.close()
-        self.connection.close()
+        def start() -> str:
+            subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=known)
+            return str(path)
+
+        def end(_path: str) -> None:
+            with _connected_to(path) as last:
+                last.write('{"end": 0}\n')
+
+        with shared("programs", start, end), _connected_to(path) as lines:
+            yield cls(lines)
 
     def start_program(self, start: Start) -> "Program":
         """Return the started program, which may not be ready yet; the files it writes to are there."""
@@ -105,6 +104,14 @@ class ForkServer:
             self.lines.write(json.dumps(request) + "\n")
             self.lines.flush()
             return int(self.lines.readline())
+
+
+@contextmanager
+def _connected_to(path: Path) -> Generator[TextIO]:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(path))
+        with connection.makefile("rw") as lines:
+            yield lines
 
 
 class Program:

@@ -7,6 +7,9 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 
 from app.db.connection.address import parse_address
 
+BACKENDS = "(select * from pg_stat_activity where datname = current_database()) backends"
+"""Those of the test's own database: other processes of the tests use the same server."""
+
 
 async def run_sql(url: str, statement: str, *arguments: object) -> list[tuple[object, ...]]:
     """Run one statement on a connection of its own and return its rows."""

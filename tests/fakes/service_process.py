@@ -5,7 +5,7 @@ import atexit
 import socket
 import tempfile
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -140,10 +140,10 @@ async def run_script(
 
 @cache
 def _fork_server() -> ForkServer:
-    """The way to the fork server; the first test that starts a program takes it."""
-    server = ForkServer.reach(OTHER_PEOPLES)
-    atexit.register(server.close)
-    return server
+    """Return the way to the fork server, which the first test that starts a program takes."""
+    ways = ExitStack()
+    atexit.register(ways.close)
+    return ways.enter_context(ForkServer.reach(OTHER_PEOPLES))
 
 
 async def _until_ready(process: Program, client: httpx.AsyncClient, log: Path) -> None:

@@ -21,7 +21,7 @@ from app.slack.http import PATH, EventsEndpoint
 from app.slack.incoming import StopSign
 from app.slack.intake import Intake
 from fakes.api_stage import ApiStage, WallClock, set_stage
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import BACKENDS, run_sql
 from fakes.slack_double import BOT_TOKEN, BOT_USER, SIGNING_SECRET, TEAM, Sender
 from fakes.slack_double.workspace import BOT_ID
 from fakes.waiting import HANG_SECONDS, until_found
@@ -69,7 +69,7 @@ async def begun(door: SlackStage, work: Awaitable[object], *, waiting: int) -> "
     task = asyncio.ensure_future(work)
 
     async def is_there() -> bool:
-        count = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+        count = f"select count(*) from {BACKENDS} where wait_event_type = 'Lock'"
         return task.done() or await door.rows(count) == [(waiting,)]
 
     await until_found(is_there)

@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from app.db.database import Database
-from fakes.raw_sql import hold_rows, run_sql
+from fakes.raw_sql import BACKENDS, hold_rows, run_sql
 from fakes.waiting import until_found
 
-WAITING = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+WAITING = f"select 1 from {BACKENDS} where wait_event_type = 'Lock'"
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from fakes.event_reader import Seen, following, sending, text_of, until
 from fakes.pooler import direct_url, environment_of
 from fakes.programs import ROOT
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
-from fakes.raw_sql import end_leases, run_sql
+from fakes.raw_sql import BACKENDS, end_leases, run_sql
 from fakes.service_process import ServiceProcess, run_script, run_worker
 from fakes.waiting import HANG_SECONDS
 
@@ -182,7 +182,7 @@ async def test_lost_connections_in_the_middle_of_an_answer_lose_nothing_of_it(
 ) -> None:
     told = "a story of many words that takes its time to be told until the very end"
     provider_double.script(ScriptStep(text=told, pieces=12, delay_seconds=0.1))
-    cut = "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'throughline%'"
+    cut = f"select pg_terminate_backend(pid) from {BACKENDS} where application_name like 'throughline%'"
     session = await server.new_session()
     worker = run_worker(folder, {**settings, "LEASE_SECONDS": "6"})
     async with worker, sending(server.client, session, "tell me") as events:

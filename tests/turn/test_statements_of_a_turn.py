@@ -15,7 +15,7 @@ from app.domain.prompt import Usage
 from app.domain.run import Outcome, RunError, RunInput, RunStatus, Submission
 from app.turn.take_turn import take_turn
 from fakes.database_wire import DatabaseWire, database_wire
-from fakes.raw_sql import hold_rows, run_sql
+from fakes.raw_sql import BACKENDS, hold_rows, run_sql
 from fakes.scripted_model import Call, Say, ScriptedModel
 from fakes.stage import CLAIMER, Stage, open_stage, with_context
 from fakes.waiting import until_found
@@ -119,7 +119,7 @@ async def test_an_end_during_which_somebody_was_woken_wakes_again(database: Data
 
 
 async def somebody_waits_for_a_lock(url: str) -> bool:
-    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+    waiting = f"select count(*) from {BACKENDS} where wait_event_type = 'Lock'"
     return (await run_sql(url, waiting))[0][0] == 1
 
 

@@ -13,7 +13,7 @@ from app.worker.jobs import LONGEST_SILENCE_SECONDS, NotDone
 from app.worker.shares import PAUSE_EACH, Shares
 from fakes.compactions import fill
 from fakes.manual_clock import ManualClock
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import BACKENDS, run_sql
 from fakes.scripted_model import Say
 from fakes.side_jobs import do_summary_job, doing, side_jobs, until_jobs
 from fakes.stage import open_stage, with_context
@@ -175,7 +175,7 @@ async def test_readiness_outlasts_a_connection_that_is_begun_anew(database_url: 
     running = asyncio.create_task(consumer.run(JobBook({}), most_at_once=1))
     async with asyncio.timeout(HANG_SECONDS):
         await until_taking(consumer, is_taking=True)
-        ended = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'throughline jobs'"
+        ended = f"select pg_terminate_backend(pid) from {BACKENDS} where application_name = 'throughline jobs'"
         await run_sql(database_url, ended)
         await until_taking(consumer, is_taking=False)
         lost = consumer.has_taken_within(timedelta(minutes=1).total_seconds())

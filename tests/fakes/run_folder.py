@@ -1,0 +1,99 @@
+"""What all processes of one test run share: a folder, and in it whatever the first to come makes.
+
+File locks tell who is the first and who the last. What is still there when the run is over, and be it by a kill,
+another process ends.
+"""
+
+import atexit
+import fcntl
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+from fakes.memory_folder import memory_folder
+
+FOLDER = "THROUGHLINE_TESTS_FOLDER"
+CLUSTER = Path("postgres", "cluster")
+"""Where an embedded server of this run keeps its data."""
+
+GUARD = """
+import os, pathlib, shutil, signal, sys, time
+sys.stdin.read()
+folder = pathlib.Path(sys.argv[1])
+try:
+    os.kill(int((folder / sys.argv[2]).read_text().split()[0]), signal.SIGQUIT)
+except (FileNotFoundError, ProcessLookupError):
+    pass
+for _ in range(50):
+    shutil.rmtree(folder, ignore_errors=True)
+    if not folder.exists():
+        break
+    time.sleep(0.1)
+"""
+
+
+@cache
+def run_folder() -> Path:
+    """Return the folder of this run. The first process makes it, those that it starts find it in their environment."""
+    known = os.environ.get(FOLDER)
+    if known:
+        return Path(known)
+    folder = Path(tempfile.mkdtemp(prefix="tl-", dir=memory_folder()))
+    folder.chmod(0o711)  # PostgreSQL runs as somebody else where we are root
+    os.environ[FOLDER] = str(folder)
+    _guard(folder)
+    return folder
+
+
+@contextmanager
+def shared(name: str, make: Callable[[], str], end: Callable[[str], None]) -> Generator[str]:
+    """Yield what the first process of the run that comes here has made; the last that leaves ends it."""
+    record = run_folder() / name
+    with ExitStack() as stack:
+        users = stack.enter_context(record.with_suffix(".users").open("a"))
+        with _one_at_a_time(record):
+            made = _make_or_find(record, users, make)
+        stack.callback(_leave, record, users, lambda: end(made))
+        yield made
+
+
+def _leave(record: Path, users: IO[str], end: Callable[[], None]) -> None:
+    with _one_at_a_time(record):
+        if _is_only_user(users):
+            end()
+
+
+def _make_or_find(record: Path, users: IO[str], make: Callable[[], str]) -> str:
+    """What was left by processes that have been killed is made anew."""
+    if _is_only_user(users):
+        record.write_text(make())
+    fcntl.flock(users, fcntl.LOCK_SH)
+    return record.read_text()
+
+
+def _is_only_user(users: IO[str]) -> bool:
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def _one_at_a_time(record: Path) -> Generator[None]:
+    with record.with_suffix(".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _guard(folder: Path) -> None:
+    """Have another process, which waits for the end of this one, end the server and remove the folder."""
+    command = [sys.executable, "-ISc", GUARD, str(folder), str(CLUSTER / "postmaster.pid")]
+    guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    atexit.register(guard.communicate)
