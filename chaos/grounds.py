@@ -17,7 +17,7 @@ from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from chaos.programs import Start
 from fakes import programs
 from fakes.pooler import environment_of
-from fakes.service_process import fork, free_port
+from fakes.service_process import end_programs_told_of, fork, free_port
 
 LEASE_SECONDS = 2.0
 """The shortest the settings allow; heartbeats come three times as often."""
@@ -80,6 +80,7 @@ async def open_grounds(*, own_database: bool = True, summary_seconds: float = 0.
             async with lay_out(folder, database_url=url, data_dir=data_dir, summary_seconds=summary_seconds) as grounds:
                 yield grounds
         finally:
+            await end_programs_told_of(name)
             await server.stop()
 
 

@@ -16,6 +16,7 @@ from app.db.database import Database, DatabaseConfig
 from fakes.database_pool import DatabasePool, drop, run_statement, with_database
 from fakes.pooler import all_behind_a_pooler, urls_of
 from fakes.run_folder import run_folder
+from fakes.service_process import end_programs_told_of
 from fakes.shared_server import in_its_own_loop, migrated_template, shared_server
 
 pytest_plugins = [
@@ -122,6 +123,7 @@ async def database_url(database_pool: DatabasePool) -> AsyncGenerator[str]:
     """The address of a migrated database without rows that only this test uses."""
     url = await database_pool.take()
     yield url
+    await end_programs_told_of(str(parse_address(url).url.database))
     await database_pool.give_back(url)
 
 

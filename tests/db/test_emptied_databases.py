@@ -1,6 +1,8 @@
 """Tests that use one database after the other see no rows of each other, and none what another did to a schema."""
 
+import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
@@ -9,12 +11,18 @@ from app.db.connection.address import parse_address
 from app.db.database import Database, DatabaseConfig
 from fakes.conversations import open_conversation
 from fakes.database_pool import TABLES, DatabasePool
-from fakes.pooler import urls_of
+from fakes.pooler import environment_of, urls_of
 from fakes.raw_sql import run_sql
+from fakes.service_process import end_programs_told_of, start_program
 from fakes.stage import open_stage
 
+RELATIONS = """
+    select oid::regclass::text from pg_class where relkind in ('r', 'p', 'm') and relnamespace not in
+        (select oid from pg_namespace where nspname in ('pg_catalog', 'pg_toast', 'information_schema'))
+"""
+"""All that can hold rows, in whatever schema."""
+
 SEQUENCES = "select seqrelid::regclass::text from pg_sequence where pg_sequence_last_value(seqrelid) is not null"
-OTHERS = "select 1 from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
 
 
 @pytest.fixture
@@ -26,8 +34,8 @@ async def pool(server_url: str, template_name: str) -> AsyncIterator[DatabasePoo
 
 async def filled(url: str) -> set[str]:
     """Return the tables that hold rows and the sequences that were drawn from."""
-    tables = [str(row[0]) for row in await run_sql(url, TABLES)]
-    holding = {name for name in tables if await run_sql(url, f"select from {name} limit 1")}
+    names = [str(row[0]) for row in await run_sql(url, RELATIONS)]
+    holding = {name for name in names if await run_sql(url, f"select from {name} limit 1")}
     return holding | {str(row[0]) for row in await run_sql(url, SEQUENCES)}
 
 
@@ -55,19 +63,36 @@ async def test_an_emptied_database_is_as_a_new_one(pool: DatabasePool) -> None:
     await pool.give_back(url)
 
 
-async def test_whoever_was_left_in_an_emptied_database_is_thrown_out(pool: DatabasePool) -> None:
+async def test_all_that_can_hold_rows_is_emptied(database_url: str) -> None:
+    assert set(await run_sql(database_url, RELATIONS)) == set(await run_sql(database_url, TABLES))
+
+
+async def test_a_database_in_which_somebody_was_left_is_not_used_again(pool: DatabasePool) -> None:
+    """A program would connect anew if it were only thrown out."""
     url = await pool.take()
     left = await asyncpg.connect(**parse_address(url).arguments())
     await left.execute("begin; insert into users (id, name) values (gen_random_uuid(), 'left')")
 
     await pool.give_back(url)
 
-    assert await pool.take() == url
-    assert await run_sql(url, OTHERS) == []
     with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
         await left.execute("commit")
     left.terminate()
-    await pool.give_back(url)
+    with pytest.raises(asyncpg.InvalidCatalogNameError):
+        await run_sql(url, "select 1")
+
+
+async def test_a_program_does_not_outlive_the_use_of_the_database_it_was_told_of(
+    database_url: str, tmp_path: Path
+) -> None:
+    left = await start_program(tmp_path, environment_of(database_url), "worker", log=tmp_path / "log")
+
+    await end_programs_told_of("throughline_another")
+    lives = left.returncode is None
+    await end_programs_told_of(str(parse_address(database_url).url.database))
+
+    assert lives
+    assert left.returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(

@@ -28,12 +28,19 @@ FINGERPRINT = f"""
         (select count(*) from pg_db_role_setting join pg_database on oid = setdatabase
             where datname = current_database()))
 """
-"""Another one where anything but rows is another: each change of a catalog leaves the number of its transaction."""
+"""Another one where a row of CATALOGS was changed, made or dropped: it holds the number of the last transaction.
 
-END_OTHERS = """
-    select coalesce(bool_and(pg_terminate_backend(pid, 5000)), true) from pg_stat_activity
-    where datname = current_database() and pid <> pg_backend_pid()
+What `analyze` counted, the schema's version and settings of the database are in it too. Other catalogs are not
+(policies, casts, values of enumerations, comments, large objects), nor are rows, nor what belongs to the server.
 """
+
+IS_ALONE = """
+    select not exists (select from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid())
+"""
+"""Whoever else is connected may belong to a program that a test left behind and that would connect again."""
+
+LOCK_SECONDS = 10
+"""A lock of somebody who has come since lets a statement fail, and the database be dropped, after so long."""
 
 
 class DatabasePool:
@@ -60,7 +67,7 @@ class DatabasePool:
         return url
 
     async def give_back(self, url: str) -> None:
-        """Empty a database that was taken; drop it where a test changed more than rows."""
+        """Empty a database that was taken; drop it where a test changed more than rows or somebody is still in it."""
         try:
             is_empty = await self._empty(url)
         except asyncpg.PostgresError:  # it is gone, or refuses changes
@@ -78,8 +85,9 @@ class DatabasePool:
     async def _empty(self, url: str) -> bool:
         connection = await asyncpg.connect(**parse_address(url).arguments())
         try:
-            are_ended, size, found = await connection.fetchrow(f"select ({END_OTHERS}), ({BYTES}), ({FINGERPRINT})")
-            if not are_ended or size > MOST_BYTES or found != self._fingerprints[url]:
+            await connection.execute(f"set lock_timeout = '{LOCK_SECONDS}s'")
+            is_alone, size, found = await connection.fetchrow(f"select ({IS_ALONE}), ({BYTES}), ({FINGERPRINT})")
+            if not is_alone or size > MOST_BYTES or found != self._fingerprints[url]:
                 return False
             await _delete_rows(connection)
         finally:

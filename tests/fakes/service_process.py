@@ -27,6 +27,9 @@ OTHER_PEOPLES = {
 }
 """Set for all processes: libraries read these by themselves, some when they are imported; they must lead nowhere."""
 
+_STARTED: list[tuple[Start, Program]] = []
+"""What this process has started and not yet found ended."""
+
 
 @dataclass(slots=True)
 class ServiceProcess:
@@ -38,8 +41,7 @@ class ServiceProcess:
     log: Path
 
     async def kill(self) -> None:
-        self.process.kill()
-        await self.process.wait()
+        await _end(self.process)
 
     async def terminate(self) -> int:
         self.process.terminate()
@@ -81,9 +83,7 @@ async def run_service(
             await _until_ready(process, client, log)
             yield ServiceProcess(process, url, client, log)
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            await _end(process)
 
 
 @asynccontextmanager
@@ -101,9 +101,7 @@ async def run_worker(
                 await asyncio.sleep(0.05)
         yield process
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        await _end(process)
 
 
 async def start_program(
@@ -115,7 +113,22 @@ async def start_program(
 
 async def fork(start: Start) -> Program:
     """Start a program by the fork server."""
-    return await asyncio.to_thread(_fork_server().start_program, start)
+    program = await asyncio.to_thread(_fork_server().start_program, start)
+    _STARTED.append((start, program))
+    return program
+
+
+async def end_programs_told_of(name: str) -> None:
+    """Kill the programs whose arguments or environment name a database or folder: a failed test left them there."""
+    _STARTED[:] = [(start, program) for start, program in _STARTED if program.returncode is None]
+    for start, program in _STARTED:
+        if any(name in told for told in (*start.environment.values(), *start.arguments)):
+            await _end(program)
+
+
+async def _end(program: Program) -> None:
+    program.kill()
+    await program.wait()
 
 
 async def run_command(
@@ -128,13 +141,20 @@ async def run_command(
 async def run_script(
     folder: Path, environment: Mapping[str, str], script: Path | None, *arguments: str, typed: str = ""
 ) -> tuple[int | None, str, str]:
-    """Run a script, or the command line for None, with nothing else in its environment; return the same."""
+    """Run a script, or the command line where that is None; return its exit code and what it printed and complained.
+
+    Besides what KEPT names it sees `environment` only.
+    """
     with tempfile.TemporaryDirectory(prefix="command-") as name:
         files = [Path(name) / part for part in ("told", "typed", "complaints")]
         files[1].write_text(typed)
         start = Start(folder, environment, arguments, files[0], "app.main", script, *files[1:])
-        async with asyncio.timeout(HANG_SECONDS):
-            code = await (await fork(start)).wait()
+        program = await fork(start)
+        try:
+            async with asyncio.timeout(HANG_SECONDS):
+                code = await program.wait()
+        finally:
+            await _end(program)
         return code, files[0].read_text(), files[2].read_text()
 
 

@@ -19,8 +19,11 @@ pytestmark = pytest.mark.slow
 async def outcome_of(folder: Path, environment: Mapping[str, str], *arguments: str) -> tuple[int, str]:
     log = folder / "program.log"
     process = await start_program(folder, environment, *arguments, log=log)
-    async with asyncio.timeout(HANG_SECONDS):
-        code = await process.wait()
+    try:
+        async with asyncio.timeout(HANG_SECONDS):
+            code = await process.wait()
+    finally:
+        process.kill()
     return code, log.read_text()
 
 
@@ -88,10 +91,14 @@ async def test_the_installed_command_serves_until_it_is_told_to_stop(folder: Pat
         command, *arguments, stdout=asyncio.subprocess.PIPE, env=environment_for_programs(), cwd=folder
     )
     assert process.stdout is not None
-    async with asyncio.timeout(HANG_SECONDS):
-        told = await process.stdout.readline()
-        process.send_signal(signal.SIGTERM)
-        await process.communicate()
+    try:
+        async with asyncio.timeout(HANG_SECONDS):
+            told = await process.stdout.readline()
+            process.send_signal(signal.SIGTERM)
+            await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
 
     assert told.startswith(b"Throughline is serving on http://127.0.0.1:")
     assert process.returncode == 0
