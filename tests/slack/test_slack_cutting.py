@@ -1,11 +1,12 @@
 """Where the text of an answer is cut into messages."""
 
+from typing import NamedTuple
+
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from app.slack.markdown.cutting import closing, cut_before, is_in_fence, part_of
-from app.slack.markdown.fences import Kind, read
 from app.slack.markdown.shown import as_slack
 from fakes.markdown_texts import TEXTS
 
@@ -65,9 +66,7 @@ def test_no_cut_tears_the_line_that_opens_a_block_or_leaves_it_behind() -> None:
 def test_pieces_hold_all_of_the_text_in_order(text: str, limit: int) -> None:
     shown = as_slack(text)
 
-    together = "".join(_words(piece) for piece in _pieces(shown, limit))
-
-    assert together == _words(shown)
+    assert "".join(_own_text(shown, piece) for piece in _pieces(shown, limit)) == shown
 
 
 @given(LINES, st.integers(40, 80))
@@ -76,23 +75,36 @@ def test_code_in_pieces_is_the_code_of_the_whole(lines: list[str], limit: int) -
     shown = as_slack(written)
 
     pieces = "".join(
-        token.content for piece in _pieces(shown, limit) for token in MarkdownIt().parse(piece) if token.type == "fence"
+        token.content
+        for piece in _pieces(shown, limit)
+        for token in MarkdownIt().parse(piece.shown)
+        if token.type == "fence"
     )
 
     assert pieces == "".join(f"{line}\n" for line in lines)
 
 
-def _pieces(shown: str, limit: int) -> list[str]:
-    at, pieces = 0, list[str]()
+class Piece(NamedTuple):
+    """A message and where its own text begins and ends in the whole."""
+
+    shown: str
+    start: int
+    end: int
+
+
+def _pieces(shown: str, limit: int) -> list[Piece]:
+    at, pieces = 0, list[Piece]()
     while at < len(shown):
         end = cut_before(shown, at, limit)
         assert at < end <= at + limit
-        pieces.append(part_of(shown, at, end))
+        pieces.append(Piece(part_of(shown, at, end), at, end))
         at = end
     return pieces
 
 
-def _words(text: str) -> str:
-    """Return a text without spaces and without the fences and backticks that end code, and begin it again, at a cut."""
-    lines = "".join(line.text for line in read(text) if line.kind in {Kind.TEXT, Kind.CODE})
-    return "".join(lines.replace("`", "").split())
+def _own_text(whole: str, piece: Piece) -> str:
+    """Return what a piece holds of the text: without the marks that end code where it is cut, and begin it again."""
+    marks = closing(whole, piece.start).strip()
+    assert piece.shown.startswith(marks)
+    ended = piece.shown.removesuffix(closing(whole, piece.end))
+    return ended.partition("\n")[2] if is_in_fence(whole, piece.start) else ended.removeprefix(marks)

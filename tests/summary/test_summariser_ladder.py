@@ -1,5 +1,6 @@
 """The failure ladder of summaries: a retry, the fallback in its share of the time, and who is left alone for whom."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from app.summary.compact import Compacted, Compaction, compact
 from fakes.compactions import SUMMARY, compact_now, fill, open_summarising, prepare_one
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, Step
 from fakes.stage import Stage
+from fakes.waiting import HANG_SECONDS
 
 REFUSAL = Say("I'm sorry, but I can't help with that.")
 WORDY = Say("A sentence that says nothing. " * 60)
@@ -91,8 +93,9 @@ async def test_a_call_that_was_given_little_time_says_nothing_of_the_model(datab
     stage.model.by_request = lambda _: Hang()
     await fill(stage, 4)
 
-    while len(stage.metrics.of("summary_failed")) < FAILURES_TO_OPEN:  # on a busy machine no time is left to ask
-        assert (await compact_within(stage, 0.2)).outcome == "failed"
+    async with asyncio.timeout(HANG_SECONDS):
+        while len(stage.metrics.of("summary_failed")) < FAILURES_TO_OPEN:  # on a busy machine no time is left to ask
+            assert (await compact_within(stage, 0.2)).outcome == "failed"
 
     assert stage.parts.breakers.reading("scripted").state is BreakerState.CLOSED
     assert [row["reason"] for row in stage.metrics.of("summary_failed")] == FAILURES_TO_OPEN * ["timeout"]
