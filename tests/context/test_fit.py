@@ -294,7 +294,7 @@ def test_where_notes_take_all_the_room_they_give_way() -> None:
     assert [text_of(message.content) for message in fitted.prompt.messages] == ["look it up"]
 
 
-def test_one_huge_output_does_not_hide_what_was_said_before_it_below_a_gap() -> None:
+def test_one_huge_output_does_not_hide_earlier_rows_when_the_first_are_not_loaded() -> None:
     said = [*(Said(Role.USER, f"text {number}") for number in range(6)), *tool_turn(["word " * 20_000])]
     whole = conversation_input([*said, Said(Role.ASSISTANT, "found")], policy=ContextPolicy(auto_summarize=False))
     inp = replace(whole, history=whole.history[2:])

@@ -28,11 +28,11 @@ async def let_pass(outgoing: DeliveryStage, minutes: int) -> None:
     await outgoing.rows(f"update slack_users set looked_up_at = looked_up_at - interval '{minutes} minutes'")
 
 
-PASSING = (Failure(status=503), Failure(error="missing_scope"), Failure(error="internal_error"))
+TEMPORARY = (Failure(status=503), Failure(error="missing_scope"), Failure(error="internal_error"))
 
 
-@pytest.mark.parametrize("failure", PASSING)
-async def test_a_profile_that_fails_in_passing_leaves_others_and_is_soon_asked_for_again(
+@pytest.mark.parametrize("failure", TEMPORARY)
+async def test_a_temporary_failure_of_one_profile_stops_no_other_and_is_soon_retried(
     outgoing: DeliveryStage, failure: Failure
 ) -> None:
     await have_three_guests(outgoing)

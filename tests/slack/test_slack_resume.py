@@ -34,7 +34,7 @@ async def sessions_of_messages(ask: Asked) -> list[tuple[object, ...]]:
     return await ask.stage.rows("select session_id from runs order by seq")
 
 
-async def test_the_next_message_outside_a_thread_goes_on_with_it_and_the_next_but_one_not(ask: Asked) -> None:
+async def test_only_the_next_message_outside_a_thread_goes_on_with_the_resumed_session(ask: Asked) -> None:
     session = await session_of(ask, await linked(ask))
     earlier = say("an earlier thread")
     await ask.stage.take(earlier)

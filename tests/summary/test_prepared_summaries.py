@@ -149,9 +149,8 @@ async def test_one_that_comes_too_late_is_dropped_quietly_and_its_price_counted(
     assert "quick words" in (await stage.reload()).conversation_summary
 
 
-async def test_a_summariser_that_is_down_prepares_nothing_and_is_left_alone_after_three(
-    database: Database,
-) -> None:
+async def test_a_summariser_that_is_down_is_not_called_any_more_after_three_summaries(database: Database) -> None:
+    """Each of the three is tried twice."""
     stage = await open_with(database)
     stage.model.by_request = lambda _: Fail(ModelUnavailable("away"))
     await fill(stage, 6)

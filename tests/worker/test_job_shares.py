@@ -151,7 +151,7 @@ async def test_further_rounds_leave_places_to_others(database: Database, databas
     assert sorted(ended[1:]) == ["first", "second"]
 
 
-async def test_what_waits_is_counted_by_kind_with_the_age_of_the_oldest_takeable(
+async def test_waiting_jobs_are_counted_by_kind_with_the_age_of_the_oldest_that_is_due(
     database: Database, database_url: str
 ) -> None:
     for kind, subject in (("work", "1"), ("work", "2"), ("later", "3")):
