@@ -16,7 +16,7 @@ from app.db.database import Database, DatabaseConfig
 from fakes.database_pool import DatabasePool, drop, run_statement, with_database
 from fakes.pooler import all_behind_a_pooler, urls_of
 from fakes.run_folder import run_folder
-from fakes.service_process import end_programs_told_of
+from fakes.service_process import RunScript, end_programs_told_of, interpret_script, run_script
 from fakes.shared_server import in_its_own_loop, migrated_template, shared_server
 
 pytest_plugins = [
@@ -77,6 +77,13 @@ def own_server_url() -> Generator[str]:
         return
     with shared_server() as url:
         yield url
+
+
+@pytest.fixture(params=[run_script, pytest.param(interpret_script, marks=pytest.mark.proof)])
+def run_alone(request: pytest.FixtureRequest) -> RunScript:
+    """Runs a script: forked from what has everything imported, and as a proof where nothing is."""
+    chosen: RunScript = request.param
+    return chosen
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.service_process import run_script
+from fakes.service_process import RunScript
 
 pytestmark = pytest.mark.process
 
@@ -35,24 +35,26 @@ OF_HOST = (
 )
 
 
-async def told_by(folder: Path, program: str) -> tuple[str, str]:
+async def told_by(run: RunScript, folder: Path, program: str) -> tuple[str, str]:
     script = folder / "program.py"
     script.write_text(program)
-    code, answers, complaints = await run_script(folder, {}, script)
+    code, answers, complaints = await run(folder, {}, script)
     assert code == 0, complaints
     return answers, complaints
 
 
-async def test_a_program_that_leaves_structlog_as_it_is_keeps_its_lines(tmp_path: Path) -> None:
-    answers, complaints = await told_by(tmp_path, PROGRAM.format(before="", after=""))
+async def test_a_program_that_leaves_structlog_as_it_is_keeps_its_lines(tmp_path: Path, run_alone: RunScript) -> None:
+    answers, complaints = await told_by(run_alone, tmp_path, PROGRAM.format(before="", after=""))
 
     assert [word in answers for word in ("mine", "named", "quiet", "loud")] == [True, True, False, False]
     assert [word in complaints for word in ("mine", "named", "quiet", "loud")] == [False, False, False, True]
 
 
 @pytest.mark.parametrize(("before", "after"), [(OF_HOST, ""), ("", OF_HOST)])
-async def test_a_program_that_sets_structlog_up_has_its_way(tmp_path: Path, before: str, after: str) -> None:
-    answers, complaints = await told_by(tmp_path, PROGRAM.format(before=before, after=after))
+async def test_a_program_that_sets_structlog_up_has_its_way(
+    tmp_path: Path, run_alone: RunScript, before: str, after: str
+) -> None:
+    answers, complaints = await told_by(run_alone, tmp_path, PROGRAM.format(before=before, after=after))
 
     assert answers.splitlines()[-4:] == [
         '{"event": "mine"}',

@@ -12,7 +12,7 @@ from app.domain.message import NewMessage, Role, Source
 from app.llm.counters import make_counter
 from fakes.programs import ROOT
 from fakes.provider_double import SUMMARISER, ProviderDouble, ScriptStep, Verdict
-from fakes.service_process import run_script
+from fakes.service_process import RunScript
 
 EXAMPLE = ROOT / "docs" / "examples" / "summarize_a_transcript.py"
 COUNT = make_counter("tiktoken").count
@@ -106,8 +106,8 @@ async def test_a_model_without_its_key_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-async def test_the_example_runs_without_a_service_a_database_or_a_key(tmp_path: Path) -> None:
-    code, told, complained = await run_script(tmp_path, {}, EXAMPLE)
+async def test_the_example_runs_without_a_service_a_database_or_a_key(tmp_path: Path, run_alone: RunScript) -> None:
+    code, told, complained = await run_alone(tmp_path, {}, EXAMPLE)
 
     monday, _, both = told.partition("Monday and Tuesday:")
     assert code == 0, complained

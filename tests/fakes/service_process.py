@@ -3,16 +3,18 @@
 import asyncio
 import atexit
 import socket
+import sys
 import tempfile
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
 import httpx
 
-from fakes.programs import ForkServer, Program, Start
+from fakes.programs import ForkServer, Program, Start, environment_for_programs
 from fakes.waiting import HANG_SECONDS
 
 OTHER_PEOPLES = {
@@ -26,6 +28,9 @@ OTHER_PEOPLES = {
     "OTEL_TRACES_EXPORTER": "console",
 }
 """Set for all processes: libraries read these by themselves, some when they are imported; they must lead nowhere."""
+
+RunScript: TypeAlias = Callable[..., Awaitable[tuple[int | None, str, str]]]
+"""`run_script` or `interpret_script`."""
 
 _STARTED: list[tuple[Start, Program]] = []
 """What this process has started and not yet found ended."""
@@ -156,6 +161,27 @@ async def run_script(
         finally:
             await _end(program)
         return code, files[0].read_text(), files[2].read_text()
+
+
+async def interpret_script(
+    folder: Path, environment: Mapping[str, str], script: Path, *arguments: str
+) -> tuple[int | None, str, str]:
+    """Run a script as `run_script` does, by an interpreter of its own: nothing is imported before it begins."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(script), *arguments),
+        cwd=folder,
+        env=environment_for_programs() | dict(environment),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(HANG_SECONDS):
+            told, complained = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    return process.returncode, told.decode(), complained.decode()
 
 
 @cache

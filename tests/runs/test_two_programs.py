@@ -12,7 +12,7 @@ from fakes.pooler import direct_url, environment_of
 from fakes.programs import ROOT
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
 from fakes.raw_sql import BACKENDS, end_leases, run_sql
-from fakes.service_process import ServiceProcess, run_script, run_worker
+from fakes.service_process import RunScript, ServiceProcess, run_worker
 from fakes.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
@@ -67,12 +67,12 @@ async def test_what_the_server_takes_the_worker_answers_in_every_mode(
 
 
 async def test_a_script_with_nothing_but_the_databases_address_is_answered(
-    folder: Path, settings: Mapping[str, str], provider_double: ProviderDouble
+    folder: Path, settings: Mapping[str, str], provider_double: ProviderDouble, run_alone: RunScript
 ) -> None:
     provider_double.script(ScriptStep(text="four hundred"))
     bare = environment_of(direct_url(settings))
     async with run_worker(folder, settings):
-        code, told, complained = await run_script(folder, bare, EXAMPLE, "how many?")
+        code, told, complained = await run_alone(folder, bare, EXAMPLE, "how many?")
 
     assert code == 0, complained
     assert "four hundred" in told
