@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-import langchain_anthropic  # noqa: F401  # imported early: the packages take a second, which no single test should pay
-import langchain_google_genai  # noqa: F401  # the same
-import langchain_openai  # noqa: F401  # the same
 import pytest
 
 from app.domain.errors import ThroughlineError
