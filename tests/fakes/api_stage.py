@@ -7,12 +7,13 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 
 import httpx
 import uvicorn
 from fastapi import FastAPI
 
-from app.agents.registry import AgentDefaults, load_agents
+from app.agents.registry import AgentDefaults, AgentRegistry, load_agents
 from app.api.app import create_app
 from app.api.http.config import ApiConfig
 from app.api.http.services import Readiness, Services
@@ -262,7 +263,7 @@ def set_stage(database: Database, config: ApiConfig = LOCAL, memories: MemoryKee
     services = Services(
         database=database,
         memories=memories or MemoryKeeper(database.memories),
-        agents=load_agents([], AgentDefaults(usage_threshold=0.8, summary_model="")),
+        agents=_shipped_agents(),
         submit=turns.submit,
         report_context=report_context,
         summarize_now=summarize_now,
@@ -277,21 +278,14 @@ def set_stage(database: Database, config: ApiConfig = LOCAL, memories: MemoryKee
     return ApiStage(database, turns, pins, services, create_app(services, config))
 
 
+@cache
+def _shipped_agents() -> AgentRegistry:
+    """Read the files once; a registry never changes."""
+    return load_agents([], AgentDefaults(usage_threshold=0.8, summary_model=""))
+
+
 async def open_session(client: httpx.AsyncClient) -> str:
     """Open a session and return its path."""
     response = await client.post("/v1/sessions", json={"agent": "assistant"})
     assert response.status_code == httpx.codes.CREATED, response.text
     return f"/v1/sessions/{response.json()['id']}"
-
-
-__all__ = [
-    "KEYED",
-    "LOCAL",
-    "PREVIEW",
-    "ApiStage",
-    "FakePins",
-    "ScriptedTurns",
-    "WallClock",
-    "open_session",
-    "set_stage",
-]
