@@ -6,6 +6,9 @@ would take 20, as each table and index gets a new file. What cannot be emptied i
 
 import asyncio
 import secrets
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 from sqlalchemy import make_url
@@ -13,34 +16,45 @@ from sqlalchemy import make_url
 from app.db.connection.address import parse_address
 
 DROP_TRIES = 25
-MOST_BYTES = 4_000_000
-"""Deleted rows keep their room (a new one has half a megabyte): a database whose tables take more of it is dropped."""
+MOST_BYTES = 1_000_000
+"""Deleted rows keep their room: a database in which one table takes more of it is dropped."""
 
 SCHEMAS = "relnamespace in (select oid from pg_namespace where nspname in ('public', 'throughline_jobs'))"
 TABLES = f"select oid::regclass::text from pg_class where relkind = 'r' and {SCHEMAS} order by 1"
-BYTES = f"select coalesce(sum(pg_table_size(oid)), 0) from pg_class where relkind = 'r' and {SCHEMAS}"
 RESTARTS = "select setval(seqrelid, seqstart, false) from pg_sequence"
 CATALOGS = "class attribute attrdef constraint index trigger proc type rewrite sequence extension namespace ts_config"
-CHANGES = ", ".join(f"(select max(xmin::text::bigint) || '/' || count(*) from pg_{name})" for name in CATALOGS.split())
+COUNTS = ", ".join(f"(select count(*) from pg_{name})" for name in CATALOGS.split())
 FINGERPRINT = f"""
-    select concat_ws(' ', {CHANGES},
+    select concat_ws(' ', {COUNTS},
         (select sum(reltuples) from pg_class), (select string_agg(version_num, ' ') from alembic_version),
         (select count(*) from pg_db_role_setting join pg_database on oid = setdatabase
             where datname = current_database()))
 """
-"""Another one where a row of CATALOGS was changed, made or dropped: it holds the number of the last transaction.
+"""Another one where a row of CATALOGS was made or dropped, something was analyzed or set, or the version changed."""
 
-What `analyze` counted, the schema's version and settings of the database are in it too. Other catalogs are not
-(policies, casts, values of enumerations, comments, large objects), nor are rows, nor what belongs to the server.
+NEWER = " or ".join(f"exists (select from pg_{name} where age(xmin) < age($1::xid))" for name in CATALOGS.split())
+"""Whether a row of CATALOGS was changed by a transaction later than $1.
+
+Other catalogs are not looked at (policies, casts, values of enumerations, comments, large objects).
 """
 
 IS_ALONE = """
-    select not exists (select from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid())
+    not exists (select from pg_stat_get_activity(null) join pg_database on pg_database.oid = datid
+        where datname = current_database() and pid <> pg_backend_pid())
 """
 """Whoever else is connected may belong to a program that a test left behind and that would connect again."""
 
 LOCK_SECONDS = 10
 """A lock of somebody who has come since lets a statement fail, and the database be dropped, after so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """What a new database looks like: FINGERPRINT, the number of a transaction of then, and its tables."""
+
+    fingerprint: str
+    transaction: int
+    tables: tuple[str, ...]
 
 
 class DatabasePool:
@@ -49,7 +63,7 @@ class DatabasePool:
     def __init__(self, server_url: str, template: str) -> None:
         """Copy from the database `template`."""
         self._server_url, self._template = server_url, template
-        self._fingerprints: dict[str, str] = {}
+        self._new: dict[str, _New] = {}
         self._idle: list[str] = []
 
     async def take(self) -> str:
@@ -59,11 +73,12 @@ class DatabasePool:
         name = f"throughline_test_{secrets.token_hex(6)}"
         await run_statement(self._server_url, f"create database {name} template {self._template} strategy file_copy")
         url = with_database(self._server_url, name)
-        connection = await asyncpg.connect(**parse_address(url).arguments())
-        try:
-            self._fingerprints[url] = await connection.fetchval(FINGERPRINT)
-        finally:
-            await connection.close()
+        async with _connected(url) as connection:
+            self._new[url] = _New(
+                await connection.fetchval(FINGERPRINT),
+                await connection.fetchval("select pg_current_xact_id()::xid"),
+                tuple(row[0] for row in await connection.fetch(TABLES) if row[0] != "alembic_version"),
+            )
         return url
 
     async def give_back(self, url: str) -> None:
@@ -83,31 +98,44 @@ class DatabasePool:
             await self._drop(self._idle.pop())
 
     async def _empty(self, url: str) -> bool:
-        connection = await asyncpg.connect(**parse_address(url).arguments())
-        try:
-            await connection.execute(f"set lock_timeout = '{LOCK_SECONDS}s'")
-            is_alone, size, found = await connection.fetchrow(f"select ({IS_ALONE}), ({BYTES}), ({FINGERPRINT})")
-            if not is_alone or size > MOST_BYTES or found != self._fingerprints[url]:
+        new = self._new[url]
+        async with _connected(url) as connection:
+            look = f"select {IS_ALONE}, ({FINGERPRINT}), {NEWER}"
+            if tuple(await connection.fetchrow(look, new.transaction)) != (True, new.fingerprint, False):
                 return False
-            await _delete_rows(connection)
-        finally:
-            await connection.close()
+            sizes = await _sizes_of_filled(connection, new.tables)
+            if any(size > MOST_BYTES for size in sizes.values()):
+                return False
+            await _delete_rows(connection, sizes)
         return True
 
     async def _drop(self, url: str) -> None:
-        del self._fingerprints[url]
+        del self._new[url]
         await drop(self._server_url, str(make_url(url).database))
 
 
-async def _delete_rows(connection: asyncpg.Connection) -> None:
+@asynccontextmanager
+async def _connected(url: str) -> AsyncGenerator[asyncpg.Connection]:
+    settings = {"lock_timeout": f"{LOCK_SECONDS}s"}
+    connection = await asyncpg.connect(**parse_address(url).arguments(), server_settings=settings)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def _sizes_of_filled(connection: asyncpg.Connection, tables: Iterable[str]) -> dict[str, int]:
+    """Return the tables that hold rows, with the bytes that they take."""
+    looks = (f"select '{name}', pg_table_size('{name}') where exists (select from {name})" for name in tables)
+    return dict(await connection.fetch(" union all ".join(looks)))
+
+
+async def _delete_rows(connection: asyncpg.Connection, tables: Iterable[str]) -> None:
     """Delete all rows in one statement, at whose end the keys between the tables are looked at."""
-    tables = [row[0] for row in await connection.fetch(TABLES) if row[0] != "alembic_version"]
-    looks = " union all ".join(f"select '{name}' where exists (select from {name})" for name in tables)
-    filled = [row[0] for row in await connection.fetch(looks)]
     async with connection.transaction():
         await connection.execute("set local throughline.erasure = 'on'")  # messages are append-only otherwise
-        deletes = ", ".join(f"d{number} as (delete from {name})" for number, name in enumerate(filled))
-        await connection.execute(f"with {deletes} {RESTARTS}" if filled else RESTARTS)
+        deletes = ", ".join(f"d{number} as (delete from {name})" for number, name in enumerate(tables))
+        await connection.execute(f"with {deletes} {RESTARTS}" if deletes else RESTARTS)
 
 
 def with_database(url: str, name: str) -> str:
