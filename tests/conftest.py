@@ -55,8 +55,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("process")
 
 
-def pytest_collection_finish() -> None:
-    """Have the garbage collector pass over what the tests and all that they import made: programs do the same."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Freeze what the tests and all that they import made, as programs do, and collect garbage again.
+
+    The process that only hands out the tests to others collects none of them, but comes here, too.
+    """
     tune_collector()
     gc.enable()
 
