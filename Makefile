@@ -5,6 +5,8 @@ BIN := .venv/bin
 SETUP := PYTHON='$(PYTHON)' scripts/setup
 PYTEST := $(BIN)/pytest -n 4 --dist worksteal
 MANY_EXAMPLES := --hypothesis-profile=proof
+# A file that is asked for by name is run whole: it may hold nothing but proofs. `-m` in ARGS overrides this one.
+NO_PROOFS := $(if $(findstring .py,$(ARGS)),,-m 'not proof')
 COVERAGE := 90
 
 # Each process of the tests would compile them anew, which takes more than a second.
@@ -23,28 +25,28 @@ setup: ## make .venv with everything the service needs, as locked
 run: setup ## serve on http://127.0.0.1:8000, with a PostgreSQL of its own unless DATABASE_URL is set (HOST, PORT, ARGS)
 	@exec $(BIN)/throughline serve $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)') $(ARGS)
 
-test: setup-dev ## run the tests (ARGS="tests/agents -k name")
-	@$(PYTEST) -m 'not proof' $(ARGS)
+test: setup-dev ## run the tests; a file's proofs, too, where ARGS names one (ARGS="tests/agents -k name")
+	@$(PYTEST) $(NO_PROOFS) $(ARGS)
 
-test-slow: setup-dev ## run the proofs, which repeat or search more than a change needs (ARGS)
+test-slow: setup-dev ## run the proofs, which repeat or search more than each commit needs (ARGS)
 	@$(PYTEST) $(MANY_EXAMPLES) -m 'proof or hypothesis' $(ARGS)
 
-test-pooled: setup-dev ## run the tests with PgBouncer, which has to be installed, before PostgreSQL (ARGS)
-	@TEST_POOLER=1 $(PYTEST) -m 'not proof' $(ARGS)
+test-pooled: setup-dev ## run the tests and proofs with PgBouncer, which has to be installed, before PostgreSQL (ARGS)
+	@TEST_POOLER=1 $(PYTEST) $(ARGS)
 
 durations: setup-dev ## run the tests and print where their time goes: by folder, file, test and process (ARGS)
-	@$(PYTEST) -q -m 'not proof' -p benchmarks.suite_durations $(ARGS)
+	@$(PYTEST) -q $(NO_PROOFS) -p benchmarks.suite_durations $(ARGS)
 
 quick: setup-dev ## run the tests that need no PostgreSQL and no other process; `make house` has the house rules (ARGS)
 	@$(BIN)/pytest -q -n 2 -m 'not postgres and not process and not slow and not proof' --ignore tests/house $(ARGS)
 
-check: setup-dev static ## run everything a change must pass: linters, types, layers, house rules, tests
+check: setup-dev static ## run what to run before each commit: linters, types, layers, house rules, tests
 	@echo "== tests"
 	@$(PYTEST) -m 'not proof'
 
 # Coverage takes its cheapest tracer of itself: sys.monitoring, where the Python can tell branches by it (3.14).
-# House rules judge times and nothing of `app` runs in them, so they go without.
-ci: setup-dev static ## run what `make check` and `make test-slow` run, and judge the coverage
+# House rules judge times, which a tracer changes: they go without, and what they run of `app` counts as not covered.
+ci: setup-dev static ## run everything a change must pass: `make check`, `make test-slow` and a judgement of the coverage
 	@echo "== house rules"
 	@$(PYTEST) $(MANY_EXAMPLES) tests/house
 	@echo "== tests"
