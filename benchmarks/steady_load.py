@@ -32,6 +32,7 @@ AIM_SHARE = 0.95
 AIM_PASS_MS = 50.0
 TURN_SECONDS = 120.0
 SLICE_SECONDS = 4.0
+LEAST_SLICES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=int, default=10)
     parser.add_argument("--minute-seconds", type=float, default=60.0, help="length of a minute, for a quick look")
     parser.add_argument("--slices", type=int, default=30, help="how often the two services take turns at the end")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.slices < LEAST_SLICES:
+        parser.error(f"--slices: at least {LEAST_SLICES} are needed to tell how far their shares lie apart.")
+    return options
 
 
 if __name__ == "__main__":

@@ -67,7 +67,9 @@ class Durations:
         self._starts: dict[str, dict[str, float]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add one phase of a test."""
+        """Add one phase of a test; what its subtests take is in it."""
+        if isinstance(report, pytest.SubtestReport):
+            return
         test = self._tests.setdefault(report.nodeid, Test(report.nodeid))
         test.seconds[report.when] += report.duration
 
@@ -151,7 +153,5 @@ def _table(name: str, groups: dict[str, list[Test]], order: list[str] | None = N
     sums = {key: sum(test.total for test in tests) for key, tests in groups.items()}
     for key in [key for key in order or sorted(sums, key=lambda key: -sums[key]) if key in groups][:MOST_ROWS]:
         tests = groups[key]
-        phases = " | ".join(
-            f"{sum(test.seconds[when] for test in tests):.0f}" for when in ("setup", "call", "teardown")
-        )
+        phases = " | ".join(f"{sum(test.seconds[when] for test in tests):.0f}" for when in PHASES)
         yield f"| {key} | {len(tests)} | {sums[key]:.0f} | {phases} | {1000 * sums[key] / len(tests):.0f} |"

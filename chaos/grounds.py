@@ -1,23 +1,19 @@
 """The grounds of a scenario: an embedded PostgreSQL, the model double, agents, and fresh databases."""
 
 import asyncio
-import secrets
 import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import asyncpg  # type: ignore[import-untyped]  # ships no types
-from sqlalchemy import make_url
-
-from app.db.connection.address import parse_address
-from app.db.connection.migrations import upgrade
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from chaos.programs import Start
 from fakes import programs
+from fakes.database_pool import with_database
 from fakes.pooler import environment_of
 from fakes.service_process import end_programs_told_of, fork, free_port
+from fakes.shared_server import new_migrated_database
 
 LEASE_SECONDS = 2.0
 """The shortest the settings allow; heartbeats come three times as often."""
@@ -116,15 +112,7 @@ async def run_double(folder: Path, calls_log: Path, summary_seconds: float = 0.0
 
 async def new_database(server_url: str) -> str:
     """Make a database with our schema; return its address."""
-    name = f"chaos_{secrets.token_hex(6)}"
-    connection = await asyncpg.connect(**parse_address(server_url).arguments())
-    try:
-        await connection.execute(f"create database {name}")
-    finally:
-        await connection.close()
-    url = make_url(server_url).set(database=name).render_as_string(hide_password=False)
-    await upgrade(url)
-    return url
+    return with_database(server_url, await new_migrated_database(server_url, "chaos"))
 
 
 async def _until_listening(port: int) -> None:

@@ -43,19 +43,20 @@ def shared_server() -> Generator[str]:
 @contextmanager
 def migrated_template(server_url: str) -> Generator[str]:
     """Yield the name of a migrated database of the server, which nobody connects to."""
-
-    async def make(name: str) -> str:
-        await run_statement(server_url, f"create database {name}")
-        await upgrade(with_database(server_url, name))
-        return name
-
-    new_name = f"throughline_template_{secrets.token_hex(6)}"
     with shared(
         "template",
-        lambda: in_its_own_loop(lambda: make(new_name)),
+        lambda: in_its_own_loop(lambda: new_migrated_database(server_url, "throughline_template")),
         lambda name: in_its_own_loop(lambda: drop(server_url, name)),
     ) as name:
         yield name
+
+
+async def new_migrated_database(server_url: str, kind: str) -> str:
+    """Make a database with our schema; return its name, which begins with its kind."""
+    name = f"{kind}_{secrets.token_hex(6)}"
+    await run_statement(server_url, f"create database {name}")
+    await upgrade(with_database(server_url, name))
+    return name
 
 
 def in_its_own_loop(start: Callable[[], Coroutine[object, object, T]]) -> T:
