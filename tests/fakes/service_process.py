@@ -188,8 +188,9 @@ async def interpret_script(
 def _fork_server() -> ForkServer:
     """Return the way to the fork server, which the first test that starts a program takes."""
     ways = ExitStack()
-    atexit.register(ways.close)
-    return ways.enter_context(ForkServer.reach(OTHER_PEOPLES))
+    server = ways.enter_context(ForkServer.reach(OTHER_PEOPLES))
+    atexit.register(ways.close)  # after the folder's removal was registered: what comes later is done first
+    return server
 
 
 async def _until_ready(process: Program, client: httpx.AsyncClient, log: Path) -> None:
