@@ -11,7 +11,7 @@ from app.db.connection.address import parse_address
 from app.db.database import Database, DatabaseConfig
 from fakes.conversations import open_conversation
 from fakes.database_pool import TABLES, DatabasePool
-from fakes.pooler import environment_of, urls_of
+from fakes.pooler import environment_of
 from fakes.raw_sql import run_sql
 from fakes.service_process import end_programs_told_of, start_program
 from fakes.stage import open_stage
@@ -40,8 +40,8 @@ async def filled(url: str) -> set[str]:
 
 
 async def leave_rows(url: str) -> None:
-    """Do what tests do: converse, submit, and put jobs in line."""
-    database = await Database.open(DatabaseConfig(**urls_of(url), pool_size=2))
+    """Do what tests do: converse, submit, and put jobs in line; no pooler, whose connections would stay."""
+    database = await Database.open(DatabaseConfig(url, pool_size=2))
     conversation = await open_conversation(database)
     await (await open_stage(database)).turn("hello")
     await run_sql(url, "insert into slack_users values ('T1', 'U1', $1, 'unlinked')", conversation.owner_id)
