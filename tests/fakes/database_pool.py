@@ -8,7 +8,6 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 from sqlalchemy import make_url
@@ -21,22 +20,23 @@ MOST_BYTES = 1_000_000
 
 SCHEMAS = "relnamespace in (select oid from pg_namespace where nspname in ('public', 'throughline_jobs'))"
 TABLES = f"select oid::regclass::text from pg_class where relkind = 'r' and {SCHEMAS} order by 1"
-RESTARTS = "select setval(seqrelid, seqstart, false) from pg_sequence"
-CATALOGS = "class attribute attrdef constraint index trigger proc type rewrite sequence extension namespace ts_config"
-COUNTS = ", ".join(f"(select count(*) from pg_{name})" for name in CATALOGS.split())
-FINGERPRINT = f"""
-    select concat_ws(' ', {COUNTS},
-        (select sum(reltuples) from pg_class), (select string_agg(version_num, ' ') from alembic_version),
+INSERTED = (
+    f"select oid::regclass::text, pg_stat_get_tuples_inserted(oid) from pg_class where relkind = 'r' and {SCHEMAS}"
+)
+"""How many rows were ever inserted into each table: the server counts what a connection did before it is gone."""
+
+RESTARTS = """
+    select setval(seqrelid, seqstart, false) from pg_sequence where pg_sequence_last_value(seqrelid) is not null
+"""
+FINGERPRINT = """
+    select concat_ws(' ', (select string_agg(version_num, ' ') from alembic_version),
         (select count(*) from pg_db_role_setting join pg_database on oid = setdatabase
-            where datname = current_database()))
+            where datname = current_database()),
+        sum(pg_stat_get_tuples_inserted(oid)), sum(pg_stat_get_tuples_updated(oid)),
+        sum(pg_stat_get_tuples_deleted(oid)), (select sum(reltuples) from pg_class))
+    from pg_class where relnamespace = 'pg_catalog'::regnamespace and relkind = 'r' and not relisshared
 """
-"""Another one where a row of CATALOGS was made or dropped, something was analyzed or set, or the version changed."""
-
-NEWER = " or ".join(f"exists (select from pg_{name} where age(xmin) < age($1::xid))" for name in CATALOGS.split())
-"""Whether a row of CATALOGS was changed by a transaction later than $1.
-
-Other catalogs are not looked at (policies, casts, values of enumerations, comments, large objects).
-"""
+"""Another one where anything in the database but rows was changed, or its tables were analyzed."""
 
 IS_ALONE = """
     not exists (select from pg_stat_get_activity(null) join pg_database on pg_database.oid = datid
@@ -48,22 +48,14 @@ LOCK_SECONDS = 10
 """A lock of somebody who has come since lets a statement fail, and the database be dropped, after so long."""
 
 
-@dataclass(frozen=True, slots=True)
-class _New:
-    """What a new database looks like: FINGERPRINT, the number of a transaction of then, and its tables."""
-
-    fingerprint: str
-    transaction: int
-    tables: tuple[str, ...]
-
-
 class DatabasePool:
     """Migrated databases of one test process; nobody else uses what is taken."""
 
     def __init__(self, server_url: str, template: str) -> None:
         """Copy from the database `template`."""
         self._server_url, self._template = server_url, template
-        self._new: dict[str, _New] = {}
+        self._fingerprints: dict[str, str] = {}
+        self._inserted: dict[str, dict[str, int]] = {}
         self._idle: list[str] = []
 
     async def take(self) -> str:
@@ -74,11 +66,8 @@ class DatabasePool:
         await run_statement(self._server_url, f"create database {name} template {self._template} strategy file_copy")
         url = with_database(self._server_url, name)
         async with _connected(url) as connection:
-            self._new[url] = _New(
-                await connection.fetchval(FINGERPRINT),
-                await connection.fetchval("select pg_current_xact_id()::xid"),
-                tuple(row[0] for row in await connection.fetch(TABLES) if row[0] != "alembic_version"),
-            )
+            self._fingerprints[url] = await connection.fetchval(FINGERPRINT)
+            self._inserted[url] = dict(await connection.fetch(INSERTED))
         return url
 
     async def give_back(self, url: str) -> None:
@@ -93,24 +82,30 @@ class DatabasePool:
             await self._drop(url)
 
     async def close(self) -> None:
-        """Drop the databases that nobody uses."""
+        """Drop the databases that nobody uses, and see that they are empty indeed."""
         while self._idle:
-            await self._drop(self._idle.pop())
+            url = self._idle.pop()
+            async with _connected(url) as connection:
+                left = await _sizes_of_filled(connection, self._inserted[url])
+            await self._drop(url)
+            assert left.keys() == {"alembic_version"}, f"a test left rows for the next: {left}"
 
     async def _empty(self, url: str) -> bool:
-        new = self._new[url]
         async with _connected(url) as connection:
-            look = f"select {IS_ALONE}, ({FINGERPRINT}), {NEWER}"
-            if tuple(await connection.fetchrow(look, new.transaction)) != (True, new.fingerprint, False):
+            found = await connection.fetchrow(f"select {IS_ALONE}, ({FINGERPRINT})")
+            if tuple(found) != (True, self._fingerprints[url]):
                 return False
-            sizes = await _sizes_of_filled(connection, new.tables)
+            inserted = dict(await connection.fetch(INSERTED))
+            used = [name for name, rows in self._inserted[url].items() if inserted[name] != rows]
+            sizes = await _sizes_of_filled(connection, used)
             if any(size > MOST_BYTES for size in sizes.values()):
                 return False
             await _delete_rows(connection, sizes)
+        self._inserted[url] = inserted
         return True
 
     async def _drop(self, url: str) -> None:
-        del self._new[url]
+        del self._fingerprints[url], self._inserted[url]
         await drop(self._server_url, str(make_url(url).database))
 
 
@@ -126,8 +121,8 @@ async def _connected(url: str) -> AsyncGenerator[asyncpg.Connection]:
 
 async def _sizes_of_filled(connection: asyncpg.Connection, tables: Iterable[str]) -> dict[str, int]:
     """Return the tables that hold rows, with the bytes that they take."""
-    looks = (f"select '{name}', pg_table_size('{name}') where exists (select from {name})" for name in tables)
-    return dict(await connection.fetch(" union all ".join(looks)))
+    looks = [f"select '{name}', pg_table_size('{name}') where exists (select from {name})" for name in tables]
+    return dict(await connection.fetch(" union all ".join(looks))) if looks else {}
 
 
 async def _delete_rows(connection: asyncpg.Connection, tables: Iterable[str]) -> None:
