@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from app.client import Client, DatabaseUnavailable, EventType, Limits, RunEvent, RunStatus, connect
-from app.db.connection.migrations import upgrade
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
+from fakes.embedded_data import lay_out_data
 from fakes.memory_folder import memory_folder
 from fakes.waiting import HANG_SECONDS, until
 
@@ -27,8 +27,8 @@ def data_dir() -> Iterator[Path]:
 
 @pytest.fixture
 async def server(data_dir: Path) -> AsyncIterator[EmbeddedServer]:
+    await lay_out_data(data_dir)
     started = await EmbeddedServer.start(EmbeddedConfig(data_dir))
-    await upgrade(started.url)
     yield started
     await started.stop()  # once more is nothing
 

@@ -20,6 +20,7 @@ from sqlalchemy import make_url
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from app.postgres_server.account import choose_account
 from app.postgres_server.process import end_server, find_server, is_alive, wait_until
+from fakes.embedded_data import lay_out_data
 from fakes.memory_folder import memory_folder
 
 pytestmark = pytest.mark.slow
@@ -50,7 +51,15 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def data_dir(place: Path) -> Path:
+    """A folder that is not there: what is made in it is made by a first start."""
     return place / "data"
+
+
+@pytest.fixture
+async def used_dir(data_dir: Path) -> Path:
+    """The same folder with what a first start has made in it; its server was stopped."""
+    await lay_out_data(data_dir)
+    return data_dir
 
 
 @asynccontextmanager
@@ -127,14 +136,14 @@ def read_started(owner: subprocess.Popen[str]) -> bool:
     return any(line == "started\n" for line in owner.stdout)
 
 
-async def test_a_killed_server_with_a_busy_connection_comes_back_with_its_data(data_dir: Path) -> None:
-    async with started(data_dir) as server, watched(server):
+async def test_a_killed_server_with_a_busy_connection_comes_back_with_its_data(used_dir: Path) -> None:
+    async with started(used_dir) as server, watched(server):
         await ask(server, "CREATE TABLE kept AS SELECT 42 AS answer")
         busy = asyncio.create_task(ask(server, "SELECT count(*) FROM generate_series(1, 100000000000)"))
-        old = find(data_dir)
+        old = find(used_dir)
         children = old.children()
         old.kill()
-        await wait_for_another(data_dir, old)
+        await wait_for_another(used_dir, old)
         busy.cancel()
         with suppress(asyncio.CancelledError, asyncpg.PostgresError, OSError):
             await busy
@@ -144,27 +153,27 @@ async def test_a_killed_server_with_a_busy_connection_comes_back_with_its_data(d
         assert not is_alive(old)
 
 
-async def test_a_killed_owner_leaves_a_server_that_the_next_one_takes_over_and_stops(data_dir: Path) -> None:
-    async with owner_process(data_dir) as owner:
+async def test_a_killed_owner_leaves_a_server_that_the_next_one_takes_over_and_stops(used_dir: Path) -> None:
+    async with owner_process(used_dir) as owner:
         await asyncio.to_thread(read_started, owner)
-        old = find(data_dir)
+        old = find(used_dir)
         owner.kill()
         owner.wait()
 
-        async with started(data_dir) as server:
-            assert find(data_dir) == old
+        async with started(used_dir) as server:
+            assert find(used_dir) == old
             assert await ask(server, "SELECT 1") == 1
 
     assert not is_alive(old)
 
 
-async def test_a_guest_restarts_a_server_that_another_process_started(data_dir: Path) -> None:
-    async with owner_process(data_dir) as owner:
+async def test_a_guest_restarts_a_server_that_another_process_started(used_dir: Path) -> None:
+    async with owner_process(used_dir) as owner:
         await asyncio.to_thread(read_started, owner)
-        async with started(data_dir) as guest, watched(guest):
-            old = find(data_dir)
+        async with started(used_dir) as guest, watched(guest):
+            old = find(used_dir)
             old.kill()
-            await wait_for_another(data_dir, old)
+            await wait_for_another(used_dir, old)
 
             assert await ask(guest, "SELECT 1") == 1
 
@@ -182,16 +191,16 @@ async def test_a_killed_start_is_begun_anew(data_dir: Path) -> None:
             assert not unfinished.exists()
 
 
-async def test_a_pid_file_naming_a_stranger_is_not_believed(data_dir: Path) -> None:
-    async with started(data_dir):
-        pid_file = data_dir / "postgres" / "cluster" / "postmaster.pid"
+async def test_a_pid_file_naming_a_stranger_is_not_believed(used_dir: Path) -> None:
+    async with started(used_dir):
+        pid_file = used_dir / "postgres" / "cluster" / "postmaster.pid"
         noted = pid_file.read_text().splitlines()
-    account = choose_account(data_dir / "postgres" / "cluster")
-    with (data_dir / "stranger.log").open("wb") as log:
+    account = choose_account(used_dir / "postgres" / "cluster")
+    with (used_dir / "stranger.log").open("wb") as log:
         stranger = account.spawn(["/bin/sleep", "60"], folder=Path("/"), log=log)
     pid_file.write_text("\n".join([str(stranger.pid), *noted[1:]]) + "\n")
 
-    async with started(data_dir) as server:
+    async with started(used_dir) as server:
         answer = await ask(server, "SELECT 1")
     lives = stranger.poll() is None
     stranger.kill()
@@ -201,13 +210,13 @@ async def test_a_pid_file_naming_a_stranger_is_not_believed(data_dir: Path) -> N
     assert lives
 
 
-async def test_a_server_on_its_way_out_is_waited_for(data_dir: Path) -> None:
-    async with owner_process(data_dir) as owner:
+async def test_a_server_on_its_way_out_is_waited_for(used_dir: Path) -> None:
+    async with owner_process(used_dir) as owner:
         await asyncio.to_thread(read_started, owner)
-        old = find(data_dir)
+        old = find(used_dir)
         old.send_signal(signal.SIGTERM)
 
-        async with started(data_dir) as server:
+        async with started(used_dir) as server:
             assert await ask(server, "SELECT 1") == 1
 
 
@@ -255,10 +264,10 @@ async def test_programs_the_servers_account_cannot_read_are_copied_once(place: P
     assert len(list((data_dir / "postgres" / "binaries").iterdir())) == 1
 
 
-async def test_a_moved_data_directory_works_at_its_new_place(place: Path) -> None:
-    async with started(place / "old") as server:
+async def test_a_moved_data_directory_works_at_its_new_place(place: Path, used_dir: Path) -> None:
+    async with started(used_dir) as server:
         await ask(server, "CREATE TABLE kept AS SELECT 42 AS answer")
-    shutil.move(place / "old", place / "new")
+    shutil.move(used_dir, place / "new")
 
     async with started(place / "new") as server:
         assert await ask(server, "SELECT answer FROM kept") == 42

@@ -14,6 +14,7 @@ from sqlalchemy import make_url
 from app.domain.errors import DatabaseUnusable
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from app.postgres_server.process import end_server, find_server
+from fakes.embedded_data import lay_out_data
 from fakes.memory_folder import memory_folder
 
 pytestmark = pytest.mark.slow
@@ -21,12 +22,20 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def data_dir() -> Iterator[Path]:
+    """A folder that is not there: what is made in it is made by a first start."""
     with tempfile.TemporaryDirectory(prefix="tl-", dir=memory_folder()) as folder:
         Path(folder).chmod(0o711)
         yield Path(folder, "data")
         left_over = find_server(Path(folder, "data", "postgres", "cluster"))
         if left_over:
             end_server(left_over, timeout_seconds=10)
+
+
+@pytest.fixture
+async def used_dir(data_dir: Path) -> Path:
+    """The same folder with what a first start has made in it; its server was stopped."""
+    await lay_out_data(data_dir)
+    return data_dir
 
 
 @asynccontextmanager
@@ -54,8 +63,8 @@ def find_pid(data_dir: Path) -> int | None:
     return process.pid if process else None
 
 
-async def test_the_role_owns_a_utf8_database_with_vectors_and_is_no_superuser(data_dir: Path) -> None:
-    async with started(data_dir) as server, connected(server) as connection:
+async def test_the_role_owns_a_utf8_database_with_vectors_and_is_no_superuser(used_dir: Path) -> None:
+    async with started(used_dir) as server, connected(server) as connection:
         row = await connection.fetchrow(
             "SELECT current_user AS role, rolsuper, rolcreatedb, to_tsvector('simple', 'ÄPFEL “naïve”')::text AS words,"
             " '[1,2]'::vector <-> '[1,3]' AS distance, current_setting('server_encoding') AS encoding,"
@@ -77,30 +86,30 @@ async def test_the_role_owns_a_utf8_database_with_vectors_and_is_no_superuser(da
     }
 
 
-async def test_what_was_stored_is_there_after_stop_and_start(data_dir: Path) -> None:
-    async with started(data_dir) as server, connected(server) as connection:
+async def test_what_was_stored_is_there_after_stop_and_start(used_dir: Path) -> None:
+    async with started(used_dir) as server, connected(server) as connection:
         await connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
-    stopped = find_pid(data_dir) is None
+    stopped = find_pid(used_dir) is None
 
-    async with started(data_dir) as server, connected(server) as connection:
+    async with started(used_dir) as server, connected(server) as connection:
         answer = await connection.fetchval("SELECT answer FROM kept")
 
     assert stopped
     assert answer == 42
 
 
-async def test_the_last_one_out_stops_the_server(data_dir: Path) -> None:
-    first = await EmbeddedServer.start(EmbeddedConfig(data_dir))
-    second = await EmbeddedServer.start(EmbeddedConfig(data_dir))
-    pid = find_pid(data_dir)
+async def test_the_last_one_out_stops_the_server(used_dir: Path) -> None:
+    first = await EmbeddedServer.start(EmbeddedConfig(used_dir))
+    second = await EmbeddedServer.start(EmbeddedConfig(used_dir))
+    pid = find_pid(used_dir)
 
     await first.stop()
-    after_first = find_pid(data_dir)
+    after_first = find_pid(used_dir)
     await second.stop()
 
     assert pid is not None
     assert after_first == pid
-    assert find_pid(data_dir) is None
+    assert find_pid(used_dir) is None
 
 
 async def test_concurrent_first_starts_end_up_on_one_server(data_dir: Path) -> None:
@@ -115,19 +124,19 @@ async def test_concurrent_first_starts_end_up_on_one_server(data_dir: Path) -> N
     assert find_pid(data_dir) is None
 
 
-async def test_a_start_that_is_cancelled_leaves_no_server(data_dir: Path) -> None:
-    starting = asyncio.create_task(EmbeddedServer.start(EmbeddedConfig(data_dir)))
+async def test_a_start_that_is_cancelled_leaves_no_server(used_dir: Path) -> None:
+    starting = asyncio.create_task(EmbeddedServer.start(EmbeddedConfig(used_dir)))
     await asyncio.sleep(0)
     starting.cancel()
 
     with pytest.raises(asyncio.CancelledError):
         await starting
 
-    assert find_pid(data_dir) is None
+    assert find_pid(used_dir) is None
 
 
-async def test_nobody_gets_in_without_the_password_nor_as_superuser(data_dir: Path) -> None:
-    async with started(data_dir) as server:
+async def test_nobody_gets_in_without_the_password_nor_as_superuser(used_dir: Path) -> None:
+    async with started(used_dir) as server:
         folder = str(make_url(server.url).query["host"])
         with pytest.raises(asyncpg.InvalidPasswordError):
             await asyncpg.connect(host=folder, user="throughline", password="guess", database="throughline")
@@ -135,24 +144,24 @@ async def test_nobody_gets_in_without_the_password_nor_as_superuser(data_dir: Pa
             await asyncpg.connect(host=folder, user="postgres", database="throughline")
 
 
-async def test_secrets_are_private_and_the_terminals_signals_do_not_reach_the_server(data_dir: Path) -> None:
-    async with started(data_dir):
-        pid = find_pid(data_dir)
+async def test_secrets_are_private_and_the_terminals_signals_do_not_reach_the_server(used_dir: Path) -> None:
+    async with started(used_dir):
+        pid = find_pid(used_dir)
         assert pid is not None
         session = os.getsid(pid)
-        home = data_dir / "postgres"
+        home = used_dir / "postgres"
         modes = {name: oct((home / name).stat().st_mode & 0o777) for name in ("password", "server.log", "cluster")}
 
     assert session == pid
     assert modes == {"password": "0o600", "server.log": "0o600", "cluster": "0o700"}
 
 
-async def test_the_log_holds_no_statement_and_no_value(data_dir: Path) -> None:
-    async with started(data_dir) as server, connected(server) as connection:
+async def test_the_log_holds_no_statement_and_no_value(used_dir: Path) -> None:
+    async with started(used_dir) as server, connected(server) as connection:
         with pytest.raises(asyncpg.DataError):
             await connection.execute("SELECT 'my secret words'::int")
 
-    assert "secret" not in (data_dir / "postgres" / "server.log").read_text()
+    assert "secret" not in (used_dir / "postgres" / "server.log").read_text()
 
 
 async def test_a_role_for_test_suites_may_create_databases(data_dir: Path) -> None:
@@ -165,22 +174,18 @@ async def test_a_role_for_test_suites_may_create_databases(data_dir: Path) -> No
     assert databases == 1
 
 
-async def test_a_lost_password_file_is_made_anew(data_dir: Path) -> None:
-    async with started(data_dir):
-        pass
-    (data_dir / "postgres" / "password").unlink()
+async def test_a_lost_password_file_is_made_anew(used_dir: Path) -> None:
+    (used_dir / "postgres" / "password").unlink()
 
-    async with started(data_dir) as server, connected(server) as connection:
+    async with started(used_dir) as server, connected(server) as connection:
         assert await connection.fetchval("SELECT 1") == 1
 
 
-async def test_data_of_another_version_are_refused_naming_both(data_dir: Path) -> None:
-    async with started(data_dir):
-        pass
-    (data_dir / "postgres" / "cluster" / "PG_VERSION").write_text("16\n")
+async def test_data_of_another_version_are_refused_naming_both(used_dir: Path) -> None:
+    (used_dir / "postgres" / "cluster" / "PG_VERSION").write_text("16\n")
 
     with pytest.raises(DatabaseUnusable, match=r"PostgreSQL 16, this release brings 18"):
-        await EmbeddedServer.start(EmbeddedConfig(data_dir))
+        await EmbeddedServer.start(EmbeddedConfig(used_dir))
 
 
 async def test_a_folder_without_data_is_refused_and_kept(data_dir: Path) -> None:
@@ -194,13 +199,11 @@ async def test_a_folder_without_data_is_refused_and_kept(data_dir: Path) -> None
     assert stranger.read_text() == "mine"
 
 
-async def test_a_server_that_cannot_start_is_told_with_its_last_words(data_dir: Path) -> None:
-    async with started(data_dir):
-        pass
-    os.truncate(data_dir / "postgres" / "cluster" / "global" / "pg_control", 0)
+async def test_a_server_that_cannot_start_is_told_with_its_last_words(used_dir: Path) -> None:
+    os.truncate(used_dir / "postgres" / "cluster" / "global" / "pg_control", 0)
 
     with pytest.raises(DatabaseUnusable, match=r"did not start: .*pg_control"):
-        await EmbeddedServer.start(EmbeddedConfig(data_dir))
+        await EmbeddedServer.start(EmbeddedConfig(used_dir))
 
 
 async def test_a_place_that_cannot_be_a_folder_is_told_with_what_to_do() -> None:

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from app.db.connection.migrations import status, upgrade
+from app.db.connection.migrations import status
 from app.db.database import Database, DatabaseConfig
 from app.domain.run import Run
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from fakes.conversations import open_conversation
+from fakes.embedded_data import lay_out_data
 from fakes.pooler import environment_of
 from fakes.raw_sql import run_sql
 from fakes.service_process import run_command
@@ -63,9 +64,9 @@ async def test_on_the_server_of_others_a_command_leaves_the_schema_and_names_the
 
 async def test_a_chat_on_an_embedded_server_that_nobody_serves_answers_what_waits_there(folder: Path) -> None:
     data = folder / "data"
+    await lay_out_data(data)
     server = await EmbeddedServer.start(EmbeddedConfig(data_dir=data))
     try:
-        await upgrade(server.url)
         database = await Database.open(DatabaseConfig(url=server.url))
         waiting = await turn_of_a_stranger(database)
 
