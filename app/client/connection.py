@@ -18,6 +18,9 @@ from app.settings import ClientSettings
 POOL_SIZE, LARGEST_POOL = 4, 200
 """A script needs few: none is held while it waits for an answer."""
 
+LEAST_LOOK_SECONDS, LOOK_SECONDS = 0.1, 5.0
+"""Whoever waits for a run looks this often whether any worker is at work, and no later than it gives up."""
+
 
 @asynccontextmanager
 async def connect(
@@ -44,7 +47,8 @@ async def connect(
     database = await Database.open(_config(urls, pool_size, limits))
     try:
         owner_id = await database.users.get_or_create(user)
-        following = Following(database, time.monotonic)
+        look_seconds = min(max(limits.no_worker_timeout_seconds, LEAST_LOOK_SECONDS), LOOK_SECONDS)
+        following = Following(database, time.monotonic, heartbeat_seconds=look_seconds)
         yield Client(following, owner_id, user=user, limits=limits)
     finally:
         await database.close()
