@@ -9,8 +9,6 @@ import pytest
 from fakes.provider_double import ProviderDouble, ScriptStep
 from fakes.service_process import ServiceProcess, run_service
 
-STREAMS = 50
-
 pytestmark = pytest.mark.slow
 
 
@@ -23,16 +21,17 @@ async def stream_to_end(service: ServiceProcess, number: int) -> str:
     return lines[-1].removeprefix("event: ")
 
 
-async def test_fifty_slow_streams_finish_on_a_pool_of_two_connections(
-    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble
+@pytest.mark.parametrize("streams", [16, pytest.param(50, marks=pytest.mark.proof)])
+async def test_many_slow_streams_finish_on_a_pool_of_two_connections(
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble, streams: int
 ) -> None:
-    slow = ScriptStep(text="a word at a time, slowly, as models do", pieces=8, delay_seconds=0.25)
-    provider_double.script(*[slow] * STREAMS)
-    settings = {**on_double, "DB_POOL_SIZE": "2", "WORKER_CONCURRENCY": str(STREAMS)}
+    slow = ScriptStep(text="a word at a time, slowly, as models do", pieces=8, delay_seconds=0.1)
+    provider_double.script(*[slow] * streams)
+    settings = {**on_double, "DB_POOL_SIZE": "2", "WORKER_CONCURRENCY": str(streams)}
 
     async with run_service(folder, settings) as service:
-        endings = await asyncio.gather(*(stream_to_end(service, number) for number in range(STREAMS)))
+        endings = await asyncio.gather(*(stream_to_end(service, number) for number in range(streams)))
         reachable = await service.client.get("/health/ready")
 
-    assert endings == ["run.completed"] * STREAMS
+    assert endings == ["run.completed"] * streams
     assert reachable.is_success

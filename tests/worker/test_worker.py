@@ -21,8 +21,6 @@ from fakes.side_jobs import side_jobs
 from fakes.stage import Stage, open_stage
 from fakes.waiting import HANG_SECONDS, until
 
-OPEN_TURNS = 100
-
 
 @pytest.fixture
 async def stage(database: Database) -> Stage:
@@ -80,15 +78,16 @@ async def test_messages_of_one_session_are_answered_one_after_the_other_in_order
     assert contents == ["first", "one", "second", "two", "third", "three"]
 
 
-async def test_a_hundred_turns_wait_for_their_model_over_a_pool_of_five_connections(stage: Stage) -> None:
-    stage.model.script(*(Hang("a word") for _ in range(OPEN_TURNS)))
-    for _ in range(OPEN_TURNS):
+@pytest.mark.parametrize("turns", [25, pytest.param(100, marks=pytest.mark.proof)])
+async def test_many_turns_wait_for_their_model_over_a_pool_of_five_connections(stage: Stage, turns: int) -> None:
+    stage.model.script(*(Hang("a word") for _ in range(turns)))
+    for _ in range(turns):
         await stage.submit_elsewhere("hello")
 
-    async with worker_of(stage, concurrency=OPEN_TURNS, grace_seconds=0.05).working():
-        await until(lambda: len(stage.model.requests) >= OPEN_TURNS)
+    async with worker_of(stage, concurrency=turns, grace_seconds=0.05).working():
+        await until(lambda: len(stage.model.requests) >= turns)
 
-    assert len(stage.model.requests) == OPEN_TURNS
+    assert len(stage.model.requests) == turns
 
 
 async def test_a_full_worker_reserves_no_slot_and_a_released_one_is_free_again(stage: Stage) -> None:
