@@ -244,7 +244,7 @@ async def test_a_day_is_kept_while_there_is_no_worker(
 async def test_a_batch_that_was_killed_asks_nothing_twice_and_lists_what_failed(
     folder: Path, offline: Mapping[str, str], database_url: str
 ) -> None:
-    asked = questions(folder, 100)
+    asked = questions(folder, 2 * AT_ONCE)
     killed = await start(offline, folder, "batch_sessions.py", "may", asked)
 
     async def places_are_taken() -> bool:
@@ -270,8 +270,8 @@ async def test_a_batch_that_was_killed_asks_nothing_twice_and_lists_what_failed(
     assert len(failures) == 1
     assert failures[0].startswith(f"user-007: Run {cancelled} was cancelled")
     assert sorted(told.answers.splitlines()) == sorted(done.answers.splitlines())
-    assert len(told.answers.splitlines()) == 99
-    assert await count_runs(database_url) == 100
+    assert len(told.answers.splitlines()) == 2 * AT_ONCE - 1
+    assert await count_runs(database_url) == 2 * AT_ONCE
 
 
 OUT_OF_QUOTA = ScriptStep(failure=Failure.QUOTA)

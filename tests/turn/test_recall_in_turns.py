@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -76,6 +77,11 @@ async def fill(database_url: str, session_id: SessionId, planted: Planted) -> No
     await run_sql(database_url, SUMMARISE, session_id, len(rows))
 
 
+def few_of_each_kind(facts: Sequence[Fact]) -> list[Fact]:
+    kinds = {kind: [fact for fact in facts if fact.kind is kind] for kind in FactKind}
+    return [fact for of_kind in kinds.values() for fact in of_kind[:: max(len(of_kind) // 3, 1)]]
+
+
 async def recall(stage: Stage, fact: Fact) -> bool:
     """Ask for the fact in a turn; return whether the prompt held it once the model had searched."""
     call = ToolCall(id=f"c{fact.position}", name="search_history", arguments=json.dumps({"query": asked_for(fact)}))
@@ -85,7 +91,10 @@ async def recall(stage: Stage, fact: Fact) -> bool:
 
 
 @pytest.mark.slow
-async def test_every_planted_fact_is_brought_back_into_the_prompt(database: Database, database_url: str) -> None:
+@pytest.mark.parametrize("chosen", [few_of_each_kind, pytest.param(list, id="all", marks=pytest.mark.proof)])
+async def test_every_planted_fact_is_brought_back_into_the_prompt(
+    database: Database, database_url: str, chosen: Callable[[Sequence[Fact]], list[Fact]]
+) -> None:
     rules = [sentence.text for sentence in read_labelled() if sentence.is_standing]
     planted = plant(TURNS, random.Random(7), rules, count)
     tools = make_tool_box((), HANG_SECONDS, 100_000, further=make_recall_tools(database.history, count))
@@ -93,9 +102,10 @@ async def test_every_planted_fact_is_brought_back_into_the_prompt(database: Data
     stage = await open_stage(database, agent=agent, model=ScriptedModel(context_limit=32_000), tools=tools)
     await fill(database_url, stage.session.id, planted)
 
-    found = {fact: await recall(stage, fact) for fact in planted.facts}
+    found = {fact: await recall(stage, fact) for fact in chosen(planted.facts)}
 
-    assert len(found) == 74
+    assert len(planted.facts) == 74
+    assert {fact.kind for fact in found} == {fact.kind for fact in planted.facts}
     assert [fact.sentence for fact, is_there in found.items() if not is_there] == []
     assert [fact.sentence for fact in planted.facts if fact.key in shown(stage.model.requests[0])] == []
 
