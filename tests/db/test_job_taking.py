@@ -18,6 +18,9 @@ from fakes.raw_sql import BACKENDS, run_sql
 from fakes.waiting import HANG_SECONDS, until
 
 JOB = Job("work", "1")
+QUICKLY = {"PAUSE_SECONDS": 0.05, "NOT_BEGUN": timedelta(seconds=0.2)}
+"""How soon is tried again what failed."""
+
 REFUSE_TAKING = """
     create function refuse() returns trigger as $$ begin
         if nextval('tries') <= {times} then raise exception 'on purpose'; end if;
@@ -78,6 +81,12 @@ async def taking(url: str, held: Held) -> AsyncIterator[JobConsumer]:
         yield consumer
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in QUICKLY.items():
+        monkeypatch.setattr(held_jobs, name, value)
 
 
 @pytest.mark.parametrize("times", [1, MOST_MISSED + 1])

@@ -8,14 +8,13 @@ import pytest
 
 from app.db.database import Database, DatabaseConfig
 from app.db.run_follow import Followed, Following, Idle
+from app.db.runs import poll
 from app.domain.errors import NotFound
 from app.domain.events import RunEvent
 from app.domain.run import ClaimedRun
 from fakes.conversations import Conversation, open_conversation
 from fakes.database_wire import database_wire
 from fakes.raw_sql import run_sql
-
-pytestmark = pytest.mark.slow  # between two looks there are seconds
 
 READERS = 12
 TIMEOUT_SECONDS = 60.0
@@ -42,6 +41,11 @@ class Reader:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while len(self.idle) < wanted:
                 await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _looks_come_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poll, "LISTENING_SECONDS", 0.2)
 
 
 @pytest.fixture

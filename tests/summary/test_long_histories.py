@@ -71,7 +71,7 @@ async def test_a_history_that_nobody_waits_for_is_merged_as_it_is_read(database:
 async def test_a_model_that_is_cut_off_is_given_less_to_read_where_nobody_waits(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepare, "PREPARE_SECONDS", 4.0)
+    monkeypatch.setattr(prepare, "PREPARE_SECONDS", 2.0)
     stage = await open_long(database, messages=900, timeout_seconds=1)
     stage.model.by_request = lambda request: Hang() if len(positions_read([request])) > 200 else Say(SUMMARY)
 

@@ -10,6 +10,7 @@ import pytest
 from app.domain.ids import RunId, SessionId, UserId
 from app.domain.message import ToolCall
 from app.domain.tool import ToolContext, ToolOutcome
+from app.execution import operator_loops
 from app.execution.off_loop import work_for
 from app.execution.operator_code import MAX_THREADS, MAX_THREADS_OF_OWNER
 from app.execution.operator_loops import MAX_LOOPS
@@ -35,6 +36,16 @@ def fresh_events() -> Generator[None]:
 async def run(name: str, *, timeout_seconds: float = LONG) -> ToolOutcome:
     box = make_tool_box([f"fakes.hostile_tools:{name}"], timeout_seconds, 1_000)
     return await box.run(ToolCall("call", name, "{}"), CONTEXT)
+
+
+async def blocking_call() -> "asyncio.Task[ToolOutcome]":
+    """Have one more loop blocked; a call is made again where its loop, on a busy machine, was too late to begin it."""
+    hostile_tools.blocking.clear()
+    call = asyncio.create_task(run("block"))
+    while not hostile_tools.blocking.is_set():
+        call = asyncio.create_task(run("block")) if call.done() else call
+        await asyncio.sleep(0.001)
+    return call
 
 
 @pytest.mark.parametrize(
@@ -98,13 +109,11 @@ async def test_a_blocking_coroutine_holds_up_neither_the_service_nor_other_tools
 
 
 @pytest.mark.slow
-async def test_one_call_more_than_can_block_at_once_fails_and_later_ones_do_not() -> None:
-    blocked = []
-    for _ in range(MAX_LOOPS):
-        hostile_tools.blocking.clear()
-        blocked.append(asyncio.create_task(run("block")))
-        while not hostile_tools.blocking.is_set():
-            await asyncio.sleep(0.001)
+async def test_one_call_more_than_can_block_at_once_fails_and_later_ones_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(operator_loops, "ANSWER_SECONDS", 0.25)  # each call waits so long for the loop before its own
+    blocked = [await blocking_call() for _ in range(MAX_LOOPS)]
 
     refused = await run("say_where")
     hostile_tools.let_go.set()
