@@ -16,8 +16,8 @@ from app.domain.message import Source
 from app.domain.run import Outcome, RunError, RunStatus
 from fakes.conversations import BEHIND_ALL, Conversation, open_conversation, user_message
 from fakes.pooler import shared_address, urls_of
-from fakes.raw_sql import BACKENDS, run_sql
-from fakes.waiting import HANG_SECONDS, until_found
+from fakes.raw_sql import BACKENDS, run_sql, until_sql
+from fakes.waiting import HANG_SECONDS
 
 SECRET = "my-diary-entry"
 AT_LEAST_17 = sql("select current_setting('server_version_num')::integer >= 170000 as holds")
@@ -143,7 +143,7 @@ async def test_a_pool_of_one_survives_a_storm_of_cancellations(database_url: str
     ours = f"select 1 from {BACKENDS} where application_name = 'throughline' having count(*) = 1"
     async with asyncio.timeout(HANG_SECONDS):
         assert (await conversation.reload()).id == conversation.session.id
-        await until_found(lambda: run_sql(database_url, ours))  # the server's side of those hung up ends a bit later
+        await until_sql(database_url, ours)  # the server's side of those hung up ends a bit later
     stored = await conversation.messages()
     assert [message.position for message in stored] == list(range(1, len(stored) + 1))
     await database.close()

@@ -17,8 +17,8 @@ from app.db.jobs.consumer import JobConsumer
 from app.db.jobs.held_jobs import Answers, held_jobs
 from app.db.jobs.kinds import ENQUEUE_SUMMARY
 from app.db.jobs.queue import Again, Ending, Job, JobBook, LetGo, Perform, TakenJob
-from fakes.raw_sql import BACKENDS, hold_rows, run_sql
-from fakes.waiting import HANG_SECONDS, until_found
+from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
+from fakes.waiting import HANG_SECONDS
 
 JOB = Job("prepare_summary", "0190a6e0-0000-7000-8000-000000000001")
 NEXT = Job(JOB.kind, "0190a6e0-0000-7000-8000-000000000002")
@@ -67,7 +67,7 @@ async def test_a_job_that_another_process_has_taken_over_is_left_to_it(
 
     async with taking(database_url, perform):
         await database.jobs.enqueue(JOB)
-        await until_found(lambda: run_sql(database_url, f"{ALL} where queue_manager_id = '{OTHER}'"))
+        await until_sql(database_url, f"{ALL} where queue_manager_id = '{OTHER}'")
 
     assert await run_sql(database_url, ROWS) == [("picked", OTHER, 7)]
     assert not await database.jobs.enqueue(JOB)
@@ -86,7 +86,7 @@ async def test_a_late_ending_leaves_alone_what_the_same_process_has_taken_once_m
 
     async with taking(database_url, perform):
         await database.jobs.enqueue(JOB)
-        await until_found(lambda: run_sql(database_url, f"select 1 from {LOG} where status = 'successful'"))
+        await until_sql(database_url, f"select 1 from {LOG} where status = 'successful'")
 
     assert [(status, attempts) for status, _, attempts in await run_sql(database_url, ROWS)] == [("picked", 2)]
 
@@ -119,7 +119,7 @@ async def test_a_job_that_could_not_be_begun_is_not_lost_and_counts_as_untried(
     await run_sql(database_url, REFUSE_BEGINNING)
     async with taking(database_url, perform):
         await database.jobs.enqueue(JOB)
-        await until_found(lambda: run_sql(database_url, f"{ALL} where execute_after > created"))
+        await until_sql(database_url, f"{ALL} where execute_after > created")
 
     assert await run_sql(database_url, ROWS) == [("queued", None, 0)]
 
@@ -145,7 +145,7 @@ async def test_an_ending_that_fails_is_tried_again_and_nothing_is_done_twice(
                 await asyncio.sleep(0.02)
         while_refused = await run_sql(database_url, ROWS)
         await run_sql(database_url, ALLOW)
-        await until_found(lambda: run_sql(database_url, f"select 1 where not exists ({ALL} where status = 'picked')"))
+        await until_sql(database_url, f"select 1 where not exists ({ALL} where status = 'picked')")
 
     assert [status for status, _, _ in while_refused] == ["picked"]
     assert [status for (status, _, _) in await run_sql(database_url, ROWS)] == left
@@ -170,10 +170,10 @@ async def test_a_job_whose_ending_is_cut_off_stays_in_hand_to_be_taken_again(
         await begun.wait()
         async with hold_rows(database_url, "select 1 from throughline_jobs.pgqueuer for update"):
             gate.set()
-            await until_found(lambda: run_sql(database_url, BLOCKED))
+            await until_sql(database_url, BLOCKED)
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-            await until_found(lambda: run_sql(database_url, f"select 1 where not exists ({BLOCKED})"))
+            await until_sql(database_url, f"select 1 where not exists ({BLOCKED})")
 
     assert [(status, attempts) for status, _, attempts in await run_sql(database_url, ROWS)] == [("picked", 1)]
 
@@ -215,7 +215,7 @@ async def test_a_job_that_is_asked_for_while_it_is_done_is_done_once_more(
 
     async with taking(database_url, perform):
         await database.jobs.enqueue(JOB)
-        await until_found(lambda: run_sql(database_url, f"select 1 where not exists ({ALL})"))
+        await until_sql(database_url, f"select 1 where not exists ({ALL})")
 
     assert done == [TakenJob(JOB), TakenJob(JOB)]
     assert was_put == [False, False]
@@ -238,7 +238,7 @@ async def test_a_job_is_not_missed_that_is_asked_for_in_a_commit_while_it_ends(
         await begun.wait()
         async with hold_rows(database_url, ask):
             gate.set()
-            await until_found(lambda: run_sql(database_url, BLOCKED))
-        await until_found(lambda: run_sql(database_url, f"select 1 where not exists ({ALL})"))
+            await until_sql(database_url, BLOCKED)
+        await until_sql(database_url, f"select 1 where not exists ({ALL})")
 
     assert len(done) == 2

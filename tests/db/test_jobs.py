@@ -20,7 +20,7 @@ from app.db.jobs.names import CHANNEL, queue_names
 from app.db.jobs.queue import Again, Job, JobBook, Schedule, TakenJob, enqueue_job
 from app.db.statements.sql import sql
 from fakes.pooler import shared_address
-from fakes.raw_sql import BACKENDS, run_sql
+from fakes.raw_sql import BACKENDS, run_sql, until_sql
 from fakes.waiting import HANG_SECONDS
 
 JOB = Job("prepare_summary", "0190a6e0-0000-7000-8000-000000000001")
@@ -45,9 +45,7 @@ async def taking(url: str, perform: Callable[[TakenJob], Awaitable[Again | None]
 
 
 async def until_empty(url: str) -> None:
-    async with asyncio.timeout(HANG_SECONDS):
-        while await run_sql(url, QUEUED):
-            await asyncio.sleep(0.02)
+    await until_sql(url, QUEUED, [])
 
 
 async def test_a_job_put_in_line_before_anything_else_goes_with_the_rollback(
@@ -230,9 +228,7 @@ async def test_what_is_done_by_the_clock_is_done_by_one_of_all_processes(databas
 
     soon = JobConsumer(parse_address(database_url))
     first = asyncio.create_task(soon.run(book("first"), most_at_once=1))
-    async with asyncio.timeout(HANG_SECONDS):
-        while not await run_sql(database_url, "select 1 from throughline_jobs.pgqueuer_schedules"):
-            await asyncio.sleep(0.02)
+    await until_sql(database_url, "select 1 from throughline_jobs.pgqueuer_schedules")
     soon.close()
     await first
     await run_sql(database_url, "update throughline_jobs.pgqueuer_schedules set next_run = now()")

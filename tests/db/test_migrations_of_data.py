@@ -14,10 +14,10 @@ from app.db.slack.people import SlackId
 from app.domain.errors import DatabaseUnavailable
 from fakes.conversations import open_conversation
 from fakes.programs import ROOT
-from fakes.raw_sql import BACKENDS, hold_rows, run_sql
+from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
 from fakes.slack_double import TEAM
 from fakes.slack_inbox import take
-from fakes.waiting import HANG_SECONDS, until_found
+from fakes.waiting import HANG_SECONDS
 
 STORED = "select id, session_id, position, role, content, run_id, step from messages order by session_id, position"
 FIRST = "0001"
@@ -100,7 +100,7 @@ async def test_indexes_for_retention_are_built_beside_those_who_write(database: 
 
     async with hold_rows(database_url, "update runs set agent = 'held' where seq = (select min(seq) from runs)"):
         building = asyncio.create_task(upgrade(database_url))
-        await until_found(lambda: run_sql(database_url, WAITING))
+        await until_sql(database_url, WAITING)
         await run_sql(database_url, KEYED_RUNS, conversation.session.id, conversation.owner_id)
         is_waiting = not building.done()
     await building
@@ -121,7 +121,7 @@ async def test_an_index_whose_build_was_interrupted_is_built_anew(database: Data
 
     async with hold_rows(database_url, "update runs set agent = 'held' where seq = (select min(seq) from runs)"):
         building = asyncio.create_task(upgrade(database_url))
-        await until_found(lambda: run_sql(database_url, WAITING))
+        await until_sql(database_url, WAITING)
         await run_sql(database_url, WAITING.replace("select 1", "select pg_terminate_backend(pid)"))
         with pytest.raises(DatabaseUnavailable):
             await building
@@ -145,7 +145,7 @@ async def test_a_migration_that_is_killed_half_way_is_gone_on_from(empty_databas
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", UPGRADE, empty_database_url, env={**os.environ, "PYTHONPATH": str(ROOT)}
         )
-        await until_found(lambda: run_sql(empty_database_url, WAITING))
+        await until_sql(empty_database_url, WAITING)
         process.kill()
         await process.wait()
     await holder.close()

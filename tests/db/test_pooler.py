@@ -23,8 +23,8 @@ from app.domain.errors import DatabaseBusy, DatabaseFull, DatabaseUnavailable, D
 from app.domain.ids import RunId
 from fakes.conversations import open_conversation
 from fakes.pooler import PROGRAM, Pooler, pooler, urls_of
-from fakes.raw_sql import BACKENDS, run_sql
-from fakes.waiting import HANG_SECONDS, until_found
+from fakes.raw_sql import BACKENDS, run_sql, until_sql
+from fakes.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="PgBouncer is not installed")
 NAMES = ", ".join(f"'{name}'" for name in (*SESSION_SETTINGS, "transaction_timeout", "TimeZone"))
@@ -114,13 +114,10 @@ async def test_a_statement_nobody_waits_for_ends_on_the_server(transactions: Tra
     sleeping = asyncio.create_task(transactions.fetch(sql("select pg_sleep(60)")))
     running = f"select count(*) from {BACKENDS} where query = 'select pg_sleep(60)' and state = 'active'"
 
-    async def has(number: int) -> bool:
-        return (await run_sql(urls.direct_url, running))[0][0] == number
-
-    await until_found(lambda: has(1))
+    await until_sql(urls.direct_url, running, [(1,)])
     sleeping.cancel()
 
-    await until_found(lambda: has(0))
+    await until_sql(urls.direct_url, running, [(0,)])
     assert await transactions.fetch(sql("select 1 as one"))
 
 

@@ -9,9 +9,8 @@ from app.db.connection import migrations
 from app.db.connection.migrations import head_revision
 from app.db.database import Database, DatabaseConfig
 from app.domain.errors import DatabaseUnusable
-from fakes.raw_sql import hold_rows, run_sql
+from fakes.raw_sql import hold_rows, run_sql, until_sql
 from fakes.slow_request import WAITING, slow_request
-from fakes.waiting import until_found
 
 AT_ONCE = 50
 
@@ -40,7 +39,7 @@ async def test_a_pool_that_is_full_is_load_and_no_outage(full: Database, databas
 async def test_many_who_ask_at_once_cost_one_answer_and_get_the_same(full: Database, database_url: str) -> None:
     async with hold_rows(database_url, "select 1 from write_checks for update"):
         asking = [asyncio.create_task(full.check_ready()) for _ in range(AT_ONCE)]
-        await until_found(lambda: run_sql(database_url, WAITING))
+        await until_sql(database_url, WAITING)
         waiting = await run_sql(database_url, WAITING)
         for task in asking[: AT_ONCE // 2]:
             task.cancel()

@@ -17,10 +17,9 @@ from app.domain.run import RunStatus
 from app.worker.retention import Retention, RetentionConfig
 from fakes.compactions import compact_now, fill, prepare_one
 from fakes.manual_clock import ManualClock
-from fakes.raw_sql import BACKENDS, hold_rows, run_sql
+from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
 from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage, with_context
-from fakes.waiting import until_found
 
 
 @pytest.fixture
@@ -219,7 +218,7 @@ async def test_erasing_takes_a_run_before_its_events_and_never_deadlocks_with_re
 
     async with hold_rows(database_url, f"select from runs where id = '{run_id}' for update"):
         erasing = asyncio.create_task(stage.database.sessions.delete(stage.owner_id, stage.session.id))
-        await until_found(lambda: run_sql(database_url, f"select from {BACKENDS} where wait_event_type = 'Lock'"))
+        await until_sql(database_url, f"select from {BACKENDS} where wait_event_type = 'Lock'")
         free = await number_of(database_url, "(select from run_events for update nowait) e")
     await erasing
 

@@ -33,8 +33,7 @@ from fakes.conversations import (
     user_message,
 )
 from fakes.pooler import urls_of
-from fakes.raw_sql import BACKENDS, hold_rows, run_sql
-from fakes.waiting import until_found
+from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
 
 EXPIRED = Claimer(worker="dead", lease_seconds=0)
 
@@ -54,13 +53,10 @@ async def test_a_lease_is_renewed_while_slow_requests_take_the_whole_pool(databa
             with contextlib.suppress(DatabaseUnavailable):
                 await database.sessions.update(conversation.owner_id, conversation.session.id, SessionChange("renamed"))
 
-    async def is_pool_taken() -> bool:
-        waiting = f"select 1 from {BACKENDS} where wait_event_type = 'Lock' and application_name = 'throughline'"
-        return len(await run_sql(database_url, waiting)) == 2
-
+    waiting = f"select 1 from {BACKENDS} where wait_event_type = 'Lock' and application_name = 'throughline'"
     async with hold_rows(database_url, "select 1 from sessions for update"):
         requests = [asyncio.create_task(wait_for_the_session()) for _ in range(2)]
-        await until_found(is_pool_taken)
+        await until_sql(database_url, waiting, [(1,)] * 2)
         pulse = await pulse_of(database, claimed.lease)
         for request in requests:
             request.cancel()

@@ -19,8 +19,7 @@ from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from fakes.conversations import open_conversation
 from fakes.database_wire import DatabaseWire, database_wire
 from fakes.pooler import shared_address
-from fakes.raw_sql import BACKENDS, hold_rows, run_sql
-from fakes.waiting import until_found
+from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
 
 ONE = sql("select cast(:number as integer) as one")
 
@@ -94,11 +93,7 @@ async def test_a_session_s_line_is_seen_as_it_is_behind_a_wait(database: Databas
             for statement in (fresh, of_the_statement)
         ]
         waiting = f"select count(*) from {BACKENDS} where wait_event = 'advisory'"
-
-        async def both_wait() -> bool:
-            return (await run_sql(database_url, waiting))[0][0] == len(looking)
-
-        await until_found(both_wait)
+        await until_sql(database_url, waiting, [(len(looking),)])
         await conversation.submit("Hello")
 
     assert await asyncio.gather(*looking) == [[(1,)], [(0,)]]
@@ -109,13 +104,10 @@ async def test_a_statement_nobody_waits_for_ends_on_the_server_too(database_url:
     sleeping = asyncio.create_task(Transactions(pool).fetch(sql("select pg_sleep(60)")))
     running = f"select count(*) from {BACKENDS} where query = 'select pg_sleep(60)' and state = 'active'"
 
-    async def has(number: int) -> bool:
-        return (await run_sql(database_url, running))[0][0] == number
-
-    await until_found(lambda: has(1))
+    await until_sql(database_url, running, [(1,)])
     sleeping.cancel()
 
-    await until_found(lambda: has(0))
+    await until_sql(database_url, running, [(0,)])
     with pytest.raises(asyncio.CancelledError):
         await sleeping
     await pool.close()

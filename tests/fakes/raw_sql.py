@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
 from app.db.connection.address import parse_address
+from fakes.waiting import until_found
 
 BACKENDS = "(select * from pg_stat_activity where datname = current_database()) backends"
 """Those of the test's own database: other processes of the tests use the same server."""
@@ -16,6 +17,20 @@ async def run_sql(url: str, statement: str, *arguments: object) -> list[tuple[ob
     connection = await asyncpg.connect(**parse_address(url).arguments())
     try:
         return [tuple(row) for row in await connection.fetch(statement, *arguments)]
+    finally:
+        await connection.close()
+
+
+async def until_sql(url: str, statement: str, rows: list[tuple[object, ...]] | None = None) -> None:
+    """Ask on one connection until the statement returns just these rows, or any. Raises TimeoutError."""
+    connection = await asyncpg.connect(**parse_address(url).arguments())
+
+    async def is_so() -> bool:
+        found = [tuple(row) for row in await connection.fetch(statement)]
+        return bool(found) if rows is None else found == rows
+
+    try:
+        await until_found(is_so)
     finally:
         await connection.close()
 

@@ -12,7 +12,7 @@ from app.worker.indexing import index_owner
 from app.worker.jobs import JobRegistry, NotDone, Pauses, SideJobs, Work
 from app.worker.shares import Shares
 from app.worker.summaries_ahead import prepare_summary
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import until_sql
 from fakes.stage import Stage
 from fakes.waiting import HANG_SECONDS
 
@@ -52,6 +52,4 @@ async def doing(jobs: SideJobs) -> AsyncIterator[None]:
 
 async def until_jobs(url: str, statuses: list[str]) -> None:
     """Wait until these are the states of all jobs."""
-    async with asyncio.timeout(HANG_SECONDS):
-        while [status for (status,) in await run_sql(url, STATUSES)] != statuses:
-            await asyncio.sleep(0.02)
+    await until_sql(url, STATUSES, [(status,) for status in statuses])

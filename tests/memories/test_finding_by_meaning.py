@@ -16,9 +16,8 @@ from app.memories.meaning import BATCH
 from app.worker.jobs import JobRegistry, SideJobs
 from fakes.memory_stage import MODEL, MemoryStage, open_memory_stage
 from fakes.provider_double import ProviderDouble
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import run_sql, until_sql
 from fakes.silent_metrics import SilentMetrics
-from fakes.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.usefixtures("pgvector")
 
@@ -77,9 +76,7 @@ async def test_a_memory_stored_in_an_outage_is_found_by_words_and_gets_its_vecto
         concurrency=1,
     )
     running = asyncio.create_task(jobs.run())
-    async with asyncio.timeout(HANG_SECONDS):
-        while await run_sql(database_url, JOBS):
-            await asyncio.sleep(0.02)
+    await until_sql(database_url, JOBS, [])
     await jobs.stop()
     await running
 

@@ -20,7 +20,7 @@ from fakes.embedded_data import lay_out_data
 from fakes.pooler import environment_of, urls_of
 from fakes.programs import ROOT, Program, Start
 from fakes.provider_double import Failure, ProviderDouble, ScriptStep
-from fakes.raw_sql import run_sql
+from fakes.raw_sql import run_sql, until_sql
 from fakes.service_process import fork, run_worker
 from fakes.waiting import HANG_SECONDS, until_found
 
@@ -246,11 +246,7 @@ async def test_a_batch_that_was_killed_asks_nothing_twice_and_lists_what_failed(
 ) -> None:
     asked = questions(folder, 2 * AT_ONCE)
     killed = await start(offline, folder, "batch_sessions.py", "may", asked)
-
-    async def places_are_taken() -> bool:
-        return await count_runs(database_url) >= AT_ONCE
-
-    await until_found(places_are_taken)
+    await until_sql(database_url, f"select from runs offset {AT_ONCE - 1}")
     killed.program.kill()
     await killed.program.wait()
     assert await count_runs(database_url) == AT_ONCE  # nobody answers, so nobody makes room

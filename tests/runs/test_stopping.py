@@ -11,7 +11,7 @@ from app.db.connection.migrations import locked_connection as migration_lock
 from fakes.event_reader import following, sending, text_of, until, until_cut
 from fakes.pooler import direct_url
 from fakes.provider_double import Failure, ProviderDouble, ScriptStep
-from fakes.raw_sql import BACKENDS, run_sql
+from fakes.raw_sql import BACKENDS, until_sql
 from fakes.service_process import ServiceProcess, run_service, run_worker, start_program
 from fakes.waiting import HANG_SECONDS
 
@@ -87,8 +87,7 @@ async def test_a_program_that_waits_while_it_starts_is_stopped_too(
     waiting = f"select 1 from {BACKENDS} where application_name = 'throughline migration' offset 1"
     async with migration_lock(direct_url(settings)), asyncio.timeout(HANG_SECONDS):
         process = await start_program(folder, settings, *program, log=log)
-        while not await run_sql(direct_url(settings), waiting):
-            await asyncio.sleep(0.02)
+        await until_sql(direct_url(settings), waiting)
         process.send_signal(signal.SIGTERM)
         code = await process.wait()
 

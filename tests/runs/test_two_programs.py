@@ -11,7 +11,7 @@ from fakes.event_reader import Seen, following, sending, text_of, until
 from fakes.pooler import direct_url, environment_of
 from fakes.programs import ROOT
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
-from fakes.raw_sql import BACKENDS, end_leases, run_sql
+from fakes.raw_sql import BACKENDS, end_leases, run_sql, until_sql
 from fakes.service_process import RunScript, ServiceProcess, run_worker
 from fakes.waiting import HANG_SECONDS
 
@@ -209,9 +209,7 @@ async def test_a_reader_that_takes_nothing_does_not_slow_the_run(
         reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(server.url).port, limit=1_000)
         writer.write((head + kind).encode() + body)
         await writer.drain()
-        async with asyncio.timeout(HANG_SECONDS):
-            while await run_sql(direct_url(settings), "select status from runs") != [("succeeded",)]:
-                await asyncio.sleep(0.1)
+        await until_sql(direct_url(settings), "select status from runs", [("succeeded",)])
         first = await reader.readline()
         writer.close()
 

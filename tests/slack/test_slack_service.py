@@ -9,7 +9,7 @@ import pytest
 
 from app.db.database import Database
 from fakes.pooler import environment_of
-from fakes.raw_sql import end_leases, run_sql
+from fakes.raw_sql import end_leases, until_sql
 from fakes.service_process import free_port, run_service, start_program
 from fakes.slack_double import (
     APP_TOKEN,
@@ -110,9 +110,7 @@ async def test_a_thread_goes_on_over_rest_and_its_history_has_both(
     async with run_service(tmp_path, settings) as service:
         await Sender(service.client).deliver(message(said))
         await until_posted(slack, 1)
-        async with asyncio.timeout(HANG_SECONDS):
-            while not await run_sql(database_url, "select 1 from slack_users where linked_by = 'email'"):
-                await asyncio.sleep(0.1)
+        await until_sql(database_url, "select 1 from slack_users where linked_by = 'email'")
         listed = (await service.client.get("/v1/sessions", headers=headers)).json()["data"]
         path = f"/v1/sessions/{listed[0]['id']}/messages"
         sent = await service.client.post(path, json={"content": "And over REST?"}, headers=headers)
