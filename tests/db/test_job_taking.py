@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from app.db.connection.address import parse_address
 from app.db.database import Database
 from app.db.jobs import held_jobs
+from app.db.jobs import taking as taking_jobs
 from app.db.jobs.consumer import JobConsumer
 from app.db.jobs.held_jobs import MOST_MISSED
 from app.db.jobs.queue import Job, JobBook, Schedule, TakenJob
@@ -18,9 +19,6 @@ from fakes.raw_sql import BACKENDS, run_sql
 from fakes.waiting import HANG_SECONDS, until
 
 JOB = Job("work", "1")
-QUICKLY = {"PAUSE_SECONDS": 0.05, "NOT_BEGUN": timedelta(seconds=0.2)}
-"""How soon is tried again what failed."""
-
 REFUSE_TAKING = """
     create function refuse() returns trigger as $$ begin
         if nextval('tries') <= {times} then raise exception 'on purpose'; end if;
@@ -85,8 +83,10 @@ async def taking(url: str, held: Held) -> AsyncIterator[JobConsumer]:
 
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in QUICKLY.items():
-        monkeypatch.setattr(held_jobs, name, value)
+    """Have it tried again soon what failed."""
+    monkeypatch.setattr(held_jobs, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(held_jobs, "NOT_BEGUN", timedelta(seconds=0.2))
+    monkeypatch.setattr(taking_jobs, "POLL", timedelta(seconds=0.2))
 
 
 @pytest.mark.parametrize("times", [1, MOST_MISSED + 1])

@@ -1,0 +1,12 @@
+"""Jobs that were put off are found soon: nobody is notified when their time has come."""
+
+from datetime import timedelta
+
+import pytest
+
+from app.db.jobs import taking
+
+
+@pytest.fixture(autouse=True)
+def _looks_come_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(taking, "POLL", timedelta(seconds=0.2))
