@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from aiohttp import web
 
+from app.slack import socket_client
 from app.slack.bolt import Listeners, make_bolt
 from app.slack.config import SlackConfig
 from app.slack.socket_client import MAX_IN_HAND, SocketConnection
@@ -55,9 +56,12 @@ async def ignore(_body: object) -> None:
     """Take nothing."""
 
 
-@pytest.mark.slow  # closing waits a second for a goodbye
 @pytest.mark.parametrize("text", ["nonsense", "[]", "7", '{"type": 3}', "[" * 5_000])
-async def test_a_peer_that_goes_on_sending_cannot_keep_a_connection_open(text: str) -> None:
+async def test_a_peer_that_goes_on_sending_cannot_keep_a_connection_open(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_client, "CLOSING_SECONDS", 0.1)  # so long a goodbye is waited for, which never comes
+
     async def send(socket: web.WebSocketResponse) -> None:
         while True:
             await socket.send_str(text)
