@@ -37,6 +37,9 @@ POSTGRES_FIXTURE = "server_url"
 PROCESS_ROOMS = {"chaos", "replay", "runs", "service"}
 """Folders whose tests start programs of their own."""
 
+PROVIDER_ROOMS = {"anthropic_double", "llm"}
+"""Folders whose tests import the packages of providers, which takes each process that does it seconds."""
+
 
 def pytest_configure() -> None:
     """Make the folder that all processes of this run share."""
@@ -44,7 +47,10 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs more than this process, so that `make quick` can leave it out, and what no pooler lets pass."""
+    """Mark what needs more than this process, so that `make quick` can leave it out, and what no pooler lets pass.
+
+    What one process should do for all stands together: each of them is handed a part of the list.
+    """
     for item in items:
         unpooled = item.get_closest_marker("unpooled")
         if unpooled is not None and IS_POOLED:
@@ -53,6 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("postgres")
         if item.path.parent.name in PROCESS_ROOMS:
             item.add_marker("process")
+    items.sort(key=lambda item: item.path.parent.name not in PROVIDER_ROOMS)
 
 
 @pytest.hookimpl(tryfirst=True)
