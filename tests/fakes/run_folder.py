@@ -57,14 +57,14 @@ def shared(name: str, make: Callable[[], str], end: Callable[[str], None]) -> Ge
     record = run_folder() / name
     with ExitStack() as stack:
         users = stack.enter_context(record.with_suffix(".users").open("a"))
-        with _one_at_a_time(record):
+        with one_at_a_time(record):
             made = _make_or_find(record, users, make)
         stack.callback(_leave, record, users, lambda: end(made))
         yield made
 
 
 def _leave(record: Path, users: IO[str], end: Callable[[], None]) -> None:
-    with _one_at_a_time(record):
+    with one_at_a_time(record):
         if _is_only_user(users):
             end()
 
@@ -86,7 +86,8 @@ def _is_only_user(users: IO[str]) -> bool:
 
 
 @contextmanager
-def _one_at_a_time(record: Path) -> Generator[None]:
+def one_at_a_time(record: Path) -> Generator[None]:
+    """Hold the lock of a file of this run's folder."""
     with record.with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import random
 import socket
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from typing import TypeAlias
 import httpx
 
 from fakes.programs import ForkServer, Program, Start, environment_for_programs
+from fakes.run_folder import one_at_a_time, run_folder
 from fakes.waiting import HANG_SECONDS
 
 OTHER_PEOPLES = {
@@ -34,6 +36,9 @@ RunScript: TypeAlias = Callable[..., Awaitable[tuple[int | None, str, str]]]
 
 _STARTED: list[tuple[Start, Program]] = []
 """What this process has started and not yet found ended."""
+
+PORTS = range(20_000, 32_000)
+"""Below those that systems give to connections by themselves (from 32,768 on Linux, 49,152 elsewhere)."""
 
 
 @dataclass(slots=True)
@@ -67,9 +72,26 @@ class ServiceProcess:
 
 
 def free_port() -> int:
+    """Return a port that nobody listens at and no other process of this run is given."""
+    last_given = run_folder() / "last_port"
+    with one_at_a_time(last_given):
+        port = int(last_given.read_text()) if last_given.exists() else random.choice(PORTS)  # no secret
+        while not _is_free(port := port + 1 if port + 1 in PORTS else PORTS.start):
+            pass
+        last_given.write_text(str(port))
+    return port
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as servers do: one that has just ended is no matter
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 @asynccontextmanager
@@ -198,6 +220,7 @@ async def _until_ready(process: Program, client: httpx.AsyncClient, log: Path) -
         while not await is_ready(client):
             assert process.returncode is None, f"the service ended with {process.returncode}: {tail(log)}"
             await asyncio.sleep(0.03)
+    assert process.returncode is None, f"somebody else answers at the port of the service: {tail(log)}"
 
 
 async def is_ready(client: httpx.AsyncClient) -> bool:
