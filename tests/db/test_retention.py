@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
 from uuid import UUID
 
 import pytest
@@ -51,27 +52,35 @@ async def number_of(url: str, table: str, condition: str = "true") -> object:
 
 async def store_old_run(stage: Stage, url: str, number: int, *, finished_hours_ago: int | None = 25) -> RunId:
     """Store a run made long ago, with two events."""
-    run_id = old_id(number)
+    await store_old_runs(stage, url, [number], finished_hours_ago=finished_hours_ago)
+    return RunId(old_id(number))
+
+
+async def store_old_runs(
+    stage: Stage, url: str, numbers: Iterable[int], *, finished_hours_ago: int | None = 25
+) -> None:
+    """Store runs made long ago, each with two events."""
+    run_ids = [old_id(number) for number in numbers]
     await run_sql(
         url,
         "insert into runs (id, session_id, owner_id, agent, status, input, source, finished_at) "
-        "values ($1, $2, $3, 'assistant', $4, $6, 'api', now() - make_interval(hours => $5))",
-        run_id,
+        "select unnest($1::uuid[]), $2, $3, 'assistant', $4, $6, 'api', now() - make_interval(hours => $5)",
+        run_ids,
         stage.session.id,
         stage.owner_id,
         RunStatus.QUEUED.value if finished_hours_ago is None else RunStatus.SUCCEEDED.value,
         finished_hours_ago,
         '{"content": "long ago", "metadata": {}}',
     )
-    await store_events(url, run_id)
-    return RunId(run_id)
+    await store_events(url, *run_ids)
 
 
-async def store_events(url: str, run_id: UUID) -> None:
+async def store_events(url: str, *run_ids: UUID) -> None:
     await run_sql(
         url,
-        "insert into run_events (run_id, seq, type, data) values ($1, 1, 'run.started', '{}'), ($1, 2, 'reset', '{}')",
-        run_id,
+        "insert into run_events (run_id, seq, type, data) select run_id, seq, type, '{}' "
+        "from unnest($1::uuid[]) run_id, (values (1, 'run.started'), (2, 'reset')) as e (seq, type)",
+        run_ids,
     )
 
 
@@ -133,8 +142,7 @@ async def test_events_of_erased_runs_go_too(stage: Stage, database_url: str) -> 
 
 async def test_more_than_a_batch_goes_in_several_and_messages_and_runs_stay(stage: Stage, database_url: str) -> None:
     await fill(stage, 3)
-    for number in range(RUNS_AT_ONCE + 3):
-        await store_old_run(stage, database_url, number)
+    await store_old_runs(stage, database_url, range(RUNS_AT_ONCE + 3))
     before = await stage.messages()
 
     await retention_of(stage).run()
@@ -146,8 +154,7 @@ async def test_more_than_a_batch_goes_in_several_and_messages_and_runs_stay(stag
 
 
 async def test_two_at_once_delete_the_same_and_fail_nobody(stage: Stage, database_url: str) -> None:
-    for number in range(20):
-        await store_old_run(stage, database_url, number)
+    await store_old_runs(stage, database_url, range(20))
 
     await asyncio.gather(*(retention_of(stage).run() for _ in range(3)))
 
@@ -155,8 +162,7 @@ async def test_two_at_once_delete_the_same_and_fail_nobody(stage: Stage, databas
 
 
 async def test_what_the_time_does_not_suffice_for_is_told_and_goes_at_the_next(stage: Stage, database_url: str) -> None:
-    for number in range(RUNS_AT_ONCE + 3):
-        await store_old_run(stage, database_url, number)
+    await store_old_runs(stage, database_url, range(RUNS_AT_ONCE + 3))
 
     await retention_of(stage, ONE_ROUND).run()
     left = await number_of(database_url, "run_events")
@@ -172,8 +178,7 @@ async def test_what_the_time_does_not_suffice_for_is_told_and_goes_at_the_next(s
 async def test_a_kind_that_fails_stops_no_other(
     stage: Stage, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in range(RUNS_AT_ONCE + 3):
-        await store_old_run(stage, database_url, number)
+    await store_old_runs(stage, database_url, range(RUNS_AT_ONCE + 3))
 
     async def too_slow(_self: RetentionRepository, _hours: int) -> Looked:
         raise DatabaseUnavailable("canceling statement due to statement timeout")
@@ -189,8 +194,7 @@ async def test_a_run_that_somebody_holds_keeps_all_its_events_and_stops_nothing_
     stage: Stage, database_url: str
 ) -> None:
     held = await store_old_run(stage, database_url, 0)
-    for number in range(1, RUNS_AT_ONCE + 3):
-        await store_old_run(stage, database_url, number)
+    await store_old_runs(stage, database_url, range(1, RUNS_AT_ONCE + 3))
 
     async with hold_rows(database_url, f"select from runs where id = '{held}' for update"):
         await retention_of(stage).run()
@@ -202,8 +206,7 @@ async def test_a_run_that_somebody_holds_keeps_all_its_events_and_stops_nothing_
 
 
 async def test_a_batch_of_runs_that_still_wait_is_walked_past(stage: Stage, database_url: str) -> None:
-    for number in range(RUNS_AT_ONCE):
-        await store_old_run(stage, database_url, number, finished_hours_ago=None)
+    await store_old_runs(stage, database_url, range(RUNS_AT_ONCE), finished_hours_ago=None)
     await store_old_run(stage, database_url, RUNS_AT_ONCE)
 
     await retention_of(stage).run()
