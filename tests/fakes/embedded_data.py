@@ -30,8 +30,9 @@ def _copy_to(data_dir: Path) -> None:
 def _made() -> str:
     """Return the folder to copy, one for all processes of a run, which the first to ask makes."""
     leaving = ExitStack()
-    atexit.register(leaving.close)
-    return leaving.enter_context(shared("embedded", lambda: in_its_own_loop(_make), lambda _: None))
+    made = leaving.enter_context(shared("embedded", lambda: in_its_own_loop(_make), lambda _: None))
+    atexit.register(leaving.close)  # after the folder's removal was registered: what comes later is done first
+    return made
 
 
 async def _make() -> str:
