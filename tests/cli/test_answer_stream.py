@@ -3,9 +3,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from io import StringIO
-from pathlib import Path
 
-import httpx
 import pytest
 
 from app.cli.answer_stream import AnswerEvent, AnswerStream, ConnectionCut
@@ -14,105 +12,111 @@ from app.cli.chat_state import ChatState
 from app.cli.client import ServiceClient
 from app.cli.failures import RequestRefused, ServiceUnreachable
 from app.cli.screen import Screen
-from app.domain.events import EventType
-from app.wire.events import MessageDelta, RunCancelled, RunCompleted
-from fakes.fake_service import Cut, Event, FakeService, Step, WaitForCancel, answer_of, delta, serving, started
-from fakes.wire_shapes import run_out
+from app.wire.events import MessageDelta, RunCompleted
+from fakes.command_stage import CommandStage, Cut
+from fakes.scripted_turns import said
 
 
 @pytest.fixture
-def service() -> FakeService:
-    return FakeService()
+async def client(service: CommandStage) -> AsyncIterator[ServiceClient]:
+    async with service.client() as client:
+        yield client
 
 
-@pytest.fixture
-async def client(service: FakeService, tmp_path: Path) -> AsyncIterator[ServiceClient]:
-    transport = httpx.AsyncHTTPTransport(uds=str(tmp_path / "s"))
-    async with serving(service, tmp_path / "s"), httpx.AsyncClient(transport=transport, base_url="http://x") as http:
-        yield ServiceClient(http, place="the fake")
-
-
-async def read(
-    client: ServiceClient, service: FakeService, script: list[Step], *, retries: int = 3
-) -> list[AnswerEvent]:
-    service.scripts = [script]
-    session_id = service.add_session(1)
-    stream = AnswerStream(client, session_id, "hello", retry_delays=(0.0,) * retries)
+async def read(client: ServiceClient, service: CommandStage, *cuts: Cut, retries: int = 3) -> list[AnswerEvent]:
+    """Send a message, cut the streams of its answer, and return the events that came."""
+    service.way.cuts = list(cuts)
+    stream = AnswerStream(client, await session_of(service), "hello", retry_delays=(0.0,) * retries)
     return [event async for event in stream.events()]
+
+
+async def session_of(service: CommandStage) -> str:
+    return str((await service.session()).session.id)
 
 
 def text_of(events: list[AnswerEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, MessageDelta))
 
 
-async def test_a_cut_stream_goes_on_behind_the_last_event_seen(client: ServiceClient, service: FakeService) -> None:
-    events = await read(client, service, [started(), delta("a"), Cut(), delta("b"), Cut(), *answer_of("c")[1:]])
+def places(service: CommandStage) -> list[str]:
+    """The last words of the paths that streams were asked for at."""
+    return [request.url.path.rpartition("/")[2] for request in service.way.streams]
+
+
+async def test_a_cut_stream_goes_on_behind_the_last_event_seen(client: ServiceClient, service: CommandStage) -> None:
+    service.api.turns.scripts = [said("a", "b", "c")]
+
+    events = await read(client, service, Cut(after=2), Cut(after=1))
 
     assert text_of(events) == "abc"
-    assert [item.last_event_id for item in service.received] == ["", "2", "3"]
+    assert [request.headers.get("last-event-id", "") for request in service.way.streams] == ["", "2", "3"]
     assert [event.attempt for event in events if isinstance(event, ConnectionCut)] == [1, 1]
     assert isinstance(events[-1], RunCompleted)
 
 
 async def test_a_cut_before_the_run_is_known_sends_the_same_message_with_the_same_key(
-    client: ServiceClient, service: FakeService
+    client: ServiceClient, service: CommandStage
 ) -> None:
-    service.names_run = False
+    service.api.turns.scripts = [said("once"), said("twice")]
 
-    events = await read(client, service, [Cut(), *answer_of("once")])
+    events = await read(client, service, Cut(after=0, names_run=False))
 
     assert text_of(events) == "once"
-    assert [item.path for item in service.received] == ["message", "message"]
-    assert len({item.key for item in service.received}) == 1
+    assert places(service) == ["messages", "messages"]
+    assert len({request.headers["idempotency-key"] for request in service.way.streams}) == 1
 
 
 async def test_a_stream_that_ends_without_its_last_event_is_taken_up_again(
-    client: ServiceClient, service: FakeService
+    client: ServiceClient, service: CommandStage
 ) -> None:
+    cuts = Cut(after=2, ends=True), Cut(after=0, ends=True), Cut(after=0, ends=True)
+
     with pytest.raises(ServiceUnreachable, match="come back with"):
-        await read(client, service, [started(), delta("a")], retries=2)
+        await read(client, service, *cuts, retries=2)
 
-    assert [item.path for item in service.received] == ["message", "events", "events"]
+    assert places(service) == ["messages", "events", "events"]
 
 
-async def test_a_refused_message_is_not_sent_again(client: ServiceClient, service: FakeService) -> None:
+async def test_a_refused_message_is_not_sent_again(client: ServiceClient, service: CommandStage) -> None:
     stream = AnswerStream(client, "unknown", "hello", retry_delays=(0.0,))
 
-    with pytest.raises(RequestRefused, match="no such session"):
+    with pytest.raises(RequestRefused, match="There is no session unknown"):
         _ = [event async for event in stream.events()]
 
-    assert service.received == []
+    assert places(service) == ["messages"]
 
 
-async def test_ctrl_c_cancels_the_run_and_waits_for_its_end(client: ServiceClient, service: FakeService) -> None:
-    cancelled = Event(EventType.RUN_CANCELLED, RunCancelled(run=run_out(status="cancelled"), message=None))
-    service.scripts = [[started(), delta("half"), WaitForCancel(), cancelled]]
+async def test_ctrl_c_cancels_the_run_and_waits_for_its_end(client: ServiceClient, service: CommandStage) -> None:
+    turns = service.api.turns
+    turns.may_end.clear()
+    turns.scripts = [said("half")]
     out, err = StringIO(), StringIO()
     state = ChatState(client, Screen(out=out, err=err), "assistant")
-    stream = AnswerStream(client, service.add_session(1), "hello", retry_delays=())
+    stream = AnswerStream(client, await session_of(service), "hello", retry_delays=())
     before = signal.getsignal(signal.SIGINT)
 
     answering = asyncio.create_task(Answering(state, stream).run())
     await stream.run_known.wait()
     os.kill(os.getpid(), signal.SIGINT)
+    await turns.is_cancelled.wait()
+    await turns.settle()
     await answering
 
-    assert service.cancelled.is_set()
     assert out.getvalue() == "half\n"
     assert "stopped" in err.getvalue()
     assert signal.getsignal(signal.SIGINT) is before
 
 
-async def test_a_second_ctrl_c_stops_waiting(client: ServiceClient, service: FakeService) -> None:
-    service.scripts = [[started(), WaitForCancel(), WaitForCancel(), delta("")]]
+async def test_a_second_ctrl_c_stops_waiting(client: ServiceClient, service: CommandStage) -> None:
+    service.api.turns.may_end.clear()
     err = StringIO()
     state = ChatState(client, Screen(out=StringIO(), err=err), "assistant")
-    stream = AnswerStream(client, service.add_session(1), "hello", retry_delays=(60.0,))
+    stream = AnswerStream(client, await session_of(service), "hello", retry_delays=(60.0,))
 
     answering = asyncio.create_task(Answering(state, stream).run())
     await stream.run_known.wait()
     os.kill(os.getpid(), signal.SIGINT)
-    await service.cancelled.wait()
+    await service.api.turns.is_cancelled.wait()
     os.kill(os.getpid(), signal.SIGINT)
     await answering
 

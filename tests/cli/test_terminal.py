@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 
-import httpx
 import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import PipeInput, create_pipe_input
@@ -12,10 +11,9 @@ from prompt_toolkit.output import DummyOutput
 
 from app.cli.chat import chat
 from app.cli.chat_state import ChatState
-from app.cli.client import ServiceClient
 from app.cli.lines import TerminalLines
 from app.cli.screen import Screen
-from fakes.fake_service import FakeService, answer_of, serving
+from fakes.command_stage import CommandStage
 
 
 @dataclass
@@ -39,12 +37,9 @@ def keyboard() -> Iterator[PipeInput]:
 
 
 @pytest.fixture
-async def state(tmp_path: Path) -> AsyncIterator[ChatState]:
-    transport = httpx.AsyncHTTPTransport(uds=str(tmp_path / "s"))
-    service = FakeService(scripts=[answer_of("fine")])
-    async with serving(service, tmp_path / "s"), httpx.AsyncClient(transport=transport, base_url="http://x") as http:
-        screen = Screen(out=StringIO(), err=StringIO())
-        yield ChatState(ServiceClient(http, place="the fake"), screen, "assistant")
+async def state(service: CommandStage) -> AsyncIterator[ChatState]:
+    async with service.client() as client:
+        yield ChatState(client, Screen(out=StringIO(), err=StringIO()), "assistant")
 
 
 async def test_typed_lines_go_into_a_history_only_the_user_can_read(keyboard: PipeInput, tmp_path: Path) -> None:

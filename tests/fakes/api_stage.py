@@ -10,62 +10,30 @@ from datetime import UTC, datetime
 from functools import cache
 
 import httpx
-import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from app.agents.registry import AgentDefaults, AgentRegistry, load_agents
 from app.api.app import create_app
 from app.api.http.config import ApiConfig
 from app.api.http.services import Readiness, Services
-from app.context.explain import ContextReport, NextAction, SummariserReport, report_json
+from app.context.explain import ContextReport
 from app.db.database import Database
 from app.db.sessions.messages import MessageQuery
 from app.domain.errors import InvalidInput, NotFound
-from app.domain.events import MessageDelta, NewEvent, RunStarted
 from app.domain.ids import MessageId, SessionId, UserId
 from app.domain.json_types import JsonObject, JsonValue
 from app.domain.keys import NewKey
-from app.domain.message import Content, Message, NewMessage, Role
+from app.domain.message import Content, Message, NewMessage
 from app.domain.principal import Scope
-from app.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus, Submission, Submitted
 from app.memories.keeper import MemoryKeeper
 from app.summary.summarize_now import CompactionResult
+from fakes.quiet_server import serving
+from fakes.scripted_turns import REPORT, ScriptedTurns
 from fakes.waiting import HANG_SECONDS
 
-CLAIMER = Claimer("scripted", 30.0)
 LOCAL = ApiConfig(version="0.0.0", is_local_mode=True, no_worker_timeout_seconds=HANG_SECONDS)
 KEYED = ApiConfig(version="0.0.0", key_cache_seconds=0.0)
-REPORT = ContextReport(
-    agent="assistant",
-    model="offline",
-    context_window=8192,
-    response_reserve=2048,
-    system_tokens=10,
-    tools_tokens=0,
-    summary_tokens=0,
-    message_tokens=20,
-    total_tokens=30,
-    unreduced_tokens=30,
-    last_rung=None,
-    threshold_tokens=5836,
-    usage_percent=0.4,
-    messages_since_summary=2,
-    messages_threshold=30,
-    messages_percent=6.7,
-    tokens_since_summary=20,
-    tokens_threshold=128_000,
-    tokens_percent=0.0,
-    will_trigger=False,
-    next_action=NextAction.NONE,
-    summary_count=0,
-    last_summary_at=None,
-    estimated_response_tokens=10,
-    summary=None,
-    prepared=None,
-    summariser=SummariserReport("offline", "closed", 0),
-)
-
-
 PREVIEW: dict[str, JsonValue] = {
     "action": "compact",
     "cause": "threshold",
@@ -115,66 +83,27 @@ class WallClock:
 
 
 @dataclass
-class ScriptedTurns:
-    """Stores submissions and plays their turns through the real repositories.
+class FakePins:
+    """Pins that live in memory: each message is a group of its own. `previewed` keeps what plans were asked for.
 
-    `error` makes the next turns fail; `has_worker` False leaves them queued; a turn sets `has_begun` and then stops
-    before its end until `may_end` is set.
+    `report` and `plan` are what is told of every context.
     """
 
     database: Database
-    answer: str = "Hello back."
-    error: RunError | None = None
-    has_worker: bool = True
-    may_end: asyncio.Event = field(default_factory=asyncio.Event)
-    has_begun: asyncio.Event = field(default_factory=asyncio.Event)
-    tasks: list["asyncio.Task[Run]"] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.may_end.set()
-
-    async def submit(self, submission: Submission) -> Submitted:
-        submitted = await self.database.runs.submit(submission, CLAIMER if self.has_worker else None)
-        if submitted.claimed is not None:
-            self.tasks.append(asyncio.create_task(self.play(submitted.claimed)))
-        return submitted
-
-    async def play(self, claimed: ClaimedRun) -> Run:
-        run, lease, seq = claimed.run, claimed.lease, claimed.next_event
-        user = NewMessage(role=Role.USER, content=run.input.content, source=run.source, metadata=run.input.metadata)
-        await self.database.messages.append_message(lease, "user", user)
-        started = NewEvent(seq, RunStarted(run))
-        delta = NewEvent(seq + 1, MessageDelta(self.answer))
-        await self.database.events.append_events(lease, [started, delta])
-        self.has_begun.set()
-        await self.may_end.wait()
-
-        return await self.database.runs.finish(lease, self._outcome(run), (), seq + 2)
-
-    def _outcome(self, run: Run) -> Outcome:
-        if self.error is not None:
-            return Outcome(RunStatus.FAILED, error=self.error)
-        answer = NewMessage(role=Role.ASSISTANT, content=self.answer, source=run.source)
-        return Outcome(RunStatus.SUCCEEDED, answer=answer, context=report_json(REPORT))
-
-    async def settle(self) -> None:
-        self.may_end.set()
-        await asyncio.gather(*self.tasks)
-
-
-@dataclass
-class FakePins:
-    """Pins that live in memory: each message is a group of its own. `previewed` keeps what plans were asked for."""
-
-    database: Database
+    report: ContextReport = REPORT
+    plan: JsonObject = field(default_factory=lambda: PREVIEW)
     pinned: set[MessageId] = field(default_factory=set)
     previewed: list[Content | None] = field(default_factory=list)
     limit: int = 2
 
+    async def tell(self, owner_id: UserId, session_id: SessionId) -> ContextReport:
+        await self.database.sessions.get(owner_id, session_id)
+        return self.report
+
     async def preview(self, owner_id: UserId, session_id: SessionId, content: Content | None) -> JsonObject:
         await self.database.sessions.get(owner_id, session_id)
         self.previewed.append(content)
-        return PREVIEW
+        return self.plan
 
     async def pin(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> tuple[Message, ...]:
         message = await self._find(owner_id, session_id, message_id)
@@ -222,18 +151,18 @@ class ApiStage:
         # Without the protocol asyncio leaves Nagle's algorithm on, which costs 40 ms per answer.
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
             listener.bind(("127.0.0.1", 0))
-            listener.listen()
-            config = uvicorn.Config(self.app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
-            server = uvicorn.Server(config)
-            serving = asyncio.create_task(server.serve(sockets=[listener]))
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            async with self.serving(listener), httpx.AsyncClient(base_url=url, timeout=HANG_SECONDS) as client:
+                yield client
+
+    @contextlib.asynccontextmanager
+    async def serving(self, listener: socket.socket, app: ASGIApp | None = None) -> AsyncIterator[None]:
+        """Serve the application on a bound socket; `app` is one that stands in front of it."""
+        async with serving(app or self.app, listener):
             try:
-                async with httpx.AsyncClient(base_url=url, timeout=HANG_SECONDS) as client:
-                    yield client
+                yield
             finally:
                 self.services.cut_off()
-                server.should_exit = True
-                await serving
 
     async def key(self, user: str, *scopes: Scope) -> str:
         """Return the secret of a new key."""
@@ -241,13 +170,14 @@ class ApiStage:
         return (await self.database.keys.create(named)).secret
 
 
-def set_stage(database: Database, config: ApiConfig = LOCAL, memories: MemoryKeeper | None = None) -> ApiStage:
-    """Return the application on `database`; without `memories` they are found by their words alone."""
-    turns, pins = ScriptedTurns(database), FakePins(database)
+def set_stage(
+    database: Database, config: ApiConfig = LOCAL, memories: MemoryKeeper | None = None, **parts: object
+) -> ApiStage:
+    """Return the application on `database`; without `memories` they are found by their words alone.
 
-    async def report_context(owner_id: UserId, session_id: SessionId) -> ContextReport:
-        await database.sessions.get(owner_id, session_id)
-        return REPORT
+    `parts` take the place of those of its services that are played.
+    """
+    turns, pins = ScriptedTurns(database), FakePins(database)
 
     async def summarize_now(owner_id: UserId, session_id: SessionId, _instructions: str) -> CompactionResult:
         session = await database.sessions.get(owner_id, session_id)
@@ -265,7 +195,7 @@ def set_stage(database: Database, config: ApiConfig = LOCAL, memories: MemoryKee
         memories=memories or MemoryKeeper(database.memories),
         agents=_shipped_agents(),
         submit=turns.submit,
-        report_context=report_context,
+        report_context=pins.tell,
         summarize_now=summarize_now,
         preview_context=pins.preview,
         pin_message=pins.pin,
@@ -275,6 +205,7 @@ def set_stage(database: Database, config: ApiConfig = LOCAL, memories: MemoryKee
         count_message=count_message,
         clock=WallClock(),
     )
+    services = replace(services, **parts)  # type: ignore[arg-type]  # fields by name
     return ApiStage(database, turns, pins, services, create_app(services, config))
 
 

@@ -15,7 +15,7 @@ from app.slack.bolt import Shown
 from app.slack.commands import Commands
 from app.slack.services import SlackServices
 from app.summary.summarize_now import CompactionResult
-from fakes.api_stage import REPORT
+from fakes.scripted_turns import REPORT
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import TEAM
 from fakes.slack_stage import IDENTITY

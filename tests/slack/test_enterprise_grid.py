@@ -15,8 +15,8 @@ from app.slack.incoming import read_incoming
 from app.slack.services import SlackServices
 from app.slack.upkeep import Upkeep
 from app.summary.summarize_now import CompactionResult
-from fakes.api_stage import REPORT
 from fakes.provider_double.json_types import Json
+from fakes.scripted_turns import REPORT
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import BOT_USER, Person, say
 from fakes.slack_double.payloads import app_mention, edited, left, message
