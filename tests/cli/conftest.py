@@ -2,35 +2,50 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from app.cli import root
+from app.api.http.config import ApiConfig
 from app.db.database import Database
 from fakes.api_stage import set_stage
 from fakes.command_stage import OWN_SOCKET, CommandStage, command_stage
 from fakes.fake_parts import FakeWorld
-from fakes.fake_service import FakeService
 
 Throughline = Callable[..., Result]
 
 
 @pytest.fixture
 def world() -> FakeWorld:
-    return FakeWorld(FakeService())
+    return FakeWorld()
 
 
 @pytest.fixture
 def throughline(world: FakeWorld) -> Throughline:
-    """Run the command line with these arguments and this standard input."""
-
-    def run(*arguments: str, typed: str = "") -> Result:
-        return CliRunner().invoke(root.throughline, arguments, input=typed, prog_name="throughline", obj=world.parts())
-
-    return run
+    """Runs the command line with these arguments and this standard input."""
+    return world.run
 
 
 @pytest.fixture
-async def service(database: Database, database_url: str, tmp_path: Path) -> AsyncIterator[CommandStage]:
+def config() -> ApiConfig:
+    """How the service is served."""
+    return OWN_SOCKET
+
+
+@pytest.fixture
+async def parts() -> dict[str, object]:
+    """What the service has in place of what is played, by the names of its services."""
+    return {}
+
+
+@pytest.fixture
+async def service(
+    database: Database,
+    database_url: str,
+    world: FakeWorld,
+    config: ApiConfig,
+    parts: dict[str, object],
+    tmp_path: Path,
+) -> AsyncIterator[CommandStage]:
     """The real application, on a database of the test, with scripted turns."""
-    async with command_stage(set_stage(database, OWN_SOCKET), database_url, tmp_path / "s") as stage:
+    api = set_stage(database, config, parts=parts)
+    async with command_stage(api, world, database_url, tmp_path / "s") as stage:
         yield stage

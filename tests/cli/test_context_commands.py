@@ -1,119 +1,173 @@
-from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
-from click.testing import Result
 
+from app.db.database import Database
+from app.domain.ids import SessionId, UserId
+from app.domain.message import Message, NewMessage, Role, Source, ToolCall
+from app.summary.summarize_now import CompactionResult
+from app.turn.context_requests import ContextRequests
 from app.wire.context import PreviewedMessage, StretchToSummarise
-from fakes.fake_parts import FakeWorld
-from fakes.wire_shapes import message_id, preview_out, version_out
+from fakes.command_stage import CommandStage
+from fakes.conversations import Conversation, answer_message
+from fakes.stage import open_stage
+from fakes.wire_shapes import preview_out
 
-Throughline = Callable[..., Result]
-SUMMARIES = (version_out(3, version=None, state="prepared"), version_out(2), version_out(1, state="superseded"))
+MORE_VERSIONS = """
+    with counted as (update sessions set summary_version = $2 where id = $1)
+    insert into summary_versions (id, session_id, version, state, stretch_ids, text, token_count, through_id,
+        through_position, model)
+    select gen_random_uuid(), session_id, n, state, stretch_ids, text, token_count, through_id, through_position, model
+    from summary_versions, generate_series(3, $2::integer) n where session_id = $1 and version = 1
+"""
 
 
 @pytest.fixture
-def session_id(world: FakeWorld) -> str:
-    world.service.summaries = list(SUMMARIES)
-    return world.service.add_session(7, messages=40, summarized=20)
+def focuses() -> list[str]:
+    """What summaries on demand were asked to look at."""
+    return []
 
 
-def test_a_preview_is_asked_for_with_the_text_or_without(
-    world: FakeWorld, throughline: Throughline, session_id: str
-) -> None:
-    world.service.preview = preview_out(
+@pytest.fixture
+async def parts(database: Database, focuses: list[str]) -> dict[str, object]:
+    """Pins as the service sets them, and summaries on demand of all but four messages."""
+    stage = await open_stage(database)
+    requests = ContextRequests(stage.parts, database.sessions, database.pins, lambda _: nullcontext())
+
+    async def summarize(owner_id: UserId, session_id: SessionId, focus: str) -> CompactionResult:
+        focuses.append(focus)
+        talk = Conversation(database, owner_id, await database.sessions.get(owner_id, session_id))
+        return CompactionResult("adopted", "", 900, 400, await talk.adopt((await talk.messages())[-5]))
+
+    return {"pin_message": requests.pin, "unpin_message": requests.unpin, "summarize_now": summarize}
+
+
+@pytest.fixture
+async def talk(service: CommandStage) -> Conversation:
+    """A session of 40 messages with two versions of its summary and a third one ready."""
+    talk = await service.talk(40)
+    messages: tuple[Message, ...] = await talk.messages()
+    await talk.adopt(messages[9], "- Ada moved.")
+    await talk.adopt(messages[19], "- Ada moved.\n- Bob came.")
+    await talk.prepare(messages[29])
+    return talk
+
+
+async def id_of(service: CommandStage, where: str) -> object:
+    return (await service.sql(f"select id from summary_versions where {where}"))[0][0]
+
+
+async def pinned(service: CommandStage) -> list[object]:
+    """Return the positions of the messages that are pinned."""
+    statement = "select position from message_pins join messages on id = message_id order by position"
+    return [position for (position,) in await service.sql(statement)]
+
+
+async def test_summarize_hands_the_focus_on(service: CommandStage, focuses: list[str]) -> None:
+    talk = await service.talk(8)
+
+    result = await service.run("chat", "--session", talk.session.id, typed="/summarize the index design\n")
+
+    assert focuses == ["the index design"]
+    assert "4 of 8 messages are summarized" in result.stdout
+
+
+async def test_a_preview_is_asked_for_with_the_text_or_without(service: CommandStage, talk: Conversation) -> None:
+    service.api.pins.plan = preview_out(
         PreviewedMessage(position=35, role="user", form="whole", reason="", tokens=9, pinned=False),
         action="compact",
         cause="threshold",
         summarise=StretchToSummarise(from_position=21, through_position=34, message_count=14),
-    )
+    ).model_dump(mode="json")
 
-    result = throughline("chat", "--session", session_id, typed="/preview\n/preview What next?\n")
+    result = await service.run("chat", "--session", talk.session.id, typed="/preview\n/preview What next?\n")
 
-    assert world.service.previewed == [None, "What next?"]
+    assert service.api.pins.previewed == [None, "What next?"]
     assert "14 messages (#21-#34) are summarized" in result.stdout
     assert "#35         whole" in result.stdout
 
 
-def test_summaries_are_listed_and_one_is_gone_back_to(
-    world: FakeWorld, throughline: Throughline, session_id: str
-) -> None:
-    result = throughline("chat", "--session", session_id, typed="/summaries\n/restore 1\n")
+async def test_summaries_are_listed_and_one_is_gone_back_to(service: CommandStage, talk: Conversation) -> None:
+    result = await service.run("chat", "--session", talk.session.id, typed="/summaries\n/restore 1\n")
 
     assert "v2   adopted    #1-#20" in result.stdout
     assert "–    prepared   #1-#30" in result.stdout
-    assert world.service.restored == [SUMMARIES[2].id]
+    assert (await talk.reload()).summary_through_position == 10
     assert "Back at version 1: 10 of 40 messages are summarized. It is kept as a new version." in result.stdout
 
 
-def test_one_version_is_read_and_two_are_compared(world: FakeWorld, throughline: Throughline, session_id: str) -> None:
-    world.service.summaries = [version_out(2, text="- Ada moved.\n- Bob came."), version_out(1, text="- Ada moved.")]
+async def test_one_version_is_read_and_two_are_compared(service: CommandStage, talk: Conversation) -> None:
+    typed = "/summaries 1\n/summaries v1 2\n/summaries 7\n"
 
-    result = throughline("chat", "--session", session_id, typed="/summaries 1\n/summaries v1 2\n/summaries 7\n")
-    outside = throughline("sessions", "summaries", session_id, "1", "2")
+    result = await service.run("chat", "--session", talk.session.id, typed=typed)
+    outside = await service.run("sessions", "summaries", talk.session.id, 1, 2)
 
     assert "- Ada moved." in result.stdout
     assert "+ - Bob came." in result.stdout
-    assert "There is no version 7 of the summary." in result.stdout + result.stderr
+    assert "There is no version 7 of the summary" in result.stdout + result.stderr
     assert "+ - Bob came." in outside.stdout
 
 
-def test_a_prepared_summary_is_read_and_compared_by_that_name(
-    world: FakeWorld, throughline: Throughline, session_id: str
-) -> None:
+async def test_a_prepared_summary_is_read_and_compared_by_that_name(service: CommandStage, talk: Conversation) -> None:
     typed = "/summaries prepared\n/summaries 2 prepared\n"
-    result = throughline("chat", "--session", session_id, typed=typed)
-    world.service.summaries = [version_out(2)]
-    without = throughline("sessions", "summaries", session_id, "prepared")
+    result = await service.run("chat", "--session", talk.session.id, typed=typed)
+    await service.run("sessions", "restore", talk.session.id, 1)
+    without = await service.run("sessions", "summaries", talk.session.id, "prepared")
 
     assert "–    prepared   #1-#30" in result.stdout
     assert "version 2 (#1-#20) → the prepared one (#1-#30)" in result.stdout
     assert "No summary is prepared now" in without.stderr
 
 
-@pytest.mark.usefixtures("world")
-def test_going_back_to_the_version_in_use_says_that_nothing_has_changed(
-    throughline: Throughline, session_id: str
+async def test_going_back_to_the_version_in_use_says_that_nothing_has_changed(
+    service: CommandStage, talk: Conversation
 ) -> None:
-    result = throughline("chat", "--session", session_id, typed="/restore 2\n")
+    result = await service.run("chat", "--session", talk.session.id, typed="/restore 2\n")
 
     assert "Version 2 is in use already; nothing has changed." in result.stdout
 
 
-def test_a_version_on_a_later_page_is_found(world: FakeWorld, throughline: Throughline, session_id: str) -> None:
-    filler = [version_out(number, state="superseded") for number in range(400, 3, -1)]
-    world.service.summaries = [*filler, *SUMMARIES]
+async def test_a_version_on_a_later_page_is_found(service: CommandStage, talk: Conversation) -> None:
+    await service.sql(MORE_VERSIONS, talk.session.id, 250)
 
-    listed = throughline("sessions", "summaries", session_id)
-    throughline("sessions", "restore", session_id, "1")
+    listed = await service.run("sessions", "summaries", talk.session.id)
+    restored = await service.run("sessions", "restore", talk.session.id, 1)
 
-    assert len(listed.stdout.splitlines()) == len(filler) + len(SUMMARIES)
-    assert world.service.restored == [SUMMARIES[2].id]
+    assert len(listed.stdout.splitlines()) == 1 + 250
+    assert restored.stdout.startswith("Back at version 1:")
+    assert (await talk.reload()).summary_through_position == 10
 
 
-def test_the_same_can_be_done_outside_a_chat(world: FakeWorld, throughline: Throughline, session_id: str) -> None:
-    context = throughline("sessions", "context", session_id, "--preview")
-    summaries = throughline("sessions", "summaries", session_id)
-    restored = throughline("sessions", "restore", session_id, SUMMARIES[2].id)
+async def test_the_same_can_be_done_outside_a_chat(service: CommandStage, talk: Conversation) -> None:
+    service.api.pins.plan = preview_out().model_dump(mode="json")
+
+    context = await service.run("sessions", "context", talk.session.id, "--preview")
+    summaries = await service.run("sessions", "summaries", talk.session.id)
+    restored = await service.run("sessions", "restore", talk.session.id, await id_of(service, "version = 1"))
 
     assert "Context of assistant" in context.stdout
     assert "The next call:" in context.stdout
     assert summaries.stdout.startswith("–    prepared")
     assert restored.stdout.startswith("Back at version 1:")
-    assert world.service.restored == [SUMMARIES[2].id]
+    assert (await talk.reload()).summary_through_position == 10
 
 
-def test_what_the_service_refuses_to_restore_is_told_in_its_words(throughline: Throughline, session_id: str) -> None:
-    result = throughline("sessions", "restore", session_id, SUMMARIES[0].id)
-
-    assert (result.exit_code, result.stderr) == (1, "Error: A prepared summary was never in use.\n")
-
-
-def test_a_pin_is_set_by_position_shown_in_the_history_and_taken_off(
-    world: FakeWorld, throughline: Throughline, session_id: str
+async def test_what_the_service_refuses_to_restore_is_told_in_its_words(
+    service: CommandStage, talk: Conversation
 ) -> None:
-    result = throughline(
-        "chat", "--session", session_id, typed="/pin 39\n/history 2\n/unpin #39\n/history 1\n/pin 40\n"
-    )
+    prepared = await id_of(service, "state = 'prepared'")
+
+    result = await service.run("sessions", "restore", talk.session.id, prepared)
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: The summary {prepared} is prepared and was never in use: ")
+
+
+async def test_a_pin_is_set_by_position_shown_in_the_history_and_taken_off(
+    service: CommandStage, talk: Conversation
+) -> None:
+    typed = "/pin 39\n/history 2\n/unpin #39\n/history 1\n/pin 40\n"
+    result = await service.run("chat", "--session", talk.session.id, typed=typed)
 
     assert result.stdout.splitlines()[1:] == [
         "Pinned #39: every prompt shows it word for word.",
@@ -123,15 +177,18 @@ def test_a_pin_is_set_by_position_shown_in_the_history_and_taken_off(
         "#40 assistant text 40",
         "Pinned #40: every prompt shows it word for word.",
     ]
-    assert [message.id for message in world.service.messages[session_id] if message.pinned] == [message_id(40)]
+    assert await pinned(service) == [40]
 
 
-def test_a_tools_answer_is_pinned_with_its_call(world: FakeWorld, throughline: Throughline, session_id: str) -> None:
-    world.service.change_message(session_id, 6, role="tool")
+async def test_a_tools_answer_is_pinned_with_its_call(service: CommandStage) -> None:
+    talk = await service.talk(4)
+    called = answer_message("", tool_calls=(ToolCall("1", "calculator", "{}"),))
+    await talk.store(called, NewMessage(Role.TOOL, "2", Source.CLI, tool_call_id="1", name="calculator"))
 
-    result = throughline("chat", "--session", session_id, typed="/pin 6\n")
+    result = await service.run("chat", "--session", talk.session.id, typed="/pin 6\n")
 
     assert "Pinned #5-#6, a tool call and its results: every prompt shows it" in result.stdout
+    assert await pinned(service) == [5, 6]
 
 
 @pytest.mark.parametrize(
@@ -146,15 +203,17 @@ def test_a_tools_answer_is_pinned_with_its_call(world: FakeWorld, throughline: T
         ("/restore 9", "There is no version 9"),
     ],
 )
-def test_a_wrong_number_is_one_line_that_says_what_to_do(
-    throughline: Throughline, session_id: str, typed: str, hint: str
+async def test_a_wrong_number_is_one_line_that_says_what_to_do(
+    service: CommandStage, talk: Conversation, typed: str, hint: str
 ) -> None:
-    result = throughline("chat", "--session", session_id, typed=f"{typed}\n")
+    result = await service.run("chat", "--session", talk.session.id, typed=f"{typed}\n")
 
     assert result.exit_code == 1
     assert hint in result.stderr
 
 
 @pytest.mark.parametrize("typed", ["/preview", "/summaries", "/restore 1", "/pin 1", "/unpin 1", "/context"])
-def test_before_the_first_message_there_is_nothing_to_look_at(throughline: Throughline, typed: str) -> None:
-    assert "the session begins with the first one" in throughline("chat", typed=f"{typed}\n").stderr
+async def test_before_the_first_message_there_is_nothing_to_look_at(service: CommandStage, typed: str) -> None:
+    result = await service.run("chat", typed=f"{typed}\n")
+
+    assert "the session begins with the first one" in result.stderr

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -171,7 +171,10 @@ class ApiStage:
 
 
 def set_stage(
-    database: Database, config: ApiConfig = LOCAL, memories: MemoryKeeper | None = None, **parts: object
+    database: Database,
+    config: ApiConfig = LOCAL,
+    memories: MemoryKeeper | None = None,
+    parts: Mapping[str, object] | None = None,
 ) -> ApiStage:
     """Return the application on `database`; without `memories` they are found by their words alone.
 
@@ -205,7 +208,7 @@ def set_stage(
         count_message=count_message,
         clock=WallClock(),
     )
-    services = replace(services, **parts)  # type: ignore[arg-type]  # fields by name
+    services = replace(services, **(parts or {}))  # type: ignore[arg-type]  # fields by name
     return ApiStage(database, turns, pins, services, create_app(services, config))
 
 

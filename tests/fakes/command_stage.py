@@ -1,13 +1,15 @@
 """The real application as commands reach it: over a unix socket, past what notes requests and cuts streams."""
 
+import asyncio
+import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from uuid import UUID
 
 import httpx
+from click.testing import Result
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -20,6 +22,7 @@ from app.domain.ids import UserId
 from app.domain.message import Source
 from fakes.api_stage import ApiStage
 from fakes.conversations import Conversation
+from fakes.fake_parts import FakeWorld
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
 
@@ -30,9 +33,10 @@ BLOCK_END = b"\n\n"
 TALK = """
     with counted as (update sessions set message_count = $2, message_tokens = 3 * $2 where id = $1)
     insert into messages (id, session_id, position, role, content, source, token_count)
-    select gen_random_uuid(), $1, n, case n % 2 when 1 then 'user' else 'assistant' end, 'text ' || n, 'cli', 3
-    from generate_series(1, $2::integer) n
+    select gen_random_uuid(), $1, n, case n % 2 when 1 then 'user' else 'assistant' end,
+        coalesce($3::jsonb ->> n::text, 'text ' || n), 'cli', 3 from generate_series(1, $2::integer) n
 """
+"""Hundreds of messages in one statement: one by one they would take longer than what a test looks at."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +53,29 @@ class Cut:
 
 @dataclass
 class Way:
-    """Stands before an application: notes what is asked, and cuts one stream for each of `cuts`."""
+    """Stands before an application: notes what is asked, and cuts one stream for each of `cuts`.
+
+    `bodies` are those of the requests in `asked`, as far as they have been read.
+    """
 
     app: ASGIApp
     cuts: list[Cut] = field(default_factory=list)
     asked: list[Request] = field(default_factory=list)
+    bodies: list[bytearray] = field(default_factory=list)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope)
+        request, body = Request(scope), bytearray()
         self.asked.append(request)
+        self.bodies.append(body)
+
+        async def read() -> Message:
+            message = await receive()
+            body.extend(message.get("body", b""))
+            return message
+
         if _is_stream(request) and self.cuts:
             send = _CutSend(self.cuts.pop(0), send)
-        await self.app(scope, receive, send)
+        await self.app(scope, read, send)
 
     @property
     def streams(self) -> list[Request]:
@@ -95,31 +110,52 @@ class _CutSend:
 
 @dataclass
 class CommandStage:
-    """The application that commands talk to, what stands behind it, and where it is."""
+    """The application that commands talk to, and what stands behind it.
+
+    `url` is its database, `owner_id` the user whom commands act for.
+    """
 
     api: ApiStage
     way: Way
+    world: FakeWorld
     url: str
     socket_path: Path
     owner_id: UserId
 
+    async def run(self, *arguments: object, typed: str = "") -> Result:
+        """Run a command in a thread with an event loop of its own, while this loop serves it."""
+        return await asyncio.to_thread(self.world.run, *map(str, arguments), typed=typed)
+
     async def session(self, title: str = "") -> Conversation:
-        """Open a session of the user whom commands act for."""
+        """Open a session."""
         new = NewSession(owner_id=self.owner_id, agent="assistant", title=title, source=Source.CLI, metadata={})
         session, _ = await self.api.database.sessions.create(new)
         return Conversation(self.api.database, self.owner_id, session)
 
-    async def talk(self, count: int, *, title: str = "", summarized: int = 0) -> Conversation:
-        """Open a session with so many messages, each `text N`, of which a summary stands for the first."""
+    async def talk(self, count: int, *, title: str = "", texts: Mapping[int, str] | None = None) -> Conversation:
+        """Open a session with so many messages, by user and assistant in turns, each `text N` or the one of `texts`."""
         talk = await self.session(title)
-        await run_sql(self.url, TALK, talk.session.id, count)
-        if summarized:
-            await talk.adopt((await talk.messages())[summarized - 1])
+        await self.sql(TALK, talk.session.id, count, json.dumps(texts or {}))
         return talk
 
-    async def sessions(self) -> list[UUID]:
-        """Return the ids of all sessions, the oldest first."""
-        return [UUID(str(found)) for (found,) in await run_sql(self.url, "select id from sessions order by created_at")]
+    async def said(self) -> list[object]:
+        """Return what the user said in all sessions, in order."""
+        return [
+            text for (text,) in await self.sql("select content from messages where role = 'user' order by created_at")
+        ]
+
+    async def titles(self) -> list[object]:
+        """Return the titles of all sessions, the oldest first."""
+        return [title for (title,) in await self.sql("select title from sessions order by created_at")]
+
+    async def sql(self, statement: str, *arguments: object) -> list[tuple[object, ...]]:
+        """Run one statement on the database and return its rows."""
+        return await run_sql(self.url, statement, *arguments)
+
+    def asked_at(self, place: str) -> list[tuple[str, dict[str, str]]]:
+        """Return path and query of each request whose path ends in `place`."""
+        requests = [request for request in self.way.asked if request.url.path.endswith(place)]
+        return [(request.url.path, dict(request.query_params)) for request in requests]
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[ServiceClient]:
@@ -130,15 +166,16 @@ class CommandStage:
 
 
 @asynccontextmanager
-async def command_stage(api: ApiStage, url: str, socket_path: Path) -> AsyncIterator[CommandStage]:
+async def command_stage(api: ApiStage, world: FakeWorld, url: str, socket_path: Path) -> AsyncIterator[CommandStage]:
     """Serve the application on a unix socket in the running loop; `url` is its database."""
     way = Way(api.app)
     api.turns.awaits_reader = True
+    world.socket_path = socket_path
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(socket_path))
     owner_id = await api.database.users.get_or_create("local")
     async with api.serving(listener, way):
-        yield CommandStage(api, way, url, socket_path, owner_id)
+        yield CommandStage(api, way, world, url, socket_path, owner_id)
         await api.turns.settle()
 
 

@@ -8,6 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
+from click.testing import CliRunner, Result
+
+from app.cli import root
 from app.cli.lines import standard_input_lines
 from app.cli.parts import DatabaseStatus, LocalOptions, Parts, ServeOptions, SlackOptions, SlackUnlink, WorkerOptions
 from app.domain.ids import KeyId, UserId
@@ -54,7 +57,8 @@ class FakeKeys:
 class FakeWorld:
     """What stands behind the commands, and what they did to it."""
 
-    service: FakeService
+    service: FakeService = field(default_factory=FakeService)
+    socket_path: Path | None = None
     keys: FakeKeys = field(default_factory=FakeKeys)
     revision: str | None = None
     served: list[ServeOptions] = field(default_factory=list)
@@ -63,6 +67,10 @@ class FakeWorld:
     unlinked: list[SlackUnlink] = field(default_factory=list)
     opened: list[LocalOptions] = field(default_factory=list)
     status: ServiceStatus = IDLE_SERVICE
+
+    def run(self, *arguments: str, typed: str = "") -> Result:
+        """Run the command line with these arguments and this standard input."""
+        return CliRunner().invoke(root.throughline, arguments, input=typed, prog_name="throughline", obj=self.parts())
 
     def parts(self) -> Parts:
         return Parts(
@@ -84,6 +92,9 @@ class FakeWorld:
     @asynccontextmanager
     async def _open(self, options: LocalOptions) -> AsyncIterator[Path]:
         self.opened.append(options)
+        if self.socket_path is not None:
+            yield self.socket_path
+            return
         with tempfile.TemporaryDirectory() as folder:
             async with serving(self.service, Path(folder) / "s") as path:
                 yield path

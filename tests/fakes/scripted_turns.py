@@ -96,7 +96,7 @@ class ScriptedTurns:
         run, lease, seq = claimed.run, claimed.lease, claimed.next_event
         script = self.scripts.pop(0) if self.scripts else said(self.answer)
         if self.awaits_reader:
-            await until(lambda: self.database.hub.has_readers)
+            await until(lambda: self.database.hub.has_readers or not self.awaits_reader)
         user = NewMessage(role=Role.USER, content=run.input.content, source=run.source, metadata=run.input.metadata)
         await self.database.messages.append_message(lease, "user", user)
         told = [RunStarted(run), *[await self._told(claimed, step) for step in script.steps]]
@@ -107,6 +107,8 @@ class ScriptedTurns:
         return await self.database.runs.finish(lease, self._outcome(run, script), (), seq + len(told))
 
     async def settle(self) -> None:
+        """Have all turns end, whether anybody follows them or not."""
+        self.awaits_reader = False
         self.may_end.set()
         await asyncio.gather(*self.tasks)
 
