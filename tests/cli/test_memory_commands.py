@@ -1,69 +1,79 @@
 """`throughline memories …`, over the wire."""
 
-from collections.abc import Callable
 from uuid import UUID
 
-from click.testing import Result
+from app.domain.memory import Memory
+from fakes.command_stage import CommandStage
 
-from fakes.fake_parts import FakeWorld
+MANY = """
+    insert into memories (id, user_id, text, terms, analyzer, created_at, updated_at)
+    select gen_random_uuid(), $1, format(e'text %s\\nmore', n), '{}', '', now() + n * interval '1 second', now()
+    from generate_series(0, 129) n
+"""
 
-Throughline = Callable[..., Result]
+
+async def keep(service: CommandStage, text: str) -> Memory:
+    return await service.api.services.memories.create(service.owner_id, text, {})
 
 
-def test_a_memory_is_added_shown_edited_and_deleted(world: FakeWorld, throughline: Throughline) -> None:
-    added = throughline("memories", "add", "Anna's cat is called [b]Miso[/b].\x1b[2J")
+async def texts(service: CommandStage) -> list[object]:
+    return [text for (text,) in await service.sql("select text from memories")]
+
+
+async def test_a_memory_is_added_shown_edited_and_deleted(service: CommandStage) -> None:
+    added = await service.run("memories", "add", "Anna's cat is called [b]Miso[/b].\x1b[2J")
     memory_id = added.stdout.strip()
-    shown = throughline("memories", "show", memory_id)
-    edited = throughline("memories", "edit", memory_id, "It is called Tofu.")
-    after = throughline("memories", "show", memory_id)
-    deleted = throughline("memories", "delete", memory_id, "--yes")
+    shown = await service.run("memories", "show", memory_id)
+    edited = await service.run("memories", "edit", memory_id, "It is called Tofu.")
+    after = await service.run("memories", "show", memory_id)
+    deleted = await service.run("memories", "delete", memory_id, "--yes")
 
     assert [result.exit_code for result in (added, shown, edited, after, deleted)] == [0] * 5
     assert shown.stdout.endswith("Anna's cat is called [b]Miso[/b].\n")
     assert "It is called Tofu." in after.stdout
-    assert (f"memory {memory_id} is changed" in edited.stderr, world.service.memories.kept) == (True, {})
+    assert (f"memory {memory_id} is changed" in edited.stderr, await texts(service)) == (True, [])
 
 
-def test_memories_are_listed_over_pages_newest_first(world: FakeWorld, throughline: Throughline) -> None:
-    for number in range(130):
-        world.service.memories.add(f"text {number}\nmore")
+async def test_memories_are_listed_over_pages_newest_first(service: CommandStage) -> None:
+    await service.sql(MANY, service.owner_id)
 
-    whole = throughline("memories", "list", "--limit", "130")
-    part = throughline("memories", "list", "--limit", "3")
-    rest = throughline("memories", "list", "--cursor", "128")
+    whole = await service.run("memories", "list", "--limit", 130)
+    part = await service.run("memories", "list", "--limit", 128)
+    rest = await service.run("memories", "list", "--cursor", part.stderr.split("--cursor ")[1].strip())
 
-    assert [line.split()[-2] for line in whole.stdout.splitlines()] == [str(number) for number in range(129, -1, -1)]
-    assert "--cursor 3" in part.stderr
-    assert len(rest.stdout.splitlines()) == 2
+    numbers = [line.split()[-2] for line in whole.stdout.splitlines()]
+    assert numbers == [str(number) for number in range(129, -1, -1)]
+    assert len(part.stdout.splitlines()) == 128
+    assert rest.stdout.splitlines() == whole.stdout.splitlines()[-2:]
 
 
-def test_memories_are_searched(world: FakeWorld, throughline: Throughline) -> None:
-    world.service.memories.add("The cat is called Miso.")
-    world.service.memories.add("The dog is called Rex.")
+async def test_memories_are_searched(service: CommandStage) -> None:
+    await keep(service, "The cat is called Miso.")
+    await keep(service, "The dog is called Rex.")
 
-    found = throughline("memories", "search", "cat")
-    nothing = throughline("memories", "search", "zebra")
+    found = await service.run("memories", "search", "cat")
+    nothing = await service.run("memories", "search", "zebra")
 
     assert "Miso" in found.stdout
     assert "Rex" not in found.stdout
     assert "nothing was found" in nothing.stderr
 
 
-def test_without_memories_it_is_said_how_to_keep_one(throughline: Throughline) -> None:
-    assert "throughline memories add" in throughline("memories", "list").stderr
+async def test_without_memories_it_is_said_how_to_keep_one(service: CommandStage) -> None:
+    assert "throughline memories add" in (await service.run("memories", "list")).stderr
 
 
-def test_a_memory_is_deleted_only_after_a_yes(world: FakeWorld, throughline: Throughline) -> None:
-    memory_id = world.service.memories.add("text")
+async def test_a_memory_is_deleted_only_after_a_yes(service: CommandStage) -> None:
+    memory_id = (await keep(service, "text")).id
 
-    refused = throughline("memories", "delete", memory_id, typed="n\n")
-    kept = len(world.service.memories.kept)
-    deleted = throughline("memories", "delete", memory_id, typed="y\n")
+    refused = await service.run("memories", "delete", memory_id, typed="n\n")
+    kept = await texts(service)
+    deleted = await service.run("memories", "delete", memory_id, typed="y\n")
 
-    assert (refused.exit_code, kept, deleted.exit_code, world.service.memories.kept) == (1, 1, 0, {})
+    assert (refused.exit_code, kept, deleted.exit_code, await texts(service)) == (1, ["text"], 0, [])
 
 
-def test_an_unknown_memory_is_an_error_in_a_sentence(throughline: Throughline) -> None:
-    result = throughline("memories", "show", str(UUID(int=1)))
+async def test_an_unknown_memory_is_an_error_in_a_sentence(service: CommandStage) -> None:
+    result = await service.run("memories", "show", UUID(int=1))
 
     assert (result.exit_code, result.stderr) == (1, f"Error: There is no memory {UUID(int=1)}.\n")
