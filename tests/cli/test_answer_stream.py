@@ -4,6 +4,7 @@ import signal
 from collections.abc import AsyncIterator
 from io import StringIO
 
+import httpx
 import pytest
 
 from app.cli.answer_stream import AnswerEvent, AnswerStream, ConnectionCut
@@ -15,6 +16,7 @@ from app.cli.screen import Screen
 from app.wire.events import MessageDelta, RunCompleted
 from fakes.command_stage import CommandStage, Cut
 from fakes.scripted_turns import said
+from fakes.wire_shapes import context_out, message_out, run_out
 
 
 @pytest.fixture
@@ -121,3 +123,15 @@ async def test_a_second_ctrl_c_stops_waiting(client: ServiceClient, service: Com
     await answering
 
     assert "no longer listening" in err.getvalue()
+
+
+async def test_an_event_of_a_newer_service_is_passed_over() -> None:
+    ended = RunCompleted(run=run_out(status="succeeded"), message=message_out(2), context=context_out())
+    text = f"event: something.of_later\ndata: {{}}\n\nevent: run.completed\ndata: {ended.model_dump_json()}\n\n"
+    reply = httpx.Response(200, text=text, headers={"content-type": "text/event-stream"})
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(lambda _: reply), base_url="http://x") as http:
+        stream = AnswerStream(ServiceClient(http, place="x"), "s", "hello", retry_delays=())
+        events = [event async for event in stream.events()]
+
+    assert events == [ended]
