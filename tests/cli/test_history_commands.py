@@ -1,19 +1,17 @@
 """`throughline sessions import | redact`, and what a refused search says."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
 import pytest
-from click.testing import Result
 
-from fakes.fake_parts import FakeWorld
-from fakes.wire_shapes import message_id
+from fakes.command_stage import CommandStage
+from fakes.conversations import Conversation
 
-Throughline = Callable[..., Result]
 MESSAGES = [{"role": "user", "content": "Grüße"}]
 EXPORT = b'{"type": "session", "agent": "assistant"}\n{"type": "message", "role": "user", "content": "Hello"}\n'
+SESSION = "select id::text, agent, title, (select string_agg(content, '|') from messages) from sessions"
 
 
 def written(path: Path, content: bytes) -> str:
@@ -21,84 +19,101 @@ def written(path: Path, content: bytes) -> str:
     return str(path)
 
 
+def imported(service: CommandStage) -> list[tuple[str | None, dict[str, str], bytes]]:
+    """Return media type, query and body of each conversation that was handed in."""
+    return [
+        (request.headers.get("content-type"), dict(request.query_params), bytes(body))
+        for request, body in zip(service.way.asked, service.way.bodies, strict=True)
+        if request.url.path == "/v1/sessions/import"
+    ]
+
+
+@pytest.fixture
+async def talk(service: CommandStage) -> Conversation:
+    return await service.talk(3)
+
+
 @pytest.mark.parametrize("indent", [None, 2])
-def test_a_conversation_in_openais_format_is_imported(
-    world: FakeWorld, throughline: Throughline, tmp_path: Path, indent: int | None
+async def test_a_conversation_in_openais_format_is_imported(
+    service: CommandStage, tmp_path: Path, indent: int | None
 ) -> None:
     body = {"agent": "assistant", "title": "Old", "messages": MESSAGES}
     file = written(tmp_path / "talk.json", json.dumps(body, indent=indent, ensure_ascii=False).encode())
 
-    result = throughline("sessions", "import", file, "--title", "New")
+    result = await service.run("sessions", "import", file, "--title", "New")
 
-    kind, query, sent = world.service.imported[0]
+    kind, query, sent = imported(service)[0]
     assert (result.exit_code, kind, query) == (0, "application/json", {})
     assert json.loads(sent) == {**body, "title": "New"}
-    assert result.stdout == f"{UUID(int=500)}\n"
-    assert "3 messages imported" in result.stderr
-    assert f"throughline chat --session {UUID(int=500)}" in result.stderr
+    session_id = result.stdout.strip()
+    assert await service.sql(SESSION) == [(session_id, "assistant", "New", "Grüße")]
+    assert result.stdout == f"{session_id}\n"
+    assert "1 messages imported" in result.stderr
+    assert f"throughline chat --session {session_id}" in result.stderr
 
 
-def test_a_bare_list_of_messages_needs_an_agent(world: FakeWorld, throughline: Throughline, tmp_path: Path) -> None:
+async def test_a_bare_list_of_messages_needs_an_agent(service: CommandStage, tmp_path: Path) -> None:
     file = written(tmp_path / "talk.json", json.dumps(MESSAGES).encode())
 
-    refused = throughline("sessions", "import", file)
-    made = throughline("sessions", "import", file, "--agent", "researcher")
+    refused = await service.run("sessions", "import", file)
+    made = await service.run("sessions", "import", file, "--agent", "researcher")
 
     assert (refused.exit_code, made.exit_code) == (1, 0)
     assert "Add --agent, for example --agent assistant." in refused.stderr
-    assert [json.loads(sent) for _, _, sent in world.service.imported] == [
-        {"agent": "researcher", "messages": MESSAGES}
-    ]
+    assert [json.loads(sent) for _, _, sent in imported(service)] == [{"agent": "researcher", "messages": MESSAGES}]
 
 
 @pytest.mark.parametrize("content", [EXPORT, EXPORT.splitlines()[0], EXPORT + b"{broken"])
-def test_an_export_is_sent_as_it_is(world: FakeWorld, throughline: Throughline, tmp_path: Path, content: bytes) -> None:
+async def test_an_export_is_sent_as_it_is(service: CommandStage, tmp_path: Path, content: bytes) -> None:
     file = written(tmp_path / "talk.jsonl", content)
 
-    throughline("sessions", "import", file, "--agent", "researcher")
+    await service.run("sessions", "import", file, "--agent", "researcher")
 
-    assert world.service.imported == [("application/x-ndjson", {"agent": "researcher"}, content)]
+    assert imported(service) == [("application/x-ndjson", {"agent": "researcher"}, content)]
 
 
-def test_an_export_is_read_from_a_pipe(world: FakeWorld, throughline: Throughline) -> None:
-    throughline("sessions", "import", "-", typed=EXPORT.decode())
+async def test_an_export_is_read_from_a_pipe(service: CommandStage) -> None:
+    await service.run("sessions", "import", "-", typed=EXPORT.decode())
 
-    assert [sent for _, _, sent in world.service.imported] == [EXPORT]
+    assert [sent for _, _, sent in imported(service)] == [EXPORT]
+    assert await service.said() == ["Hello"]
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\xff\xfe", b"{", b"7", b"[" * 100_000])
-def test_a_file_that_is_neither_format_is_refused_here(
-    world: FakeWorld, throughline: Throughline, tmp_path: Path, content: bytes
+async def test_a_file_that_is_neither_format_is_refused_here(
+    service: CommandStage, tmp_path: Path, content: bytes
 ) -> None:
-    result = throughline("sessions", "import", written(tmp_path / "x", content))
+    result = await service.run("sessions", "import", written(tmp_path / "x", content))
 
-    assert (result.exit_code, world.service.imported) == (1, [])
+    assert (result.exit_code, service.way.asked) == (1, [])
     assert "The file is neither JSON nor JSON Lines" in " ".join(result.stderr.split())
 
 
-def test_a_file_that_is_not_there_is_a_usage_error(throughline: Throughline) -> None:
-    assert throughline("sessions", "import", "/no/such/file").exit_code == 2
+async def test_a_file_that_is_not_there_is_a_usage_error(service: CommandStage) -> None:
+    assert (await service.run("sessions", "import", "/no/such/file")).exit_code == 2
 
 
-@pytest.mark.parametrize("name", ["2", "#2", message_id(2)])
-def test_a_message_is_redacted_by_position_or_id(world: FakeWorld, throughline: Throughline, name: str) -> None:
-    session = world.service.add_session(7, messages=3)
+@pytest.mark.parametrize("name", ["2", "#2", "id"])
+async def test_a_message_is_redacted_by_position_or_id(service: CommandStage, talk: Conversation, name: str) -> None:
+    before = await talk.messages()
+    named = before[1].id if name == "id" else name
 
-    result = throughline("sessions", "redact", session, name, "--yes")
+    result = await service.run("sessions", "redact", talk.session.id, named, "--yes")
 
-    assert (result.exit_code, world.service.redacted) == (0, [message_id(2)])
+    after = await talk.messages()
+    assert (result.exit_code, [message.position for message in after if message not in before]) == (0, [2])
     assert "message #2 is redacted" in result.stderr
 
 
-def test_a_message_is_redacted_only_after_a_yes(world: FakeWorld, throughline: Throughline) -> None:
-    session = world.service.add_session(7, messages=3)
+async def test_a_message_is_redacted_only_after_a_yes(service: CommandStage, talk: Conversation) -> None:
+    stored = await talk.messages()
 
-    refused = throughline("sessions", "redact", session, "2", typed="n\n")
-    before = list(world.service.redacted)
-    done = throughline("sessions", "redact", session, "2", typed="y\n")
+    refused = await service.run("sessions", "redact", talk.session.id, 2, typed="n\n")
+    before = await talk.messages()
+    done = await service.run("sessions", "redact", talk.session.id, 2, typed="y\n")
 
-    assert (refused.exit_code, before, done.exit_code) == (1, [], 0)
-    assert f"message #2 of session {session}" in refused.stderr
+    assert (refused.exit_code, before, done.exit_code) == (1, stored, 0)
+    assert f"message #2 of session {talk.session.id}" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -108,28 +123,23 @@ def test_a_message_is_redacted_only_after_a_yes(world: FakeWorld, throughline: T
         ("0", "'0' is neither the position of a message, like 12, nor its id."),
         ("99999999999999999999", "is neither the position"),
         ("abc", "'abc' is neither the position"),
-        (str(UUID(int=5)), "There is no such message."),
+        (str(UUID(int=5)), f"There is no message {UUID(int=5)} in session"),
     ],
 )
-def test_a_message_that_is_none_is_refused_in_words(
-    world: FakeWorld, throughline: Throughline, name: str, what: str
+async def test_a_message_that_is_none_is_refused_in_words(
+    service: CommandStage, talk: Conversation, name: str, what: str
 ) -> None:
-    session = world.service.add_session(7, messages=3)
-
-    result = throughline("sessions", "redact", session, name, "--yes")
+    result = await service.run("sessions", "redact", talk.session.id, name, "--yes")
 
     assert result.exit_code == 1
     assert what in " ".join(result.stderr.split())
 
 
-def test_a_search_that_is_refused_says_why_in_a_chat_and_outside_one(
-    world: FakeWorld, throughline: Throughline
+async def test_a_search_that_is_refused_says_why_in_a_chat_and_outside_one(
+    service: CommandStage, talk: Conversation
 ) -> None:
-    session = world.service.add_session(7, messages=3)
-    world.service.search_refusal = "`before:yesterday` names no day."
+    outside = await service.run("sessions", "search", "before:yesterday")
+    inside = await service.run("chat", "--session", talk.session.id, typed="/search before:yesterday\n")
 
-    outside = throughline("sessions", "search", "before:yesterday")
-    inside = throughline("chat", "--session", session, typed="/search before:yesterday\n")
-
-    assert (outside.exit_code, outside.stderr) == (1, "Error: `before:yesterday` names no day.\n")
-    assert "Error: `before:yesterday` names no day." in inside.stderr
+    assert (outside.exit_code, outside.stderr) == (1, inside.stderr)
+    assert inside.stderr.startswith("Error: `before:yesterday` names no day. ")
