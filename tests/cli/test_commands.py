@@ -1,6 +1,6 @@
 import json
-import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -8,6 +8,7 @@ import httpx
 import pytest
 from click.testing import Result
 
+from app.agents.registry import AgentRegistry
 from app.cli.client import ServiceClient
 from app.cli.commands_sessions import draw_sessions
 from app.cli.connection import Target, open_client
@@ -15,11 +16,18 @@ from app.cli.parts import LocalOptions, ServeOptions, WorkerOptions
 from app.cli.replies import read_json
 from app.domain.errors import ThroughlineError
 from app.wire.sessions import SessionOut
+from fakes.api_stage import KEYED
+from fakes.command_stage import CommandStage
 from fakes.fake_parts import FakeWorld
-from fakes.fake_service import serving_on
+from fakes.stage import AGENT
 from fakes.wire_shapes import session_out
 
 Throughline = Callable[..., Result]
+MANY_SESSIONS = """
+    insert into sessions (id, owner_id, agent, title, source, updated_at)
+    select lpad(to_hex(n), 32, '0')::uuid, $1, 'assistant', 'talk ' || n, 'cli', now() + n * interval '1 second'
+    from generate_series(1, 130) n
+"""
 
 
 def test_serve_hands_its_options_on_and_leaves_the_rest_to_the_settings(
@@ -45,26 +53,29 @@ def test_the_version_is_printed(throughline: Throughline) -> None:
     assert throughline("--version").stdout.startswith("throughline, version ")
 
 
-def test_agents_are_listed_with_their_text_as_it_is(throughline: Throughline) -> None:
-    result = throughline("agents")
+@pytest.mark.parametrize(
+    "parts", [{"agents": AgentRegistry([replace(AGENT, description="[b]assistant[/b]"), replace(AGENT, name="other")])}]
+)
+async def test_agents_are_listed_with_their_text_as_it_is(service: CommandStage) -> None:
+    result = await service.run("agents")
 
-    assert "researcher" in result.stdout
+    assert "other" in result.stdout
     assert "[b]assistant[/b]" in result.stdout
 
 
-def test_without_an_address_the_service_is_opened_where_the_data_lies(
-    world: FakeWorld, throughline: Throughline, tmp_path: Path
+async def test_without_an_address_the_service_is_opened_where_the_data_lies(
+    service: CommandStage, tmp_path: Path
 ) -> None:
-    throughline("agents", "--data-dir", str(tmp_path))
+    await service.run("agents", "--data-dir", tmp_path)
 
-    assert world.opened == [LocalOptions(tmp_path)]
+    assert service.world.opened == [LocalOptions(tmp_path)]
 
 
-def test_only_a_chat_asks_for_a_service_that_takes_turns(world: FakeWorld, throughline: Throughline) -> None:
-    throughline("chat", typed="/quit\n")
-    throughline("sessions", "list")
+async def test_only_a_chat_asks_for_a_service_that_takes_turns(service: CommandStage) -> None:
+    await service.run("chat", typed="/quit\n")
+    await service.run("sessions", "list")
 
-    assert world.opened == [LocalOptions(takes_turns=True), LocalOptions()]
+    assert service.world.opened == [LocalOptions(takes_turns=True), LocalOptions()]
 
 
 def test_a_service_that_does_not_answer_is_one_sentence_that_says_what_to_do(throughline: Throughline) -> None:
@@ -91,27 +102,28 @@ def test_bad_arguments_are_usage_errors(throughline: Throughline, arguments: tup
     assert throughline(*arguments).exit_code == 2
 
 
-def test_a_refused_key_names_the_option(world: FakeWorld, throughline: Throughline) -> None:
-    world.service.required_key = "tl_x"
-
-    result = throughline("agents")
+@pytest.mark.parametrize("config", [KEYED])
+async def test_a_refused_key_names_the_option(service: CommandStage) -> None:
+    result = await service.run("agents")
 
     assert result.exit_code == 1
-    assert "A valid key is needed. Give a key with --api-key or THROUGHLINE_API_KEY." in result.stderr
+    assert "makes one. Give a key with --api-key or THROUGHLINE_API_KEY." in result.stderr
 
 
-def test_sessions_are_listed_filtered_and_paged(world: FakeWorld, throughline: Throughline) -> None:
-    for number in range(1, 131):
-        world.service.add_session(number, title=f"talk {number}")
+async def test_sessions_are_listed_filtered_and_paged(service: CommandStage) -> None:
+    await service.sql(MANY_SESSIONS, service.owner_id)
 
-    everything = throughline("sessions", "list", "--limit", "130")
-    filtered = throughline("sessions", "list", "--q", "talk 77")
-    first = throughline("sessions", "list", "--limit", "2")
+    everything = await service.run("sessions", "list", "--limit", 130)
+    filtered = await service.run("sessions", "list", "--q", "talk 77")
+    first = await service.run("sessions", "list", "--limit", 2)
+    second = await service.run("sessions", "list", "--limit", 2, "--cursor", first.stderr.split("--cursor ")[1].strip())
 
-    assert len(everything.stdout.splitlines()) == 131
+    lines = everything.stdout.splitlines()
+    assert len(lines) == 131
     assert str(UUID(int=77)) in filtered.stdout
     assert len(filtered.stdout.splitlines()) == 2
-    assert "there are more: --cursor 2" in first.stderr
+    assert "there are more: --cursor " in first.stderr
+    assert [*first.stdout.splitlines()[1:], *second.stdout.splitlines()[1:]] == lines[1:5]
 
 
 @pytest.mark.parametrize("width", [80, 110])
@@ -132,50 +144,54 @@ def test_a_list_of_sessions_keeps_its_numbers_and_cuts_its_titles(width: int) ->
     assert max(map(len, lines)) <= width
 
 
-def test_show_prints_details_and_context(world: FakeWorld, throughline: Throughline) -> None:
-    result = throughline("sessions", "show", world.service.add_session(1, title="a [b] title", messages=3))
+async def test_show_prints_details_and_context(service: CommandStage) -> None:
+    talk = await service.talk(3, title="a [b] title")
+
+    result = await service.run("sessions", "show", talk.session.id)
 
     assert "a [b] title" in result.stdout
     assert "3 messages in history (0 summarized)" in result.stdout
     assert "window" in result.stdout
 
 
-def test_export_writes_the_session_and_every_message_as_json_lines(
-    world: FakeWorld, throughline: Throughline, tmp_path: Path
-) -> None:
-    session_id = world.service.add_session(1, title="x", messages=205)
-    world.service.change_message(session_id, 1, content="日本\u2028\x9b\x1b[2J")
-    target = tmp_path / "out.jsonl"
+async def test_export_writes_the_session_and_every_message_as_json_lines(service: CommandStage, tmp_path: Path) -> None:
+    said = "日本\u2028\x9b\x1b[2J"
+    session_id = (await service.talk(205, title="x", texts={1: said})).session.id
+    folder = tmp_path / "exported"
+    folder.mkdir()
 
-    printed = throughline("sessions", "export", session_id)
-    throughline("sessions", "export", session_id, "--output", str(target))
+    printed = await service.run("sessions", "export", session_id)
+    await service.run("sessions", "export", session_id, "--output", folder / "out.jsonl")
 
     lines = [json.loads(line) for line in printed.stdout.splitlines()]
-    assert printed.stdout == target.read_text("utf-8")
+    assert printed.stdout == (folder / "out.jsonl").read_text("utf-8")
     assert [line["type"] for line in lines] == ["session"] + ["message"] * 205
     assert [line["position"] for line in lines[1:]] == list(range(1, 206))
-    assert lines[1]["content"] == "日本\u2028\x9b\x1b[2J"
+    assert lines[1]["content"] == said
     assert "\x9b" not in printed.stdout
-    assert list(tmp_path.iterdir()) == [target]
+    assert list(folder.iterdir()) == [folder / "out.jsonl"]
 
 
-def test_an_export_that_fails_leaves_no_file(throughline: Throughline, tmp_path: Path) -> None:
-    result = throughline("sessions", "export", str(UUID(int=5)), "--output", str(tmp_path / "out"))
+async def test_an_export_that_fails_leaves_no_file(service: CommandStage, tmp_path: Path) -> None:
+    folder = tmp_path / "exported"
+    folder.mkdir()
+
+    result = await service.run("sessions", "export", UUID(int=5), "--output", folder / "out")
 
     assert result.exit_code == 1
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
-def test_delete_asks_first(world: FakeWorld, throughline: Throughline) -> None:
-    session_id = world.service.add_session(1)
+async def test_delete_asks_first(service: CommandStage) -> None:
+    session_id = (await service.session("kept")).session.id
 
-    refused = throughline("sessions", "delete", session_id, typed="n\n")
-    kept = session_id in world.service.sessions
-    agreed = throughline("sessions", "delete", session_id, "--yes")
+    refused = await service.run("sessions", "delete", session_id, typed="n\n")
+    kept = await service.titles()
+    agreed = await service.run("sessions", "delete", session_id, "--yes")
 
-    assert (refused.exit_code, kept) == (1, True)
+    assert (refused.exit_code, kept) == (1, ["kept"])
     assert agreed.exit_code == 0
-    assert world.service.sessions == {}
+    assert await service.titles() == []
 
 
 def test_a_key_is_printed_once_and_alone_on_standard_output(throughline: Throughline) -> None:
@@ -235,16 +251,15 @@ def test_the_databases_address_stands_alone_on_standard_output(throughline: Thro
     assert "embedded" in result.stderr
 
 
-async def test_a_running_service_is_reached_by_its_address_with_the_key(world: FakeWorld) -> None:
-    world.service.required_key = "tl_x"
-    listener = socket.create_server(("127.0.0.1", 0))
-    target = Target(world.parts(), f"http://127.0.0.1:{listener.getsockname()[1]}", "tl_x", None)
+@pytest.mark.parametrize("config", [KEYED])
+async def test_a_running_service_is_reached_by_its_address_with_the_key(service: CommandStage) -> None:
+    async with service.api.served() as http:
+        target = Target(service.world.parts(), str(http.base_url), await service.api.key("ann"), None)
+        async with open_client(target) as client:
+            agents = await client.agents()
 
-    async with serving_on(world.service, listener), open_client(target) as client:
-        agents = await client.agents()
-
-    assert [agent.name for agent in agents] == ["assistant", "researcher"]
-    assert world.opened == []
+    assert [agent.name for agent in agents] == ["assistant", "quick_assistant", "researcher"]
+    assert service.world.opened == []
 
 
 @pytest.mark.parametrize(
