@@ -194,45 +194,6 @@ async def test_delete_asks_first(service: CommandStage) -> None:
     assert await service.titles() == []
 
 
-def test_a_key_is_printed_once_and_alone_on_standard_output(throughline: Throughline) -> None:
-    created = throughline("keys", "create", "--user", "ann", "--name", "laptop", "--scope", "read", "--scope", "act_as")
-    listed = throughline("keys", "list")
-
-    assert created.stdout == "tl_00000000_secret\n"
-    assert "shown only now" in created.stderr
-    assert "secret" not in listed.stdout
-    assert listed.stdout.splitlines()[1].split()[:5] == ["00000000", "ann", "laptop", "act_as", "read"]
-
-
-def test_only_the_first_key_comes_with_the_hint_that_keys_will_be_asked_for(
-    throughline: Throughline,
-) -> None:
-    first = throughline("keys", "create")
-    second = throughline("keys", "create")
-
-    assert "asks for a key from its next start on" in first.stderr
-    assert "next start" not in second.stderr
-
-
-@pytest.mark.parametrize("written", ["00000000", "tl_00000000", "tl_00000000_secret"])
-def test_a_key_is_revoked_by_its_prefix_however_it_is_written(throughline: Throughline, written: str) -> None:
-    throughline("keys", "create")
-
-    revoked = throughline("keys", "revoke", written)
-
-    assert revoked.exit_code == 0
-    assert "key 00000000 is revoked; running services refuse it within 5 seconds" in revoked.stderr
-
-
-def test_revoking_an_unknown_key_is_an_error_that_does_not_repeat_a_secret(throughline: Throughline) -> None:
-    result = throughline("keys", "revoke", "tl_other_secret")
-
-    assert result.exit_code == 1
-    assert "'other'" in result.stderr
-    assert "A prefix is the 8 characters after `tl_`, this has 5." in " ".join(result.stderr.split())
-    assert "secret" not in result.stderr
-
-
 def test_the_database_status_fails_until_it_is_upgraded(throughline: Throughline) -> None:
     before = throughline("db", "status")
     upgrade = throughline("db", "upgrade")

@@ -1,65 +1,40 @@
-"""The parts of a command line whose service is the fake one and whose keys lie in memory."""
+"""The parts of a command line: calls of programs are noted, the service is where a test serves one."""
 
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from uuid import UUID
 
 from click.testing import CliRunner, Result
 
 from app.cli import root
 from app.cli.lines import standard_input_lines
-from app.cli.parts import DatabaseStatus, LocalOptions, Parts, ServeOptions, SlackOptions, SlackUnlink, WorkerOptions
-from app.domain.ids import KeyId, UserId
-from app.domain.keys import CreatedKey, NewKey, StoredKey
+from app.cli.parts import (
+    DatabaseStatus,
+    KeyAdmin,
+    LocalOptions,
+    Parts,
+    ServeOptions,
+    SlackOptions,
+    SlackUnlink,
+    WorkerOptions,
+)
+from app.db.database import Database, DatabaseConfig
 from app.domain.service_status import Line, ServiceStatus
-from fakes.fake_service import FakeService, serving
+from fakes.pooler import urls_of
 
 IDLE_SERVICE = ServiceStatus("0019", processes=(), queued=Line(0, None), held=(), jobs=(), slack=None)
 
 
 @dataclass
-class FakeKeys:
-    """Keys in memory."""
-
-    stored: list[StoredKey] = field(default_factory=list)
-    revoked: list[str] = field(default_factory=list)
-
-    async def create(self, new: NewKey) -> CreatedKey:
-        key_id, prefix = KeyId(UUID(int=len(self.stored))), f"{len(self.stored):08}"
-        self.stored.append(
-            StoredKey(
-                id=key_id,
-                user_id=UserId(UUID(int=1)),
-                user_name=new.user_name,
-                name=new.name,
-                prefix=prefix,
-                scopes=new.scopes,
-                created_at=datetime(2026, 5, 4, tzinfo=UTC),
-                last_used_at=None,
-                revoked_at=None,
-            )
-        )
-        return CreatedKey(key_id, f"tl_{prefix}_secret", prefix)
-
-    async def list(self) -> Sequence[StoredKey]:
-        return tuple(self.stored)
-
-    async def revoke(self, prefix_or_id: str) -> bool:
-        self.revoked.append(prefix_or_id)
-        return any(key.prefix == prefix_or_id for key in self.stored)
-
-
-@dataclass
 class FakeWorld:
-    """What stands behind the commands, and what they did to it."""
+    """What stands behind the commands, and what they did to it.
 
-    service: FakeService = field(default_factory=FakeService)
+    The service listens at `socket_path`, keys lie in the database at `database_url`: a test names those it needs.
+    """
+
     socket_path: Path | None = None
-    keys: FakeKeys = field(default_factory=FakeKeys)
+    database_url: str = ""
     revision: str | None = None
     served: list[ServeOptions] = field(default_factory=list)
     worked: list[WorkerOptions] = field(default_factory=list)
@@ -92,16 +67,16 @@ class FakeWorld:
     @asynccontextmanager
     async def _open(self, options: LocalOptions) -> AsyncIterator[Path]:
         self.opened.append(options)
-        if self.socket_path is not None:
-            yield self.socket_path
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            async with serving(self.service, Path(folder) / "s") as path:
-                yield path
+        assert self.socket_path is not None, "this test serves nothing"
+        yield self.socket_path
 
     @asynccontextmanager
-    async def _open_keys(self, _options: LocalOptions) -> AsyncIterator[FakeKeys]:
-        yield self.keys
+    async def _open_keys(self, _options: LocalOptions) -> AsyncIterator[KeyAdmin]:
+        database = Database(DatabaseConfig(**urls_of(self.database_url)))  # not opened: nothing listens or is checked
+        try:
+            yield database.keys
+        finally:
+            await database.close()
 
     async def _link_code(self, options: LocalOptions, user: str) -> str:
         self.opened.append(options)

@@ -2,18 +2,13 @@
 
 import json
 from datetime import UTC, datetime
-from http import HTTPStatus
 from typing import TypeVar
 from uuid import UUID
 
-from starlette.responses import Response
-
 from app.domain.json_types import JsonObject
 from app.wire.context import ContextOut, PreviewedMessage, PreviewOut, SummariserOut, SummaryOut
-from app.wire.memories import MemoryOut
-from app.wire.messages import HitOut, MessageOut
+from app.wire.messages import MessageOut
 from app.wire.runs import RunOut, UsageOut
-from app.wire.service import FieldProblem, Problem
 from app.wire.sessions import SessionOut, SummaryVersionOut
 from app.wire.shape import Shape
 
@@ -61,12 +56,6 @@ def message_out(position: int, **changes: object) -> MessageOut:
 
 def message_id(position: int) -> str:
     return str(UUID(int=0xAA0000 + position))
-
-
-def hit_out(message: MessageOut, **changes: object) -> HitOut:
-    link = f"/v1/sessions/{SESSION_ID}/messages?after={message.position - 1}&limit=1"
-    shape = HitOut(session_id=SESSION_ID, score=1.5, snippet="text", highlights=[], link=link, message=message)
-    return changed(shape, **changes)
 
 
 def run_out(**changes: object) -> RunOut:
@@ -165,27 +154,10 @@ def preview_out(*messages: PreviewedMessage, **changes: object) -> PreviewOut:
     return changed(shape, **changes)
 
 
-def memory_out(number: int, text: str) -> MemoryOut:
-    memory_id = str(UUID(int=0xBB0000 + number))
-    return MemoryOut(id=memory_id, text=text, metadata={}, created_at=NOW, updated_at=NOW, score=None)
-
-
 def changed(shape: Made, **changes: object) -> Made:
     """Return the shape with other values; the fields must be there."""
     assert changes.keys() <= type(shape).model_fields.keys()
     return shape.model_copy(update=changes)
-
-
-def answered(shape: Shape, status: int = 200) -> Response:
-    """Return the response with this shape for its body."""
-    return Response(shape.model_dump_json(), status, media_type="application/json")
-
-
-def refused(status: int, detail: str) -> Response:
-    """Return a problem document; of values that are not acceptable it names one."""
-    errors = [FieldProblem(field="", detail=detail)] if status == HTTPStatus.UNPROCESSABLE_ENTITY else []
-    problem = Problem(type="/problems/x", title="T", status=status, detail=detail, errors=errors)
-    return Response(problem.model_dump_json(exclude_defaults=True), status, media_type="application/problem+json")
 
 
 def assert_agreement(rendered: JsonObject, shape: type[Shape]) -> None:
