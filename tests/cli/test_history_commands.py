@@ -1,14 +1,18 @@
 """`throughline sessions import | redact`, and what a refused search says."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
 import pytest
+from click.testing import Result
 
 from fakes.command_stage import CommandStage
 from fakes.conversations import Conversation
+from fakes.fake_parts import FakeWorld
 
+Throughline = Callable[..., Result]
 MESSAGES = [{"role": "user", "content": "Grüße"}]
 EXPORT = b'{"type": "session", "agent": "assistant"}\n{"type": "message", "role": "user", "content": "Hello"}\n'
 SESSION = "select id::text, agent, title, (select string_agg(content, '|') from messages) from sessions"
@@ -80,17 +84,19 @@ async def test_an_export_is_read_from_a_pipe(service: CommandStage) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\xff\xfe", b"{", b"7", b"[" * 100_000])
-async def test_a_file_that_is_neither_format_is_refused_here(
-    service: CommandStage, tmp_path: Path, content: bytes
+def test_a_file_that_is_neither_format_is_refused_here(
+    world: FakeWorld, throughline: Throughline, tmp_path: Path, content: bytes
 ) -> None:
-    result = await service.run("sessions", "import", written(tmp_path / "x", content))
+    world.socket_path = tmp_path / "nobody listens: sending would be another error"
 
-    assert (result.exit_code, service.way.asked) == (1, [])
+    result = throughline("sessions", "import", written(tmp_path / "x", content))
+
+    assert result.exit_code == 1
     assert "The file is neither JSON nor JSON Lines" in " ".join(result.stderr.split())
 
 
-async def test_a_file_that_is_not_there_is_a_usage_error(service: CommandStage) -> None:
-    assert (await service.run("sessions", "import", "/no/such/file")).exit_code == 2
+def test_a_file_that_is_not_there_is_a_usage_error(throughline: Throughline) -> None:
+    assert throughline("sessions", "import", "/no/such/file").exit_code == 2
 
 
 @pytest.mark.parametrize("name", ["2", "#2", "id"])
