@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import NoReturn
 
 TO_THE_END = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-ALONE_SECONDS = 60.0
-"""How long it waits for another client before it ends: those that it had may have been killed."""
+ALONE_SECONDS = 1.0
+"""How often it looks, while it has no client, whether its socket was removed with the folder of a run that is over."""
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
         listener.listen()
         if os.fork() == 0:
             os.setsid()
-            _Server(listener).serve()
+            _Server(listener, path).serve()
 
 
 def _import_everything() -> None:
@@ -91,18 +91,19 @@ class _Client:
 class _Server:
     """Answers one client at a time, whichever asks."""
 
-    def __init__(self, listener: socket.socket) -> None:
+    def __init__(self, listener: socket.socket, path: Path) -> None:
         self._listener = listener
+        self._path = path
         self._clients: list[_Client] = []
         self._is_over = False
         self._asking = selectors.DefaultSelector()
         self._asking.register(listener, selectors.EVENT_READ)
 
     def serve(self) -> None:
-        """Answer until a client ends it, or nobody comes."""
+        """Answer until a client ends it, or its run is over."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
-        while not self._is_over and (asking := self._asking.select(None if self._clients else ALONE_SECONDS)):
-            for key, _ in asking:
+        while not self._is_over and (self._clients or self._path.exists()):
+            for key, _ in self._asking.select(None if self._clients else ALONE_SECONDS):
                 if key.data is None:
                     self._welcome()
                 else:

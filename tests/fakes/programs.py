@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -83,7 +83,7 @@ class ForkServer:
             return str(path)
 
         def end(_path: str) -> None:
-            with _connected_to(path) as last:
+            with suppress(OSError), _connected_to(path) as last:  # it may be gone
                 last.write('{"end": 0}\n')
 
         with shared("programs", start, end), _connected_to(path) as lines:

@@ -27,8 +27,10 @@ import os, pathlib, shutil, signal, sys, time
 sys.stdin.read()
 folder = pathlib.Path(sys.argv[1])
 try:
-    os.kill(int((folder / sys.argv[2]).read_text().split()[0]), signal.SIGQUIT)
-except (FileNotFoundError, ProcessLookupError):
+    pid = int((folder / sys.argv[2]).read_text().split()[0])
+    if pid > 0:
+        os.kill(pid, signal.SIGQUIT)
+except (OSError, ValueError, IndexError):
     pass
 for _ in range(50):
     shutil.rmtree(folder, ignore_errors=True)
@@ -67,6 +69,7 @@ def _leave(record: Path, users: IO[str], end: Callable[[], None]) -> None:
     with one_at_a_time(record):
         if _is_only_user(users):
             end()
+        fcntl.flock(users, fcntl.LOCK_UN)  # before the next comes in and would find itself not alone
 
 
 def _make_or_find(record: Path, users: IO[str], make: Callable[[], str]) -> str:
