@@ -5,7 +5,7 @@ BIN := .venv/bin
 SETUP := PYTHON='$(PYTHON)' scripts/setup
 PYTEST := $(BIN)/pytest -n 4 --dist worksteal
 MANY_EXAMPLES := --hypothesis-profile=proof
-# A file that is asked for by name is run whole: it may hold nothing but proofs. `-m` in ARGS overrides this one.
+# Where ARGS name a file (for whatever reason) proofs run too: it may hold nothing else. `-m` in ARGS overrides this one.
 NO_PROOFS := $(if $(findstring .py,$(ARGS)),,-m 'not proof')
 COVERAGE := 90
 

@@ -206,6 +206,16 @@ def test_a_message_of_hostile_text_costs_in_proportion_to_its_size(piece: str, r
 @pytest.mark.slow
 @given(conversations(1000, max_items=4))  # each message is read by itself, of a long one head and tail
 def test_every_entry_stands_word_for_word_in_its_message(said: list[Said]) -> None:
+    check_entries(said)
+
+
+@pytest.mark.proof
+@given(conversations(8192))
+def test_every_entry_of_a_long_conversation_stands_word_for_word(said: list[Said]) -> None:
+    check_entries(said)
+
+
+def check_entries(said: list[Said]) -> None:
     messages = stored(said, by_length)
 
     ledger = extract_ledger(messages)

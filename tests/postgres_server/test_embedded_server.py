@@ -124,15 +124,15 @@ async def test_concurrent_first_starts_end_up_on_one_server(data_dir: Path) -> N
     assert find_pid(data_dir) is None
 
 
-async def test_a_start_that_is_cancelled_leaves_no_server(used_dir: Path) -> None:
-    starting = asyncio.create_task(EmbeddedServer.start(EmbeddedConfig(used_dir)))
+async def test_a_start_that_is_cancelled_leaves_no_server(data_dir: Path) -> None:
+    starting = asyncio.create_task(EmbeddedServer.start(EmbeddedConfig(data_dir)))
     await asyncio.sleep(0)
     starting.cancel()
 
     with pytest.raises(asyncio.CancelledError):
         await starting
 
-    assert find_pid(used_dir) is None
+    assert find_pid(data_dir) is None
 
 
 async def test_nobody_gets_in_without_the_password_nor_as_superuser(used_dir: Path) -> None:

@@ -241,10 +241,11 @@ async def test_a_day_is_kept_while_there_is_no_worker(
     assert (picked_up.code, await count_runs(database_url)) == (0, 1)
 
 
+@pytest.mark.parametrize("number", [2 * AT_ONCE, pytest.param(5 * AT_ONCE, marks=pytest.mark.proof)])
 async def test_a_batch_that_was_killed_asks_nothing_twice_and_lists_what_failed(
-    folder: Path, offline: Mapping[str, str], database_url: str
+    folder: Path, offline: Mapping[str, str], database_url: str, number: int
 ) -> None:
-    asked = questions(folder, 2 * AT_ONCE)
+    asked = questions(folder, number)
     killed = await start(offline, folder, "batch_sessions.py", "may", asked)
     await until_sql(database_url, f"select from runs offset {AT_ONCE - 1}")
     killed.program.kill()
@@ -266,8 +267,8 @@ async def test_a_batch_that_was_killed_asks_nothing_twice_and_lists_what_failed(
     assert len(failures) == 1
     assert failures[0].startswith(f"user-007: Run {cancelled} was cancelled")
     assert sorted(told.answers.splitlines()) == sorted(done.answers.splitlines())
-    assert len(told.answers.splitlines()) == 2 * AT_ONCE - 1
-    assert await count_runs(database_url) == 2 * AT_ONCE
+    assert len(told.answers.splitlines()) == number - 1
+    assert await count_runs(database_url) == number
 
 
 OUT_OF_QUOTA = ScriptStep(failure=Failure.QUOTA)

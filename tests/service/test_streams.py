@@ -21,11 +21,11 @@ async def stream_to_end(service: ServiceProcess, number: int) -> str:
     return lines[-1].removeprefix("event: ")
 
 
-@pytest.mark.parametrize("streams", [16, pytest.param(50, marks=pytest.mark.proof)])
+@pytest.mark.parametrize(("streams", "pause_seconds"), [(16, 0.1), pytest.param(50, 0.25, marks=pytest.mark.proof)])
 async def test_many_slow_streams_finish_on_a_pool_of_two_connections(
-    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble, streams: int
+    folder: Path, on_double: Mapping[str, str], provider_double: ProviderDouble, streams: int, pause_seconds: float
 ) -> None:
-    slow = ScriptStep(text="a word at a time, slowly, as models do", pieces=8, delay_seconds=0.1)
+    slow = ScriptStep(text="a word at a time, slowly, as models do", pieces=8, delay_seconds=pause_seconds)
     provider_double.script(*[slow] * streams)
     settings = {**on_double, "DB_POOL_SIZE": "2", "WORKER_CONCURRENCY": str(streams)}
 
