@@ -7,6 +7,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist worksteal
 MANY_EXAMPLES := --hypothesis-profile=proof
 # Where ARGS name a file (for whatever reason) proofs run too: it may hold nothing else. `-m` in ARGS overrides this one.
 NO_PROOFS := $(if $(findstring .py,$(ARGS)),,-m 'not proof')
+NO_HOUSE := $(if $(findstring tests/house,$(ARGS)),,--ignore tests/house)
 COVERAGE := 90
 
 # Each process of the tests would compile them anew, which takes more than a second.
@@ -26,7 +27,7 @@ run: setup ## serve on http://127.0.0.1:8000, with a PostgreSQL of its own unles
 	@exec $(BIN)/throughline serve $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)') $(ARGS)
 
 test: setup-dev ## run the tests; a file's proofs, too, where ARGS names one (ARGS="tests/agents -k name")
-	@$(PYTEST) $(NO_PROOFS) $(ARGS)
+	@$(PYTEST) $(NO_PROOFS) $(NO_HOUSE) $(ARGS)
 
 test-slow: setup-dev ## run the proofs, which repeat or search more than each commit needs (ARGS)
 	@$(PYTEST) $(MANY_EXAMPLES) -m 'proof or hypothesis' $(ARGS)
@@ -35,20 +36,20 @@ test-pooled: setup-dev ## run the tests and proofs with PgBouncer, which has to 
 	@TEST_POOLER=1 $(PYTEST) $(ARGS)
 
 durations: setup-dev ## run the tests and print where their time goes: by folder, file, test and process (ARGS)
-	@$(PYTEST) -q $(NO_PROOFS) -p benchmarks.suite_durations $(ARGS)
+	@$(PYTEST) -q $(NO_PROOFS) $(NO_HOUSE) -p benchmarks.suite_durations $(ARGS)
 
 quick: setup-dev ## run the tests that need no PostgreSQL and no other process; `make house` has the house rules (ARGS)
-	@$(BIN)/pytest -q -n 2 -m 'not postgres and not process and not slow and not proof' --ignore tests/house $(ARGS)
+	@$(BIN)/pytest -q -n 2 -m 'not postgres and not process and not slow and not proof' $(NO_HOUSE) $(ARGS)
 
 check: setup-dev static ## run what to run before each commit: linters, types, layers, house rules, tests
 	@echo "== tests"
-	@$(PYTEST) -m 'not proof'
+	@$(PYTEST) -m 'not proof' --ignore tests/house
 
 # Coverage takes its cheapest tracer of itself: sys.monitoring, where the Python can tell branches by it (3.14).
 # House rules judge times, which a tracer changes: they go without, and what they run of `app` counts as not covered.
 ci: setup-dev static ## run everything a change must pass: `make check`, `make test-slow` and a judgement of the coverage
-	@echo "== house rules"
-	@$(PYTEST) $(MANY_EXAMPLES) tests/house
+	@echo "== proofs of the house rules"
+	@$(PYTEST) $(MANY_EXAMPLES) -m 'proof or hypothesis' tests/house
 	@echo "== tests"
 	@$(PYTEST) $(MANY_EXAMPLES) --ignore tests/house --cov --cov-fail-under=$(COVERAGE)
 
@@ -99,10 +100,10 @@ lock: ## resolve the dependencies anew and write both locks (needs uv; ARGS="--u
 setup-dev:
 	@$(SETUP) dev
 
-# Each of them uses one core: two run at a time, and where make can do it, each prints by itself.
+# Each of them uses one core: two run at a time, the longest first, and where make can do it, each prints by itself.
 static: setup-dev
 	@$(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) \
-		mypy ruff import-linter deptry codespell compose-file
+		mypy house ruff import-linter deptry codespell compose-file
 
 mypy:
 	@echo "== mypy"
@@ -131,4 +132,4 @@ compose-file:
 
 house: setup-dev
 	@echo "== house rules"
-	@$(BIN)/pytest -q -n 2 -m 'not proof' tests/house
+	@$(BIN)/pytest -q -m 'not proof' tests/house
