@@ -4,8 +4,8 @@
 BIN := .venv/bin
 SETUP := PYTHON='$(PYTHON)' scripts/setup
 PYTEST := $(BIN)/pytest -n 4 --dist worksteal
-MANY_EXAMPLES := --hypothesis-profile=proof
-# Where ARGS name a file (for whatever reason) proofs run too: it may hold nothing else. `-m` in ARGS overrides this one.
+MANY_EXAMPLES := --hypothesis-profile=many-examples
+# Where ARGS contain `.py`, be it behind --ignore, proofs run too: a file may hold nothing else. `-m` in ARGS overrides it.
 NO_PROOFS := $(if $(findstring .py,$(ARGS)),,-m 'not proof')
 NO_HOUSE := $(if $(findstring tests/house,$(ARGS)),,--ignore tests/house)
 COVERAGE := 90
@@ -29,7 +29,7 @@ run: setup ## serve on http://127.0.0.1:8000, with a PostgreSQL of its own unles
 test: setup-dev ## run the tests; a file's proofs, too, where ARGS names one (ARGS="tests/agents -k name")
 	@$(PYTEST) $(NO_PROOFS) $(NO_HOUSE) $(ARGS)
 
-test-slow: setup-dev ## run the proofs, which repeat or search more than each commit needs (ARGS)
+test-slow: setup-dev ## run the proofs, which repeat or search more than each commit needs, and properties with 100 examples (ARGS)
 	@$(PYTEST) $(MANY_EXAMPLES) -m 'proof or hypothesis' $(ARGS)
 
 test-pooled: setup-dev ## run the tests and proofs with PgBouncer, which has to be installed, before PostgreSQL (ARGS)
@@ -45,9 +45,9 @@ check: setup-dev static ## run what to run before each commit: linters, types, l
 	@echo "== tests"
 	@$(PYTEST) -m 'not proof' --ignore tests/house
 
-# Coverage takes its cheapest tracer of itself: sys.monitoring, where the Python can tell branches by it (3.14).
+# Coverage chooses its cheapest tracer by default: sys.monitoring, where Python can tell branches by it (3.14).
 # House rules judge times, which a tracer changes: they go without, and what they run of `app` counts as not covered.
-ci: setup-dev static ## run everything a change must pass: `make check`, `make test-slow` and a judgement of the coverage
+ci: setup-dev static ## run everything a change must pass: `make check`, `make test-slow` and a threshold of coverage
 	@echo "== proofs of the house rules"
 	@$(PYTEST) $(MANY_EXAMPLES) -m 'proof or hypothesis' tests/house
 	@echo "== tests"

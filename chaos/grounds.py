@@ -12,7 +12,7 @@ from chaos.programs import Start
 from fakes import programs
 from fakes.database_pool import with_database
 from fakes.pooler import environment_of
-from fakes.service_process import end_programs_told_of, fork, free_port
+from fakes.service_process import fork, free_port, kill_programs_using
 from fakes.shared_server import new_migrated_database
 
 LEASE_SECONDS = 2.0
@@ -76,7 +76,7 @@ async def open_grounds(*, own_database: bool = True, summary_seconds: float = 0.
             async with lay_out(folder, database_url=url, data_dir=data_dir, summary_seconds=summary_seconds) as grounds:
                 yield grounds
         finally:
-            await end_programs_told_of(name)
+            await kill_programs_using(name)
             await server.stop()
 
 

@@ -1,4 +1,4 @@
-"""Database fixtures: one server and one migrated template for all processes, databases emptied between tests."""
+"""Fixtures of databases, emptied between tests; marks by folder; profiles of Hypothesis; the garbage collector."""
 
 import gc
 import os
@@ -16,7 +16,7 @@ from app.db.database import Database, DatabaseConfig
 from fakes.database_pool import DatabasePool, drop, run_statement, with_database
 from fakes.pooler import all_behind_a_pooler, urls_of
 from fakes.run_folder import run_folder
-from fakes.service_process import RunScript, end_programs_told_of, interpret_script, run_script
+from fakes.service_process import RunScript, interpret_script, kill_programs_using, run_script
 from fakes.shared_server import in_its_own_loop, migrated_template, shared_server
 
 pytest_plugins = [
@@ -25,19 +25,19 @@ pytest_plugins = [
     "fakes.anthropic_double.fixtures",
     "fakes.slack_double.fixtures",
 ]
+# A first draw that is too slow says something of a busy machine and nothing of the strategy.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25)
-settings.register_profile("proof", settings.get_profile("default"), max_examples=100)
+settings.register_profile("many-examples", settings.get_profile("default"), max_examples=100)
 settings.load_profile("default")
-# A first draw that waits for a busy machine says nothing of what is drawn.
 
-gc.disable()  # until all tests are imported: nothing of it becomes garbage, and each pass walks all that is there
+gc.disable()  # until all tests are imported: imports make no garbage, and a collection would walk all live objects
 
 IS_POOLED = bool(os.environ.get("TEST_POOLER"))
 POSTGRES_FIXTURE = "server_url"
-PROCESS_ROOMS = {"chaos", "replay", "runs", "service"}
-"""Folders whose tests start programs of their own."""
+PROCESS_FOLDERS = {"chaos", "replay", "runs", "service"}
+"""Folders whose tests are marked as starting programs; tests elsewhere that do so mark themselves."""
 
-PROVIDER_ROOMS = {"anthropic_double", "llm"}
+PROVIDER_FOLDERS = {"anthropic_double", "llm"}
 """Folders whose tests import the packages of providers, which takes each process that does it seconds."""
 
 
@@ -57,31 +57,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=f"behind a pooler: {unpooled.args[0]}"))
         if POSTGRES_FIXTURE in getattr(item, "fixturenames", ()):
             item.add_marker("postgres")
-        if item.path.parent.name in PROCESS_ROOMS:
+        if item.path.parent.name in PROCESS_FOLDERS:
             item.add_marker("process")
-    items.sort(key=lambda item: item.path.parent.name not in PROVIDER_ROOMS)
+    items.sort(key=lambda item: item.path.parent.name not in PROVIDER_FOLDERS)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
     """Freeze what the tests and all that they import made, as programs do, and collect garbage again.
 
-    The process that only hands out the tests to others collects none of them, but comes here, too.
+    This hook also runs in xdist's controller, which has no tests itself.
     """
     tune_collector()
     gc.enable()
 
 
 @pytest.fixture(scope="session")
-def server_url(own_server_url: str) -> Generator[str]:
-    """An address whose role may create databases; with TEST_POOLER the service reaches them through PgBouncer."""
-    with all_behind_a_pooler(own_server_url) if IS_POOLED else nullcontext():
-        yield own_server_url
+def server_url(direct_server_url: str) -> Generator[str]:
+    """The address of `direct_server_url`; with TEST_POOLER the service reaches its databases through PgBouncer."""
+    with all_behind_a_pooler(direct_server_url) if IS_POOLED else nullcontext():
+        yield direct_server_url
 
 
 @pytest.fixture(scope="session")
-def own_server_url() -> Generator[str]:
-    """The server of `server_url`: that of TEST_DATABASE_URL, else an embedded one of our own."""
+def direct_server_url() -> Generator[str]:
+    """An address whose role may create databases: TEST_DATABASE_URL, else that of this run's embedded server."""
     given = os.environ.get("TEST_DATABASE_URL")
     if given:
         yield given
@@ -141,7 +141,7 @@ async def database_url(database_pool: DatabasePool) -> AsyncGenerator[str]:
     """The address of a migrated database without rows that only this test uses."""
     url = await database_pool.take()
     yield url
-    await end_programs_told_of(str(parse_address(url).url.database))
+    await kill_programs_using(str(parse_address(url).url.database))
     await database_pool.give_back(url)
 
 

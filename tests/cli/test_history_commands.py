@@ -132,7 +132,7 @@ async def test_a_message_is_redacted_only_after_a_yes(service: CommandStage, tal
         (str(UUID(int=5)), f"There is no message {UUID(int=5)} in session"),
     ],
 )
-async def test_a_message_that_is_none_is_refused_in_words(
+async def test_an_unknown_message_is_refused_with_a_reason(
     service: CommandStage, talk: Conversation, name: str, what: str
 ) -> None:
     result = await service.run("sessions", "redact", talk.session.id, name, "--yes")

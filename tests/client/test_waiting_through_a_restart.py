@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from app.client import Client, DatabaseUnavailable, EventType, Limits, RunEvent, RunStatus, connect
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
-from fakes.embedded_data import lay_out_data
+from fakes.data_dir_template import copy_data_dir
 from fakes.memory_folder import memory_folder
 from fakes.waiting import HANG_SECONDS, until
 
@@ -27,7 +27,7 @@ def data_dir() -> Iterator[Path]:
 
 @pytest.fixture
 async def server(data_dir: Path) -> AsyncIterator[EmbeddedServer]:
-    await lay_out_data(data_dir)
+    await copy_data_dir(data_dir)
     started = await EmbeddedServer.start(EmbeddedConfig(data_dir))
     yield started
     await started.stop()  # once more is nothing

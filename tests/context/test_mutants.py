@@ -36,7 +36,7 @@ def test_the_engine_itself_breaks_none(tmp_path: Path) -> None:
     assert broken_by(unchanged, tmp_path, sessions=100) == ""
 
 
-def test_those_that_every_run_plays_are_mutants() -> None:
+def test_always_played_names_are_known_mutants() -> None:
     """A name that is none would leave its mutant to `make test-slow`, and nothing would tell."""
     assert {mutant.name for mutant in MUTANTS} >= ALWAYS_PLAYED
 

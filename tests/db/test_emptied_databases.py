@@ -18,7 +18,7 @@ from fakes.database_pool import INSERTED, DatabasePool
 from fakes.memory_folder import memory_folder
 from fakes.pooler import environment_of
 from fakes.raw_sql import run_sql
-from fakes.service_process import end_programs_told_of, start_program
+from fakes.service_process import kill_programs_using, start_program
 from fakes.shared_server import new_migrated_database
 from fakes.stage import open_stage
 from fakes.waiting import until_found
@@ -91,14 +91,12 @@ async def test_a_database_in_which_somebody_was_left_is_not_used_again(pool: Dat
         await run_sql(url, "select 1")
 
 
-async def test_a_program_does_not_outlive_the_use_of_the_database_it_was_told_of(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_leftover_programs_are_killed_with_their_database(database_url: str, tmp_path: Path) -> None:
     left = await start_program(tmp_path, environment_of(database_url), "worker", log=tmp_path / "log")
 
-    await end_programs_told_of("throughline_another")
+    await kill_programs_using("throughline_another")
     lives = left.returncode is None
-    await end_programs_told_of(str(parse_address(database_url).url.database))
+    await kill_programs_using(str(parse_address(database_url).url.database))
 
     assert lives
     assert left.returncode == -signal.SIGKILL

@@ -12,7 +12,7 @@ from app.domain.run import USER_STEP
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from app.postgres_server.process import find_server
 from fakes.conversations import open_conversation, user_message
-from fakes.embedded_data import lay_out_data
+from fakes.data_dir_template import copy_data_dir
 from fakes.memory_folder import memory_folder
 from fakes.raw_sql import run_sql
 
@@ -40,7 +40,7 @@ def kill_at_once(data_dir: Path) -> None:
 
 @pytest.mark.parametrize("step", [USER_STEP, "assistant:0", "tool:0:0"])
 async def test_a_stored_step_survives_a_killed_server(data_dir: Path, step: str) -> None:
-    await lay_out_data(data_dir)
+    await copy_data_dir(data_dir)
     server = await EmbeddedServer.start(EmbeddedConfig(data_dir))
     database = await Database.open(DatabaseConfig(url=server.url))
     conversation = await open_conversation(database)

@@ -28,7 +28,7 @@ from app.domain.message import Content, Message, NewMessage
 from app.domain.principal import Scope
 from app.memories.keeper import MemoryKeeper
 from app.summary.summarize_now import CompactionResult
-from fakes.quiet_server import serving
+from fakes.in_process_server import serving
 from fakes.scripted_turns import REPORT, ScriptedTurns
 from fakes.waiting import HANG_SECONDS
 

@@ -27,7 +27,7 @@ from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
 
 OWN_SOCKET = ApiConfig(version="0.0.0", trusted_socket=True, no_worker_timeout_seconds=HANG_SECONDS)
-"""What a command serves itself with."""
+"""How a command serves the application to itself."""
 
 BLOCK_END = b"\n\n"
 TALK = """
@@ -52,7 +52,7 @@ class Cut:
 
 
 @dataclass
-class Way:
+class RecordingMiddleware:
     """Stands before an application: notes what is asked, and cuts one stream for each of `cuts`.
 
     `bodies` are those of the requests in `asked`, as far as they have been read.
@@ -116,7 +116,7 @@ class CommandStage:
     """
 
     api: ApiStage
-    way: Way
+    way: RecordingMiddleware
     world: FakeWorld
     url: str
     socket_path: Path
@@ -168,7 +168,7 @@ class CommandStage:
 @asynccontextmanager
 async def command_stage(api: ApiStage, world: FakeWorld, url: str, socket_path: Path) -> AsyncIterator[CommandStage]:
     """Serve the application on a unix socket in the running loop; `url` is its database."""
-    way = Way(api.app)
+    way = RecordingMiddleware(api.app)
     api.turns.awaits_reader = True
     world.socket_path = socket_path
     listener = socket.socket(socket.AF_UNIX)

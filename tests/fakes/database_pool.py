@@ -16,7 +16,7 @@ from app.db.connection.address import parse_address
 
 DROP_TRIES = 25
 MOST_BYTES = 1_000_000
-"""Deleted rows keep their room: a database in which one table takes more of it is dropped."""
+"""Deleted rows keep their room: a database is dropped where a table with rows to delete takes more than this."""
 
 SCHEMAS = "relnamespace in (select oid from pg_namespace where nspname in ('public', 'throughline_jobs'))"
 INSERTED = (
@@ -37,10 +37,7 @@ FINGERPRINT = """
         sum(pg_stat_get_tuples_deleted(oid)), (select sum(reltuples) from pg_class))
     from pg_class where relnamespace = 'pg_catalog'::regnamespace and relkind = 'r' and not relisshared
 """
-"""Another one where anything in the database but rows was changed, its tables were analyzed, or counters began anew.
-
-They do when a server has crashed.
-"""
+"""Changes when anything but rows was changed, a table was analyzed, or the statistics were reset, as by a crash."""
 
 IS_ALONE = """
     not exists (select from pg_stat_get_activity(null) join pg_database on pg_database.oid = datid
@@ -49,7 +46,7 @@ IS_ALONE = """
 """Whoever else is connected may belong to a program that a test left behind and that would connect again."""
 
 LOCK_SECONDS = 10
-"""A lock of somebody who has come since lets a statement fail, and the database be dropped, after so long."""
+"""`lock_timeout`: where a late connection holds a lock this long, emptying fails and the database is dropped."""
 
 
 class DatabasePool:
@@ -132,7 +129,7 @@ async def _sizes_of_filled(connection: asyncpg.Connection, tables: Iterable[str]
 
 
 async def _delete_rows(connection: asyncpg.Connection, tables: Iterable[str]) -> None:
-    """Delete all rows in one statement, at whose end the keys between the tables are looked at."""
+    """Delete all rows in one statement, at whose end foreign keys are checked, and reset the sequences."""
     async with connection.transaction():
         await connection.execute("set local throughline.erasure = 'on'")  # messages are append-only otherwise
         deletes = ", ".join(f"d{number} as (delete from {name})" for number, name in enumerate(tables))
@@ -145,7 +142,7 @@ def with_database(url: str, name: str) -> str:
 
 
 async def drop(url: str, name: str) -> None:
-    """Drop a database; an autovacuum worker that is in it cannot be forced out by our role and is waited for."""
+    """Drop a database. For 5 s it is tried again, as our role cannot force out an autovacuum worker; then it stays."""
     for _ in range(DROP_TRIES):
         try:
             return await run_statement(url, f"drop database if exists {name} with (force)")

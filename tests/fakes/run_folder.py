@@ -1,7 +1,7 @@
 """What all processes of one test run share: a folder, and in it whatever the first to come makes.
 
-File locks tell who is the first and who the last. What is still there when the run is over, and be it by a kill,
-another process ends.
+File locks tell who is the first and who the last. A guard process stops the embedded server and removes the folder,
+also after a kill.
 """
 
 import atexit
@@ -59,21 +59,21 @@ def shared(name: str, make: Callable[[], str], end: Callable[[str], None]) -> Ge
     record = run_folder() / name
     with ExitStack() as stack:
         users = stack.enter_context(record.with_suffix(".users").open("a"))
-        with one_at_a_time(record):
+        with file_lock(record):
             made = _make_or_find(record, users, make)
         stack.callback(_leave, record, users, lambda: end(made))
         yield made
 
 
 def _leave(record: Path, users: IO[str], end: Callable[[], None]) -> None:
-    with one_at_a_time(record):
+    with file_lock(record):
         if _is_only_user(users):
             end()
         fcntl.flock(users, fcntl.LOCK_UN)  # before the next comes in and would find itself not alone
 
 
 def _make_or_find(record: Path, users: IO[str], make: Callable[[], str]) -> str:
-    """What was left by processes that have been killed is made anew."""
+    """Make it if nobody uses it, so also what killed processes have left; else read it."""
     if _is_only_user(users):
         record.write_text(make())
     fcntl.flock(users, fcntl.LOCK_SH)
@@ -89,7 +89,7 @@ def _is_only_user(users: IO[str]) -> bool:
 
 
 @contextmanager
-def one_at_a_time(record: Path) -> Generator[None]:
+def file_lock(record: Path) -> Generator[None]:
     """Hold the lock of a file of this run's folder."""
     with record.with_suffix(".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -16,10 +16,10 @@ from typing import TypeAlias
 import httpx
 
 from fakes.programs import ForkServer, Program, Start, environment_for_programs
-from fakes.run_folder import one_at_a_time, run_folder
+from fakes.run_folder import file_lock, run_folder
 from fakes.waiting import HANG_SECONDS
 
-OTHER_PEOPLES = {
+THIRD_PARTY_ENVIRONMENT = {
     "PGQUEUER_PREFIX": "their_",
     "PGQUEUER_SCHEMA": "theirs",
     "PGQUEUER_QUEUE_TABLE": "their_queue",
@@ -74,7 +74,7 @@ class ServiceProcess:
 def free_port() -> int:
     """Return a port that nobody listens at and no other process of this run is given."""
     last_given = run_folder() / "last_port"
-    with one_at_a_time(last_given):
+    with file_lock(last_given):
         port = int(last_given.read_text()) if last_given.exists() else random.choice(PORTS)  # no secret
         while not _is_free(port := port + 1 if port + 1 in PORTS else PORTS.start):
             pass
@@ -135,7 +135,7 @@ async def start_program(
     folder: Path, environment: Mapping[str, str], *arguments: str, log: Path, module: str = "app.main"
 ) -> Program:
     """Start the command line with nothing of this machine's settings."""
-    return await fork(Start(folder, {**OTHER_PEOPLES, **environment}, arguments, log, module))
+    return await fork(Start(folder, {**THIRD_PARTY_ENVIRONMENT, **environment}, arguments, log, module))
 
 
 async def fork(start: Start) -> Program:
@@ -145,7 +145,7 @@ async def fork(start: Start) -> Program:
     return program
 
 
-async def end_programs_told_of(name: str) -> None:
+async def kill_programs_using(name: str) -> None:
     """Kill the programs whose arguments or environment name a database or folder: a failed test left them there."""
     _STARTED[:] = [(start, program) for start, program in _STARTED if program.returncode is None]
     for start, program in _STARTED:
@@ -162,7 +162,7 @@ async def run_command(
     folder: Path, environment: Mapping[str, str], *arguments: str, typed: str = ""
 ) -> tuple[int | None, str, str]:
     """Run a command, typed to from a file; return its exit code and what it printed and complained."""
-    return await run_script(folder, {**OTHER_PEOPLES, **environment}, None, *arguments, typed=typed)
+    return await run_script(folder, {**THIRD_PARTY_ENVIRONMENT, **environment}, None, *arguments, typed=typed)
 
 
 async def run_script(
@@ -210,7 +210,7 @@ async def interpret_script(
 def _fork_server() -> ForkServer:
     """Return the way to the fork server, which the first test that starts a program takes."""
     ways = ExitStack()
-    server = ways.enter_context(ForkServer.reach(OTHER_PEOPLES))
+    server = ways.enter_context(ForkServer.reach(THIRD_PARTY_ENVIRONMENT))
     atexit.register(ways.close)  # after the folder's removal was registered: what comes later is done first
     return server
 

@@ -20,7 +20,7 @@ from sqlalchemy import make_url
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from app.postgres_server.account import choose_account
 from app.postgres_server.process import end_server, find_server, is_alive, wait_until
-from fakes.embedded_data import lay_out_data
+from fakes.data_dir_template import copy_data_dir
 from fakes.memory_folder import memory_folder
 
 pytestmark = pytest.mark.slow
@@ -58,7 +58,7 @@ def data_dir(place: Path) -> Path:
 @pytest.fixture
 async def used_dir(data_dir: Path) -> Path:
     """The same folder with what a first start has made in it; its server was stopped."""
-    await lay_out_data(data_dir)
+    await copy_data_dir(data_dir)
     return data_dir
 
 

@@ -16,7 +16,7 @@ from app.client import Client, SessionId, Source, connect
 from app.db.database import Database
 from app.db.sessions.import_messages import Imported
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
-from fakes.embedded_data import lay_out_data
+from fakes.data_dir_template import copy_data_dir
 from fakes.pooler import environment_of, urls_of
 from fakes.programs import ROOT, Program, Start
 from fakes.provider_double import Failure, ProviderDouble, ScriptStep
@@ -323,7 +323,7 @@ async def test_a_batch_waits_for_room_in_a_full_line(
 
 async def test_a_batch_goes_on_behind_a_restart_of_the_database(folder: Path) -> None:
     database = EmbeddedConfig(folder / "data")
-    await lay_out_data(folder / "data")
+    await copy_data_dir(folder / "data")
     server = await EmbeddedServer.start(database)
     settings = {"DATABASE_URL": server.url}
     async with connect(server.url) as client:

@@ -10,7 +10,7 @@ from app.db.database import Database, DatabaseConfig
 from app.domain.run import Run
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from fakes.conversations import open_conversation
-from fakes.embedded_data import lay_out_data
+from fakes.data_dir_template import copy_data_dir
 from fakes.pooler import environment_of
 from fakes.raw_sql import run_sql
 from fakes.service_process import run_command
@@ -64,7 +64,7 @@ async def test_on_the_server_of_others_a_command_leaves_the_schema_and_names_the
 
 async def test_a_chat_on_an_embedded_server_that_nobody_serves_answers_what_waits_there(folder: Path) -> None:
     data = folder / "data"
-    await lay_out_data(data)
+    await copy_data_dir(data)
     server = await EmbeddedServer.start(EmbeddedConfig(data_dir=data))
     try:
         database = await Database.open(DatabaseConfig(url=server.url))

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fakes.embedded_data import lay_out_data
+from fakes.data_dir_template import copy_data_dir
 from fakes.provider_double import Failure, ProviderDouble, ScriptedCall, ScriptStep
 from fakes.raw_sql import end_leases
 from fakes.service_process import ServiceProcess, free_port, run_service
@@ -65,7 +65,7 @@ async def test_a_service_killed_in_mid_stream_finishes_the_run_after_its_restart
 async def test_a_killed_postgres_is_started_again_and_nothing_stored_is_lost(
     folder: Path,
 ) -> None:
-    await lay_out_data(folder / "data")
+    await copy_data_dir(folder / "data")
     async with run_service(folder, {}, "--data-dir", str(folder / "data")) as service:
         session = await service.new_session()
         before = (await service.send(session, "first")).json()["message"]

@@ -133,7 +133,7 @@ async def test_a_closed_worker_takes_nothing(stage: Stage) -> None:
     assert not worker.is_claiming
 
 
-async def test_runs_with_one_try_left_are_taken_over_one_at_a_time(stage: Stage) -> None:
+async def test_runs_with_one_try_left_are_taken_over_file_lock(stage: Stage) -> None:
     runs = [await stage.submit_elsewhere("hello", owner=owner) for owner in ("anna", "bert", "cleo")]
     for _ in range(2 * len(runs)):
         await stage.database.runs.claim_next(Claimer(worker="dead", lease_seconds=0, passes_over=2))

@@ -1,4 +1,4 @@
-"""Data directories in which an embedded server was made, migrated and stopped: copies of one that was.
+"""Copies of a data directory in which an embedded server was made, migrated and stopped.
 
 That takes more than a second of processor time, a copy a tenth of it.
 """
@@ -16,7 +16,7 @@ from fakes.run_folder import run_folder, shared
 from fakes.shared_server import in_its_own_loop
 
 
-async def lay_out_data(data_dir: Path) -> None:
+async def copy_data_dir(data_dir: Path) -> None:
     """Make the folder, which is not there yet."""
     await asyncio.to_thread(_copy_to, data_dir)
 

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
     """Serve an application on a bound socket; at the end connections have a second to finish."""
     listener.listen()
-    server = _QuietServer(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1))
+    server = _FastStoppingServer(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1))
     task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield
@@ -22,7 +22,7 @@ async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
         await task
 
 
-class _QuietServer(uvicorn.Server):
+class _FastStoppingServer(uvicorn.Server):
     """Ends at once: uvicorn looks each tenth of a second whether it shall, and gives connections another one."""
 
     def __init__(self, config: uvicorn.Config) -> None:
