@@ -39,7 +39,7 @@ durations: setup-dev ## run the tests and print where their time goes: by folder
 	@$(PYTEST) -q $(NO_PROOFS) $(NO_HOUSE) -p benchmarks.suite_durations $(ARGS)
 
 quick: setup-dev ## run the tests that need no PostgreSQL and no other process; `make house` has the house rules (ARGS)
-	@$(BIN)/pytest -q -n 2 -m 'not postgres and not process and not slow and not proof' $(NO_HOUSE) $(ARGS)
+	@$(BIN)/pytest -q -n 2 --dist worksteal -m 'not postgres and not process and not slow and not proof' $(NO_HOUSE) $(ARGS)
 
 check: setup-dev static ## run what to run before each commit: linters, types, layers, house rules, tests
 	@echo "== tests"

@@ -57,6 +57,7 @@ async def test_a_compressed_answer_is_refused_unread() -> None:
         await client_of(response).agents()
 
 
+@pytest.mark.slow
 def test_an_event_without_end_is_read_up_to_a_bound() -> None:
     parser = SseParser()
     assert list(parser.feed(b"data: first\n\ndata: second\ndata: ")) != []

@@ -183,6 +183,7 @@ def test_base64_gives_no_facts() -> None:
     assert [entry.text for entry in ledger] == ["a.py", "b.py"]
 
 
+@pytest.mark.slow
 def test_head_and_tail_of_a_huge_text_are_read_and_no_word_is_cut() -> None:
     text = "start.py " + "middle " * 2_000_000 + "end.py"
 
@@ -192,6 +193,7 @@ def test_head_and_tail_of_a_huge_text_are_read_and_no_word_is_cut() -> None:
         assert set(facts_in(user(cut), PATH)) == {"/etc/hosts.conf/deep.conf"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece", ["a", "/", "1,", "http://", "'a ", '"', "always ", "<a>\n", "> \n", "总是", '{"a":', "[", "Error: "]
 )

@@ -77,6 +77,7 @@ def test_planning_and_fitting_take_time_in_proportion_to_the_rows(case: str) -> 
     assert grows_linearly(lambda inp: fit_view(plan_context(inp).view), CASES[case], ROWS)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**40))
 def test_what_lies_before_the_cursor_changes_nothing(seed: int) -> None:
     for step in Play(seed):

@@ -96,6 +96,7 @@ def test_however_many_stretches_come_few_are_left_and_all_positions_are_covered(
         assert all(a.through_position + 1 == b.from_position for a, b in pairwise(growth.stretches))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [230, 700, 1500, 6000])
 def test_merged_stretches_fill_their_part_and_are_never_cut(limit: int) -> None:
     growth = Growth(summary_room(limit, SummaryKind.HYBRID).narrative_tokens)

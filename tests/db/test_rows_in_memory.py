@@ -52,6 +52,7 @@ def test_the_bound_holds_and_who_was_asked_for_last_stays(acts: list[tuple[Sessi
     assert [loaded.get(one) is not None for one in IDS] == [one in expected for one in IDS]
 
 
+@pytest.mark.slow
 def test_rows_of_sessions_not_used_lately_are_no_objects_that_the_collector_walks() -> None:
     sessions = [SessionId(new_id()) for _ in range(50)]
     expected = {session_id: kept(row(1, "é" * number), row(2)) for number, session_id in enumerate(sessions)}

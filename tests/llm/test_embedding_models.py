@@ -86,6 +86,7 @@ async def test_each_failure_is_one_of_ours_asked_once_and_says_nothing_of_the_te
     assert len(provider_double.embeddings.requests) == 1
 
 
+@pytest.mark.slow
 async def test_a_model_that_does_not_answer_is_given_up(provider_double: ProviderDouble) -> None:
     provider_double.embeddings.failure = "hang"
     impatient = make_embedder(EmbeddingConfig("some-model", provider_double.url, timeout_seconds=1.0))

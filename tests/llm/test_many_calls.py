@@ -1,9 +1,11 @@
+import pytest
 from langchain_core.messages import AIMessageChunk, ToolCallChunk
 
 from app.llm.answer import MOST_CALLS, AnswerAssembly
 from fakes.growth import FACTOR, grows_linearly
 
 
+@pytest.mark.slow
 def test_a_piece_finds_its_call_as_fast_among_many() -> None:
     def pieces_of(count: int) -> list[AIMessageChunk]:
         pieces = (ToolCallChunk(name=None, args="x", id=None, index=number % count) for number in range(count * 10))

@@ -71,6 +71,7 @@ def test_a_long_text_is_counted_in_pieces_of_the_same_sum(tokenizer_file: Path) 
     assert counted == pytest.approx(times * counter.count(PROSE), abs=12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nobody/no-such-model", "/no/such/tokenizer.json", "nobody", "a b/c", "../.."])
 def test_a_tokenizer_that_is_not_here_is_refused_with_what_to_do(name: str) -> None:
     with pytest.raises(SettingInvalid, match=r"hf download .* or name the path of a tokenizer\.json"):

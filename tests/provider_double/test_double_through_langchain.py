@@ -104,6 +104,7 @@ async def test_a_rate_limit_says_when_to_come_back(provider_double: ProviderDoub
     assert caught.value.response.headers["retry-after"] == "7"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failure", [Failure.HANG, Failure.HANG_IN_ANSWER])
 async def test_a_hanging_provider_runs_into_the_clients_timeout(
     provider_double: ProviderDouble, client: Client, failure: Failure

@@ -94,6 +94,7 @@ async def test_a_heartbeat_hurried_before_it_is_watched_asks_at_once() -> None:
             assert await told is StopReason.LEASE_LOST
 
 
+@pytest.mark.slow
 async def test_a_database_that_is_away_for_long_costs_no_lease_that_nobody_took_over() -> None:
     store = BeatStore(failures=[UNREACHABLE, RuntimeError("no error of ours"), *[UNREACHABLE] * 20])
     lease = new_lease()
