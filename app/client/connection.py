@@ -11,15 +11,15 @@ from app.client.logs import log_to_standard_error
 from app.db.connection.address import DatabaseUrls
 from app.db.connection.pooler import check_urls
 from app.db.database import Database, DatabaseConfig
-from app.db.run_follow import Following
+from app.db.run_follow import HEARTBEAT_SECONDS, Following
 from app.domain.errors import InvalidInput, SettingInvalid
 from app.settings import ClientSettings
 
 POOL_SIZE, LARGEST_POOL = 4, 200
 """A script needs few: none is held while it waits for an answer."""
 
-LEAST_LOOK_SECONDS, LOOK_SECONDS = 0.1, 5.0
-"""Whoever waits for a run looks this often whether any worker is at work, and no later than it gives up."""
+LEAST_HEARTBEAT_SECONDS = 0.1
+"""Between two heartbeats nobody looks whether a worker is at work; they come no later than waiting is given up."""
 
 
 @asynccontextmanager
@@ -47,8 +47,8 @@ async def connect(
     database = await Database.open(_config(urls, pool_size, limits))
     try:
         owner_id = await database.users.get_or_create(user)
-        look_seconds = min(max(limits.no_worker_timeout_seconds, LEAST_LOOK_SECONDS), LOOK_SECONDS)
-        following = Following(database, time.monotonic, heartbeat_seconds=look_seconds)
+        heartbeat_seconds = min(max(limits.no_worker_timeout_seconds, LEAST_HEARTBEAT_SECONDS), HEARTBEAT_SECONDS)
+        following = Following(database, time.monotonic, heartbeat_seconds=heartbeat_seconds)
         yield Client(following, owner_id, user=user, limits=limits)
     finally:
         await database.close()

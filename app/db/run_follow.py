@@ -16,6 +16,7 @@ from app.domain.events import AnswerReset, RunEvent
 from app.domain.run import Run
 
 PAGE = 500
+HEARTBEAT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Following:
 
     database: Database
     monotonic: Callable[[], float]
-    heartbeat_seconds: float = 5.0
+    heartbeat_seconds: float = HEARTBEAT_SECONDS
     before_waiting: Callable[[], None] = _go_on
 
     async def events(self, run: Run, *, after: int = 0, is_fresh: bool = False) -> AsyncGenerator[Followed]:
