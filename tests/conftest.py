@@ -6,7 +6,6 @@ import secrets
 from collections.abc import AsyncGenerator, Generator
 from contextlib import nullcontext
 
-import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -15,6 +14,7 @@ from app.db.connection.address import parse_address
 from app.db.database import Database, DatabaseConfig
 from fakes.database_pool import DatabasePool, drop, run_statement, with_database
 from fakes.pooler import all_behind_a_pooler, urls_of
+from fakes.raw_sql import run_sql
 from fakes.run_folder import run_folder
 from fakes.service_process import RunScript, interpret_script, kill_programs_using, run_script
 from fakes.shared_server import in_its_own_loop, migrated_template, shared_server
@@ -102,11 +102,7 @@ def pgvector(server_url: str) -> None:
     """Skips what needs pgvector where the server does not have it."""
 
     async def look() -> bool:
-        connection = await asyncpg.connect(**parse_address(server_url).arguments())
-        try:
-            return bool(await connection.fetchval("select count(*) from pg_available_extensions where name = 'vector'"))
-        finally:
-            await connection.close()
+        return bool(await run_sql(server_url, "select from pg_available_extensions where name = 'vector'"))
 
     if not in_its_own_loop(look):
         pytest.skip("the server of TEST_DATABASE_URL has no pgvector")

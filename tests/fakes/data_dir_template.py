@@ -4,15 +4,13 @@ That takes more than a second of processor time, a copy a tenth of it.
 """
 
 import asyncio
-import atexit
 import subprocess
-from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
 from app.db.connection.migrations import upgrade
 from app.postgres_server import EmbeddedConfig, EmbeddedServer
-from fakes.run_folder import run_folder, shared
+from fakes.run_folder import run_folder, shared, until_exit
 from fakes.shared_server import in_its_own_loop
 
 
@@ -29,10 +27,7 @@ def _copy_to(data_dir: Path) -> None:
 @cache
 def _made() -> str:
     """Return the folder to copy, one for all processes of a run, which the first to ask makes."""
-    leaving = ExitStack()
-    made = leaving.enter_context(shared("embedded", lambda: in_its_own_loop(_make), lambda _: None))
-    atexit.register(leaving.close)  # after the folder's removal was registered: what comes later is done first
-    return made
+    return until_exit(shared("embedded", lambda: in_its_own_loop(_make)))
 
 
 async def _make() -> str:

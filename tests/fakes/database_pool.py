@@ -6,13 +6,12 @@ would take 20, as each table and index gets a new file. What cannot be emptied i
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 from sqlalchemy import make_url
 
-from app.db.connection.address import parse_address
+from fakes.raw_sql import connected
 
 DROP_TRIES = 25
 MOST_BYTES = 1_000_000
@@ -45,8 +44,8 @@ IS_ALONE = """
 """
 """Whoever else is connected may belong to a program that a test left behind and that would connect again."""
 
-LOCK_SECONDS = 10
-"""`lock_timeout`: where a late connection holds a lock this long, emptying fails and the database is dropped."""
+LOCK_TIMEOUT = "10s"
+"""Where a late connection holds a lock this long, emptying fails and the database is dropped."""
 
 
 class DatabasePool:
@@ -66,7 +65,7 @@ class DatabasePool:
         name = f"throughline_test_{secrets.token_hex(6)}"
         await run_statement(self._server_url, f"create database {name} template {self._template} strategy file_copy")
         url = with_database(self._server_url, name)
-        async with _connected(url) as connection:
+        async with connected(url, lock_timeout=LOCK_TIMEOUT) as connection:
             assert await connection.fetchval("show track_counts") == "on", "the tests need track_counts = on"
             self._fingerprints[url] = await connection.fetchval(FINGERPRINT)
             self._inserted[url] = dict(await connection.fetch(INSERTED))
@@ -88,13 +87,13 @@ class DatabasePool:
         left = {}
         while self._idle:
             url = self._idle.pop()
-            async with _connected(url) as connection:
+            async with connected(url, lock_timeout=LOCK_TIMEOUT) as connection:
                 left.update(await _sizes_of_filled(connection, self._inserted[url]))
             await self._drop(url)
         assert left.keys() <= {"alembic_version"}, f"a test left rows for the next: {left}"
 
     async def _empty(self, url: str) -> bool:
-        async with _connected(url) as connection:
+        async with connected(url, lock_timeout=LOCK_TIMEOUT) as connection:
             found = await connection.fetchrow(f"select {IS_ALONE}, ({FINGERPRINT})")
             if tuple(found) != (True, self._fingerprints[url]):
                 return False
@@ -110,16 +109,6 @@ class DatabasePool:
     async def _drop(self, url: str) -> None:
         del self._fingerprints[url], self._inserted[url]
         await drop(self._server_url, str(make_url(url).database))
-
-
-@asynccontextmanager
-async def _connected(url: str) -> AsyncGenerator[asyncpg.Connection]:
-    settings = {"lock_timeout": f"{LOCK_SECONDS}s"}
-    connection = await asyncpg.connect(**parse_address(url).arguments(), server_settings=settings)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 async def _sizes_of_filled(connection: asyncpg.Connection, tables: Iterable[str]) -> dict[str, int]:
@@ -153,8 +142,5 @@ async def drop(url: str, name: str) -> None:
 
 async def run_statement(url: str, statement: str) -> None:
     """Run what may not be inside a transaction."""
-    connection = await asyncpg.connect(**parse_address(url).arguments())
-    try:
+    async with connected(url) as connection:
         await connection.execute(statement)
-    finally:
-        await connection.close()

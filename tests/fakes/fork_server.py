@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 TO_THE_END = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-ALONE_SECONDS = 1.0
+LOOK_SECONDS = 1.0
 """How often it looks, while it has no client, whether its socket was removed with the folder of a run that is over."""
 
 
@@ -103,7 +103,7 @@ class _Server:
         """Answer until a client ends it, or its run is over."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
         while not self._is_over and (self._clients or self._path.exists()):
-            for key, _ in self._asking.select(None if self._clients else ALONE_SECONDS):
+            for key, _ in self._asking.select(None if self._clients else LOOK_SECONDS):
                 if key.data is None:
                     self._welcome()
                 else:

@@ -12,27 +12,31 @@ BACKENDS = "(select * from pg_stat_activity where datname = current_database()) 
 """Those of the test's own database: other processes of the tests use the same server."""
 
 
-async def run_sql(url: str, statement: str, *arguments: object) -> list[tuple[object, ...]]:
-    """Run one statement on a connection of its own and return its rows."""
-    connection = await asyncpg.connect(**parse_address(url).arguments())
+@asynccontextmanager
+async def connected(url: str, **settings: str) -> AsyncGenerator[asyncpg.Connection]:
+    """Yield a connection past the repositories, with these settings of the server."""
+    connection = await asyncpg.connect(**parse_address(url).arguments(), server_settings=settings)
     try:
-        return [tuple(row) for row in await connection.fetch(statement, *arguments)]
+        yield connection
     finally:
         await connection.close()
+
+
+async def run_sql(url: str, statement: str, *arguments: object) -> list[tuple[object, ...]]:
+    """Run one statement on a connection of its own and return its rows."""
+    async with connected(url) as connection:
+        return [tuple(row) for row in await connection.fetch(statement, *arguments)]
 
 
 async def until_sql(url: str, statement: str, rows: list[tuple[object, ...]] | None = None) -> None:
     """Ask on one connection until the statement returns just these rows, or any. Raises TimeoutError."""
-    connection = await asyncpg.connect(**parse_address(url).arguments())
+    async with connected(url) as connection:
 
-    async def is_so() -> bool:
-        found = [tuple(row) for row in await connection.fetch(statement)]
-        return bool(found) if rows is None else found == rows
+        async def is_so() -> bool:
+            found = [tuple(row) for row in await connection.fetch(statement)]
+            return bool(found) if rows is None else found == rows
 
-    try:
         await until_found(is_so)
-    finally:
-        await connection.close()
 
 
 async def end_leases(url: str) -> None:
@@ -44,10 +48,6 @@ async def end_leases(url: str) -> None:
 @asynccontextmanager
 async def hold_rows(url: str, statement: str) -> AsyncGenerator[None]:
     """Keep the locks that a statement takes until the block ends."""
-    connection = await asyncpg.connect(**parse_address(url).arguments())
-    try:
-        async with connection.transaction():
-            await connection.execute(statement)
-            yield
-    finally:
-        await connection.close()
+    async with connected(url) as connection, connection.transaction():
+        await connection.execute(statement)
+        yield

@@ -11,13 +11,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from fakes.memory_folder import memory_folder
 
+T = TypeVar("T")
 FOLDER = "THROUGHLINE_TESTS_FOLDER"
 CLUSTER = Path("postgres", "cluster")
 """Where an embedded server of this run keeps its data."""
@@ -54,7 +55,7 @@ def run_folder() -> Path:
 
 
 @contextmanager
-def shared(name: str, make: Callable[[], str], end: Callable[[str], None]) -> Generator[str]:
+def shared(name: str, make: Callable[[], str], end: Callable[[str], None] = lambda _made: None) -> Generator[str]:
     """Yield what the first process of the run that comes here has made; the last that leaves ends it."""
     record = run_folder() / name
     with ExitStack() as stack:
@@ -63,6 +64,15 @@ def shared(name: str, make: Callable[[], str], end: Callable[[str], None]) -> Ge
             made = _make_or_find(record, users, make)
         stack.callback(_leave, record, users, lambda: end(made))
         yield made
+
+
+def until_exit(resource: AbstractContextManager[T]) -> T:
+    """Enter it, and leave it when this process ends, before the folder of the run is removed."""
+    run_folder()  # what is registered later is done first
+    stack = ExitStack()
+    entered = stack.enter_context(resource)
+    atexit.register(stack.close)
+    return entered
 
 
 def _leave(record: Path, users: IO[str], end: Callable[[], None]) -> None:

@@ -1,13 +1,12 @@
 """The real service as its own process, for tests that kill it."""
 
 import asyncio
-import atexit
 import random
 import socket
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TypeAlias
 import httpx
 
 from fakes.programs import ForkServer, Program, Start, environment_for_programs
-from fakes.run_folder import file_lock, run_folder
+from fakes.run_folder import file_lock, run_folder, until_exit
 from fakes.waiting import HANG_SECONDS
 
 THIRD_PARTY_ENVIRONMENT = {
@@ -209,10 +208,7 @@ async def interpret_script(
 @cache
 def _fork_server() -> ForkServer:
     """Return the way to the fork server, which the first test that starts a program takes."""
-    ways = ExitStack()
-    server = ways.enter_context(ForkServer.reach(THIRD_PARTY_ENVIRONMENT))
-    atexit.register(ways.close)  # after the folder's removal was registered: what comes later is done first
-    return server
+    return until_exit(ForkServer.reach(THIRD_PARTY_ENVIRONMENT))
 
 
 async def _until_ready(process: Program, client: httpx.AsyncClient, log: Path) -> None:

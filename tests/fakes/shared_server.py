@@ -32,7 +32,7 @@ def shared_server() -> Generator[str]:
         in_its_own_loop(lambda: _prepare(config))
         return ""
 
-    with shared("server", prepare, lambda _: None):
+    with shared("server", prepare):
         server = in_its_own_loop(lambda: EmbeddedServer.start(config))
         try:
             yield server.url
