@@ -36,7 +36,7 @@ test-pooled: setup-dev ## run the tests and proofs with PgBouncer, which has to 
 	@TEST_POOLER=1 $(PYTEST) $(ARGS)
 
 durations: setup-dev ## run the tests and print where their time goes: by folder, file, test and process (ARGS)
-	@$(PYTEST) -q $(NO_PROOFS) $(NO_HOUSE) -p benchmarks.suite_durations $(ARGS)
+	@PYTHONPATH=. $(PYTEST) -q $(NO_PROOFS) $(NO_HOUSE) -p benchmarks.suite_durations $(ARGS)
 
 quick: setup-dev ## run the tests that need no PostgreSQL and no other process; `make house` has the house rules (ARGS)
 	@$(BIN)/pytest -q -n 2 --dist worksteal -m 'not postgres and not process and not slow and not proof' $(NO_HOUSE) $(ARGS)

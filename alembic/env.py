@@ -8,8 +8,8 @@ import asyncio
 from sqlalchemy import Connection
 
 from alembic import context
-from app.db.connection.migrations import locked_connection
-from app.db.tables import METADATA
+from throughline.db.connection.migrations import locked_connection
+from throughline.db.tables import METADATA
 
 
 def run_migrations(connection: Connection) -> None:

@@ -8,9 +8,9 @@ import os
 
 from langchain_core.language_models import BaseChatModel
 
-import app.main
-from app.llm import openai_wire
+import throughline.main
 from benchmarks.instant_model import InstantModel
+from throughline.llm import openai_wire
 
 SECONDS = "INSTANT_MODEL_SECONDS"
 
@@ -31,7 +31,7 @@ def use_instant_model() -> None:
 def main() -> None:
     """Run the command line of the service."""
     use_instant_model()
-    app.main.main()
+    throughline.main.main()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import uvloop
 
-import app.main
+import throughline.main
 
 FILE = "NOTES_FILE"
 TICK_SECONDS = 0.01
@@ -92,7 +92,7 @@ def main() -> None:
         return loop
 
     setattr(uvloop, "run", run)  # noqa: B010  # the program has no other way to its loop, and types its own
-    app.main.main()
+    throughline.main.main()
 
 
 if __name__ == "__main__":

@@ -22,10 +22,10 @@ from dataclasses import dataclass, replace
 from langchain_core.messages import BaseMessage, SystemMessage, trim_messages
 from langchain_core.messages.utils import count_tokens_approximately
 
-from app.context.context_input import ContextInput
-from app.context.fit import fit_view
-from app.context.plan import plan_context
 from benchmarks.planner_input import conversation, langchain_messages
+from throughline.context.context_input import ContextInput
+from throughline.context.fit import fit_view
+from throughline.context.plan import plan_context
 
 SIZES = (100, 1_000, 10_000)
 PRUNED = "at rest, pruned"

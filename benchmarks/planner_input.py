@@ -11,16 +11,16 @@ from pathlib import Path
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from app.context.budget import make_budget
-from app.context.context_input import ContextInput
-from app.context.measure import count_message, count_system
-from app.context.policy import ContextPolicy
-from app.domain.ids import MessageId, SessionId
-from app.domain.message import Message, NewMessage, Role, Source, ToolCall, text_of
-from app.llm.counters import make_counter
 from benchmarks.replay_check import Said, said_in
 from benchmarks.replay_data import chain
 from benchmarks.replay_readers import load_datasets
+from throughline.context.budget import make_budget
+from throughline.context.context_input import ContextInput
+from throughline.context.measure import count_message, count_system
+from throughline.context.policy import ContextPolicy
+from throughline.domain.ids import MessageId, SessionId
+from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall, text_of
+from throughline.llm.counters import make_counter
 
 SAMPLE = Path(__file__).parent / "data"
 SAID_AT = datetime(2026, 1, 1, tzinfo=UTC)

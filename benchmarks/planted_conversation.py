@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from app.context.measure import Count, count_message
-from app.domain.ids import MessageId, SessionId
-from app.domain.message import Message, NewMessage, Role, Source
+from throughline.context.measure import Count, count_message
+from throughline.domain.ids import MessageId, SessionId
+from throughline.domain.message import Message, NewMessage, Role, Source
 
 DATA = Path(__file__).parent / "data"
 SESSION = SessionId(UUID(int=1))

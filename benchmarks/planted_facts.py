@@ -15,19 +15,19 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import mean
 
-from app.context.budget import make_budget
-from app.context.context_input import ContextInput
-from app.context.fit import fit_prompt
-from app.context.measure import Count
-from app.context.policy import ContextPolicy
-from app.domain.message import NewMessage, Role, Source, text_of
-from app.llm.counters import make_counter
 from benchmarks.planted_conversation import FactKind, Planted, least_turns, plant
 from benchmarks.planted_memory import Memory, Variant
 from benchmarks.planted_rules import RuleWatch, read_labelled, recognition_lines
 from benchmarks.planted_summariser import WINDOW_TOKENS, LossySummariser
 from benchmarks.planted_table import Cost, Found, Rules, cost_lines, render_table, rule_lines
 from benchmarks.planted_verdict import verdict_lines
+from throughline.context.budget import make_budget
+from throughline.context.context_input import ContextInput
+from throughline.context.fit import fit_prompt
+from throughline.context.measure import Count
+from throughline.context.policy import ContextPolicy
+from throughline.domain.message import NewMessage, Role, Source, text_of
+from throughline.llm.counters import make_counter
 
 COMPACTIONS = 50
 CHECKPOINTS = (1, 10, 50)

@@ -10,27 +10,27 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
 
-from app.context.measure import Count
-from app.context.policy import SummaryKind, SummaryPolicy, SummaryShape
-from app.context.summaries.ledger_text import FACTS_HEADING, INSTRUCTIONS_HEADING
-from app.domain.ids import UserId
-from app.domain.ledger import LedgerEntry
-from app.domain.message import Message, Source
-from app.domain.session import Session
-from app.execution.breaker import Breakers
-from app.summary.draft import Draft, open_draft
-from app.summary.reading_pace import ReadingPace
-from app.summary.refused_merges import RefusedMerges
-from app.summary.stretches import Assignment, StretchWriter
-from app.summary.summariser import NotWorthIt, Summariser, SummaryRejected
-from app.summary.summariser_calls import SummariserCalls
-from app.summary.summariser_health import SummariserHealth
-from app.summary.unsummarised import Batch
-from app.system_clock import SystemClock
-from app.telemetry import PrometheusMetrics
 from benchmarks.planted_conversation import BEGIN, SESSION
 from benchmarks.planted_store import KeptSummaries
 from benchmarks.planted_summariser import LossySummariser
+from throughline.context.measure import Count
+from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
+from throughline.context.summaries.ledger_text import FACTS_HEADING, INSTRUCTIONS_HEADING
+from throughline.domain.ids import UserId
+from throughline.domain.ledger import LedgerEntry
+from throughline.domain.message import Message, Source
+from throughline.domain.session import Session
+from throughline.execution.breaker import Breakers
+from throughline.summary.draft import Draft, open_draft
+from throughline.summary.reading_pace import ReadingPace
+from throughline.summary.refused_merges import RefusedMerges
+from throughline.summary.stretches import Assignment, StretchWriter
+from throughline.summary.summariser import NotWorthIt, Summariser, SummaryRejected
+from throughline.summary.summariser_calls import SummariserCalls
+from throughline.summary.summariser_health import SummariserHealth
+from throughline.summary.unsummarised import Batch
+from throughline.system_clock import SystemClock
+from throughline.telemetry import PrometheusMetrics
 
 _LEDGER = re.compile(
     rf"^(?:{re.escape(INSTRUCTIONS_HEADING)}|{re.escape(FACTS_HEADING)}|\(\d+ standing instructions? left out\))",

@@ -7,15 +7,15 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from app.context.policy import SummaryKind
-from app.context.summaries.ledger import extract_ledger
-from app.context.summaries.ledger_text import render_ledger
-from app.context.summaries.tiers import summary_room
-from app.domain.ledger import LedgerKind
-from app.domain.message import Message, Role
 from benchmarks.planted_conversation import DATA, FactKind, Planted, stored_message
 from benchmarks.planted_memory import Memory
 from benchmarks.planted_table import Rules
+from throughline.context.policy import SummaryKind
+from throughline.context.summaries.ledger import extract_ledger
+from throughline.context.summaries.ledger_text import render_ledger
+from throughline.context.summaries.tiers import summary_room
+from throughline.domain.ledger import LedgerKind
+from throughline.domain.message import Message, Role
 
 EVERYTHING = 1_000_000
 

@@ -3,12 +3,12 @@
 from dataclasses import fields, replace
 from uuid import UUID
 
-from app.domain.errors import SummaryConflict
-from app.domain.ids import SessionId, StretchId, SummaryId
-from app.domain.json_types import JsonObject
-from app.domain.run import Lease
-from app.domain.session import Session
-from app.domain.summary import (
+from throughline.domain.errors import SummaryConflict
+from throughline.domain.ids import SessionId, StretchId, SummaryId
+from throughline.domain.json_types import JsonObject
+from throughline.domain.run import Lease
+from throughline.domain.session import Session
+from throughline.domain.summary import (
     Adoption,
     NewStretch,
     Stretch,

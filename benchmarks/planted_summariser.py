@@ -5,10 +5,10 @@ import re
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
-from app.context.measure import Count
-from app.domain.message import text_of
-from app.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, Prompt, Usage
 from benchmarks.planted_conversation import Fact
+from throughline.context.measure import Count
+from throughline.domain.message import text_of
+from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, Prompt, Usage
 
 KEPT_AT_A_REWRITING = 0.8
 WINDOW_TOKENS = 16_384

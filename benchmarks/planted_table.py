@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from app.context.policy import SummaryKind
-from app.context.summaries.tiers import summary_room
 from benchmarks.planted_conversation import FactKind
 from benchmarks.planted_memory import Variant
+from throughline.context.policy import SummaryKind
+from throughline.context.summaries.tiers import summary_room
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def run_worker(options: ServiceOptions) -> Iterator[Running]:
 @contextmanager
 def _run_role(options: ServiceOptions, role: str, port_option: str) -> Iterator[Running]:
     port = free_port()
-    program = ["-m", options.module] if options.module else ["-c", "from app.main import main; main()"]
+    program = ["-m", options.module] if options.module else ["-c", "from throughline.main import main; main()"]
     command = [sys.executable, *program, role, port_option, str(port)]
     command += ["--data-dir", str(options.folder / "data"), *options.arguments]
     environment = {
@@ -102,7 +102,7 @@ def run_server(command: Sequence[str], probe: tuple[str, Path], environment: Map
     Yields its process id. Raises StartFailed.
     """
     address, log_path = probe
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    path = os.pathsep.join([str(ROOT / folder) for folder in ("app", ".", "tests")])
     merged = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **environment}
     with (
         log_path.open("ab") as log,

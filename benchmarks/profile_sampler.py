@@ -109,8 +109,8 @@ def layer_of(file: str) -> str:
         return PACKAGES.get(package.removesuffix(".py"), OTHER)
     if file.startswith("<") or path.is_relative_to(STDLIB):
         return NEUTRAL
-    if path.is_relative_to(ROOT / "app"):
-        return ROOMS.get(path.relative_to(ROOT / "app").parts[0], OUR_TURN)
+    if path.is_relative_to(ROOT / "app" / "throughline"):
+        return ROOMS.get(path.relative_to(ROOT / "app" / "throughline").parts[0], OUR_TURN)
     return OTHER
 
 

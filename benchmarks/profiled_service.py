@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
-import app.main
+import throughline.main
 from benchmarks.instant_service import use_instant_model
 from benchmarks.profile_sampler import Sampler
 
@@ -37,7 +37,7 @@ def main() -> None:
     signal.signal(signal.SIGUSR2, end)
     if os.environ.get(INSTANT_MODEL):
         use_instant_model()
-    app.main.main()
+    throughline.main.main()
 
 
 if __name__ == "__main__":

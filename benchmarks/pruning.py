@@ -15,23 +15,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from app.context.budget import make_budget, summary_limit
-from app.context.context_input import ContextInput
-from app.context.fit import FittedPrompt, fit_view
-from app.context.plan import in_force, plan_context
-from app.context.policy import ContextPolicy, PrunePolicy
-from app.context.recall_hints import RECALL_TOOLS, hints_for
-from app.context.reopen import kept_state, reopen
-from app.context.repair import is_valid
-from app.context.view import View
-from app.context.view_state import NEW_VIEW, ViewState
-from app.domain.message import Message, Role
-from app.domain.prompt import PromptMessage
-from app.llm.counters import make_counter
 from benchmarks.planner_input import stored_message
 from benchmarks.replay_check import said_in
 from benchmarks.replay_data import Dataset, chain
 from benchmarks.replay_readers import load_datasets
+from throughline.context.budget import make_budget, summary_limit
+from throughline.context.context_input import ContextInput
+from throughline.context.fit import FittedPrompt, fit_view
+from throughline.context.plan import in_force, plan_context
+from throughline.context.policy import ContextPolicy, PrunePolicy
+from throughline.context.recall_hints import RECALL_TOOLS, hints_for
+from throughline.context.reopen import kept_state, reopen
+from throughline.context.repair import is_valid
+from throughline.context.view import View
+from throughline.context.view_state import NEW_VIEW, ViewState
+from throughline.domain.message import Message, Role
+from throughline.domain.prompt import PromptMessage
+from throughline.llm.counters import make_counter
 
 SAMPLE = Path(__file__).parent / "data"
 DATASETS = ("tau-bench", "swe-agent-demos")

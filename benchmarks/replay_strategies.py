@@ -2,7 +2,7 @@
 
 from typing import TypeAlias
 
-from app.context.policy import Strategy, SummaryShape
+from throughline.context.policy import Strategy, SummaryShape
 
 Settings: TypeAlias = dict[str, str | dict[str, str]]  # part of an agent file
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from app.domain.tool import ToolContext
+from throughline.domain.tool import ToolContext
 
 TYPES = {"str": str, "int": float, "float": float, "bool": bool, "list": list[object], "dict": dict[str, object]}
 Tool: TypeAlias = Callable[..., Awaitable[str]]

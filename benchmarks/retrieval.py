@@ -16,18 +16,18 @@ from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
-from app.db.connection.migrations import upgrade
-from app.db.database import Database, DatabaseConfig
-from app.db.search.find import Ranking
-from app.db.search.repository import RANKING
-from app.domain.ids import SessionId, UserId
-from app.domain.recall import HistoryQuery
 from benchmarks.retrieval_data import SAMPLE, Meeting, Question, read_meetings
 from benchmarks.retrieval_recall import CUTS, Recall, RecallMeter, render
 from benchmarks.retrieval_rivals import fill_first_built, library_search, search_first_built
 from benchmarks.retrieval_rows import fill_session, open_owner
 from benchmarks.retrieval_speed import measure_cost, measure_speed
 from benchmarks.servers import dsn_of, run_postgres
+from throughline.db.connection.migrations import upgrade
+from throughline.db.database import Database, DatabaseConfig
+from throughline.db.search.find import Ranking
+from throughline.db.search.repository import RANKING
+from throughline.domain.ids import SessionId, UserId
+from throughline.domain.recall import HistoryQuery
 
 TRIED = (
     *(replace(RANKING, saturation=value) for value in (0.9, 1.2, 1.6)),

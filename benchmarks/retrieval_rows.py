@@ -5,11 +5,11 @@ from collections.abc import Iterable
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
-from app.db.database import Database
-from app.db.sessions.repository import NewSession
-from app.domain.ids import SessionId, UserId
-from app.domain.message import Source
 from benchmarks.retrieval_data import Line
+from throughline.db.database import Database
+from throughline.db.sessions.repository import NewSession
+from throughline.domain.ids import SessionId, UserId
+from throughline.domain.message import Source
 
 _INSERT = """
 insert into messages (id, session_id, position, role, content, source, author)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
-from app.db.database import Database
-from app.domain.ids import SessionId, UserId
-from app.domain.message import NewMessage, Role, Source
-from app.domain.recall import HistoryQuery
-from app.domain.run import Claimer, OnBusy, RunInput, Submission
 from benchmarks.retrieval_data import Meeting, chained
 from benchmarks.retrieval_rows import fill_session, index_all
+from throughline.db.database import Database
+from throughline.domain.ids import SessionId, UserId
+from throughline.domain.message import NewMessage, Role, Source
+from throughline.domain.recall import HistoryQuery
+from throughline.domain.run import Claimer, OnBusy, RunInput, Submission
 
 QUERIES = 200
 WARM_UP = 10

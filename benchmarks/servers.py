@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from app.postgres_server import EmbeddedConfig, EmbeddedServer
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from app.postgres_server import EmbeddedConfig, EmbeddedServer
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 
 LINE = re.compile(rb"^(\d+) LOG:  (?:statement|execute [^:]*): *(\w*)(?: +(\w+))?")
 LOG_FILE = "statements.log"

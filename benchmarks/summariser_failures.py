@@ -18,21 +18,21 @@ from pathlib import Path
 
 import structlog
 
-from app.context.frame import unframed
-from app.context.policy import SummaryPolicy
-from app.context.summaries.transcript import CONVERSATION_TAG
-from app.db.connection.migrations import upgrade
-from app.db.database import Database, DatabaseConfig
-from app.domain.errors import ContextOverflow, ModelUnavailable
-from app.domain.prompt import ModelRequest
-from app.domain.run import RunStatus
-from app.execution.breaker import COOL_DOWN_SECONDS, Breakers
-from app.prompting.context_report import report_context
 from benchmarks.servers import run_postgres
 from fakes.compactions import asked
 from fakes.manual_clock import ManualClock
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, ScriptedModels, Step
 from fakes.stage import Stage, open_stage, with_context
+from throughline.context.frame import unframed
+from throughline.context.policy import SummaryPolicy
+from throughline.context.summaries.transcript import CONVERSATION_TAG
+from throughline.db.connection.migrations import upgrade
+from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.errors import ContextOverflow, ModelUnavailable
+from throughline.domain.prompt import ModelRequest
+from throughline.domain.run import RunStatus
+from throughline.execution.breaker import COOL_DOWN_SECONDS, Breakers
+from throughline.prompting.context_report import report_context
 
 WINDOW = 4_096
 TURNS_FAILING, TURNS_WELL = 22, 10

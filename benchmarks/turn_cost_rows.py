@@ -7,9 +7,9 @@ from uuid import UUID
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
-from app.context.measure import count_message
-from app.domain.message import NewMessage, Role, Source
-from app.llm.counters import make_counter
+from throughline.context.measure import count_message
+from throughline.domain.message import NewMessage, Role, Source
+from throughline.llm.counters import make_counter
 
 AGENT = "turn-cost"
 MODEL = "double-128k-cl100k"

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from chaos.programs import Start
 from fakes import programs
 from fakes.database_pool import with_database
 from fakes.pooler import environment_of
 from fakes.service_process import fork, free_port, kill_programs_using
 from fakes.shared_server import new_migrated_database
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 
 LEASE_SECONDS = 2.0
 """The shortest the settings allow; heartbeats come three times as often."""

@@ -17,8 +17,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app.context.frame import unframed
-from app.context.summaries.transcript import CONVERSATION_TAG
 from chaos.calls import head_of
 from chaos.messages import ANSWER_PIECES, TOOLS, answer_to, name_in, slow_seconds_in
 from fakes.provider_double.answers import summarise
@@ -31,6 +29,8 @@ from fakes.provider_double.refusals import Refused
 from fakes.provider_double.replies import refusal_reply, step_reply
 from fakes.provider_double.script import ScriptedCall, ScriptStep
 from fakes.provider_double.serving import bind, server_of
+from throughline.context.frame import unframed
+from throughline.context.summaries.transcript import CONVERSATION_TAG
 
 _SHOWN = re.compile(r"^\[#(\d+) (?:user|assistant|tool)[^\]\n]*\] (.*)", re.MULTILINE)
 

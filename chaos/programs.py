@@ -85,7 +85,7 @@ async def start_worker(start: Start) -> Program:
 
 async def _started(start: Start, arguments: tuple[str, ...], url: str) -> Program:
     log = start.folder / f"{arguments[0]}-{time.time_ns()}.log"
-    module = "chaos.worker_under_trace" if start.is_traced else "app.main"
+    module = "chaos.worker_under_trace" if start.is_traced else "throughline.main"
     process = await fork(programs.Start(start.folder, start.environment, arguments, log, module))
     return Program(process, url, log)
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
-from app.db.connection.address import parse_address
 from chaos.calls import check_read, read_calls
 from chaos.check import check, check_jobs
 from chaos.client import open_client
@@ -23,6 +22,7 @@ from chaos.quiet import until_jobs_over, until_quiet
 from chaos.report import Report
 from chaos.stored import count_jobs_taken_again, read_jobs, read_stored
 from chaos.writers import writing
+from throughline.db.connection.address import parse_address
 
 ROLES = (("serve", "--no-worker"),) * 2 + (("worker",),) * 4
 SUMMARY_SECONDS = 0.3

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
-from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from chaos.calls import check_read, read_calls
 from chaos.check import check
 from chaos.client import open_client
@@ -20,6 +19,7 @@ from chaos.quiet import until_quiet
 from chaos.report import Report
 from chaos.stored import count_open_runs, read_stored
 from chaos.writers import writing
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 
 FEWEST_SECONDS, MOST_SECONDS = 2.0, 5.0
 QUIET_SECONDS, BACK_SECONDS = 60.0, 120.0

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
-from app.db.connection.address import parse_address
+from throughline.db.connection.address import parse_address
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from app.tools import ToolContext, not_repeatable
+from throughline.tools import ToolContext, not_repeatable
 
 NOTES = "CHAOS_NOTES"
 

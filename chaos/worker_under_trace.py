@@ -14,17 +14,17 @@ from typing import Protocol
 
 import asyncpg.protocol  # type: ignore[import-untyped]  # ships no types
 
-import app.assembly.runtime
-import app.main
-from app.context.summaries.transcript import SUMMARISER_SYSTEM_PROMPT
-from app.domain.message import ToolCall
-from app.domain.prompt import AnswerComplete, ModelEvent, ModelRequest
-from app.domain.tool import ToolContext, ToolOutcome
-from app.llm.registry import ModelRegistry
-from app.ports.models import ChatModel
-from app.tools.toolbox import ToolBox
+import throughline.assembly.runtime
+import throughline.main
 from chaos.points import label_of
 from chaos.trace import Tracer
+from throughline.context.summaries.transcript import SUMMARISER_SYSTEM_PROMPT
+from throughline.domain.message import ToolCall
+from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest
+from throughline.domain.tool import ToolContext, ToolOutcome
+from throughline.llm.registry import ModelRegistry
+from throughline.ports.models import ChatModel
+from throughline.tools.toolbox import ToolBox
 
 FOLDER = "CHAOS_FOLDER"
 """The environment variable that names the folder of the orders and the trace. Nothing else reads it."""
@@ -42,7 +42,7 @@ def main() -> None:
     _trace_statements(tracer)
     _trace_calls(tracer)
     signal.signal(signal.SIGUSR1, lambda _number, _frame: tracer.obey())
-    app.main.main()
+    throughline.main.main()
 
 
 def _trace_statements(tracer: Tracer) -> None:
@@ -78,8 +78,8 @@ def _trace_calls(tracer: Tracer) -> None:
             async with tracer.passing(f"tool {call.name}"):
                 return await super().run(call, context)
 
-    app.assembly.runtime.ModelRegistry = TracedModels  # type: ignore[attr-defined]  # by this name open_runtime makes them
-    app.assembly.runtime.ToolBox = TracedTools  # type: ignore[attr-defined]  # the same
+    throughline.assembly.runtime.ModelRegistry = TracedModels  # type: ignore[attr-defined]  # by this name open_runtime makes them
+    throughline.assembly.runtime.ToolBox = TracedTools  # type: ignore[attr-defined]  # the same
 
 
 class _TracedModel:

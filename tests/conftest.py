@@ -9,15 +9,15 @@ from contextlib import nullcontext
 import pytest
 from hypothesis import HealthCheck, settings
 
-from app.assembly.collector import tune_collector
-from app.db.connection.address import parse_address
-from app.db.database import Database, DatabaseConfig
 from fakes.database_pool import DatabasePool, drop, run_statement, with_database
 from fakes.pooler import all_behind_a_pooler, urls_of
 from fakes.raw_sql import run_sql
 from fakes.run_folder import run_folder
 from fakes.service_process import RunScript, interpret_script, kill_programs_using, run_script
 from fakes.shared_server import in_its_own_loop, migrated_template, shared_server
+from throughline.assembly.collector import tune_collector
+from throughline.db.connection.address import parse_address
+from throughline.db.database import Database, DatabaseConfig
 
 pytest_plugins = [
     "fakes.certificates",

@@ -1,6 +1,6 @@
 import pytest
 
-from app.telemetry import PrometheusMetrics
+from throughline.telemetry import PrometheusMetrics
 
 
 def value(metrics: PrometheusMetrics, series: str, **labels: str) -> float | None:

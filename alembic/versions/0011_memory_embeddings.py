@@ -1,6 +1,6 @@
 """Memories count their texts, so that a vector made from an earlier one is told from the present one's.
 
-The vectors' own table needs pgvector, which not every server has: app/db/memories/vector_table.py makes it where a
+The vectors' own table needs pgvector, which not every server has: db/memories/vector_table.py makes it where a
 model for them is set. Here it only goes on the way down.
 
 Revision ID: 0011

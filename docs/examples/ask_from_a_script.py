@@ -9,7 +9,7 @@ A `throughline serve` or `throughline worker` on the same database answers, now 
 import asyncio
 import sys
 
-from app.client import AnswerReset, MessageDelta, ThroughlineError, connect
+from throughline.client import AnswerReset, MessageDelta, ThroughlineError, connect
 
 
 async def ask(question: str) -> None:

@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.client import (
+from throughline.client import (
     Client,
     DatabaseUnavailable,
     QueueFull,

@@ -8,7 +8,7 @@ while a call of it hangs it is not asked again. A summary of its own, `Decision(
 `about.message_count` messages from `about.from_position` to `about.through_position`.
 """
 
-from app.tools import Decision, PreCompact
+from throughline.tools import Decision, PreCompact
 
 FEWEST_MESSAGES = 4
 

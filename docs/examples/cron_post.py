@@ -17,7 +17,7 @@ import asyncio
 import os
 import sys
 
-from app.client import (
+from throughline.client import (
     Client,
     Limits,
     NoWorkerAvailable,

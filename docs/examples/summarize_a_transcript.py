@@ -9,8 +9,8 @@ The model is `offline` unless one is named, such as `openai:gpt-4o-mini` with it
 import asyncio
 import sys
 
-from app.client import ThroughlineError
-from app.client.summarize import summarize_messages
+from throughline.client import ThroughlineError
+from throughline.client.summarize import summarize_messages
 
 MONDAY = [
     {"role": "user", "content": "We ship the harbour ledger on 14 May. Never deploy it on a Friday."},

@@ -6,7 +6,7 @@
 Annotations become the JSON schema, the docstring the description: it is what the model knows of a tool.
 """
 
-from app.tools import ToolContext, ToolFailed, not_repeatable
+from throughline.tools import ToolContext, ToolFailed, not_repeatable
 
 OPEN_TICKETS = {"T-1": "The export hangs at 99 %.", "T-2": "Please add a dark mode."}
 

@@ -2,10 +2,18 @@ from pathlib import Path
 
 import pytest
 
-from app.agents.definition import AgentDefinition, RecallReach
-from app.agents.registry import AgentDefaults, AgentRegistry, load_agents
-from app.context.policy import Adopt, ContextPolicy, PrunePolicy, Strategy, SummaryKind, SummaryPolicy, SummaryShape
-from app.domain.errors import AgentInvalid
+from throughline.agents.definition import AgentDefinition, RecallReach
+from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
+from throughline.context.policy import (
+    Adopt,
+    ContextPolicy,
+    PrunePolicy,
+    Strategy,
+    SummaryKind,
+    SummaryPolicy,
+    SummaryShape,
+)
+from throughline.domain.errors import AgentInvalid
 
 DEFAULTS = AgentDefaults(usage_threshold=0.7, summary_model="")
 

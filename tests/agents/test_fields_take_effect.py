@@ -5,10 +5,15 @@ from dataclasses import asdict, fields, is_dataclass, replace
 
 import pytest
 
-from app.agents.yaml_schema import ContextSection, PruneSection, Section, SummarySection
-from app.context.fit import fit_view
-from app.context.plan import plan_context
-from app.context.policy import (
+from context.strategies import Said, conversation_input
+from fakes.compactions import SUMMARY, asked, compact_now, fill
+from fakes.own_hooks import OwnHooks, Remembers
+from fakes.scripted_model import Say, ScriptedModel
+from fakes.stage import open_stage, with_context
+from throughline.agents.yaml_schema import ContextSection, PruneSection, Section, SummarySection
+from throughline.context.fit import fit_view
+from throughline.context.plan import plan_context
+from throughline.context.policy import (
     Adopt,
     ContextPolicy,
     PrunePolicy,
@@ -17,16 +22,11 @@ from app.context.policy import (
     SummaryPolicy,
     SummaryShape,
 )
-from app.db.database import Database
-from app.domain.message import Role, ToolCall
-from app.ports.models import ChatModel
-from app.prompting.conversation import at_rest
-from app.summary.compact import Compaction
-from context.strategies import Said, conversation_input
-from fakes.compactions import SUMMARY, asked, compact_now, fill
-from fakes.own_hooks import OwnHooks, Remembers
-from fakes.scripted_model import Say, ScriptedModel
-from fakes.stage import open_stage, with_context
+from throughline.db.database import Database
+from throughline.domain.message import Role, ToolCall
+from throughline.ports.models import ChatModel
+from throughline.prompting.conversation import at_rest
+from throughline.summary.compact import Compaction
 
 WINDOW = 8192
 

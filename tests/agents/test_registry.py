@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from app.agents.registry import AgentDefaults, AgentRegistry, load_agents
-from app.context.recall_hints import RECALL_TOOLS
-from app.domain.errors import AgentInvalid, NotFound, SettingInvalid
+from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
+from throughline.context.recall_hints import RECALL_TOOLS
+from throughline.domain.errors import AgentInvalid, NotFound, SettingInvalid
 
 DEFAULTS = AgentDefaults(usage_threshold=0.7, summary_model="")
 

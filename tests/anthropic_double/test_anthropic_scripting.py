@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
-from app.context.summaries.transcript import SUMMARISER_SYSTEM_PROMPT
 from fakes.anthropic_double import AnthropicDouble, serve_anthropic
 from fakes.anthropic_double.cache import CacheUse, PromptCache
 from fakes.anthropic_double.units import Unit
 from fakes.provider_double import SUMMARISER, ScriptStep, Verdict
 from fakes.waiting import HANG_SECONDS
+from throughline.context.summaries.transcript import SUMMARISER_SYSTEM_PROMPT
 
 ROOT = Path(__file__).parents[2]
 HEADERS = {"x-api-key": "key", "anthropic-version": "2023-06-01"}
@@ -127,7 +127,7 @@ def test_the_cache_looks_back_twenty_blocks_from_a_marker() -> None:
 @pytest.mark.slow
 def test_a_double_in_its_own_process_is_scripted_counted_and_reset_from_outside() -> None:
     command = [sys.executable, "-m", "fakes.anthropic_double", "--port", "0", "--print-url"]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}{os.pathsep}{ROOT}"}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}{os.pathsep}{ROOT / 'app'}"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()

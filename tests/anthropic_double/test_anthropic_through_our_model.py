@@ -6,7 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from app.domain.errors import (
+from fakes.anthropic_double import AnthropicDouble
+from fakes.provider_double import Failure, ScriptedCall, ScriptStep, Verdict
+from fakes.provider_double.json_types import Json
+from fakes.waiting import HANG_SECONDS
+from throughline.domain.errors import (
     AnswerIncomplete,
     ContextOverflow,
     ModelInvalidRequest,
@@ -17,13 +21,9 @@ from app.domain.errors import (
     ModelUnavailable,
     ThroughlineError,
 )
-from app.domain.message import ImageBlock, Role, TextBlock, ToolCall
-from app.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
-from app.llm.registry import ModelRegistry, ModelsConfig
-from fakes.anthropic_double import AnthropicDouble
-from fakes.provider_double import Failure, ScriptedCall, ScriptStep, Verdict
-from fakes.provider_double.json_types import Json
-from fakes.waiting import HANG_SECONDS
+from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
+from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
+from throughline.llm.registry import ModelRegistry, ModelsConfig
 
 TOOL = ToolSpec("look_up", "Looks up.", {"type": "object", "properties": {"q": {"type": "string"}}})
 PNG = "data:image/png;base64,iVBORw0KGgo="

@@ -2,10 +2,10 @@
 
 import pytest
 
-from app.domain.errors import AnswerIncomplete, ModelInvalidRequest, ModelUnavailable, ThroughlineError
-from app.llm.registry import ModelRegistry
 from fakes.model_calls import ANTHROPIC_SAYS_OK, CONFIG, simple_request
 from fakes.raw_http_server import EVENT_STREAM, JSON, Answer, anthropic_start, anthropic_stream, error_answer, serve_raw
+from throughline.domain.errors import AnswerIncomplete, ModelInvalidRequest, ModelUnavailable, ThroughlineError
+from throughline.llm.registry import ModelRegistry
 
 MODEL = "anthropic:claude-test"
 START = anthropic_start(input_tokens=5)

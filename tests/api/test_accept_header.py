@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.api.http.headers import prefers_stream
+from throughline.api.http.headers import prefers_stream
 
 
 @pytest.mark.parametrize(

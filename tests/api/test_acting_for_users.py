@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from app.db.database import Database
-from app.domain.principal import Scope
 from fakes.api_stage import KEYED, ApiStage, open_session, set_stage
+from throughline.db.database import Database
+from throughline.domain.principal import Scope
 
 ON_BEHALF_OF = "On-Behalf-Of"
 

@@ -3,10 +3,10 @@
 import httpx
 import pytest
 
-from app.api.http.config import ApiConfig
-from app.db.database import Database
-from app.domain.principal import Scope
 from fakes.api_stage import KEYED, LOCAL, open_session, set_stage
+from throughline.api.http.config import ApiConfig
+from throughline.db.database import Database
+from throughline.domain.principal import Scope
 
 KEYLESS: tuple[dict[str, str], ...] = (
     {},

@@ -7,8 +7,8 @@ from uuid import UUID
 import httpx
 import pytest
 
-from app.db.database import Database
 from fakes.api_stage import ApiStage, open_session, set_stage
+from throughline.db.database import Database
 
 JSON = {"Content-Type": "application/json"}
 MARK = "canary-9f3b"

@@ -9,15 +9,15 @@ from uuid import UUID
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from app.api.http.body_budget import BodyBudget, HeldBytes
-from app.api.http.body_cap import BodyCap, Cap
-from app.api.http.config import ApiConfig
-from app.api.http.refusals import BodiesHeld
-from app.db.database import Database
-from app.domain.ids import UserId
 from fakes.api_stage import set_stage
 from fakes.raw_client import connected
 from fakes.waiting import HANG_SECONDS
+from throughline.api.http.body_budget import BodyBudget, HeldBytes
+from throughline.api.http.body_cap import BodyCap, Cap
+from throughline.api.http.config import ApiConfig
+from throughline.api.http.refusals import BodiesHeld
+from throughline.db.database import Database
+from throughline.domain.ids import UserId
 
 ANNA, BEN, CARL = (UserId(UUID(int=number)) for number in (1, 2, 3))
 LARGE = 100_000

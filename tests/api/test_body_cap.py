@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from app.api.http.config import ApiConfig
-from app.db.database import Database
 from fakes.api_stage import ApiStage, set_stage
 from fakes.waiting import HANG_SECONDS
+from throughline.api.http.config import ApiConfig
+from throughline.db.database import Database
 
 CAP = 10_000
 CONFIG = ApiConfig(version="0", is_local_mode=True, max_body_bytes=CAP)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from app.api.http.errors import error_problem
-from app.db.database import Database, DatabaseConfig
-from app.domain.errors import OwnerSummariesTaken
-from app.domain.run import Caps
 from fakes.api_stage import LOCAL, open_session, set_stage
 from fakes.pooler import urls_of
+from throughline.api.http.errors import error_problem
+from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.errors import OwnerSummariesTaken
+from throughline.domain.run import Caps
 
 ASYNC = {"Prefer": "respond-async"}
 

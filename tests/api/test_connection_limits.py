@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.http.config import ApiConfig
-from app.api.http.protocol import PIECE_BYTES, ConnectionLimits
-from app.api.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
-from app.db.database import Database
 from fakes.api_stage import set_stage
 from fakes.raw_client import RawAnswer, RawClient, connected
 from fakes.waiting import HANG_SECONDS
+from throughline.api.http.config import ApiConfig
+from throughline.api.http.protocol import PIECE_BYTES, ConnectionLimits
+from throughline.api.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url
+from throughline.db.database import Database
 
 QUICK = ConnectionLimits(head_seconds=1.5, rest_seconds=1.5)
 PATIENT = ConnectionLimits(head_seconds=3_600, rest_seconds=3_600)

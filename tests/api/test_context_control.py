@@ -6,13 +6,13 @@ from uuid import UUID
 import httpx
 import pytest
 
-from app.db.database import Database
-from app.domain.ids import SessionId
-from app.domain.message import ImageBlock, TextBlock
-from app.domain.principal import Scope
-from app.wire.sessions import SummaryList, SummaryVersionOut
 from fakes.api_stage import KEYED, PREVIEW, ApiStage, open_session, set_stage
 from fakes.conversations import Conversation
+from throughline.db.database import Database
+from throughline.domain.ids import SessionId
+from throughline.domain.message import ImageBlock, TextBlock
+from throughline.domain.principal import Scope
+from throughline.wire.sessions import SummaryList, SummaryVersionOut
 
 
 @pytest.fixture

@@ -8,15 +8,15 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from app.db.connection.transactions import Statements
-from app.db.database import Database, DatabaseConfig
-from app.db.statements.sql import sql
-from app.domain.errors import DatabaseFull, DatabaseUnavailable
 from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
 from fakes.conversations import open_conversation
 from fakes.pooler import urls_of
 from fakes.raw_sql import BACKENDS, run_sql
 from fakes.waiting import until_found
+from throughline.db.connection.transactions import Statements
+from throughline.db.database import Database, DatabaseConfig
+from throughline.db.statements.sql import sql
+from throughline.domain.errors import DatabaseFull, DatabaseUnavailable
 
 REFUSED = {
     "event": "request refused for now",

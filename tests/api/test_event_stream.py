@@ -9,12 +9,12 @@ from uuid import UUID
 import httpx
 import pytest
 
-from app.api.native.events import render_event
-from app.db.database import Database
-from app.domain.events import MessageDelta, RunEvent
-from app.domain.ids import RunId
-from app.domain.run import RunError
 from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
+from throughline.api.native.events import render_event
+from throughline.db.database import Database
+from throughline.domain.events import MessageDelta, RunEvent
+from throughline.domain.ids import RunId
+from throughline.domain.run import RunError
 
 STREAM = {"Accept": "text/event-stream"}
 WHOLE = ["run.started", "message.delta", "message.completed", "run.completed"]

@@ -1,8 +1,8 @@
 import json
 
-from app.db.database import Database
 from fakes.api_stage import open_session, set_stage
 from fakes.conversations import open_conversation
+from throughline.db.database import Database
 
 
 async def test_an_export_holds_the_session_and_every_message_over_many_pages(database: Database) -> None:

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import httpx
 
-from app.api.app import create_app
-from app.api.http.services import Readiness
-from app.db.database import Database
-from app.domain.errors import DatabaseUnavailable
 from fakes.api_stage import KEYED, ApiStage, set_stage
+from throughline.api.app import create_app
+from throughline.api.http.services import Readiness
+from throughline.db.database import Database
+from throughline.domain.errors import DatabaseUnavailable
 
 
 async def get(stage: ApiStage, path: str) -> httpx.Response:

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from app.db.database import Database
 from fakes.api_stage import open_session, set_stage
+from throughline.db.database import Database
 
 
 @pytest.fixture

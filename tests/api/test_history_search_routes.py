@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from app.db.database import Database
 from fakes.api_stage import KEYED, open_session, set_stage
+from throughline.db.database import Database
 
 
 async def say(client: httpx.AsyncClient, session: str, text: str) -> None:

@@ -6,8 +6,8 @@ import json
 import httpx
 import pytest
 
-from app.db.database import Database
 from fakes.api_stage import LOCAL, set_stage
+from throughline.db.database import Database
 
 NIL = "00000000-0000-0000-0000-000000000000"
 LATE, EARLY = "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00+23:59"

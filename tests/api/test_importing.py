@@ -1,7 +1,7 @@
 import pytest
 
-from app.db.database import Database
 from fakes.api_stage import set_stage
+from throughline.db.database import Database
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "grep", "arguments": '{"q": 1}'}}
 CONVERSATION: list[dict[str, object]] = [

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 import httpx
 import pytest
 
-from app.db.database import Database
-from app.domain.message import ImageBlock, NewMessage, Role, Source, TextBlock, ToolCall
 from fakes.api_stage import set_stage
 from fakes.conversations import open_conversation
 from fakes.raw_sql import run_sql
+from throughline.db.database import Database
+from throughline.domain.message import ImageBlock, NewMessage, Role, Source, TextBlock, ToolCall
 
 JSON_LINES = {"Content-Type": "application/x-ndjson"}
 OF_THE_SESSION = ("id", "run_id", "pinned")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.db.database import Database
 from fakes.api_stage import set_stage
+from throughline.db.database import Database
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "grep", "arguments": "{}"}}
 

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from app.db.database import Database
 from fakes.api_stage import KEYED, ApiStage, open_session, set_stage
+from throughline.db.database import Database
 
 UNKNOWN = str(UUID(int=7))
 OPEN_TO_ALL = {

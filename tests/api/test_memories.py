@@ -5,10 +5,10 @@ import random
 import httpx
 import pytest
 
-from app.db.database import Database, DatabaseConfig
-from app.domain.ids import UserId
 from fakes.api_stage import KEYED, open_session, set_stage
 from fakes.pooler import urls_of
+from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.ids import UserId
 
 
 async def keep(client: httpx.AsyncClient, *texts: str) -> list[str]:

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from app.db.database import Database
 from fakes.api_stage import KEYED, set_stage
 from fakes.memory_stage import MODEL, MemoryStage, open_memory_stage
 from fakes.provider_double import ProviderDouble
+from throughline.db.database import Database
 
 pytestmark = pytest.mark.usefixtures("pgvector")
 

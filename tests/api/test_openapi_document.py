@@ -2,14 +2,14 @@
 
 import pytest
 
-from app.db.database import Database
-from app.wire.context import ContextOut, PreviewOut
-from app.wire.messages import MessageOut, MessagePage, PinnedGroup, SearchOut
-from app.wire.runs import RunOut, TurnOut
-from app.wire.service import AgentList, Health, Problem
-from app.wire.sessions import SessionOut, SessionPage, SummarizeOut, SummaryList
-from app.wire.shape import Shape
 from fakes.api_stage import KEYED, LOCAL, open_session, set_stage
+from throughline.db.database import Database
+from throughline.wire.context import ContextOut, PreviewOut
+from throughline.wire.messages import MessageOut, MessagePage, PinnedGroup, SearchOut
+from throughline.wire.runs import RunOut, TurnOut
+from throughline.wire.service import AgentList, Health, Problem
+from throughline.wire.sessions import SessionOut, SessionPage, SummarizeOut, SummaryList
+from throughline.wire.shape import Shape
 
 
 @pytest.fixture

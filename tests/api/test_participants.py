@@ -3,15 +3,15 @@
 import httpx
 import pytest
 
-from app.db.database import Database
-from app.db.slack.arrivals import Place, SlackMessage
-from app.db.slack.inbox import Taken
-from app.db.slack.people import SlackId
-from app.domain.ids import UserId
 from fakes.api_stage import KEYED, ApiStage, set_stage
 from fakes.slack_double import TEAM
 from fakes.slack_double.payloads import fresh_ts
 from fakes.slack_inbox import take
+from throughline.db.database import Database
+from throughline.db.slack.arrivals import Place, SlackMessage
+from throughline.db.slack.inbox import Taken
+from throughline.db.slack.people import SlackId
+from throughline.domain.ids import UserId
 
 CHANNEL = "C0GENERAL"
 

@@ -5,22 +5,22 @@ from dataclasses import replace
 
 import pytest
 
-import app.api.http.refusals
-from app.api.app import create_app
-from app.api.http.errors import KINDS, error_problem
-from app.api.http.services import Readiness
-from app.context.explain import ContextReport
-from app.db.database import Database
-from app.domain.errors import DatabaseUnavailable, ThroughlineError
-from app.domain.ids import SessionId, UserId
+import throughline.api.http.refusals
 from fakes.api_stage import KEYED, LOCAL, set_stage
+from throughline.api.app import create_app
+from throughline.api.http.errors import KINDS, error_problem
+from throughline.api.http.services import Readiness
+from throughline.context.explain import ContextReport
+from throughline.db.database import Database
+from throughline.domain.errors import DatabaseUnavailable, ThroughlineError
+from throughline.domain.ids import SessionId, UserId
 
 SECRET = "canary-9f3b of a user"
 
 
 def all_errors(root: type[ThroughlineError]) -> Iterator[type[ThroughlineError]]:
     for kind in root.__subclasses__():
-        if kind.__module__ in {ThroughlineError.__module__, app.api.http.refusals.__name__}:
+        if kind.__module__ in {ThroughlineError.__module__, throughline.api.http.refusals.__name__}:
             yield kind
             yield from all_errors(kind)
 

@@ -2,8 +2,8 @@
 
 import re
 
-from app.db.database import Database
 from fakes.api_stage import KEYED, set_stage
+from throughline.db.database import Database
 
 LINK = re.compile(r'(?:src|href)="([^"]*)"')
 TYPES = {"js": "text/javascript", "css": "text/css"}

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from app.db.database import Database
-from app.domain.run import RunError
 from fakes.api_stage import LOCAL, ApiStage, open_session, set_stage
+from throughline.db.database import Database
+from throughline.domain.run import RunError
 
 KEY = {"Idempotency-Key": "k-1"}
 ASYNC = {"Prefer": "respond-async"}

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.errors import SettingInvalid
-from app.settings import read_settings
+from throughline.domain.errors import SettingInvalid
+from throughline.settings import read_settings
 
 
 @pytest.fixture(autouse=True)

@@ -4,14 +4,14 @@ from uuid import uuid4
 
 import pytest
 
-from app.api.http.sharing import ASK_AGAIN_SECONDS, SharedSessions
-from app.db.database import Database
-from app.domain.errors import ThroughlineError
-from app.domain.ids import SessionId
 from fakes.manual_clock import ManualClock
 from fakes.raw_sql import run_sql
 from fakes.slack_double import TEAM
 from fakes.slack_inbox import take
+from throughline.api.http.sharing import ASK_AGAIN_SECONDS, SharedSessions
+from throughline.db.database import Database
+from throughline.domain.errors import ThroughlineError
+from throughline.domain.ids import SessionId
 
 CHANNEL = "C0GENERAL"
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from app.db.database import Database
 from fakes.api_stage import KEYED, ApiStage, open_session, set_stage
+from throughline.db.database import Database
 
 TIMEOUT_SECONDS = 60.0
 QUICK = replace(KEYED, heartbeat_seconds=0.05, key_cache_seconds=0.05)

@@ -8,14 +8,14 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from app.api.http.config import ApiConfig
-from app.db.database import Database
-from app.db.run_follow import Following, follow_while_worked_on
-from app.domain.errors import NoWorkerAvailable
 from fakes.api_stage import ApiStage, open_session, set_stage
 from fakes.conversations import open_conversation
 from fakes.scripted_turns import CLAIMER
 from fakes.waiting import HANG_SECONDS
+from throughline.api.http.config import ApiConfig
+from throughline.db.database import Database
+from throughline.db.run_follow import Following, follow_while_worked_on
+from throughline.domain.errors import NoWorkerAvailable
 
 STREAM = {"Accept": "text/event-stream"}
 ASYNC = {"Prefer": "respond-async"}

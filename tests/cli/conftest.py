@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from app.api.http.config import ApiConfig
-from app.db.database import Database
 from fakes.api_stage import set_stage
 from fakes.command_stage import OWN_SOCKET, CommandStage, command_stage
 from fakes.fake_parts import FakeWorld
+from throughline.api.http.config import ApiConfig
+from throughline.db.database import Database
 
 Throughline = Callable[..., Result]
 

@@ -7,16 +7,16 @@ from io import StringIO
 import httpx
 import pytest
 
-from app.cli.answer_stream import AnswerEvent, AnswerStream, ConnectionCut
-from app.cli.answering import Answering
-from app.cli.chat_state import ChatState
-from app.cli.client import ServiceClient
-from app.cli.failures import RequestRefused, ServiceUnreachable
-from app.cli.screen import Screen
-from app.wire.events import MessageDelta, RunCompleted
 from fakes.command_stage import CommandStage, Cut
 from fakes.scripted_turns import said
 from fakes.wire_shapes import context_out, message_out, run_out
+from throughline.cli.answer_stream import AnswerEvent, AnswerStream, ConnectionCut
+from throughline.cli.answering import Answering
+from throughline.cli.chat_state import ChatState
+from throughline.cli.client import ServiceClient
+from throughline.cli.failures import RequestRefused, ServiceUnreachable
+from throughline.cli.screen import Screen
+from throughline.wire.events import MessageDelta, RunCompleted
 
 
 @pytest.fixture

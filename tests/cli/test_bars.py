@@ -3,11 +3,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from app.cli.bars import Gauge, draw_bar, draw_context, percent
-from app.cli.printable import moment
-from app.wire.context import ContextOut, SummariserOut
 from fakes.wire_shapes import NOW, summary_out
 from fakes.wire_shapes import context_out as context
+from throughline.cli.bars import Gauge, draw_bar, draw_context, percent
+from throughline.cli.printable import moment
+from throughline.wire.context import ContextOut, SummariserOut
 
 COUNTS = st.integers(0, 10**12)
 

@@ -5,18 +5,18 @@ from uuid import UUID
 import httpx
 import pytest
 
-from app.cli.chat_commands import run_command
-from app.cli.chat_state import ChatState
-from app.cli.client import ServiceClient
-from app.cli.screen import Screen
-from app.context.explain import NextAction
-from app.domain.events import AnswerReset, CompactionFinished, CompactionStarted, MessageDelta, ToolCalled
-from app.domain.message import NewMessage, Role, Source, ToolCall
-from app.domain.run import RunError
-from app.wire.sessions import SummarizeOut
 from fakes.command_stage import CommandStage
 from fakes.scripted_turns import REPORT, Script, said
 from fakes.wire_shapes import session_out
+from throughline.cli.chat_commands import run_command
+from throughline.cli.chat_state import ChatState
+from throughline.cli.client import ServiceClient
+from throughline.cli.screen import Screen
+from throughline.context.explain import NextAction
+from throughline.domain.events import AnswerReset, CompactionFinished, CompactionStarted, MessageDelta, ToolCalled
+from throughline.domain.message import NewMessage, Role, Source, ToolCall
+from throughline.domain.run import RunError
+from throughline.wire.sessions import SummarizeOut
 
 
 async def test_lines_from_a_pipe_are_answered_one_by_one_in_one_new_session(service: CommandStage) -> None:

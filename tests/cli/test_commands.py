@@ -8,19 +8,19 @@ import httpx
 import pytest
 from click.testing import Result
 
-from app.agents.registry import AgentRegistry
-from app.cli.client import ServiceClient
-from app.cli.commands_sessions import draw_sessions
-from app.cli.connection import Target, open_client
-from app.cli.parts import LocalOptions, ServeOptions, WorkerOptions
-from app.cli.replies import read_json
-from app.domain.errors import ThroughlineError
-from app.wire.sessions import SessionOut
 from fakes.api_stage import KEYED
 from fakes.command_stage import CommandStage
 from fakes.fake_parts import FakeWorld
 from fakes.stage import AGENT
 from fakes.wire_shapes import session_out
+from throughline.agents.registry import AgentRegistry
+from throughline.cli.client import ServiceClient
+from throughline.cli.commands_sessions import draw_sessions
+from throughline.cli.connection import Target, open_client
+from throughline.cli.parts import LocalOptions, ServeOptions, WorkerOptions
+from throughline.cli.replies import read_json
+from throughline.domain.errors import ThroughlineError
+from throughline.wire.sessions import SessionOut
 
 Throughline = Callable[..., Result]
 MANY_SESSIONS = """

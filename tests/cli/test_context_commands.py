@@ -2,16 +2,16 @@ from contextlib import nullcontext
 
 import pytest
 
-from app.db.database import Database
-from app.domain.ids import SessionId, UserId
-from app.domain.message import Message, NewMessage, Role, Source, ToolCall
-from app.summary.summarize_now import CompactionResult
-from app.turn.context_requests import ContextRequests
-from app.wire.context import PreviewedMessage, StretchToSummarise
 from fakes.command_stage import CommandStage
 from fakes.conversations import Conversation, answer_message
 from fakes.stage import open_stage
 from fakes.wire_shapes import preview_out
+from throughline.db.database import Database
+from throughline.domain.ids import SessionId, UserId
+from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
+from throughline.summary.summarize_now import CompactionResult
+from throughline.turn.context_requests import ContextRequests
+from throughline.wire.context import PreviewedMessage, StretchToSummarise
 
 MORE_VERSIONS = """
     with counted as (update sessions set summary_version = $2 where id = $1)

@@ -3,9 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from app.cli.context_views import MOST_ROWS, draw_preview
-from app.wire.context import PreviewedMessage, PreviewOut, StretchToSummarise
 from fakes.wire_shapes import preview_out as preview
+from throughline.cli.context_views import MOST_ROWS, draw_preview
+from throughline.wire.context import PreviewedMessage, PreviewOut, StretchToSummarise
 
 COUNTS = st.integers(0, 10**9)
 WIDTHS = st.sampled_from([30, 40, 60, 80, 110])

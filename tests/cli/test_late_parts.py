@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import app.main
+import throughline.main
 
-PLACES = re.findall(r'(\w+)=_loaded_late\("([\w.:]+)"\)', Path(app.main.__file__).read_text("utf-8"))
+PLACES = re.findall(r'(\w+)=_loaded_late\("([\w.:]+)"\)', Path(throughline.main.__file__).read_text("utf-8"))
 ARGUMENTS = {"slack_manifest": 2, "slack_link_code": 2, "slack_unlink": 2, "standard_input_lines": 0}
 """How many arguments each part takes, where it is not one."""
 

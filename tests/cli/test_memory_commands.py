@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from app.domain.memory import Memory
 from fakes.command_stage import CommandStage
+from throughline.domain.memory import Memory
 
 MANY = """
     insert into memories (id, user_id, text, terms, analyzer, created_at, updated_at)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cli.printable import moment, one_line, printable
+from throughline.cli.printable import moment, one_line, printable
 
 
 @pytest.mark.parametrize(

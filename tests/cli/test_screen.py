@@ -4,8 +4,8 @@ from io import StringIO
 
 import pytest
 
-from app.cli.printable import printable
-from app.cli.screen import Screen
+from throughline.cli.printable import printable
+from throughline.cli.screen import Screen
 
 LONG = "The service at http://127.0.0.1:8000 did not answer in time. Try again, or look at the log of the service."
 

@@ -11,14 +11,14 @@ from uuid import UUID
 import pytest
 from click.testing import Result
 
-from app.cli.parts import LocalOptions
-from app.cli.printable import printable
-from app.cli.screen import Screen
-from app.cli.status_views import draw_status, duration
-from app.domain.ids import ProcessId
-from app.domain.process import Process, ProcessKind, ProcessState
-from app.domain.service_status import HeldRuns, Line, NotedProcess, ServiceStatus, WorkLine
 from fakes.fake_parts import IDLE_SERVICE, FakeWorld
+from throughline.cli.parts import LocalOptions
+from throughline.cli.printable import printable
+from throughline.cli.screen import Screen
+from throughline.cli.status_views import draw_status, duration
+from throughline.domain.ids import ProcessId
+from throughline.domain.process import Process, ProcessKind, ProcessState
+from throughline.domain.service_status import HeldRuns, Line, NotedProcess, ServiceStatus, WorkLine
 
 Throughline = Callable[..., Result]
 TIME = datetime(2026, 5, 4, 12, tzinfo=UTC)

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from app.cli.printable import moment
-from app.cli.summary_views import draw_changes, draw_version, draw_versions, versions_named
-from app.domain.errors import InvalidInput
-from app.wire.sessions import SummaryVersionOut
 from fakes.wire_shapes import NOW, version_out
+from throughline.cli.printable import moment
+from throughline.cli.summary_views import draw_changes, draw_version, draw_versions, versions_named
+from throughline.domain.errors import InvalidInput
+from throughline.wire.sessions import SummaryVersionOut
 
 COUNTS = st.integers(0, 10**9)
 WIDTHS = st.integers(20, 200)

@@ -9,11 +9,11 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from app.cli.chat import chat
-from app.cli.chat_state import ChatState
-from app.cli.lines import TerminalLines
-from app.cli.screen import Screen
 from fakes.command_stage import CommandStage
+from throughline.cli.chat import chat
+from throughline.cli.chat_state import ChatState
+from throughline.cli.lines import TerminalLines
+from throughline.cli.screen import Screen
 
 
 @dataclass

@@ -8,9 +8,15 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from app.client import Client, EventType, Limits, NotAnswered, OnBusy, RunEvent, RunStatus, connect
-from app.db.database import Database
-from app.domain.errors import (
+from fakes.pooler import urls_of
+from fakes.raw_sql import run_sql
+from fakes.scripted_model import Fail, Hang, Say
+from fakes.side_jobs import side_jobs
+from fakes.stage import Stage, open_stage
+from fakes.waiting import HANG_SECONDS
+from throughline.client import Client, EventType, Limits, NotAnswered, OnBusy, RunEvent, RunStatus, connect
+from throughline.db.database import Database
+from throughline.domain.errors import (
     DatabaseUnusable,
     IdempotencyKeyReused,
     InvalidInput,
@@ -19,13 +25,7 @@ from app.domain.errors import (
     NoWorkerAvailable,
     SessionBusy,
 )
-from app.worker.worker import Worker, WorkerConfig
-from fakes.pooler import urls_of
-from fakes.raw_sql import run_sql
-from fakes.scripted_model import Fail, Hang, Say
-from fakes.side_jobs import side_jobs
-from fakes.stage import Stage, open_stage
-from fakes.waiting import HANG_SECONDS
+from throughline.worker.worker import Worker, WorkerConfig
 
 
 def connect_to(
@@ -183,8 +183,8 @@ async def test_a_schema_that_is_not_current_is_refused_and_left_alone(empty_data
 @pytest.mark.process
 def test_neither_models_nor_a_server_are_loaded() -> None:
     loaded = (
-        "import sys, app.client; print(*{'langchain', 'langchain_core', 'langgraph', 'openai', 'anthropic', 'tiktoken',"
-        " 'fastapi'} & set(sys.modules))"
+        "import sys, throughline.client; print(*{'langchain', 'langchain_core', 'langgraph', 'openai', 'anthropic',"
+        " 'tiktoken', 'fastapi'} & set(sys.modules))"
     )
 
     found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from app.client import (
+from fakes.pooler import environment_of, urls_of
+from fakes.raw_sql import run_sql
+from throughline.client import (
     Client,
     DatabaseUnavailable,
     DatabaseUnusable,
@@ -20,9 +22,7 @@ from app.client import (
     TemporaryError,
     connect,
 )
-from app.domain.json_types import JsonValue
-from fakes.pooler import environment_of, urls_of
-from fakes.raw_sql import run_sql
+from throughline.domain.json_types import JsonValue
 
 NO_SERVER = "postgresql://nobody:nothing@127.0.0.1:1/nowhere"
 

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.process
 
 PROGRAM = """
 import asyncio, structlog
-from app.client import ThroughlineError, connect
+from throughline.client import ThroughlineError, connect
 
 mine, named = structlog.get_logger(), structlog.get_logger("batch", day=14)
 {before}
@@ -26,8 +26,8 @@ for _ in range(2):
 {after}
 mine.info("mine")
 named.debug("named")
-structlog.get_logger("app.db.pool").info("quiet")
-structlog.get_logger("app.db.pool").warning("loud", tries=3)
+structlog.get_logger("throughline.db.pool").info("quiet")
+structlog.get_logger("throughline.db.pool").warning("loud", tries=3)
 """
 OF_HOST = (
     "structlog.configure(processors=[structlog.processors.JSONRenderer()],"

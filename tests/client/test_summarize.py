@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from app.client.summarize import summarize_messages
-from app.domain.errors import InvalidInput, SettingInvalid
-from app.domain.message import NewMessage, Role, Source
-from app.llm.counters import make_counter
 from fakes.programs import ROOT
 from fakes.provider_double import SUMMARISER, ProviderDouble, ScriptStep, Verdict
 from fakes.service_process import RunScript
+from throughline.client.summarize import summarize_messages
+from throughline.domain.errors import InvalidInput, SettingInvalid
+from throughline.domain.message import NewMessage, Role, Source
+from throughline.llm.counters import make_counter
 
 EXAMPLE = ROOT / "docs" / "examples" / "summarize_a_transcript.py"
 COUNT = make_counter("tiktoken").count

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from app.client import Client, DatabaseUnavailable, EventType, Limits, RunEvent, RunStatus, connect
-from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from fakes.data_dir_template import copy_data_dir
 from fakes.memory_folder import memory_folder
 from fakes.waiting import HANG_SECONDS, until
+from throughline.client import Client, DatabaseUnavailable, EventType, Limits, RunEvent, RunStatus, connect
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 
 pytestmark = pytest.mark.slow
 WAITS_ON = "the database is away, waiting goes on"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.client import Client, DatabaseUnusable, InvalidInput, TemporaryError, connect
 from fakes.pooler import urls_of
+from throughline.client import Client, DatabaseUnusable, InvalidInput, TemporaryError, connect
 
 SESSION = "00000000-0000-7000-8000-000000000000"
 NOTHING: Any = None  # Any: where text is asked for

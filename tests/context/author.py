@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from random import Random
 
-from app.domain.message import Content, ImageBlock, Role, TextBlock, ToolCall
 from context.strategies import PIECES, Said
+from throughline.domain.message import Content, ImageBlock, Role, TextBlock, ToolCall
 
 BLANK = ("", " ", "\n\t", "\u200b")
 SHORT = ("ok", "thanks", "yes", "go on", "see src/app/main_7.py", "port 8443?")

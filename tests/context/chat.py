@@ -4,16 +4,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from app.context.budget import make_budget
-from app.context.context_input import ContextInput
-from app.context.plan import ContextPlan
-from app.context.policy import ContextPolicy
-from app.context.recall_hints import NO_HINTS
-from app.domain.message import Message, NewMessage, Role, Source, ToolCall
 from context.play import Play
 from context.random_session import Model
 from context.step import Step
 from context.strategies import Said, by_length
+from throughline.context.budget import make_budget
+from throughline.context.context_input import ContextInput
+from throughline.context.plan import ContextPlan
+from throughline.context.policy import ContextPolicy
+from throughline.context.recall_hints import NO_HINTS
+from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 
 CHARACTERS_A_TOKEN = 4
 """As `by_length` counts."""

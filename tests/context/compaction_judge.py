@@ -1,14 +1,14 @@
 """What judging a compaction needs: how much it freed, and whether its time had come."""
 
-from app.context.budget import summary_limit
-from app.context.calibration import scale, unscale
-from app.context.measure import tokens_of
-from app.context.repair import OPENING
-from app.context.triggers import has_unread, is_summarising
-from app.context.view import View
-from app.domain.message import NewMessage
 from context.play import STAGES
 from context.step import Step
+from throughline.context.budget import summary_limit
+from throughline.context.calibration import scale, unscale
+from throughline.context.measure import tokens_of
+from throughline.context.repair import OPENING
+from throughline.context.triggers import has_unread, is_summarising
+from throughline.context.view import View
+from throughline.domain.message import NewMessage
 
 GROWTH = 0.20
 AHEAD = 0.10

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
-from app.context.forms import Form, ShownMessage
-from app.context.ladder.rungs import HARD_RUNGS, SOFT_RUNGS
-from app.domain.errors import PromptCannotFit
-from app.domain.message import Role
 from context.play import Play
 from context.session_judge import Judge
 from context.step import Step
+from throughline.context.forms import Form, ShownMessage
+from throughline.context.ladder.rungs import HARD_RUNGS, SOFT_RUNGS
+from throughline.domain.errors import PromptCannotFit
+from throughline.domain.message import Role
 
 CHUNK = 500
 MOST_PRINTED = 20

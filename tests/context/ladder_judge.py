@@ -6,12 +6,12 @@ Each promise is about one call, and holds only for rungs that fired in it. `LADD
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from app.context.forms import Form
-from app.context.triggers import Cause
-from app.domain.message import Message, Role
-from app.domain.prompt import PromptMessage
 from context.play import STAGES
 from context.step import Step
+from throughline.context.forms import Form
+from throughline.context.triggers import Cause
+from throughline.domain.message import Message, Role
+from throughline.domain.prompt import PromptMessage
 
 BIG_SHARE, BIG_TOKENS = 0.05, 2000
 """Above this share of the room, or so many tokens, a message is big enough to be truncated."""

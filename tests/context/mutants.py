@@ -1,7 +1,7 @@
 """Mutants: the engine with one rung or one guard taken out, which the judges of played sessions have to notice.
 
-A mutant is one replacement in one file of `app/context`. It is made in a copy of the package, and sessions are played
-against the copy, in a process of its own, until a promise is broken.
+A mutant is one replacement in one file of the engine, `throughline.context`. It is made in a copy of the package, and
+sessions are played against the copy, in a process of its own, until a promise is broken.
 """
 
 import os
@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "app" / "throughline"
 SESSIONS = 6000
 """So many sessions are played before a mutant is said to have survived; nearly all break something in the first 500."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """What is replaced by what, once, in which file of `app/context`.
+    """What is replaced by what, once, in which file of `throughline.context`.
 
     `first` is the seed that the search begins with: the first one that is known to show the fault, for a mutant that
     not every session notices. It saves time only; where sessions are drawn in another way now, the search goes on.
@@ -232,8 +233,8 @@ MUTANTS = (*RUNGS, *GUARDS)
 def broken_by(mutant: Mutant, folder: Path, sessions: int = SESSIONS) -> str:
     """Return what the judges say of the mutant, '' where it survives. `folder` is empty and takes the copy."""
     source = mutated(mutant)
-    _copy_engine(folder / "app")
-    (folder / "app" / "context" / mutant.file).write_text(source, encoding="utf-8")
+    _copy_engine(folder / "throughline")
+    (folder / "throughline" / "context" / mutant.file).write_text(source, encoding="utf-8")
     played = subprocess.run(
         [sys.executable, "-m", "context.fuzz", "--stop", "--seed", str(mutant.first), "--runs", str(sessions)],
         cwd=folder,
@@ -251,18 +252,18 @@ def mutated(mutant: Mutant) -> str:
 
     Raises ValueError where that text is not there exactly once: the mutant has to follow the code.
     """
-    source = (ROOT / "app" / "context" / mutant.file).read_text(encoding="utf-8")
+    source = (PACKAGE / "context" / mutant.file).read_text(encoding="utf-8")
     if source.count(mutant.old) != 1:
         message = f"{mutant.file} holds what {mutant.name!r} replaces {source.count(mutant.old)} times, not once"
         raise ValueError(message)
     return source.replace(mutant.old, mutant.new)
 
 
-def _copy_engine(app: Path) -> None:
+def _copy_engine(package: Path) -> None:
     """Copy the engine with what is compiled of it; all else of the package stands beside it by links."""
-    app.mkdir()
-    for part in (ROOT / "app").iterdir():
+    package.mkdir()
+    for part in PACKAGE.iterdir():
         if part.name == "context":
-            shutil.copytree(part, app / part.name)
+            shutil.copytree(part, package / part.name)
         elif part.name != "__pycache__":
-            (app / part.name).symlink_to(part)
+            (package / part.name).symlink_to(part)

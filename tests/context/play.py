@@ -10,25 +10,6 @@ from datetime import UTC, datetime
 from random import Random
 from uuid import UUID
 
-from app.context.budget import make_budget, summary_limit
-from app.context.calibration import HIGHEST_RATIO, scale, unscale
-from app.context.context_input import ContextInput
-from app.context.explain import NEXT_MESSAGE, is_summary_due
-from app.context.fit import FittedPrompt, fit_view
-from app.context.groups import split_at_cuts
-from app.context.measure import tokens_of
-from app.context.plan import ContextPlan, backlog, in_force, plan_context
-from app.context.policy import Strategy
-from app.context.recall_hints import NO_HINTS, RECALL_TOOLS, hints_for
-from app.context.reopen import kept_state, reopen, waiting_for_growth
-from app.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
-from app.context.triggers import Cause
-from app.context.view import View
-from app.context.view_state import ViewState, view_state_from, view_state_json
-from app.domain.ids import SummaryId
-from app.domain.json_types import JsonObject
-from app.domain.message import Message, NewMessage, Role, Source
-from app.domain.summary import Prepared
 from context.author import Author
 from context.random_session import (
     PINNED_SHARE,
@@ -42,6 +23,25 @@ from context.random_session import (
 )
 from context.step import Step
 from context.strategies import Said, stored
+from throughline.context.budget import make_budget, summary_limit
+from throughline.context.calibration import HIGHEST_RATIO, scale, unscale
+from throughline.context.context_input import ContextInput
+from throughline.context.explain import NEXT_MESSAGE, is_summary_due
+from throughline.context.fit import FittedPrompt, fit_view
+from throughline.context.groups import split_at_cuts
+from throughline.context.measure import tokens_of
+from throughline.context.plan import ContextPlan, backlog, in_force, plan_context
+from throughline.context.policy import Strategy
+from throughline.context.recall_hints import NO_HINTS, RECALL_TOOLS, hints_for
+from throughline.context.reopen import kept_state, reopen, waiting_for_growth
+from throughline.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
+from throughline.context.triggers import Cause
+from throughline.context.view import View
+from throughline.context.view_state import ViewState, view_state_from, view_state_json
+from throughline.domain.ids import SummaryId
+from throughline.domain.json_types import JsonObject
+from throughline.domain.message import Message, NewMessage, Role, Source
+from throughline.domain.summary import Prepared
 
 LESS_THAN_REFUSED = 0.9
 PAGE_MESSAGES = 20

@@ -4,8 +4,8 @@ import json
 import math
 from collections.abc import Callable
 
-from app.domain.message import ImageBlock, Role, TextBlock
-from app.domain.prompt import Prompt, PromptMessage
+from throughline.domain.message import ImageBlock, Role, TextBlock
+from throughline.domain.prompt import Prompt, PromptMessage
 
 
 def weigh(prompt: Prompt, tools_tokens: int, count: Callable[[str], int], factor: float) -> int:

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from app.context.budget import Budget, make_budget
-from app.context.groups import Group, group_messages
-from app.context.policy import Adopt, ContextPolicy, PrunePolicy, Strategy, SummaryPolicy
-from app.context.view_state import ViewState
-from app.domain.message import Message, Role
 from context.strategies import by_bytes, by_length
+from throughline.context.budget import Budget, make_budget
+from throughline.context.groups import Group, group_messages
+from throughline.context.policy import Adopt, ContextPolicy, PrunePolicy, Strategy, SummaryPolicy
+from throughline.context.view_state import ViewState
+from throughline.domain.message import Message, Role
 
 WINDOWS = (200, 256, 1000, 1000, 2048, 2048, 4096, 4096, 8192, 8192, 16_384, 32_768, 128_000, 1_000_000)
 FACTORS = (0.7, 1.0, 1.0, 1.03, 1.15, 2.3)

@@ -7,16 +7,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from app.context.calibration import scale
-from app.context.fit import fit_view
-from app.context.forms import Form, ShownMessage
-from app.context.plan import plan_context
-from app.context.triggers import Cause, has_unread, is_reducing, is_summarising, was_skipped
-from app.context.view import View, show
-from app.context.view_state import COMPACTED, PENDING, ViewState, view_state_from, view_state_json
-from app.domain.message import Content, Message, NewMessage, Role, TextBlock, text_of
-from app.domain.prompt import PromptMessage
-from app.domain.text import is_blank
 from context.compaction_judge import (
     AHEAD,
     GROWTH,
@@ -32,6 +22,16 @@ from context.prompt_judge import anthropic_faults, faults, weigh
 from context.random_session import is_torn
 from context.state_judge import kept_in_vain, moved_back
 from context.step import Step
+from throughline.context.calibration import scale
+from throughline.context.fit import fit_view
+from throughline.context.forms import Form, ShownMessage
+from throughline.context.plan import plan_context
+from throughline.context.triggers import Cause, has_unread, is_reducing, is_summarising, was_skipped
+from throughline.context.view import View, show
+from throughline.context.view_state import COMPACTED, PENDING, ViewState, view_state_from, view_state_json
+from throughline.domain.message import Content, Message, NewMessage, Role, TextBlock, text_of
+from throughline.domain.prompt import PromptMessage
+from throughline.domain.text import is_blank
 
 WORTHWHILE, NOTE = 0.05, 100
 """A stage frees at least this share of the window; the note in its place takes at most so much."""

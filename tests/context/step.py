@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from app.context.context_input import ContextInput
-from app.context.fit import FittedPrompt
-from app.context.forms import ShownMessage
-from app.context.plan import ContextPlan
-from app.context.triggers import Cause
-from app.context.view import View
-from app.domain.message import Message
+from throughline.context.context_input import ContextInput
+from throughline.context.fit import FittedPrompt
+from throughline.context.forms import ShownMessage
+from throughline.context.plan import ContextPlan
+from throughline.context.triggers import Cause
+from throughline.context.view import View
+from throughline.domain.message import Message
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from uuid import UUID
 from hypothesis import strategies as st
 from hypothesis.vendor.pretty import RepresentationPrinter
 
-from app.context.budget import make_budget
-from app.context.context_input import ContextInput
-from app.context.measure import count_message
-from app.context.policy import Adopt, ContextPolicy, PrunePolicy, SummaryPolicy
-from app.domain.ids import MessageId, SessionId
-from app.domain.message import Content, ImageBlock, Message, NewMessage, Role, Source, TextBlock, ToolCall
-from app.domain.prompt import PromptMessage
+from throughline.context.budget import make_budget
+from throughline.context.context_input import ContextInput
+from throughline.context.measure import count_message
+from throughline.context.policy import Adopt, ContextPolicy, PrunePolicy, SummaryPolicy
+from throughline.domain.ids import MessageId, SessionId
+from throughline.domain.message import Content, ImageBlock, Message, NewMessage, Role, Source, TextBlock, ToolCall
+from throughline.domain.prompt import PromptMessage
 
 SESSION = SessionId(UUID(int=1))
 TIME = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.calibration import Calibration, factor, learn, learn_overflow, scale, trusted_window, unscale
+from throughline.context.calibration import Calibration, factor, learn, learn_overflow, scale, trusted_window, unscale
 
 WINDOW = 8192
 

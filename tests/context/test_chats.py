@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from app.context.explain import NextAction, SummaryFacts, explain_context, is_summary_due
-from app.context.policy import Adopt, ContextPolicy, Strategy
-from app.context.preview import preview_json
-from app.context.reopen import kept_state
-from app.context.view import show
-from app.context.view_state import ViewState, view_state_json
-from app.domain.message import NewMessage, Role, Source
 from context.chat import Chat, Turn
 from context.play import Play
+from throughline.context.explain import NextAction, SummaryFacts, explain_context, is_summary_due
+from throughline.context.policy import Adopt, ContextPolicy, Strategy
+from throughline.context.preview import preview_json
+from throughline.context.reopen import kept_state
+from throughline.context.view import show
+from throughline.context.view_state import ViewState, view_state_json
+from throughline.domain.message import NewMessage, Role, Source
 
 FACTS = SummaryFacts(agent="assistant", model="offline")
 

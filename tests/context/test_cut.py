@@ -1,9 +1,9 @@
 """Where a conversation is cut, and what the prompt is expected to take afterwards."""
 
-from app.context.cut import CutTask, choose_cut
-from app.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
-from app.domain.message import Role
 from context.strategies import Said, stored
+from throughline.context.cut import CutTask, choose_cut
+from throughline.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
+from throughline.domain.message import Role
 
 
 def test_a_summary_of_little_is_expected_to_be_as_large_as_an_adopted_one_may_be() -> None:

@@ -8,18 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.assemble import build_prompt_messages
-from app.context.budget import check_fits, make_budget, summary_limit
-from app.context.explain import NextAction, SummaryFacts, explain_context, explain_end, is_summary_due, report_json
-from app.context.groups import cut_points, group_messages, split_at_cuts
-from app.context.measure import count_message, count_system, count_tool_specs
-from app.context.policy import Adopt, ContextPolicy, SummaryPolicy
-from app.domain.errors import PromptCannotFit
-from app.domain.ids import MessageId
-from app.domain.message import ImageBlock, Role, TextBlock, ToolCall
-from app.domain.prompt import PromptMessage, ToolSpec
-from app.domain.summary import AdoptedSummary
 from context.strategies import Said, by_length, conversation_input, stored
+from throughline.context.assemble import build_prompt_messages
+from throughline.context.budget import check_fits, make_budget, summary_limit
+from throughline.context.explain import (
+    NextAction,
+    SummaryFacts,
+    explain_context,
+    explain_end,
+    is_summary_due,
+    report_json,
+)
+from throughline.context.groups import cut_points, group_messages, split_at_cuts
+from throughline.context.measure import count_message, count_system, count_tool_specs
+from throughline.context.policy import Adopt, ContextPolicy, SummaryPolicy
+from throughline.domain.errors import PromptCannotFit
+from throughline.domain.ids import MessageId
+from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
+from throughline.domain.prompt import PromptMessage, ToolSpec
+from throughline.domain.summary import AdoptedSummary
 
 FACTS = SummaryFacts(agent="assistant", model="offline")
 FIELDS = [

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.summaries.facts import FACT_CHARACTERS, find_facts
-from app.domain.ledger import LedgerKind
 from fakes.growth import grows_linearly
+from throughline.context.summaries.facts import FACT_CHARACTERS, find_facts
+from throughline.domain.ledger import LedgerKind
 
 PATH, URL, IDENTIFIER = LedgerKind.PATH, LedgerKind.URL, LedgerKind.IDENTIFIER
 NUMBER, DATE, COMMAND, ERROR = LedgerKind.NUMBER, LedgerKind.DATE, LedgerKind.COMMAND, LedgerKind.ERROR

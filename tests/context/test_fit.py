@@ -7,16 +7,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.context.context_input import ContextInput
-from app.context.fit import FittedPrompt, fit_prompt
-from app.context.forms import Form
-from app.context.policy import ContextPolicy
-from app.domain.errors import PromptCannotFit
-from app.domain.message import Content, Role, TextBlock, ToolCall, text_of
-from app.domain.prompt import PromptMessage
-from app.domain.text import is_blank
 from context.prompt_judge import faults, positions, weigh
 from context.strategies import Said, by_bytes, by_length, conversation_input, inputs, well_formed_turns
+from throughline.context.context_input import ContextInput
+from throughline.context.fit import FittedPrompt, fit_prompt
+from throughline.context.forms import Form
+from throughline.context.policy import ContextPolicy
+from throughline.domain.errors import PromptCannotFit
+from throughline.domain.message import Content, Role, TextBlock, ToolCall, text_of
+from throughline.domain.prompt import PromptMessage
+from throughline.domain.text import is_blank
 
 
 def fits(inp: ContextInput, fitted: FittedPrompt) -> bool:

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.summaries.ledger import (
+from context.strategies import Said, by_length, conversations, stored
+from fakes.growth import grows_linearly
+from throughline.context.summaries.ledger import (
     INSTRUCTION_CHARACTERS,
     MAX_FACTS,
     MAX_FACTS_PER_MESSAGE,
@@ -18,11 +20,9 @@ from app.context.summaries.ledger import (
     extract_ledger,
     merge_ledgers,
 )
-from app.context.summaries.ledger_text import FACTS_HEADING, render_ledger
-from app.domain.ledger import FACT_KINDS, LedgerEntry, LedgerKind
-from app.domain.message import Message, Role, TextBlock, ToolCall, text_of
-from context.strategies import Said, by_length, conversations, stored
-from fakes.growth import grows_linearly
+from throughline.context.summaries.ledger_text import FACTS_HEADING, render_ledger
+from throughline.domain.ledger import FACT_KINDS, LedgerEntry, LedgerKind
+from throughline.domain.message import Message, Role, TextBlock, ToolCall, text_of
 
 INSTRUCTION, NUMBER, PATH = LedgerKind.INSTRUCTION, LedgerKind.NUMBER, LedgerKind.PATH
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.context.summaries.ledger_text import FACTS_HEADING, INSTRUCTIONS_HEADING, render_ledger
-from app.domain.ledger import FACT_KINDS, LedgerEntry, LedgerKind
-from app.domain.message import Role
 from context.strategies import COUNTS, by_bytes, by_length
+from throughline.context.summaries.ledger_text import FACTS_HEADING, INSTRUCTIONS_HEADING, render_ledger
+from throughline.domain.ledger import FACT_KINDS, LedgerEntry, LedgerKind
+from throughline.domain.message import Role
 
 INSTRUCTION, NUMBER, PATH = LedgerKind.INSTRUCTION, LedgerKind.NUMBER, LedgerKind.PATH
 ALTERED = "[［"

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.context_input import ContextInput
-from app.context.fit import fit_view
-from app.context.plan import plan_context
-from app.context.policy import ContextPolicy, Strategy
-from app.context.view_state import ViewState
-from app.domain.message import Role, ToolCall
 from context.play import Play
 from context.strategies import Said, conversation_input
 from fakes.growth import grows_linearly
+from throughline.context.context_input import ContextInput
+from throughline.context.fit import fit_view
+from throughline.context.plan import plan_context
+from throughline.context.policy import ContextPolicy, Strategy
+from throughline.context.view_state import ViewState
+from throughline.domain.message import Role, ToolCall
 
 ROWS = 1_000
 TEXT = "word " * 40

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.context_input import ContextInput
-from app.context.plan import ContextPlan, backlog, plan_context
-from app.context.policy import Adopt, ContextPolicy, Strategy, SummaryPolicy
-from app.context.triggers import Cause
-from app.domain.message import Message, Role, ToolCall
 from context.strategies import Said, conversation_input, inputs, stored
+from throughline.context.context_input import ContextInput
+from throughline.context.plan import ContextPlan, backlog, plan_context
+from throughline.context.policy import Adopt, ContextPolicy, Strategy, SummaryPolicy
+from throughline.context.triggers import Cause
+from throughline.domain.message import Message, Role, ToolCall
 
 CAUSES = st.sampled_from((None, Cause.MANUAL, Cause.OVERFLOW))
 

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from app.context.context_input import ContextInput
-from app.context.fit import fit_view
-from app.context.plan import plan_context
-from app.context.policy import ContextPolicy, PrunePolicy
-from app.domain.message import Role, ToolCall
 from context.strategies import Said, conversation_input
+from throughline.context.context_input import ContextInput
+from throughline.context.fit import fit_view
+from throughline.context.plan import plan_context
+from throughline.context.policy import ContextPolicy, PrunePolicy
+from throughline.domain.message import Role, ToolCall
 
 
 def step(number: int, outputs: int, words: int) -> list[Said]:

@@ -1,12 +1,12 @@
 from datetime import UTC, datetime
 from uuid import UUID
 
-from app.context.assemble import build_system
-from app.context.recall_hints import NO_HINTS, RECALL_TOOLS, hints_for
-from app.context.stubs import fold_note, trim_note
-from app.context.stubs import stub as stub_of
-from app.domain.ids import MessageId, SessionId
-from app.domain.message import Message, Role, Source
+from throughline.context.assemble import build_system
+from throughline.context.recall_hints import NO_HINTS, RECALL_TOOLS, hints_for
+from throughline.context.stubs import fold_note, trim_note
+from throughline.context.stubs import stub as stub_of
+from throughline.domain.ids import MessageId, SessionId
+from throughline.domain.message import Message, Role, Source
 
 
 def output_at(position: int) -> Message:

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.repair import EMPTY_USER_TEXT, MISSING_RESULT, OPENING, is_valid, repair_messages
-from app.domain.message import ImageBlock, Role, TextBlock, ToolCall
-from app.domain.prompt import Prompt, PromptMessage
 from context.prompt_judge import faults
 from context.strategies import Said, conversations
+from throughline.context.repair import EMPTY_USER_TEXT, MISSING_RESULT, OPENING, is_valid, repair_messages
+from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
+from throughline.domain.prompt import Prompt, PromptMessage
 
 CALL = ToolCall("a", "search", "{}")
 

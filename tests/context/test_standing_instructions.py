@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.context.summaries.standing_instructions import is_standing_instruction
 from fakes.growth import FACTOR, grows_linearly
+from throughline.context.summaries.standing_instructions import is_standing_instruction
 
 LASTING = (
     "Always use type hints in Python code.",

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from app.context.context_input import ContextInput
-from app.context.fit import fit_view
-from app.context.plan import plan_context
-from app.context.policy import ContextPolicy, Strategy
-from app.context.view_state import ViewState
-from app.domain.message import Role
 from context.strategies import Said, conversation_input
+from throughline.context.context_input import ContextInput
+from throughline.context.fit import fit_view
+from throughline.context.plan import plan_context
+from throughline.context.policy import ContextPolicy, Strategy
+from throughline.context.view_state import ViewState
+from throughline.domain.message import Role
 
 TURNS = 60
 

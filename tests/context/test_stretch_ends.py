@@ -6,9 +6,9 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.summaries.stretch_ends import LONG_PAUSE, first_stretch
-from app.domain.ids import MessageId, SessionId
-from app.domain.message import Message, Role, Source, ToolCall
+from throughline.context.summaries.stretch_ends import LONG_PAUSE, first_stretch
+from throughline.domain.ids import MessageId, SessionId
+from throughline.domain.message import Message, Role, Source, ToolCall
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 U, A, T = Role.USER, Role.ASSISTANT, Role.TOOL

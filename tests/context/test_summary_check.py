@@ -4,12 +4,18 @@ import re
 
 import pytest
 
-from app.context.policy import SummaryPolicy
-from app.context.summaries.summary_check import CheckedSummary, Sources, Verdict, check_summary, without_thinking
-from app.context.summaries.transcript import render_transcript, stretch_request, summary_request
-from app.domain.message import Role, text_of
-from app.llm.offline_summary import summarise
 from context.strategies import Said, by_length, stored
+from throughline.context.policy import SummaryPolicy
+from throughline.context.summaries.summary_check import (
+    CheckedSummary,
+    Sources,
+    Verdict,
+    check_summary,
+    without_thinking,
+)
+from throughline.context.summaries.transcript import render_transcript, stretch_request, summary_request
+from throughline.domain.message import Role, text_of
+from throughline.llm.offline_summary import summarise
 
 ROWS = stored(
     [

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.policy import SummaryKind
-from app.context.summaries.ledger_text import FACTS_HEADING, INSTRUCTIONS_HEADING
-from app.context.summaries.summary_text import CUT_MARK, narrative_text
-from app.context.summaries.tiers import MergeTask, merge_due, render_summary, stretch_tokens, summary_room
-from app.domain.ids import MessageId, StretchId
-from app.domain.ledger import LedgerEntry, LedgerKind
-from app.domain.summary import Stretch
 from context.strategies import COUNTS, by_length
+from throughline.context.policy import SummaryKind
+from throughline.context.summaries.ledger_text import FACTS_HEADING, INSTRUCTIONS_HEADING
+from throughline.context.summaries.summary_text import CUT_MARK, narrative_text
+from throughline.context.summaries.tiers import MergeTask, merge_due, render_summary, stretch_tokens, summary_room
+from throughline.domain.ids import MessageId, StretchId
+from throughline.domain.ledger import LedgerEntry, LedgerKind
+from throughline.domain.summary import Stretch
 
 FACTS = tuple(LedgerEntry(LedgerKind.PATH, f"/srv/data/file_{number}.csv", number) for number in range(1, 200))
 RULES = tuple(

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.frame import escaped, framed
-from app.context.groups import cut_points
-from app.context.policy import SummaryPolicy
-from app.context.summaries.summary_check import Verdict, check_summary
-from app.context.summaries.transcript import (
+from context.strategies import COUNTS, Said, by_length, conversations, stored
+from throughline.context.frame import escaped, framed
+from throughline.context.groups import cut_points
+from throughline.context.policy import SummaryPolicy
+from throughline.context.summaries.summary_check import Verdict, check_summary
+from throughline.context.summaries.transcript import (
     SUMMARISER_SYSTEM_PROMPT,
     chunk_for_summariser,
     merge_hash,
@@ -23,11 +24,10 @@ from app.context.summaries.transcript import (
     stretch_request,
     summary_request,
 )
-from app.domain.ids import MessageId, StretchId
-from app.domain.message import Message, Role, ToolCall, text_of
-from app.domain.prompt import Prompt
-from app.domain.summary import Stretch
-from context.strategies import COUNTS, Said, by_length, conversations, stored
+from throughline.domain.ids import MessageId, StretchId
+from throughline.domain.message import Message, Role, ToolCall, text_of
+from throughline.domain.prompt import Prompt
+from throughline.domain.summary import Stretch
 
 POLICY = SummaryPolicy()
 

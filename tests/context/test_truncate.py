@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.measure import count_message
-from app.context.shrink import shrink_message
-from app.context.truncate import cut_to_bytes, truncate_middle
-from app.domain.message import Role, ToolCall
-from app.domain.prompt import PromptMessage
-from app.llm.counters import make_counter
 from context.strategies import COUNTS, PIECES, by_bytes, by_length
+from throughline.context.measure import count_message
+from throughline.context.shrink import shrink_message
+from throughline.context.truncate import cut_to_bytes, truncate_middle
+from throughline.domain.message import Role, ToolCall
+from throughline.domain.prompt import PromptMessage
+from throughline.llm.counters import make_counter
 
 
 @given(

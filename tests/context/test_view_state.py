@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from app.context.fit import fit_prompt
-from app.context.view_state import ViewState, range_at, truncated, view_state_from, view_state_json
-from app.domain.message import Role, ToolCall, text_of
 from context.strategies import Said, conversation_input
+from throughline.context.fit import fit_prompt
+from throughline.context.view_state import ViewState, range_at, truncated, view_state_from, view_state_json
+from throughline.domain.message import Role, ToolCall, text_of
 
 
 def test_a_further_truncation_leaves_what_is_shorter_and_binds_nothing_later() -> None:

@@ -4,8 +4,8 @@ import ssl
 
 import pytest
 
-from app.db.connection.address import DatabaseUrls, parse_address
-from app.domain.errors import DatabaseUnusable
+from throughline.db.connection.address import DatabaseUrls, parse_address
+from throughline.domain.errors import DatabaseUnusable
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+asyncpg"])

@@ -4,17 +4,17 @@ import asyncio
 
 import pytest
 
-from app.db.database import Database
-from app.db.sessions.archived import BEFORE_ALL, SESSIONS_AT_ONCE
-from app.db.sessions.repository import SessionChange
-from app.domain.errors import SessionBusy
-from app.domain.ids import SessionId
-from app.domain.message import NewMessage, Role, Source, ToolCall
-from app.worker.archived_sessions import KIND, ArchiveConfig, ArchivedSessions
 from fakes.conversations import Conversation, answer_message, open_conversation
 from fakes.manual_clock import ManualClock
 from fakes.raw_sql import hold_rows, run_sql
 from fakes.silent_metrics import SilentMetrics
+from throughline.db.database import Database
+from throughline.db.sessions.archived import BEFORE_ALL, SESSIONS_AT_ONCE
+from throughline.db.sessions.repository import SessionChange
+from throughline.domain.errors import SessionBusy
+from throughline.domain.ids import SessionId
+from throughline.domain.message import NewMessage, Role, Source, ToolCall
+from throughline.worker.archived_sessions import KIND, ArchiveConfig, ArchivedSessions
 
 DAYS = 30
 OLD = DAYS + 1

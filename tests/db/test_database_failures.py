@@ -5,19 +5,19 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from app.db.connection.address import parse_address
-from app.db.connection.pool import ConnectionPool, PoolConfig
-from app.db.connection.transactions import Statements, Transactions
-from app.db.database import Database, DatabaseConfig
-from app.db.sessions.repository import NewSession, SessionChange
-from app.db.statements.sql import sql
-from app.domain.errors import DatabaseUnavailable, DatabaseUnusable, InvalidInput, ThroughlineError
-from app.domain.message import Source
-from app.domain.run import Outcome, RunError, RunStatus
 from fakes.conversations import BEHIND_ALL, Conversation, open_conversation, user_message
 from fakes.pooler import shared_address, urls_of
 from fakes.raw_sql import BACKENDS, run_sql, until_sql
 from fakes.waiting import HANG_SECONDS
+from throughline.db.connection.address import parse_address
+from throughline.db.connection.pool import ConnectionPool, PoolConfig
+from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.database import Database, DatabaseConfig
+from throughline.db.sessions.repository import NewSession, SessionChange
+from throughline.db.statements.sql import sql
+from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable, InvalidInput, ThroughlineError
+from throughline.domain.message import Source
+from throughline.domain.run import Outcome, RunError, RunStatus
 
 SECRET = "my-diary-entry"
 AT_LEAST_17 = sql("select current_setting('server_version_num')::integer >= 170000 as holds")

@@ -10,9 +10,6 @@ from pathlib import Path
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from app.db.connection.address import parse_address
-from app.db.database import Database, DatabaseConfig
-from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from fakes.conversations import open_conversation
 from fakes.database_pool import INSERTED, DatabasePool
 from fakes.memory_folder import memory_folder
@@ -22,6 +19,9 @@ from fakes.service_process import kill_programs_using, start_program
 from fakes.shared_server import new_migrated_database
 from fakes.stage import open_stage
 from fakes.waiting import until_found
+from throughline.db.connection.address import parse_address
+from throughline.db.database import Database, DatabaseConfig
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 
 RELATIONS = """
     select oid::regclass::text from pg_class where relkind in ('r', 'p', 'm') and relnamespace not in

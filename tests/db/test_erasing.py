@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from app.db.connection.pool import ConnectionPool, PoolConfig
-from app.db.connection.transactions import Statements, Transactions
-from app.db.database import Database
-from app.db.sessions.repository import SessionChange
-from app.db.statements.sql import sql
-from app.domain.errors import IdempotencyKeyReused, InvalidInput, NotFound
-from app.domain.run import OnBusy
 from fakes.conversations import Conversation, open_conversation
 from fakes.pooler import shared_address
+from throughline.db.connection.pool import ConnectionPool, PoolConfig
+from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.database import Database
+from throughline.db.sessions.repository import SessionChange
+from throughline.db.statements.sql import sql
+from throughline.domain.errors import IdempotencyKeyReused, InvalidInput, NotFound
+from throughline.domain.run import OnBusy
 
 
 @pytest.fixture

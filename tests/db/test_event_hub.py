@@ -6,16 +6,16 @@ from uuid import UUID
 
 import pytest
 
-from app.db.connection.notification import Notification, read_payload, write_payloads
-from app.db.connection.wakeup import MOST_KEPT, RunWakeup
-from app.db.database import Database, DatabaseConfig
-from app.domain.events import AnswerReset, MessageDelta, NewEvent, RunEvent
-from app.domain.ids import RunId
-from app.domain.run import Outcome, RunStatus
 from fakes.conversations import Conversation, open_conversation
 from fakes.pooler import urls_of
 from fakes.raw_sql import BACKENDS, run_sql
 from fakes.waiting import HANG_SECONDS
+from throughline.db.connection.notification import Notification, read_payload, write_payloads
+from throughline.db.connection.wakeup import MOST_KEPT, RunWakeup
+from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.events import AnswerReset, MessageDelta, NewEvent, RunEvent
+from throughline.domain.ids import RunId
+from throughline.domain.run import Outcome, RunStatus
 
 
 @pytest.fixture

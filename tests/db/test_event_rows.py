@@ -3,8 +3,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.db.database import Database
-from app.domain.events import (
+from fakes.conversations import Conversation, answer_message, open_conversation, user_message
+from fakes.raw_sql import run_sql
+from throughline.db.database import Database
+from throughline.domain.events import (
     AnswerReset,
     CompactionFinished,
     CompactionStarted,
@@ -17,10 +19,8 @@ from app.domain.events import (
     ToolAnswered,
     ToolCalled,
 )
-from app.domain.message import Message, NewMessage, Role, Source, ToolCall
-from app.domain.run import ClaimedRun, Outcome, RunError, RunStatus
-from fakes.conversations import Conversation, answer_message, open_conversation, user_message
-from fakes.raw_sql import run_sql
+from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
+from throughline.domain.run import ClaimedRun, Outcome, RunError, RunStatus
 
 CALL = ToolCall(id="c1", name="calculator", arguments='{"expression": "6*7"}')
 RESULT = NewMessage(

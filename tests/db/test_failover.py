@@ -2,15 +2,15 @@
 
 import pytest
 
-from app.db.connection.failures import explain
-from app.db.connection.migrations import status
-from app.db.connection.pool import ConnectionPool, PoolConfig
-from app.db.connection.transactions import Statements, Transactions
-from app.db.database import DatabaseConfig
-from app.db.opening import DatabaseLocation, open_address, open_database
-from app.db.statements.sql import sql
-from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from fakes.pooler import shared_address
+from throughline.db.connection.failures import explain
+from throughline.db.connection.migrations import status
+from throughline.db.connection.pool import ConnectionPool, PoolConfig
+from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.database import DatabaseConfig
+from throughline.db.opening import DatabaseLocation, open_address, open_database
+from throughline.db.statements.sql import sql
+from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
 
 
 class Refusal(Exception):

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from app.db.database import Database
-from app.db.runs.claim import CLAIM
-from app.domain.run import Claimer
 from fakes.conversations import CLAIMER, Conversation, open_conversation
 from fakes.raw_sql import run_sql
+from throughline.db.database import Database
+from throughline.db.runs.claim import CLAIM
+from throughline.domain.run import Claimer
 
 ENTRIES = """
     with made as (

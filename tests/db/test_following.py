@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.db.database import Database, DatabaseConfig
-from app.db.run_follow import Followed, Following, Idle
-from app.db.runs.events import STRIDE
-from app.domain.events import AnswerReset, MessageDelta, NewEvent, RunEvent
-from app.domain.run import ClaimedRun, Outcome, RunStatus
 from fakes.conversations import CLAIMER, Conversation, open_conversation
 from fakes.database_wire import database_wire
 from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
+from throughline.db.database import Database, DatabaseConfig
+from throughline.db.run_follow import Followed, Following, Idle
+from throughline.db.runs.events import STRIDE
+from throughline.domain.events import AnswerReset, MessageDelta, NewEvent, RunEvent
+from throughline.domain.run import ClaimedRun, Outcome, RunStatus
 
 
 @pytest.fixture

@@ -5,17 +5,17 @@ from uuid import UUID
 
 import pytest
 
-from app.db.database import Database
-from app.db.jobs.retention import ROWS_AT_ONCE
-from app.db.sessions.repository import NewSession
-from app.domain.message import Source
-from app.domain.run import Run
-from app.domain.session import Session
-from app.worker.retention import Retention, RetentionConfig
 from fakes.manual_clock import ManualClock
 from fakes.raw_sql import hold_rows, run_sql
 from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage
+from throughline.db.database import Database
+from throughline.db.jobs.retention import ROWS_AT_ONCE
+from throughline.db.sessions.repository import NewSession
+from throughline.domain.message import Source
+from throughline.domain.run import Run
+from throughline.domain.session import Session
+from throughline.worker.retention import Retention, RetentionConfig
 
 KEYED = "select idempotency_key from {table} where idempotency_key is not null order by 1"
 

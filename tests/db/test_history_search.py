@@ -5,13 +5,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.db.database import Database, DatabaseConfig
-from app.domain.errors import NotFound
-from app.domain.message import Message, NewMessage, Role, Source, ToolCall
-from app.domain.recall import Found, HistoryFilter, HistoryQuery
 from fakes.conversations import Conversation, answer_message, open_conversation
 from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
+from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.errors import NotFound
+from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
+from throughline.domain.recall import Found, HistoryFilter, HistoryQuery
 
 FILLER = tuple(f"Chatter about nothing in particular, line {number}." for number in range(80))
 

@@ -11,14 +11,14 @@ import pytest
 from pgqueuer import AsyncpgDriver
 from pgqueuer.types import JobId, QueueManagerId
 
-from app.db.connection.address import parse_address
-from app.db.database import Database
-from app.db.jobs.consumer import JobConsumer
-from app.db.jobs.held_jobs import Answers, held_jobs
-from app.db.jobs.kinds import ENQUEUE_SUMMARY
-from app.db.jobs.queue import Again, Ending, Job, JobBook, LetGo, Perform, TakenJob
 from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
 from fakes.waiting import HANG_SECONDS
+from throughline.db.connection.address import parse_address
+from throughline.db.database import Database
+from throughline.db.jobs.consumer import JobConsumer
+from throughline.db.jobs.held_jobs import Answers, held_jobs
+from throughline.db.jobs.kinds import ENQUEUE_SUMMARY
+from throughline.db.jobs.queue import Again, Ending, Job, JobBook, LetGo, Perform, TakenJob
 
 JOB = Job("prepare_summary", "0190a6e0-0000-7000-8000-000000000001")
 NEXT = Job(JOB.kind, "0190a6e0-0000-7000-8000-000000000002")

@@ -8,15 +8,15 @@ from datetime import timedelta
 import pytest
 from structlog.testing import capture_logs
 
-from app.db.connection.address import parse_address
-from app.db.database import Database
-from app.db.jobs import held_jobs
-from app.db.jobs import taking as taking_jobs
-from app.db.jobs.consumer import JobConsumer
-from app.db.jobs.held_jobs import MOST_MISSED
-from app.db.jobs.queue import Job, JobBook, Schedule, TakenJob
 from fakes.raw_sql import BACKENDS, run_sql
 from fakes.waiting import HANG_SECONDS, until
+from throughline.db.connection.address import parse_address
+from throughline.db.database import Database
+from throughline.db.jobs import held_jobs
+from throughline.db.jobs import taking as taking_jobs
+from throughline.db.jobs.consumer import JobConsumer
+from throughline.db.jobs.held_jobs import MOST_MISSED
+from throughline.db.jobs.queue import Job, JobBook, Schedule, TakenJob
 
 JOB = Job("work", "1")
 REFUSE_TAKING = """

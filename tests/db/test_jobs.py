@@ -11,17 +11,17 @@ import pytest
 from pgqueuer import AsyncpgDriver, Queries
 from pgqueuer.adapters.persistence.qb import QueryBuilderEnvironment, QueryQueueBuilder, QuerySchedulerBuilder
 
-from app.db.connection.address import parse_address
-from app.db.connection.pool import ConnectionPool, PoolConfig
-from app.db.connection.transactions import Statements, Transactions
-from app.db.database import Database
-from app.db.jobs.consumer import JobConsumer
-from app.db.jobs.names import CHANNEL, queue_names
-from app.db.jobs.queue import Again, Job, JobBook, Schedule, TakenJob, enqueue_job
-from app.db.statements.sql import sql
 from fakes.pooler import shared_address
 from fakes.raw_sql import BACKENDS, run_sql, until_sql
 from fakes.waiting import HANG_SECONDS
+from throughline.db.connection.address import parse_address
+from throughline.db.connection.pool import ConnectionPool, PoolConfig
+from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.database import Database
+from throughline.db.jobs.consumer import JobConsumer
+from throughline.db.jobs.names import CHANNEL, queue_names
+from throughline.db.jobs.queue import Again, Job, JobBook, Schedule, TakenJob, enqueue_job
+from throughline.db.statements.sql import sql
 
 JOB = Job("prepare_summary", "0190a6e0-0000-7000-8000-000000000001")
 QUEUED = "select entrypoint, convert_from(payload, 'UTF8'), status::text from throughline_jobs.pgqueuer order by id"

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from app.context.calibration import Calibration
-from app.db.database import Database
-from app.domain.errors import InvalidInput
-from app.domain.keys import NewKey
-from app.domain.principal import Scope
 from fakes.raw_sql import run_sql
+from throughline.context.calibration import Calibration
+from throughline.db.database import Database
+from throughline.domain.errors import InvalidInput
+from throughline.domain.keys import NewKey
+from throughline.domain.principal import Scope
 
 READ_WRITE = frozenset({Scope.READ, Scope.WRITE})
 

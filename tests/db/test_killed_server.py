@@ -7,14 +7,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.db.database import Database, DatabaseConfig
-from app.domain.run import USER_STEP
-from app.postgres_server import EmbeddedConfig, EmbeddedServer
-from app.postgres_server.process import find_server
 from fakes.conversations import open_conversation, user_message
 from fakes.data_dir_template import copy_data_dir
 from fakes.memory_folder import memory_folder
 from fakes.raw_sql import run_sql
+from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.run import USER_STEP
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
+from throughline.postgres_server.process import find_server
 
 pytestmark = pytest.mark.slow
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from app.db.database import Database
-from app.db.sessions.load_context import LOAD_CONTEXT
-from app.domain.errors import NotFound
-from app.domain.ids import SessionId
-from app.domain.message import NewMessage, Role, Source, ToolCall
 from fakes.conversations import Conversation, answer_message, is_loaded_whole, open_conversation, user_message
 from fakes.raw_sql import run_sql
+from throughline.db.database import Database
+from throughline.db.sessions.load_context import LOAD_CONTEXT
+from throughline.domain.errors import NotFound
+from throughline.domain.ids import SessionId
+from throughline.domain.message import NewMessage, Role, Source, ToolCall
 
 
 @pytest.fixture

@@ -7,21 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from app.db.connection.pool import ConnectionPool, PoolConfig
-from app.db.connection.statement import Row, Statement
-from app.db.connection.transactions import Transactions
-from app.db.database import Database, DatabaseConfig
-from app.db.sessions.import_messages import DatedMessage, Imported
-from app.db.sessions.load_newer import MOST_NEW, load_known_context
-from app.db.sessions.loaded_rows import LoadedRows
-from app.db.sessions.newest_rows import Wanted
-from app.db.sessions.redaction import MARKER, Redaction
-from app.domain.conversation import Conversation as Loaded
-from app.domain.errors import NotFound
-from app.domain.ids import RunId, SessionId
-from app.domain.message import Message, NewMessage, Role, Source, ToolCall
-from app.domain.run import ClaimedRun
-from app.domain.summary import Adoption
 from fakes.conversations import (
     Conversation,
     adoption_of,
@@ -32,6 +17,21 @@ from fakes.conversations import (
 )
 from fakes.pooler import shared_address, urls_of
 from fakes.raw_sql import run_sql
+from throughline.db.connection.pool import ConnectionPool, PoolConfig
+from throughline.db.connection.statement import Row, Statement
+from throughline.db.connection.transactions import Transactions
+from throughline.db.database import Database, DatabaseConfig
+from throughline.db.sessions.import_messages import DatedMessage, Imported
+from throughline.db.sessions.load_newer import MOST_NEW, load_known_context
+from throughline.db.sessions.loaded_rows import LoadedRows
+from throughline.db.sessions.newest_rows import Wanted
+from throughline.db.sessions.redaction import MARKER, Redaction
+from throughline.domain.conversation import Conversation as Loaded
+from throughline.domain.errors import NotFound
+from throughline.domain.ids import RunId, SessionId
+from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
+from throughline.domain.run import ClaimedRun
+from throughline.domain.summary import Adoption
 
 LIMITS = (1, 70, 700, 20_000)
 

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.db.database import Database, DatabaseConfig
-from app.domain.errors import DatabaseUnavailable
-from app.domain.run import OnBusy, RunStatus
 from fakes.conversations import CLAIMER, Conversation, open_conversation, pulse_of, user_message
 from fakes.database_wire import DatabaseWire, database_wire
 from fakes.raw_sql import run_sql
+from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.errors import DatabaseUnavailable
+from throughline.domain.run import OnBusy, RunStatus
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ import asyncio
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from app.db.database import Database
-from app.db.sessions.messages import MessageQuery
-from app.domain.errors import LeaseLost, NotFound
-from app.domain.message import ImageBlock, NewMessage, Role, Source, TextBlock, ToolCall
 from fakes.conversations import CLAIMER, Conversation, answer_message, open_conversation, user_message
 from fakes.raw_sql import run_sql
+from throughline.db.database import Database
+from throughline.db.sessions.messages import MessageQuery
+from throughline.domain.errors import LeaseLost, NotFound
+from throughline.domain.message import ImageBlock, NewMessage, Role, Source, TextBlock, ToolCall
 
 
 @pytest.fixture

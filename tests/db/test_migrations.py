@@ -9,13 +9,13 @@ from alembic.migration import MigrationContext
 from sqlalchemy import CheckConstraint, Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from app.db.connection.address import parse_address
-from app.db.connection.migrations import downgrade, head_revision, status, upgrade
-from app.db.database import Database, DatabaseConfig
-from app.db.tables import METADATA
-from app.domain.errors import DatabaseUnusable
 from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
+from throughline.db.connection.address import parse_address
+from throughline.db.connection.migrations import downgrade, head_revision, status, upgrade
+from throughline.db.database import Database, DatabaseConfig
+from throughline.db.tables import METADATA
+from throughline.domain.errors import DatabaseUnusable
 
 PUBLIC = "'public'::regnamespace"
 LOCKS = """
@@ -115,4 +115,4 @@ async def test_migrating_leaves_logging_as_it_was(empty_database_url: str) -> No
 
 
 def log_state() -> list[bool]:
-    return [logging.getLogger(name).disabled for name in ("app", "uvicorn", "asyncio")]
+    return [logging.getLogger(name).disabled for name in ("throughline", "uvicorn", "asyncio")]

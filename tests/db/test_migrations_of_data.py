@@ -7,17 +7,17 @@ import sys
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from app.db.connection.address import parse_address
-from app.db.connection.migrations import downgrade, status, upgrade
-from app.db.database import Database
-from app.db.slack.people import SlackId
-from app.domain.errors import DatabaseUnavailable
 from fakes.conversations import open_conversation
 from fakes.programs import ROOT
 from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
 from fakes.slack_double import TEAM
 from fakes.slack_inbox import take
 from fakes.waiting import HANG_SECONDS
+from throughline.db.connection.address import parse_address
+from throughline.db.connection.migrations import downgrade, status, upgrade
+from throughline.db.database import Database
+from throughline.db.slack.people import SlackId
+from throughline.domain.errors import DatabaseUnavailable
 
 STORED = "select id, session_id, position, role, content, run_id, step from messages order by session_id, position"
 FIRST = "0001"
@@ -35,7 +35,9 @@ KEYED_RUNS = """
     select gen_random_uuid(), $1, $2, 'assistant', '{"content": "Hi", "metadata": {}}', 'api', 'succeeded',
         gen_random_uuid()::text from generate_series(1, 2000)
 """
-UPGRADE = "import asyncio, sys; from app.db.connection.migrations import upgrade; asyncio.run(upgrade(sys.argv[1]))"
+UPGRADE = (
+    "import asyncio, sys; from throughline.db.connection.migrations import upgrade; asyncio.run(upgrade(sys.argv[1]))"
+)
 WAITING = f"select 1 from {BACKENDS} where application_name = 'throughline migration' and wait_event_type = 'Lock'"
 
 pytestmark = pytest.mark.slow
@@ -143,7 +145,7 @@ async def test_a_migration_that_is_killed_half_way_is_gone_on_from(empty_databas
     async with holder.transaction():
         await holder.execute("lock table sessions in access exclusive mode")
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", UPGRADE, empty_database_url, env={**os.environ, "PYTHONPATH": str(ROOT)}
+            sys.executable, "-c", UPGRADE, empty_database_url, env={**os.environ, "PYTHONPATH": str(ROOT / "app")}
         )
         await until_sql(empty_database_url, WAITING)
         process.kill()

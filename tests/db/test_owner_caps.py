@@ -4,12 +4,12 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from app.db.database import Database, DatabaseConfig
-from app.domain.errors import OwnerQueueFull
-from app.domain.run import Caps, RunStatus
 from fakes.conversations import CLAIMER, Conversation, open_conversation
 from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
+from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.errors import OwnerQueueFull
+from throughline.domain.run import Caps, RunStatus
 
 
 @pytest.fixture

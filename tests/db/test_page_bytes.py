@@ -2,12 +2,12 @@
 
 import pytest
 
-from app.db.database import Database
-from app.db.sessions.messages import MessageQuery
-from app.domain.events import MessageDelta, NewEvent
-from app.domain.ids import MessageId
-from app.domain.message import Content, ImageBlock, NewMessage, Role, Source
 from fakes.conversations import Conversation, open_conversation
+from throughline.db.database import Database
+from throughline.db.sessions.messages import MessageQuery
+from throughline.domain.events import MessageDelta, NewEvent
+from throughline.domain.ids import MessageId
+from throughline.domain.message import Content, ImageBlock, NewMessage, Role, Source
 
 MB = 1_000_000
 IMAGE = (ImageBlock("data:image/png;base64," + "A" * 3 * MB),)

@@ -5,25 +5,25 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from app.agents.definition import AgentDefinition
-from app.agents.registry import AgentRegistry
-from app.context.calibration import Calibration
-from app.context.policy import ContextPolicy
-from app.db.database import Database
-from app.domain.errors import InvalidInput, NotFound
-from app.domain.ids import MessageId
-from app.domain.message import Message, NewMessage, Role, Source, ToolCall
-from app.execution.breaker import Breakers
-from app.llm.counters import make_counter
-from app.prompting.pins import pin_message, unpin_message
-from app.tools.hooks import ImportedHooks
-from app.turn.state import TurnConfig, TurnParts
 from fakes.conversations import Conversation, answer_message, open_conversation, user_message
 from fakes.manual_clock import ManualClock
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.silent_metrics import SilentMetrics
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
+from throughline.agents.definition import AgentDefinition
+from throughline.agents.registry import AgentRegistry
+from throughline.context.calibration import Calibration
+from throughline.context.policy import ContextPolicy
+from throughline.db.database import Database
+from throughline.domain.errors import InvalidInput, NotFound
+from throughline.domain.ids import MessageId
+from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
+from throughline.execution.breaker import Breakers
+from throughline.llm.counters import make_counter
+from throughline.prompting.pins import pin_message, unpin_message
+from throughline.tools.hooks import ImportedHooks
+from throughline.turn.state import TurnConfig, TurnParts
 
 WINDOW = 4000
 COUNTER = "chars"

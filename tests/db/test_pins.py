@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from app.db.database import Database
-from app.db.sessions.pins import REACH
-from app.domain.errors import InvalidInput, NotFound
-from app.domain.ids import MessageId
-from app.domain.message import Message, NewMessage, Role, Source, ToolCall
 from fakes.conversations import Conversation, answer_message, everything, open_conversation, user_message
 from fakes.raw_sql import run_sql
+from throughline.db.database import Database
+from throughline.db.sessions.pins import REACH
+from throughline.domain.errors import InvalidInput, NotFound
+from throughline.domain.ids import MessageId
+from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 
 
 def anything_fits(elsewhere: int) -> None:

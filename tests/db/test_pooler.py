@@ -8,23 +8,23 @@ import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 from sqlalchemy import make_url
 
-from app.client import connect
-from app.db.connection.address import DatabaseUrls, parse_address
-from app.db.connection.failures import explain
-from app.db.connection.limits import SESSION_SETTINGS
-from app.db.connection.migrations import status, upgrade
-from app.db.connection.pool import ConnectionPool, PoolConfig
-from app.db.connection.pooler import check_urls
-from app.db.connection.transactions import Statements, Transactions
-from app.db.database import Database, DatabaseConfig
-from app.db.opening import DatabaseLocation, open_address, open_database, open_direct_address
-from app.db.statements.sql import sql
-from app.domain.errors import DatabaseBusy, DatabaseFull, DatabaseUnavailable, DatabaseUnusable
-from app.domain.ids import RunId
 from fakes.conversations import open_conversation
 from fakes.pooler import PROGRAM, Pooler, pooler, urls_of
 from fakes.raw_sql import BACKENDS, run_sql, until_sql
 from fakes.waiting import HANG_SECONDS
+from throughline.client import connect
+from throughline.db.connection.address import DatabaseUrls, parse_address
+from throughline.db.connection.failures import explain
+from throughline.db.connection.limits import SESSION_SETTINGS
+from throughline.db.connection.migrations import status, upgrade
+from throughline.db.connection.pool import ConnectionPool, PoolConfig
+from throughline.db.connection.pooler import check_urls
+from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.database import Database, DatabaseConfig
+from throughline.db.opening import DatabaseLocation, open_address, open_database, open_direct_address
+from throughline.db.statements.sql import sql
+from throughline.domain.errors import DatabaseBusy, DatabaseFull, DatabaseUnavailable, DatabaseUnusable
+from throughline.domain.ids import RunId
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="PgBouncer is not installed")
 NAMES = ", ".join(f"'{name}'" for name in (*SESSION_SETTINGS, "transaction_timeout", "TimeZone"))

@@ -2,14 +2,14 @@
 
 import pytest
 
-from app.db.connection.migrations import downgrade, upgrade
-from app.db.database import Database
-from app.domain.errors import NotFound, SummaryConflict
-from app.domain.ids import SessionId
-from app.domain.message import Message
-from app.domain.summary import SummaryState
 from fakes.conversations import Conversation, adoption_of, everything, open_conversation
 from fakes.raw_sql import run_sql
+from throughline.db.connection.migrations import downgrade, upgrade
+from throughline.db.database import Database
+from throughline.domain.errors import NotFound, SummaryConflict
+from throughline.domain.ids import SessionId
+from throughline.domain.message import Message
+from throughline.domain.summary import SummaryState
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ from uuid import UUID
 
 import pytest
 
-from app.db.database import Database, DatabaseConfig
-from app.db.processes import FORGOTTEN_HOURS, SILENT_SECONDS
-from app.domain.ids import ProcessId
-from app.domain.process import Process, ProcessKind, ProcessState
 from fakes.raw_sql import hold_rows, run_sql
 from fakes.slow_request import slow_request
+from throughline.db.database import Database, DatabaseConfig
+from throughline.db.processes import FORGOTTEN_HOURS, SILENT_SECONDS
+from throughline.domain.ids import ProcessId
+from throughline.domain.process import Process, ProcessKind, ProcessState
 
 IDLE = ProcessState(concurrency=500, open_turns=0, jobs_in_hand=0, is_claiming=True, is_listening=True)
 SERVER = ProcessState(concurrency=0, open_turns=0, jobs_in_hand=0, is_claiming=False, is_listening=True)

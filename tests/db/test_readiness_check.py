@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from app.db.connection import migrations
-from app.db.connection.migrations import head_revision
-from app.db.database import Database, DatabaseConfig
-from app.domain.errors import DatabaseUnusable
 from fakes.raw_sql import hold_rows, run_sql, until_sql
 from fakes.slow_request import WAITING, slow_request
+from throughline.db.connection import migrations
+from throughline.db.connection.migrations import head_revision
+from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.errors import DatabaseUnusable
 
 AT_ONCE = 50
 

@@ -7,17 +7,17 @@ from uuid import UUID
 
 import pytest
 
-from app.db.database import Database
-from app.domain.errors import NotFound
-from app.domain.ids import RunId
-from app.domain.message import ToolCall
-from app.domain.recall import HistoryFilter, HistoryQuery
-from app.domain.tool import ToolContext
-from app.tools.recall import make_recall_tools
-from app.tools.toolbox import ToolBox
 from fakes.conversations import Conversation, open_conversation
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
+from throughline.db.database import Database
+from throughline.domain.errors import NotFound
+from throughline.domain.ids import RunId
+from throughline.domain.message import ToolCall
+from throughline.domain.recall import HistoryFilter, HistoryQuery
+from throughline.domain.tool import ToolContext
+from throughline.tools.recall import make_recall_tools
+from throughline.tools.toolbox import ToolBox
 
 USERS = 50
 WORDS = ("harbour", "ledger", "comet", "falcon", "author:anna", '"the secret"', "role:user", "secret", "#1")

@@ -2,10 +2,10 @@
 
 import json
 
-from app.db.database import Database
-from app.db.sessions.redaction import Redaction
-from app.domain.message import NewMessage, Role, Source, ToolCall
 from fakes.conversations import answer_message, open_conversation
+from throughline.db.database import Database
+from throughline.db.sessions.redaction import Redaction
+from throughline.domain.message import NewMessage, Role, Source, ToolCall
 
 
 async def test_redacting_a_message_of_a_pinned_group_leaves_no_part_of_it_pinned_alone(

@@ -4,17 +4,17 @@ from dataclasses import dataclass
 
 import pytest
 
-from app.db.database import Database
-from app.db.sessions.quotations import LOOK_AGAIN
-from app.db.sessions.redaction import MARKER, Redaction
-from app.domain.errors import SessionBusy
-from app.domain.ids import RunId
-from app.domain.message import NewMessage, Role, Source, ToolCall
-from app.domain.run import Lease
-from app.domain.tool import ToolContext
-from app.tools.recall import make_recall_tools
 from fakes.conversations import Conversation, answer_message, open_conversation
 from fakes.raw_sql import run_sql
+from throughline.db.database import Database
+from throughline.db.sessions.quotations import LOOK_AGAIN
+from throughline.db.sessions.redaction import MARKER, Redaction
+from throughline.domain.errors import SessionBusy
+from throughline.domain.ids import RunId
+from throughline.domain.message import NewMessage, Role, Source, ToolCall
+from throughline.domain.run import Lease
+from throughline.domain.tool import ToolContext
+from throughline.tools.recall import make_recall_tools
 
 SECRET = "tangelo42"  # the word that has to go
 LONG = " ".join(f"word{number}" for number in range(40)) + f" {SECRET} " + "filler " * 40

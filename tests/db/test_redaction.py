@@ -5,15 +5,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from app.db.database import Database
-from app.db.sessions.messages import MessageQuery
-from app.db.sessions.redaction import MARKER, Redaction
-from app.domain.errors import NotFound, SessionBusy, SummaryConflict
-from app.domain.events import MessageDelta, NewEvent
-from app.domain.ledger import LedgerEntry, LedgerKind
-from app.domain.message import Message, NewMessage, Role, Source, ToolCall
-from app.domain.recall import HistoryQuery
-from app.domain.run import RunStatus
 from fakes.conversations import (
     Conversation,
     adoption_of,
@@ -23,6 +14,15 @@ from fakes.conversations import (
     user_message,
 )
 from fakes.raw_sql import run_sql
+from throughline.db.database import Database
+from throughline.db.sessions.messages import MessageQuery
+from throughline.db.sessions.redaction import MARKER, Redaction
+from throughline.domain.errors import NotFound, SessionBusy, SummaryConflict
+from throughline.domain.events import MessageDelta, NewEvent
+from throughline.domain.ledger import LedgerEntry, LedgerKind
+from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
+from throughline.domain.recall import HistoryQuery
+from throughline.domain.run import RunStatus
 
 SECRET = "tangelo42"  # the word that has to go
 

@@ -5,15 +5,15 @@ from typing import TypeVar
 
 import pytest
 
-from app.db.connection.pool import ConnectionPool, PoolConfig
-from app.db.connection.transactions import Statements, Transactions
-from app.db.database import Database
-from app.db.summaries.repository import SummaryRepository
-from app.domain.errors import LeaseLost, SummaryConflict
-from app.domain.message import Message
-from app.domain.session import Session
 from fakes.conversations import Conversation, adoption_of, open_conversation
 from fakes.pooler import shared_address
+from throughline.db.connection.pool import ConnectionPool, PoolConfig
+from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.database import Database
+from throughline.db.summaries.repository import SummaryRepository
+from throughline.domain.errors import LeaseLost, SummaryConflict
+from throughline.domain.message import Message
+from throughline.domain.session import Session
 
 T = TypeVar("T")
 

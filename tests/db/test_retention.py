@@ -7,20 +7,20 @@ from uuid import UUID
 
 import pytest
 
-from app.db.database import Database
-from app.db.jobs.kinds import KINDS
-from app.db.jobs.queue import Job
-from app.db.jobs.retention import RUNS_AT_ONCE, Looked, RetentionRepository
-from app.db.run_follow import Following, Idle
-from app.domain.errors import DatabaseUnavailable
-from app.domain.ids import RunId
-from app.domain.run import RunStatus
-from app.worker.retention import Retention, RetentionConfig
 from fakes.compactions import compact_now, fill, prepare_one
 from fakes.manual_clock import ManualClock
 from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
 from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage, with_context
+from throughline.db.database import Database
+from throughline.db.jobs.kinds import KINDS
+from throughline.db.jobs.queue import Job
+from throughline.db.jobs.retention import RUNS_AT_ONCE, Looked, RetentionRepository
+from throughline.db.run_follow import Following, Idle
+from throughline.domain.errors import DatabaseUnavailable
+from throughline.domain.ids import RunId
+from throughline.domain.run import RunStatus
+from throughline.worker.retention import Retention, RetentionConfig
 
 
 @pytest.fixture

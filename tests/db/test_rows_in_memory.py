@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.db.sessions.loaded_rows import KeptRows, LoadedRows, kept_of, size_of, with_newer
-from app.db.sessions.newest_rows import Wanted
-from app.db.statements.new_ids import new_id
-from app.domain.conversation import Conversation
-from app.domain.ids import MessageId, SessionId, UserId
-from app.domain.json_types import JsonObject
-from app.domain.message import ImageBlock, Message, Role, Source, TextBlock, ToolCall
-from app.domain.session import Session
+from throughline.db.sessions.loaded_rows import KeptRows, LoadedRows, kept_of, size_of, with_newer
+from throughline.db.sessions.newest_rows import Wanted
+from throughline.db.statements.new_ids import new_id
+from throughline.domain.conversation import Conversation
+from throughline.domain.ids import MessageId, SessionId, UserId
+from throughline.domain.json_types import JsonObject
+from throughline.domain.message import ImageBlock, Message, Role, Source, TextBlock, ToolCall
+from throughline.domain.session import Session
 
 IDS = [SessionId(new_id()) for _ in range(5)]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

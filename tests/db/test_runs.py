@@ -6,22 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from app.db.database import Database, DatabaseConfig
-from app.db.sessions.repository import SessionChange
-from app.domain.errors import (
-    DatabaseUnavailable,
-    IdempotencyKeyReused,
-    InvalidInput,
-    LeaseLost,
-    NotFound,
-    QueueFull,
-    SessionBusy,
-    ThroughlineError,
-)
-from app.domain.events import AnswerReset, EventType, MessageCompleted, MessageDelta, NewEvent, RunEnded
-from app.domain.ids import RunId
-from app.domain.prompt import Usage
-from app.domain.run import Caps, Claimer, OnBusy, Outcome, RunError, RunStatus
 from fakes.conversations import (
     BEHIND_ALL,
     CLAIMER,
@@ -34,6 +18,22 @@ from fakes.conversations import (
 )
 from fakes.pooler import urls_of
 from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
+from throughline.db.database import Database, DatabaseConfig
+from throughline.db.sessions.repository import SessionChange
+from throughline.domain.errors import (
+    DatabaseUnavailable,
+    IdempotencyKeyReused,
+    InvalidInput,
+    LeaseLost,
+    NotFound,
+    QueueFull,
+    SessionBusy,
+    ThroughlineError,
+)
+from throughline.domain.events import AnswerReset, EventType, MessageCompleted, MessageDelta, NewEvent, RunEnded
+from throughline.domain.ids import RunId
+from throughline.domain.prompt import Usage
+from throughline.domain.run import Caps, Claimer, OnBusy, Outcome, RunError, RunStatus
 
 EXPIRED = Claimer(worker="dead", lease_seconds=0)
 

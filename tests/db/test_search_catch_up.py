@@ -14,21 +14,21 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 
-from app.db.connection.address import parse_address
-from app.db.connection.pool import ConnectionPool, PoolConfig
-from app.db.connection.transactions import Statements, Transactions
-from app.db.database import Database
-from app.db.search.analyzer import Analyzer, Term
-from app.db.search.catch_up import CATCH_UP_SECONDS, ROUND_SECONDS, CatchUp
-from app.db.search.entries import IndexedMessage, live_entries_of
-from app.db.search.index_history import BLOCK_CHARACTERS, LIVE_CHARACTERS, WRITTEN_TERMS, HistoryIndex, Waiting
-from app.db.search.repository import SearchRepository
-from app.domain.errors import DatabaseBusy
-from app.domain.ids import SessionId
-from app.domain.recall import HistoryQuery
 from fakes.conversations import Conversation, open_conversation
 from fakes.pooler import shared_address
 from fakes.raw_sql import run_sql
+from throughline.db.connection.address import parse_address
+from throughline.db.connection.pool import ConnectionPool, PoolConfig
+from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.database import Database
+from throughline.db.search.analyzer import Analyzer, Term
+from throughline.db.search.catch_up import CATCH_UP_SECONDS, ROUND_SECONDS, CatchUp
+from throughline.db.search.entries import IndexedMessage, live_entries_of
+from throughline.db.search.index_history import BLOCK_CHARACTERS, LIVE_CHARACTERS, WRITTEN_TERMS, HistoryIndex, Waiting
+from throughline.db.search.repository import SearchRepository
+from throughline.domain.errors import DatabaseBusy
+from throughline.domain.ids import SessionId
+from throughline.domain.recall import HistoryQuery
 
 T = TypeVar("T")
 LONG = "filler " * (LIVE_CHARACTERS // len("filler ") + 1)

@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.db.search.analyzer import Analyzer
-from app.db.search.query import ReadQuery, read_query
-from app.domain.errors import InvalidInput
-from app.domain.message import Role
-from app.domain.recall import HistoryFilter
+from throughline.db.search.analyzer import Analyzer
+from throughline.db.search.query import ReadQuery, read_query
+from throughline.domain.errors import InvalidInput
+from throughline.domain.message import Role
+from throughline.domain.recall import HistoryFilter
 
 ANALYZER = Analyzer("english")
 

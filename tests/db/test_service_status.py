@@ -4,19 +4,19 @@ from uuid import UUID
 
 import pytest
 
-from app.db.connection.migrations import head_revision
-from app.db.database import Database
-from app.db.jobs.queue import Job
-from app.db.processes import SILENT_SECONDS
-from app.db.service_status import read_service_status
-from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
-from app.domain.ids import ProcessId
-from app.domain.process import Process, ProcessKind, ProcessState
-from app.domain.run import Claimer
-from app.domain.service_status import Line, ServiceStatus
 from fakes.raw_sql import run_sql
 from fakes.service_process import free_port
 from fakes.stage import Stage, open_stage
+from throughline.db.connection.migrations import head_revision
+from throughline.db.database import Database
+from throughline.db.jobs.queue import Job
+from throughline.db.processes import SILENT_SECONDS
+from throughline.db.service_status import read_service_status
+from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from throughline.domain.ids import ProcessId
+from throughline.domain.process import Process, ProcessKind, ProcessState
+from throughline.domain.run import Claimer
+from throughline.domain.service_status import Line, ServiceStatus
 
 WORKER = ProcessState(concurrency=500, open_turns=1, jobs_in_hand=2, is_claiming=True, is_listening=True)
 SERVER = ProcessState(concurrency=0, open_turns=0, jobs_in_hand=0, is_claiming=False, is_listening=True)

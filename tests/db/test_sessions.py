@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from app.db.database import Database
-from app.db.sessions.redaction import Redaction
-from app.db.sessions.repository import NewSession, SessionChange, SessionQuery
-from app.domain.errors import IdempotencyKeyReused, InvalidInput, LeaseLost, NotFound
-from app.domain.events import AnswerReset, NewEvent
-from app.domain.ids import RunId, UserId
-from app.domain.message import Source
 from fakes.conversations import CLAIMER, Conversation, is_held, open_conversation
 from fakes.raw_sql import run_sql
+from throughline.db.database import Database
+from throughline.db.sessions.redaction import Redaction
+from throughline.db.sessions.repository import NewSession, SessionChange, SessionQuery
+from throughline.domain.errors import IdempotencyKeyReused, InvalidInput, LeaseLost, NotFound
+from throughline.domain.events import AnswerReset, NewEvent
+from throughline.domain.ids import RunId, UserId
+from throughline.domain.message import Source
 
 TABLES_OF_A_SESSION = (
     "search_terms",

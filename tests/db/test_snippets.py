@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.db.search.analyzer import Analyzer
-from app.db.search.snippet import READ_CHARACTERS, snippet_of
+from throughline.db.search.analyzer import Analyzer
+from throughline.db.search.snippet import READ_CHARACTERS, snippet_of
 
 ANALYZER = Analyzer("english")
 FILLER = "filler " * (2 * READ_CHARACTERS // len("filler "))

@@ -6,20 +6,20 @@ import ssl
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from app.db.connection.address import DatabaseUrls
-from app.db.connection.failures import explain
-from app.db.connection.limits import BEGIN_LIMITED
-from app.db.connection.migrations import status
-from app.db.connection.pool import ConnectionPool, PoolConfig
-from app.db.connection.statement import Statement, statement
-from app.db.connection.transactions import Statements, Transactions
-from app.db.database import Database
-from app.db.statements.sql import sql
-from app.domain.errors import DatabaseUnavailable, DatabaseUnusable
 from fakes.conversations import open_conversation
 from fakes.database_wire import DatabaseWire, database_wire
 from fakes.pooler import shared_address
 from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
+from throughline.db.connection.address import DatabaseUrls
+from throughline.db.connection.failures import explain
+from throughline.db.connection.limits import BEGIN_LIMITED
+from throughline.db.connection.migrations import status
+from throughline.db.connection.pool import ConnectionPool, PoolConfig
+from throughline.db.connection.statement import Statement, statement
+from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.database import Database
+from throughline.db.statements.sql import sql
+from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
 
 ONE = sql("select cast(:number as integer) as one")
 

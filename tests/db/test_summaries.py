@@ -6,14 +6,14 @@ from uuid import UUID
 
 import pytest
 
-from app.db.database import Database
-from app.domain.errors import InvalidInput, LeaseLost, NotFound, SummaryConflict
-from app.domain.ids import SummaryId
-from app.domain.ledger import LedgerEntry, LedgerKind
-from app.domain.message import Role
-from app.domain.summary import SummaryState
 from fakes.conversations import Conversation, adoption_of, everything, open_conversation, stretch_of
 from fakes.raw_sql import run_sql
+from throughline.db.database import Database
+from throughline.domain.errors import InvalidInput, LeaseLost, NotFound, SummaryConflict
+from throughline.domain.ids import SummaryId
+from throughline.domain.ledger import LedgerEntry, LedgerKind
+from throughline.domain.message import Role
+from throughline.domain.summary import SummaryState
 
 
 @pytest.fixture

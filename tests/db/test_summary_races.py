@@ -5,12 +5,6 @@ from collections.abc import AsyncGenerator, Awaitable
 
 import pytest
 
-from app.db.database import Database, DatabaseConfig
-from app.db.summaries.repository import SummaryRepository
-from app.domain.errors import SummaryConflict
-from app.domain.message import Message
-from app.domain.session import Session
-from app.domain.summary import SummaryState, SummaryVersion
 from fakes.conversations import (
     Conversation,
     adoption_of,
@@ -22,6 +16,12 @@ from fakes.conversations import (
 )
 from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
+from throughline.db.database import Database, DatabaseConfig
+from throughline.db.summaries.repository import SummaryRepository
+from throughline.domain.errors import SummaryConflict
+from throughline.domain.message import Message
+from throughline.domain.session import Session
+from throughline.domain.summary import SummaryState, SummaryVersion
 
 ROUNDS = 50
 

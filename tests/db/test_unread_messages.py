@@ -5,15 +5,6 @@ from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 
-from app.db.connection.pool import ConnectionPool, PoolConfig
-from app.db.connection.statement import Row, Statement
-from app.db.connection.transactions import Statements, Transactions
-from app.db.database import Database, DatabaseConfig
-from app.db.runs.finish import Ending, finish, withdraw
-from app.db.runs.unread_messages import PORTION, PORTION_BYTES
-from app.domain.errors import QueueFull
-from app.domain.message import Message, NewMessage, text_of
-from app.domain.run import Caps, Outcome, RunError, RunStatus
 from fakes.conversations import (
     BEHIND_ALL,
     CLAIMER,
@@ -26,6 +17,15 @@ from fakes.conversations import (
 from fakes.pooler import shared_address, urls_of
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
+from throughline.db.connection.pool import ConnectionPool, PoolConfig
+from throughline.db.connection.statement import Row, Statement
+from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.database import Database, DatabaseConfig
+from throughline.db.runs.finish import Ending, finish, withdraw
+from throughline.db.runs.unread_messages import PORTION, PORTION_BYTES
+from throughline.domain.errors import QueueFull
+from throughline.domain.message import Message, NewMessage, text_of
+from throughline.domain.run import Caps, Outcome, RunError, RunStatus
 
 CAPS = Caps()
 

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 from sqlalchemy import make_url
 
-from app.db.connection.migrations import downgrade, status, upgrade
-from app.db.database import Database
-from app.db.memories.vector_table import prepare_vectors
-from app.domain.errors import DatabaseUnusable
 from fakes.raw_sql import run_sql
+from throughline.db.connection.migrations import downgrade, status, upgrade
+from throughline.db.database import Database
+from throughline.db.memories.vector_table import prepare_vectors
+from throughline.domain.errors import DatabaseUnusable
 
 TABLE = "select to_regclass('memory_embeddings') is not null"
 

@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.db.database import Database, DatabaseConfig
-from app.db.run_follow import Followed, Following, Idle
-from app.db.runs import poll
-from app.domain.errors import NotFound
-from app.domain.events import RunEvent
-from app.domain.run import ClaimedRun
 from fakes.conversations import Conversation, open_conversation
 from fakes.database_wire import database_wire
 from fakes.raw_sql import run_sql
+from throughline.db.database import Database, DatabaseConfig
+from throughline.db.run_follow import Followed, Following, Idle
+from throughline.db.runs import poll
+from throughline.domain.errors import NotFound
+from throughline.domain.events import RunEvent
+from throughline.domain.run import ClaimedRun
 
 READERS = 12
 TIMEOUT_SECONDS = 60.0

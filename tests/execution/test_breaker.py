@@ -5,10 +5,15 @@ from contextlib import suppress
 
 import pytest
 
-from app.context.policy import SummaryPolicy
-from app.db.database import Database
-from app.domain.errors import ModelUnavailable
-from app.execution.breaker import (
+from fakes.compactions import SUMMARY, compact_now, fill
+from fakes.manual_clock import ManualClock
+from fakes.scripted_model import Fail, Hang, Say
+from fakes.stage import Stage, open_stage, with_context
+from fakes.waiting import HANG_SECONDS
+from throughline.context.policy import SummaryPolicy
+from throughline.db.database import Database
+from throughline.domain.errors import ModelUnavailable
+from throughline.execution.breaker import (
     COOL_DOWN_SECONDS,
     FAILURES_TO_OPEN,
     MOST_RECORDS,
@@ -16,11 +21,6 @@ from app.execution.breaker import (
     Breakers,
     BreakerState,
 )
-from fakes.compactions import SUMMARY, compact_now, fill
-from fakes.manual_clock import ManualClock
-from fakes.scripted_model import Fail, Hang, Say
-from fakes.stage import Stage, open_stage, with_context
-from fakes.waiting import HANG_SECONDS
 
 AWAY = Fail(ModelUnavailable("away"))
 

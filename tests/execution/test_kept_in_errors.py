@@ -6,9 +6,9 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from app.domain.errors import LeaseLost
-from app.execution.error_boundary import ErrorBoundary
-from app.execution.outcome import Raised, Returned, outcome_of, outcome_of_awaiting
+from throughline.domain.errors import LeaseLost
+from throughline.execution.error_boundary import ErrorBoundary
+from throughline.execution.outcome import Raised, Returned, outcome_of, outcome_of_awaiting
 
 log = structlog.get_logger(__name__)
 

@@ -8,21 +8,21 @@ from uuid import uuid4
 
 import pytest
 
-from app.db.database import Database
-from app.domain.ids import UserId
-from app.domain.run import RunStatus
-from app.execution.off_loop import (
+from fakes.scripted_model import Say, ScriptedModel
+from fakes.stage import open_stage
+from fakes.waiting import HANG_SECONDS
+from fakes.watched_counter import WatchedCounter
+from throughline.db.database import Database
+from throughline.domain.ids import UserId
+from throughline.domain.run import RunStatus
+from throughline.execution.off_loop import (
     LARGE_CHARACTERS,
     compute_threads,
     run_in_compute_thread,
     run_off_loop_if_large,
     work_for,
 )
-from app.prompting.context_report import preview_context, report_context
-from fakes.scripted_model import Say, ScriptedModel
-from fakes.stage import open_stage
-from fakes.waiting import HANG_SECONDS
-from fakes.watched_counter import WatchedCounter
+from throughline.prompting.context_report import preview_context, report_context
 
 
 @pytest.mark.parametrize(

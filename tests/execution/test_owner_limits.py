@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from app.domain.ids import UserId
-from app.execution.owner_limits import OwnerLimits, Taken
+from throughline.domain.ids import UserId
+from throughline.execution.owner_limits import OwnerLimits, Taken
 
 ANNA, BERT, CARL = (UserId(UUID(int=number)) for number in (1, 2, 3))
 

@@ -13,24 +13,24 @@ import httpx
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from app.agents.registry import AgentDefaults, AgentRegistry, load_agents
-from app.api.app import create_app
-from app.api.http.config import ApiConfig
-from app.api.http.services import Readiness, Services
-from app.context.explain import ContextReport
-from app.db.database import Database
-from app.db.sessions.messages import MessageQuery
-from app.domain.errors import InvalidInput, NotFound
-from app.domain.ids import MessageId, SessionId, UserId
-from app.domain.json_types import JsonObject, JsonValue
-from app.domain.keys import NewKey
-from app.domain.message import Content, Message, NewMessage
-from app.domain.principal import Scope
-from app.memories.keeper import MemoryKeeper
-from app.summary.summarize_now import CompactionResult
 from fakes.in_process_server import serving
 from fakes.scripted_turns import REPORT, ScriptedTurns
 from fakes.waiting import HANG_SECONDS
+from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agents
+from throughline.api.app import create_app
+from throughline.api.http.config import ApiConfig
+from throughline.api.http.services import Readiness, Services
+from throughline.context.explain import ContextReport
+from throughline.db.database import Database
+from throughline.db.sessions.messages import MessageQuery
+from throughline.domain.errors import InvalidInput, NotFound
+from throughline.domain.ids import MessageId, SessionId, UserId
+from throughline.domain.json_types import JsonObject, JsonValue
+from throughline.domain.keys import NewKey
+from throughline.domain.message import Content, Message, NewMessage
+from throughline.domain.principal import Scope
+from throughline.memories.keeper import MemoryKeeper
+from throughline.summary.summarize_now import CompactionResult
 
 LOCAL = ApiConfig(version="0.0.0", is_local_mode=True, no_worker_timeout_seconds=HANG_SECONDS)
 KEYED = ApiConfig(version="0.0.0", key_cache_seconds=0.0)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Collection, Mapping
 
-from app.domain.run import Lease, LeaseRenewal
+from throughline.domain.run import Lease, LeaseRenewal
 
 
 class BeatStore:

@@ -1,9 +1,9 @@
 """The service with a claim loop that breaks once it has claimed: `python -m fakes.breaking_worker worker …`."""
 
-import app.assembly.runtime
-import app.main
-from app.domain.run import ClaimedRun
-from app.worker.worker import Worker
+import throughline.assembly.runtime
+import throughline.main
+from throughline.domain.run import ClaimedRun
+from throughline.worker.worker import Worker
 
 
 class BreakingWorker(Worker):
@@ -16,5 +16,5 @@ class BreakingWorker(Worker):
 
 def main() -> None:
     """Run the command line of the service with it."""
-    app.assembly.runtime.Worker = BreakingWorker  # type: ignore[attr-defined]  # by this name open_runtime makes it
-    app.main.main()
+    throughline.assembly.runtime.Worker = BreakingWorker  # type: ignore[attr-defined]  # by this name open_runtime makes it
+    throughline.main.main()

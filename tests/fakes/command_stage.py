@@ -13,18 +13,18 @@ from click.testing import Result
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.http.config import ApiConfig
-from app.api.http.refusals import StreamAborted
-from app.api.http.sse import MEDIA_TYPE
-from app.cli.client import ServiceClient
-from app.db.sessions.repository import NewSession
-from app.domain.ids import UserId
-from app.domain.message import Source
 from fakes.api_stage import ApiStage
 from fakes.conversations import Conversation
 from fakes.fake_parts import FakeWorld
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
+from throughline.api.http.config import ApiConfig
+from throughline.api.http.refusals import StreamAborted
+from throughline.api.http.sse import MEDIA_TYPE
+from throughline.cli.client import ServiceClient
+from throughline.db.sessions.repository import NewSession
+from throughline.domain.ids import UserId
+from throughline.domain.message import Source
 
 OWN_SOCKET = ApiConfig(version="0.0.0", trusted_socket=True, no_worker_timeout_seconds=HANG_SECONDS)
 """How a command serves the application to itself."""

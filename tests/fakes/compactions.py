@@ -4,21 +4,21 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from app.context.measure import count_message
-from app.context.plan import plan_context
-from app.context.policy import SummaryPolicy
-from app.context.triggers import Cause
-from app.db.database import Database
-from app.domain.message import NewMessage, Role, Source
-from app.domain.prompt import ModelRequest
-from app.domain.run import Outcome, RunStatus
-from app.prompting.conversation import at_rest
-from app.prompting.planning import context_input
-from app.summary.compact import Compacted, Compaction, compact
-from app.summary.prepare import Preparation, prepare_next
 from fakes.conversations import BEHIND_ALL
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.stage import Stage, open_stage, with_context
+from throughline.context.measure import count_message
+from throughline.context.plan import plan_context
+from throughline.context.policy import SummaryPolicy
+from throughline.context.triggers import Cause
+from throughline.db.database import Database
+from throughline.domain.message import NewMessage, Role, Source
+from throughline.domain.prompt import ModelRequest
+from throughline.domain.run import Outcome, RunStatus
+from throughline.prompting.conversation import at_rest
+from throughline.prompting.planning import context_input
+from throughline.summary.compact import Compacted, Compaction, compact
+from throughline.summary.prepare import Preparation, prepare_next
 
 SUMMARY = "## Intent\nThe user counts [#1-#2]."
 _TAG = re.compile(r"^\[#(\d+) (?:user|assistant|tool)", re.MULTILINE)

@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass
 
-from app.db.database import Database
-from app.db.sessions.repository import NewSession
-from app.domain.conversation import Conversation as LoadedConversation
-from app.domain.errors import SummaryConflict
-from app.domain.ids import UserId
-from app.domain.ledger import LedgerEntry
-from app.domain.message import Message, NewMessage, Role, Source, ToolCall
-from app.domain.run import (
+from fakes.raw_sql import run_sql
+from throughline.db.database import Database
+from throughline.db.sessions.repository import NewSession
+from throughline.domain.conversation import Conversation as LoadedConversation
+from throughline.domain.errors import SummaryConflict
+from throughline.domain.ids import UserId
+from throughline.domain.ledger import LedgerEntry
+from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
+from throughline.domain.run import (
     ClaimedRun,
     Claimer,
     Lease,
@@ -22,9 +23,8 @@ from app.domain.run import (
     Submission,
     Submitted,
 )
-from app.domain.session import Session
-from app.domain.summary import Adoption, NewStretch, Stretch, SummaryVersion
-from fakes.raw_sql import run_sql
+from throughline.domain.session import Session
+from throughline.domain.summary import Adoption, NewStretch, Stretch, SummaryVersion
 
 BEHIND_ALL = 1000
 """The number of the first event of an end: behind all that a test has stored."""

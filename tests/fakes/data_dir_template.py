@@ -8,10 +8,10 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from app.db.connection.migrations import upgrade
-from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from fakes.run_folder import run_folder, shared, until_exit
 from fakes.shared_server import in_its_own_loop
+from throughline.db.connection.migrations import upgrade
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 
 
 async def copy_data_dir(data_dir: Path) -> None:

@@ -4,10 +4,10 @@ import asyncio
 import sys
 from datetime import timedelta
 
-from app.db.database import Database, DatabaseConfig
 from fakes.scripted_model import Hang, Step
 from fakes.side_jobs import side_jobs
 from fakes.stage import open_stage, with_context
+from throughline.db.database import Database, DatabaseConfig
 
 GIVEN_UP_AFTER = timedelta(seconds=1)
 BEGUN = "begun"

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
-from app.domain.events import NewEvent, RunEvent
-from app.domain.ids import RunId, SessionId, UserId
-from app.domain.message import Source
-from app.domain.run import ClaimedRun, Lease, Run, RunInput, RunStatus
+from throughline.domain.events import NewEvent, RunEvent
+from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.message import Source
+from throughline.domain.run import ClaimedRun, Lease, Run, RunInput, RunStatus
 
 LEASE = Lease(run_id=RunId(UUID(int=1)), session_id=SessionId(UUID(int=2)), worker="test", fence=1)
 

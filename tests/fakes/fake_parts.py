@@ -7,9 +7,10 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from app.cli import root
-from app.cli.lines import standard_input_lines
-from app.cli.parts import (
+from fakes.pooler import urls_of
+from throughline.cli import root
+from throughline.cli.lines import standard_input_lines
+from throughline.cli.parts import (
     DatabaseStatus,
     KeyAdmin,
     LocalOptions,
@@ -19,9 +20,8 @@ from app.cli.parts import (
     SlackUnlink,
     WorkerOptions,
 )
-from app.db.database import Database, DatabaseConfig
-from app.domain.service_status import Line, ServiceStatus
-from fakes.pooler import urls_of
+from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.service_status import Line, ServiceStatus
 
 IDLE_SERVICE = ServiceStatus("0019", processes=(), queued=Line(0, None), held=(), jobs=(), slack=None)
 

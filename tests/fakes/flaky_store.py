@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from app.db.runs.events import EventRepository
-from app.db.runs.repository import RunRepository
-from app.db.sessions.messages import MessageRepository
-from app.db.summaries.repository import SummaryRepository
+from throughline.db.runs.events import EventRepository
+from throughline.db.runs.repository import RunRepository
+from throughline.db.sessions.messages import MessageRepository
+from throughline.db.summaries.repository import SummaryRepository
 
 
 class FlakyStore:

@@ -44,12 +44,14 @@ def _import_everything() -> None:
     for name in (
         "langchain_openai",
         "uvicorn.protocols.http.httptools_impl",
-        "app.assembly.programs",
-        "app.client",
-        "app.main",
+        "throughline.assembly.programs",
+        "throughline.client",
+        "throughline.main",
     ):
         importlib.import_module(name)
-    importlib.import_module("app.llm.counters").make_counter("tiktoken").count("the vocabulary is read once, here")
+    importlib.import_module("throughline.llm.counters").make_counter("tiktoken").count(
+        "the vocabulary is read once, here"
+    )
 
 
 class _Client:

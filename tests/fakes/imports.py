@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from app.context.measure import count_message
-from app.db.sessions.import_messages import DatedMessage, Imported
-from app.domain.message import NewMessage, Role, Source
 from fakes.stage import Stage
+from throughline.context.measure import count_message
+from throughline.db.sessions.import_messages import DatedMessage, Imported
+from throughline.domain.message import NewMessage, Role, Source
 
 
 def written(number: int) -> DatedMessage:

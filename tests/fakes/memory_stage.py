@@ -4,15 +4,15 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from app.db.database import Database
-from app.domain.ids import UserId
-from app.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
-from app.memories.keeper import MemoryKeeper
-from app.memories.meaning import Meaning, MeaningParts
 from fakes.manual_clock import ManualClock
 from fakes.provider_double import ProviderDouble
 from fakes.provider_double.embeddings import EmbeddingDouble
 from fakes.raw_sql import run_sql
+from throughline.db.database import Database
+from throughline.domain.ids import UserId
+from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
+from throughline.memories.keeper import MemoryKeeper
+from throughline.memories.meaning import Meaning, MeaningParts
 
 MODEL = "openai:some-model"
 VECTORS = """

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from app.domain.errors import ThroughlineError
-from app.domain.message import Role
-from app.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta
-from app.llm.registry import ModelRegistry, ModelsConfig
 from fakes.raw_http_server import Answer, RawServer, anthropic_start, anthropic_stream, openai_stream, serve_raw
 from fakes.waiting import HANG_SECONDS
+from throughline.domain.errors import ThroughlineError
+from throughline.domain.message import Role
+from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta
+from throughline.llm.registry import ModelRegistry, ModelsConfig
 
 CONFIG = ModelsConfig(idle_timeout_seconds=HANG_SECONDS, connect_timeout_seconds=HANG_SECONDS)
 IMPATIENT = replace(CONFIG, idle_timeout_seconds=0.3)

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from app.domain.message import ToolCall
-from app.domain.prompt import ToolSpec
-from app.domain.tool import ToolContext, ToolOutcome
+from throughline.domain.message import ToolCall
+from throughline.domain.prompt import ToolSpec
+from throughline.domain.tool import ToolContext, ToolOutcome
 
 
 @dataclass

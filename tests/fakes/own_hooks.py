@@ -4,8 +4,8 @@ import asyncio
 import threading
 from collections.abc import Mapping
 
-from app.domain.errors import SettingInvalid
-from app.ports.hooks import Decision, Hook, PreCompact
+from throughline.domain.errors import SettingInvalid
+from throughline.ports.hooks import Decision, Hook, PreCompact
 
 blocked = threading.Event()
 """Never set: waiting for it is a hook that hangs."""

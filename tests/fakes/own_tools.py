@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from app.domain.tool import ToolContext
-from app.tools import ToolFailed, not_repeatable
 from fakes.waiting import HANG_SECONDS
+from throughline.domain.tool import ToolContext
+from throughline.tools import ToolFailed, not_repeatable
 
 blocked = threading.Event()
 """Never set: waiting for it is a tool that hangs."""

@@ -15,9 +15,9 @@ from typing import TypedDict
 
 from sqlalchemy import make_url
 
-from app.db.connection.address import Address, DatabaseUrls, parse_address
 from fakes.service_process import free_port
 from fakes.waiting import HANG_SECONDS
+from throughline.db.connection.address import Address, DatabaseUrls, parse_address
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 SERVER_CONNECTIONS = 3

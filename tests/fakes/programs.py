@@ -35,7 +35,7 @@ class Start:
     environment: Mapping[str, str]
     arguments: tuple[str, ...]
     log: Path
-    module: str = "app.main"
+    module: str = "throughline.main"
     script: Path | None = None
     typed: Path | None = None
     complaints: Path | None = None
@@ -57,7 +57,7 @@ class Start:
 def environment_for_programs() -> dict[str, str]:
     """Return the environment of a program that has no settings: our packages are found in it."""
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-    return {**kept, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    return {**kept, "PYTHONPATH": os.pathsep.join([str(ROOT / folder) for folder in ("app", ".", "tests")])}
 
 
 @dataclass(slots=True)

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 import asyncpg  # type: ignore[import-untyped]  # ships no types
 
-from app.db.connection.address import parse_address
 from fakes.waiting import until_found
+from throughline.db.connection.address import parse_address
 
 BACKENDS = "(select * from pg_stat_activity where datname = current_database()) backends"
 """Those of the test's own database: other processes of the tests use the same server."""

@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from app.domain.errors import ThroughlineError
-from app.domain.message import ToolCall
-from app.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, TextDelta, Usage
-from app.ports.models import ChatModel
+from throughline.domain.errors import ThroughlineError
+from throughline.domain.message import ToolCall
+from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, TextDelta, Usage
+from throughline.ports.models import ChatModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from app.context.explain import ContextReport, NextAction, SummariserReport, report_json
-from app.db.database import Database
-from app.domain.events import Event, MessageDelta, NewEvent, RunStarted, ToolAnswered
-from app.domain.ids import RunId
-from app.domain.message import NewMessage, Role
-from app.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus, Submission, Submitted
 from fakes.waiting import until
+from throughline.context.explain import ContextReport, NextAction, SummariserReport, report_json
+from throughline.db.database import Database
+from throughline.domain.events import Event, MessageDelta, NewEvent, RunStarted, ToolAnswered
+from throughline.domain.ids import RunId
+from throughline.domain.message import NewMessage, Role
+from throughline.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus, Submission, Submitted
 
 CLAIMER = Claimer("scripted", 30.0)
 Step: TypeAlias = Event | NewMessage

@@ -131,7 +131,7 @@ async def run_worker(
 
 
 async def start_program(
-    folder: Path, environment: Mapping[str, str], *arguments: str, log: Path, module: str = "app.main"
+    folder: Path, environment: Mapping[str, str], *arguments: str, log: Path, module: str = "throughline.main"
 ) -> Program:
     """Start the command line with nothing of this machine's settings."""
     return await fork(Start(folder, {**THIRD_PARTY_ENVIRONMENT, **environment}, arguments, log, module))
@@ -174,7 +174,7 @@ async def run_script(
     with tempfile.TemporaryDirectory(prefix="command-") as name:
         files = [Path(name) / part for part in ("told", "typed", "complaints")]
         files[1].write_text(typed)
-        start = Start(folder, environment, arguments, files[0], "app.main", script, *files[1:])
+        start = Start(folder, environment, arguments, files[0], "throughline.main", script, *files[1:])
         program = await fork(start)
         try:
             async with asyncio.timeout(HANG_SECONDS):

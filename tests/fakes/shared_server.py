@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from sqlalchemy import make_url
 
-from app.db.connection.migrations import upgrade
-from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from fakes.database_pool import drop, run_statement, with_database
 from fakes.run_folder import CLUSTER, run_folder, shared
+from throughline.db.connection.migrations import upgrade
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 
 T = TypeVar("T")
 SETTINGS = """

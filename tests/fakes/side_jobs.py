@@ -6,15 +6,15 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 
-from app.db.jobs.consumer import GIVEN_UP_AFTER
-from app.db.jobs.kinds import INDEX_OWNER, PREPARE_SUMMARY
-from app.worker.indexing import index_owner
-from app.worker.jobs import JobRegistry, NotDone, Pauses, SideJobs, Work
-from app.worker.shares import Shares
-from app.worker.summaries_ahead import prepare_summary
 from fakes.raw_sql import until_sql
 from fakes.stage import Stage
 from fakes.waiting import HANG_SECONDS
+from throughline.db.jobs.consumer import GIVEN_UP_AFTER
+from throughline.db.jobs.kinds import INDEX_OWNER, PREPARE_SUMMARY
+from throughline.worker.indexing import index_owner
+from throughline.worker.jobs import JobRegistry, NotDone, Pauses, SideJobs, Work
+from throughline.worker.shares import Shares
+from throughline.worker.summaries_ahead import prepare_summary
 
 STATUSES = "select status::text from throughline_jobs.pgqueuer"
 SOON = Pauses(timedelta(seconds=0.01), timedelta(seconds=0.01))

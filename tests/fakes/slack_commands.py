@@ -5,20 +5,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from app.context.explain import ContextReport
-from app.db.database import Database
-from app.db.slack.conversations import Asker, Conversation
-from app.db.slack.people import SlackId
-from app.domain.errors import ModelUnavailable
-from app.domain.ids import SessionId, UserId
-from app.slack.bolt import Shown
-from app.slack.commands import Commands
-from app.slack.services import SlackServices
-from app.summary.summarize_now import CompactionResult
 from fakes.scripted_turns import REPORT
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import TEAM
 from fakes.slack_stage import IDENTITY
+from throughline.context.explain import ContextReport
+from throughline.db.database import Database
+from throughline.db.slack.conversations import Asker, Conversation
+from throughline.db.slack.people import SlackId
+from throughline.domain.errors import ModelUnavailable
+from throughline.domain.ids import SessionId, UserId
+from throughline.slack.bolt import Shown
+from throughline.slack.commands import Commands
+from throughline.slack.services import SlackServices
+from throughline.summary.summarize_now import CompactionResult
 
 ANNA, DIRECT = "U0ANNA001", "D0ANNA001"
 

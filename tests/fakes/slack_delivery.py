@@ -5,25 +5,25 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from app.db.database import Database
-from app.db.slack.arrivals import Place, SlackMessage
-from app.db.slack.database import SlackDatabase
-from app.db.slack.outbox import Delivery
-from app.db.slack.people import SlackId
-from app.domain.events import Event, MessageCompleted, MessageDelta, NewEvent, ToolAnswered, ToolCalled
-from app.domain.message import NewMessage, Role, Source, ToolCall
-from app.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus
-from app.slack.answer_sender import AnswerSender
-from app.slack.bolt import make_client, silent_logger
-from app.slack.calls import SlackCalls
-from app.slack.config import SlackConfig
-from app.slack.dispatcher import Dispatcher, DispatcherConfig
-from app.slack.writer import DeliveryServices
 from fakes.manual_clock import ManualClock
 from fakes.raw_sql import run_sql
 from fakes.slack_double import BOT_TOKEN, TEAM, Posted, Said, SlackDouble, Workspace, say, serve_slack
 from fakes.slack_stage import IDENTITY
 from fakes.waiting import HANG_SECONDS
+from throughline.db.database import Database
+from throughline.db.slack.arrivals import Place, SlackMessage
+from throughline.db.slack.database import SlackDatabase
+from throughline.db.slack.outbox import Delivery
+from throughline.db.slack.people import SlackId
+from throughline.domain.events import Event, MessageCompleted, MessageDelta, NewEvent, ToolAnswered, ToolCalled
+from throughline.domain.message import NewMessage, Role, Source, ToolCall
+from throughline.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus
+from throughline.slack.answer_sender import AnswerSender
+from throughline.slack.bolt import make_client, silent_logger
+from throughline.slack.calls import SlackCalls
+from throughline.slack.config import SlackConfig
+from throughline.slack.dispatcher import Dispatcher, DispatcherConfig
+from throughline.slack.writer import DeliveryServices
 
 CLAIMER = Claimer("test-worker", 60.0)
 

@@ -1,13 +1,13 @@
 """Messages from Slack, taken straight into the database."""
 
-from app.db.database import Database
-from app.db.slack.arrivals import Place, SlackMessage
-from app.db.slack.conversations import Asker, Conversation
-from app.db.slack.inbox import Taken
-from app.db.slack.people import SlackId
-from app.domain.ids import SessionId
 from fakes.slack_double import TEAM
 from fakes.slack_double.payloads import fresh_ts
+from throughline.db.database import Database
+from throughline.db.slack.arrivals import Place, SlackMessage
+from throughline.db.slack.conversations import Asker, Conversation
+from throughline.db.slack.inbox import Taken
+from throughline.db.slack.people import SlackId
+from throughline.domain.ids import SessionId
 
 _threads: dict[str, str] = {}
 

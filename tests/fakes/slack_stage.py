@@ -9,22 +9,22 @@ from dataclasses import dataclass, field
 import httpx
 import uvicorn
 
-from app.api.app import add_door
-from app.db.database import Database
-from app.db.sessions.messages import MessageQuery
-from app.db.slack.database import SlackDatabase
-from app.domain.ids import SessionId, UserId
-from app.domain.message import Message
-from app.slack.bolt import Listeners, Shown, make_bolt
-from app.slack.config import Identity, SlackConfig
-from app.slack.http import PATH, EventsEndpoint
-from app.slack.incoming import StopSign
-from app.slack.intake import Intake
 from fakes.api_stage import ApiStage, WallClock, set_stage
 from fakes.raw_sql import BACKENDS, run_sql
 from fakes.slack_double import BOT_TOKEN, BOT_USER, SIGNING_SECRET, TEAM, Sender
 from fakes.slack_double.workspace import BOT_ID
 from fakes.waiting import HANG_SECONDS, until_found
+from throughline.api.app import add_door
+from throughline.db.database import Database
+from throughline.db.sessions.messages import MessageQuery
+from throughline.db.slack.database import SlackDatabase
+from throughline.domain.ids import SessionId, UserId
+from throughline.domain.message import Message
+from throughline.slack.bolt import Listeners, Shown, make_bolt
+from throughline.slack.config import Identity, SlackConfig
+from throughline.slack.http import PATH, EventsEndpoint
+from throughline.slack.incoming import StopSign
+from throughline.slack.intake import Intake
 
 IDENTITY = Identity(TEAM, "Double", BOT_USER, BOT_ID, TEAM)
 

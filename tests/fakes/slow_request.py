@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from app.db.database import Database
 from fakes.raw_sql import BACKENDS, hold_rows, until_sql
+from throughline.db.database import Database
 
 WAITING = f"select 1 from {BACKENDS} where wait_event_type = 'Lock'"
 

@@ -3,30 +3,30 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.agents.definition import AgentDefinition
-from app.agents.registry import AgentRegistry
-from app.context.policy import ContextPolicy
-from app.db.database import Database
-from app.db.sessions.repository import NewSession
-from app.domain.events import RunEvent
-from app.domain.ids import UserId
-from app.domain.message import Content, Message, Source
-from app.domain.run import ClaimedRun, Claimer, Run, RunInput, Submission
-from app.domain.session import Session
-from app.execution.breaker import Breakers
-from app.llm.counters import make_counter
-from app.ports.tools import Tools
-from app.prompting.calibrate import CalibrationCache
-from app.turn.graph import build_graph
-from app.turn.lease import Heartbeats
-from app.turn.state import TurnConfig, TurnParts
-from app.turn.take_turn import TurnStart, take_turn
 from fakes.manual_clock import ManualClock
 from fakes.own_hooks import OwnHooks
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.silent_metrics import SilentMetrics
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
+from throughline.agents.definition import AgentDefinition
+from throughline.agents.registry import AgentRegistry
+from throughline.context.policy import ContextPolicy
+from throughline.db.database import Database
+from throughline.db.sessions.repository import NewSession
+from throughline.domain.events import RunEvent
+from throughline.domain.ids import UserId
+from throughline.domain.message import Content, Message, Source
+from throughline.domain.run import ClaimedRun, Claimer, Run, RunInput, Submission
+from throughline.domain.session import Session
+from throughline.execution.breaker import Breakers
+from throughline.llm.counters import make_counter
+from throughline.ports.tools import Tools
+from throughline.prompting.calibrate import CalibrationCache
+from throughline.turn.graph import build_graph
+from throughline.turn.lease import Heartbeats
+from throughline.turn.state import TurnConfig, TurnParts
+from throughline.turn.take_turn import TurnStart, take_turn
 
 CLAIMER = Claimer(worker="test-worker", lease_seconds=10)
 GRAPH = build_graph()

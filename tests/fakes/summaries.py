@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 from uuid import UUID
 
-from app.domain.ids import MessageId, SessionId, StretchId
-from app.domain.message import Message, Role, Source, ToolCall
-from app.domain.summary import Stretch
+from throughline.domain.ids import MessageId, SessionId, StretchId
+from throughline.domain.message import Message, Role, Source, ToolCall
+from throughline.domain.summary import Stretch
 
 
 def message(

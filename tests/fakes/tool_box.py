@@ -3,10 +3,10 @@
 import time
 from collections.abc import Callable, Sequence
 
-from app.tools.built_in import make_built_in_tools
-from app.tools.tool import CallLimits
-from app.tools.toolbox import ToolBox
 from fakes.waiting import HANG_SECONDS
+from throughline.tools.built_in import make_built_in_tools
+from throughline.tools.tool import CallLimits
+from throughline.tools.toolbox import ToolBox
 
 
 def make_tool_box(

@@ -3,7 +3,7 @@
 import threading
 from dataclasses import dataclass, field
 
-from app.llm.chars_counter import CharsCounter
+from throughline.llm.chars_counter import CharsCounter
 
 
 @dataclass

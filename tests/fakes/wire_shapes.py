@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 from typing import TypeVar
 from uuid import UUID
 
-from app.domain.json_types import JsonObject
-from app.wire.context import ContextOut, PreviewedMessage, PreviewOut, SummariserOut, SummaryOut
-from app.wire.messages import MessageOut
-from app.wire.runs import RunOut, UsageOut
-from app.wire.sessions import SessionOut, SummaryVersionOut
-from app.wire.shape import Shape
+from throughline.domain.json_types import JsonObject
+from throughline.wire.context import ContextOut, PreviewedMessage, PreviewOut, SummariserOut, SummaryOut
+from throughline.wire.messages import MessageOut
+from throughline.wire.runs import RunOut, UsageOut
+from throughline.wire.sessions import SessionOut, SummaryVersionOut
+from throughline.wire.shape import Shape
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 RUN_ID = "01900000-0000-7000-8000-0000000000aa"

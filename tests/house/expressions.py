@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
-import app
+import throughline
 
 FACTORY_ARGUMENT = "tag"
 """What a function that makes an expression of a word is given; none of them looks at it."""
@@ -17,7 +17,7 @@ CONTAINERS = (tuple, list, set, frozenset)
 
 
 def expressions() -> dict[str, re.Pattern[str]]:
-    """Return the expressions of all modules of `app` under the names by which they are found, each once."""
+    """Return the expressions of all modules of `throughline` under the names by which they are found, each once."""
     names: dict[re.Pattern[str], str] = {}
     for module in _modules():
         for name, value in vars(importlib.import_module(module)).items():
@@ -27,7 +27,7 @@ def expressions() -> dict[str, re.Pattern[str]]:
 
 
 def _modules() -> Iterator[str]:
-    for module in pkgutil.walk_packages(app.__path__, "app."):
+    for module in pkgutil.walk_packages(throughline.__path__, "throughline."):
         if not module.name.endswith("__main__"):
             yield module.name
 
@@ -57,4 +57,4 @@ def _makes_expression(value: object) -> bool:
     """Whether it is one of our functions that keep the expressions they make."""
     module = getattr(value, "__module__", None) or ""
     makes = getattr(value, "__annotations__", {}).get("return")
-    return hasattr(value, "cache_info") and module.startswith("app.") and makes == re.Pattern[str]
+    return hasattr(value, "cache_info") and module.startswith("throughline.") and makes == re.Pattern[str]

@@ -17,7 +17,7 @@ SUPPRESSION = re.compile(
 )
 BLIND = re.compile(r"noqa: BLE001")
 MOST_BLIND = 4
-"""The turn, its end (twice) and the HTTP door, where nothing may get past; all else has `app/execution` for it."""
+"""The turn, its end (twice) and the HTTP door, where nothing may get past; all else has `execution` for it."""
 
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
@@ -122,7 +122,7 @@ def test_only_the_database_layer_commits() -> None:
     callers = [
         f"{name_of(path)}:{node.lineno}"
         for path in python_files("app")
-        if path.relative_to(ROOT).parts[:2] != ("app", "db")
+        if path.relative_to(ROOT).parts[:3] != ("app", "throughline", "db")
         for node in ast.walk(syntax_tree(path))
         if isinstance(node, ast.Attribute) and node.attr == "commit"
     ]
@@ -174,7 +174,7 @@ def test_a_package_that_has_its_place_is_forbidden_in_all_other_rooms() -> None:
     placed = [(PLACED.search(contract["name"]), set(contract.get("source_modules", ()))) for contract in contracts]
 
     forgotten = {
-        found.string: sorted(_rooms() - {f"app.{room}" for room in found["rooms"].split(" and ")} - named)
+        found.string: sorted(_rooms() - {f"throughline.{room}" for room in found["rooms"].split(" and ")} - named)
         for found, named in placed
         if found is not None
     }
@@ -184,8 +184,11 @@ def test_a_package_that_has_its_place_is_forbidden_in_all_other_rooms() -> None:
 
 
 def _rooms() -> set[str]:
-    packages = {path.parent.name for path in (ROOT / "app").glob("*/__init__.py")}
-    return {f"app.{name}" for name in packages | {path.stem for path in (ROOT / "app").glob("*.py")} - {"__init__"}}
+    packages = {path.parent.name for path in (ROOT / "app" / "throughline").glob("*/__init__.py")}
+    return {
+        f"throughline.{name}"
+        for name in packages | {path.stem for path in (ROOT / "app" / "throughline").glob("*.py")} - {"__init__"}
+    }
 
 
 def test_importing_a_module_does_nothing() -> None:

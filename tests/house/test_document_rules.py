@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from app.settings import Settings
 from house.tree import ROOT, name_of, own_files
+from throughline.settings import Settings
 
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 SETTING = re.compile(r"^#? ?([A-Z][A-Z_]+)=(.*)$", re.MULTILINE)
@@ -45,7 +45,9 @@ def test_files_and_rooms_named_in_the_architecture_exist() -> None:
     named = FILE.findall((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"))
 
     assert len(named) > 50
-    assert [name for name in named if not (ROOT / "app" / name).exists() and not (ROOT / name).exists()] == []
+    assert [
+        name for name in named if not (ROOT / "app" / "throughline" / name).exists() and not (ROOT / name).exists()
+    ] == []
 
 
 def test_no_file_tells_of_the_machine_it_was_written_on() -> None:

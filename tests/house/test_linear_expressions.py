@@ -11,7 +11,7 @@ from house.growth import Steep, steep
 from house.hostile_texts import ENDS, SHAPES, own_shapes
 from house.tree import name_of, python_files, syntax_tree
 
-JUDGED_BY_SENTENCE = "app.context.summaries.standing_instructions."
+JUDGED_BY_SENTENCE = "throughline.context.summaries.standing_instructions."
 """These are only ever given 600 characters; test_linear_functions.py judges the function that cuts them off."""
 
 BY_TEXT = {"search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn"}
@@ -66,10 +66,10 @@ def test_the_check_sees_the_expressions_of_the_project() -> None:
     found = expressions()
 
     assert len(found) > 150
-    assert "app.context.frame._tag_pattern()" in found
-    assert any(name.startswith("app.context.summaries.fact_finders.FINDERS[") for name in found)
-    assert any(name.startswith("app.context.summaries.standing_instructions._EN.") for name in found)
-    assert any(name.startswith("app.llm.overflow._WINDOW[") for name in found)
+    assert "throughline.context.frame._tag_pattern()" in found
+    assert any(name.startswith("throughline.context.summaries.fact_finders.FINDERS[") for name in found)
+    assert any(name.startswith("throughline.context.summaries.standing_instructions._EN.") for name in found)
+    assert any(name.startswith("throughline.llm.overflow._WINDOW[") for name in found)
 
 
 def test_expressions_are_compiled_where_the_check_finds_them() -> None:

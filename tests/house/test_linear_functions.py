@@ -6,29 +6,29 @@ from uuid import UUID
 
 import pytest
 
-from app.agents.complaints import show
-from app.api.http.body import parse_json
-from app.cli.printable import one_line, printable
-from app.context.frame import escaped, unframed
-from app.context.ladder.importance import distinct_words
-from app.context.summaries.ledger import extract_ledger
-from app.context.summaries.summary_check import Sources, check_summary
-from app.context.summaries.transcript import render_transcript
-from app.context.truncate import cut_to_bytes, truncate_middle
-from app.db.search.analyzer import Analyzer, shortened
-from app.db.search.snippet import snippet_of
-from app.domain.ids import MessageId, SessionId
-from app.domain.message import Message, Role, Source, ToolCall
-from app.domain.prompt import Prompt, PromptMessage, ToolSpec
-from app.domain.text import clean_text
-from app.llm.chars_counter import CharsCounter
-from app.llm.counters import TiktokenCounter
-from app.llm.offline_answers import reply_to
-from app.llm.offline_summary import summarise
-from app.slack.markdown.shown import as_slack, settled
-from app.slack.text_in import readable
 from house.growth import steep
 from house.hostile_texts import ENDS, SHAPES, Shape
+from throughline.agents.complaints import show
+from throughline.api.http.body import parse_json
+from throughline.cli.printable import one_line, printable
+from throughline.context.frame import escaped, unframed
+from throughline.context.ladder.importance import distinct_words
+from throughline.context.summaries.ledger import extract_ledger
+from throughline.context.summaries.summary_check import Sources, check_summary
+from throughline.context.summaries.transcript import render_transcript
+from throughline.context.truncate import cut_to_bytes, truncate_middle
+from throughline.db.search.analyzer import Analyzer, shortened
+from throughline.db.search.snippet import snippet_of
+from throughline.domain.ids import MessageId, SessionId
+from throughline.domain.message import Message, Role, Source, ToolCall
+from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
+from throughline.domain.text import clean_text
+from throughline.llm.chars_counter import CharsCounter
+from throughline.llm.counters import TiktokenCounter
+from throughline.llm.offline_answers import reply_to
+from throughline.llm.offline_summary import summarise
+from throughline.slack.markdown.shown import as_slack, settled
+from throughline.slack.text_in import readable
 
 ANALYZER = Analyzer("english")
 CHARS = CharsCounter().count

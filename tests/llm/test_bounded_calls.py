@@ -6,14 +6,14 @@ from itertools import chain, repeat
 import pytest
 from langchain_core.tracers.context import collect_runs
 
-from app.domain.errors import AnswerTooLong, ModelInvalidRequest, ModelUnavailable
-from app.domain.prompt import AnswerComplete, TextDelta
-from app.llm.bounded_http import ResponseBounds
-from app.llm.chat_model import CHUNKS_AT_ONCE
-from app.llm.embedding import EmbeddingConfig, make_embedder
-from app.llm.registry import ModelRegistry
 from fakes.model_calls import CONFIG, OPENAI_SAYS_OK, address_for, hear, refusal_of, simple_request
 from fakes.raw_http_server import EVENT_STREAM, JSON, Answer, RawServer, anthropic_start, serve_raw
+from throughline.domain.errors import AnswerTooLong, ModelInvalidRequest, ModelUnavailable
+from throughline.domain.prompt import AnswerComplete, TextDelta
+from throughline.llm.bounded_http import ResponseBounds
+from throughline.llm.chat_model import CHUNKS_AT_ONCE
+from throughline.llm.embedding import EmbeddingConfig, make_embedder
+from throughline.llm.registry import ModelRegistry
 
 ANTHROPIC = "anthropic:claude-test"
 GEMINI = "google_genai:gemini-test"

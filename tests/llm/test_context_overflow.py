@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from app.domain.errors import ContextOverflow, ModelInvalidRequest
 from fakes.model_calls import refusal_of
 from fakes.raw_http_server import Answer, anthropic_stream, error_answer, openai_stream
+from throughline.domain.errors import ContextOverflow, ModelInvalidRequest
 
 ANTHROPIC = "anthropic:claude-test"
 GEMINI = "google_genai:gemini-test"

@@ -4,8 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.assembly.memories import choose_embedder
-from app.domain.errors import (
+from fakes.provider_double import ProviderDouble
+from fakes.provider_double.embeddings import EmbeddingFailure, embed
+from fakes.waiting import HANG_SECONDS
+from throughline.assembly.memories import choose_embedder
+from throughline.domain.errors import (
     ModelQuotaExhausted,
     ModelRefused,
     ModelTimeout,
@@ -13,11 +16,8 @@ from app.domain.errors import (
     SettingInvalid,
     ThroughlineError,
 )
-from app.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
-from app.settings import Settings
-from fakes.provider_double import ProviderDouble
-from fakes.provider_double.embeddings import EmbeddingFailure, embed
-from fakes.waiting import HANG_SECONDS
+from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
+from throughline.settings import Settings
 
 
 @pytest.fixture(autouse=True)

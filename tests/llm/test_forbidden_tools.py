@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.prompt import ModelRequest, ToolSpec
-from app.llm.registry import ModelRegistry
 from fakes.model_calls import ANTHROPIC_SAYS_OK, CONFIG, OPENAI_SAYS_OK, hear, simple_request
 from fakes.raw_http_server import serve_raw
+from throughline.domain.prompt import ModelRequest, ToolSpec
+from throughline.llm.registry import ModelRegistry
 
 TOOL = ToolSpec("lookup", "Looks up.", {"type": "object", "properties": {"q": {"type": "string"}}})
 OFFERED = replace(simple_request(), tools=(TOOL,))

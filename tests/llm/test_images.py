@@ -2,13 +2,13 @@
 
 import pytest
 
-from app.context.measure import count_message
-from app.domain.message import ImageBlock, Role, TextBlock
-from app.domain.prompt import ModelRequest, Prompt, PromptMessage
 from fakes.anthropic_double.units import units_of
 from fakes.model_calls import ANTHROPIC_SAYS_OK, OPENAI_SAYS_OK, hear
 from fakes.provider_double.counting import COUNTINGS
 from fakes.provider_double.json_types import Json
+from throughline.context.measure import count_message
+from throughline.domain.message import ImageBlock, Role, TextBlock
+from throughline.domain.prompt import ModelRequest, Prompt, PromptMessage
 
 BY_VALUE = "data:image/png;base64,iVBORw0KGgo="
 BY_ADDRESS = "https://example.org/a.png"

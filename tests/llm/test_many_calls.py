@@ -1,8 +1,8 @@
 import pytest
 from langchain_core.messages import AIMessageChunk, ToolCallChunk
 
-from app.llm.answer import MOST_CALLS, AnswerAssembly
 from fakes.growth import FACTOR, grows_linearly
+from throughline.llm.answer import MOST_CALLS, AnswerAssembly
 
 
 @pytest.mark.slow

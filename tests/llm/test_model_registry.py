@@ -4,9 +4,9 @@ import sys
 import pytest
 from langchain.chat_models import base as langchain_models
 
-from app.domain.errors import SettingInvalid
-from app.llm.providers import PROVIDERS, parse_model_name
-from app.llm.registry import ModelRegistry, ModelsConfig, address_beside
+from throughline.domain.errors import SettingInvalid
+from throughline.llm.providers import PROVIDERS, parse_model_name
+from throughline.llm.registry import ModelRegistry, ModelsConfig, address_beside
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def test_a_model_without_its_package_is_refused_with_what_to_install(model: str,
 def test_without_the_openai_package_its_extra_is_named() -> None:
     program = (
         "import sys; sys.modules['langchain_openai'] = None\n"
-        "from app.llm.registry import ModelRegistry\n"
+        "from throughline.llm.registry import ModelRegistry\n"
         "try:\n    ModelRegistry().get('gpt-4o')\n"
         "except Exception as error:\n    print(error)\n"
     )
@@ -122,7 +122,7 @@ async def test_openais_own_models_have_a_known_tokenizer_and_others_not(monkeypa
 @pytest.mark.slow
 def test_importing_the_package_reads_no_provider() -> None:
     program = (
-        "import sys; import app.llm.registry\n"
+        "import sys; import throughline.llm.registry\n"
         "print([name for name in ('openai', 'anthropic', 'google.genai') if name in sys.modules])"
     )
 

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.errors import AnswerIncomplete, AnswerTooLong, ModelRefused, ModelTimeout, ModelUnavailable
-from app.domain.message import ImageBlock, Role, TextBlock, ToolCall
-from app.domain.prompt import ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
-from app.llm.answer import MOST_CALLS
-from app.llm.registry import ModelRegistry
 from fakes.model_calls import CONFIG, IMPATIENT, address_for, hear, refusal_of, simple_request
 from fakes.raw_http_server import EVENT_STREAM, Answer, anthropic_start, anthropic_stream, openai_stream, serve_raw
 from fakes.waiting import HANG_SECONDS, until
+from throughline.domain.errors import AnswerIncomplete, AnswerTooLong, ModelRefused, ModelTimeout, ModelUnavailable
+from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
+from throughline.domain.prompt import ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
+from throughline.llm.answer import MOST_CALLS
+from throughline.llm.registry import ModelRegistry
 
 ANTHROPIC = "anthropic:claude-test"
 GEMINI = "google_genai:gemini-test"

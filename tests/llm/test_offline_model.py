@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.assemble import frame_summary
-from app.context.frame import framed
-from app.context.measure import count_prompt, count_tool_specs
-from app.context.summaries.transcript import CONVERSATION_TAG, EXISTING_TAG, SUMMARISER_SYSTEM_PROMPT
-from app.domain.message import Role, ToolCall
-from app.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
-from app.llm.counters import TiktokenCounter
-from app.llm.offline import OfflineModel
+from throughline.context.assemble import frame_summary
+from throughline.context.frame import framed
+from throughline.context.measure import count_prompt, count_tool_specs
+from throughline.context.summaries.transcript import CONVERSATION_TAG, EXISTING_TAG, SUMMARISER_SYSTEM_PROMPT
+from throughline.domain.message import Role, ToolCall
+from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
+from throughline.llm.counters import TiktokenCounter
+from throughline.llm.offline import OfflineModel
 
 CALCULATOR = ToolSpec(
     "calculator", "Computes.", {"type": "object", "properties": {"expression": {}}, "required": ["expression"]}

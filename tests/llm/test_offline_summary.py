@@ -1,7 +1,8 @@
 import pytest
 
-from app.context.policy import SummaryPolicy
-from app.context.summaries.transcript import (
+from fakes.summaries import message, stretch_of
+from throughline.context.policy import SummaryPolicy
+from throughline.context.summaries.transcript import (
     CONVERSATION_TAG,
     EXISTING_TAG,
     SUMMARISER_SYSTEM_PROMPT,
@@ -9,12 +10,11 @@ from app.context.summaries.transcript import (
     stretch_request,
     summary_request,
 )
-from app.domain.message import Message, Role, ToolCall
-from app.domain.prompt import AnswerComplete, ModelRequest, Prompt
-from app.llm.counters import TiktokenCounter
-from app.llm.offline import OfflineModel
-from app.llm.offline_summary import NOTHING, SHORT_REPLIES
-from fakes.summaries import message, stretch_of
+from throughline.domain.message import Message, Role, ToolCall
+from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt
+from throughline.llm.counters import TiktokenCounter
+from throughline.llm.offline import OfflineModel
+from throughline.llm.offline_summary import NOTHING, SHORT_REPLIES
 
 POLICY = SummaryPolicy()
 PARTY = (

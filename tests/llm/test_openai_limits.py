@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import pytest
 from langchain_core.messages import AIMessage
 
-from app.domain.message import Content, ImageBlock, Role, TextBlock, ToolCall
-from app.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage
-from app.llm.openai_limits import MOST_CALLS, within_openai_limits
-from app.llm.providers import PROVIDERS
-from app.llm.registry import ModelRegistry
-from app.llm.translate import to_langchain
 from fakes.model_calls import ANTHROPIC_SAYS_OK, CONFIG, hear
 from fakes.provider_double import ProviderDouble, Verdict
 from fakes.provider_double.json_types import Json
+from throughline.domain.message import Content, ImageBlock, Role, TextBlock, ToolCall
+from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage
+from throughline.llm.openai_limits import MOST_CALLS, within_openai_limits
+from throughline.llm.providers import PROVIDERS
+from throughline.llm.registry import ModelRegistry
+from throughline.llm.translate import to_langchain
 
 IMAGE = ImageBlock("https://example.org/a.png")
 OTHER_IMAGE = ImageBlock("data:image/png;base64,iVBORw0KGgo=", detail="low")

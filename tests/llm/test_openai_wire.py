@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.domain.errors import ModelUnavailable
 from fakes.model_calls import hear, refusal_of
 from fakes.raw_http_server import openai_stream
+from throughline.domain.errors import ModelUnavailable
 
 Event = dict[str, object]
 CALL: Event = {"index": 0, "id": "c1", "type": "function", "function": {"name": "lookup", "arguments": "{}"}}

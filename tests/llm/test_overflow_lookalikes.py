@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from app.domain.errors import (
+from fakes.model_calls import refusal_of
+from fakes.raw_http_server import Answer, anthropic_stream, error_answer, openai_stream
+from throughline.domain.errors import (
     ModelInvalidRequest,
     ModelQuotaExhausted,
     ModelRateLimited,
     ModelRefused,
     ThroughlineError,
 )
-from fakes.model_calls import refusal_of
-from fakes.raw_http_server import Answer, anthropic_stream, error_answer, openai_stream
 
 ANTHROPIC = "anthropic:claude-test"
 GEMINI = "google_genai:gemini-test"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from app.domain.errors import ContextOverflow, ModelInvalidRequest, ModelRateLimited
-from app.llm.classify import classify
+from throughline.domain.errors import ContextOverflow, ModelInvalidRequest, ModelRateLimited
+from throughline.llm.classify import classify
 
 
 class BotoError(Exception):

@@ -2,7 +2,9 @@ import asyncio
 
 import pytest
 
-from app.domain.errors import (
+from fakes.model_calls import refusal_of
+from fakes.raw_http_server import Answer, anthropic_stream, error_answer, openai_stream
+from throughline.domain.errors import (
     AnswerIncomplete,
     ModelAuthenticationFailed,
     ModelInvalidRequest,
@@ -14,9 +16,7 @@ from app.domain.errors import (
     NotFound,
     TemporaryError,
 )
-from app.llm.classify import classify
-from fakes.model_calls import refusal_of
-from fakes.raw_http_server import Answer, anthropic_stream, error_answer, openai_stream
+from throughline.llm.classify import classify
 
 ANTHROPIC = "anthropic:claude-test"
 GEMINI = "google_genai:gemini-test"

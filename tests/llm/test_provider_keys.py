@@ -3,15 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from app.assembly.memories import choose_embedder
-from app.assembly.models import models_config
-from app.domain.errors import SettingInvalid
-from app.llm.provider_keys import choose_key
-from app.llm.providers import PLACEHOLDER_KEY, PROVIDERS
-from app.llm.registry import ModelRegistry
-from app.settings import Settings, read_settings
 from fakes.model_calls import ANTHROPIC_SAYS_OK, CONFIG, OPENAI_SAYS_OK, address_for, simple_request
 from fakes.raw_http_server import EVENT_STREAM, Answer, serve_raw
+from throughline.assembly.memories import choose_embedder
+from throughline.assembly.models import models_config
+from throughline.domain.errors import SettingInvalid
+from throughline.llm.provider_keys import choose_key
+from throughline.llm.providers import PLACEHOLDER_KEY, PROVIDERS
+from throughline.llm.registry import ModelRegistry
+from throughline.settings import Settings, read_settings
 
 KEYS = {
     "OPENAI_API_KEY": "sk-of-openai",

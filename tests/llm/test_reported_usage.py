@@ -2,11 +2,11 @@
 
 import pytest
 
-from app.domain.message import Role
-from app.domain.prompt import ModelRequest, Prompt, PromptMessage, Usage
-from app.llm.usage_check import checked_usage
 from fakes.model_calls import hear, simple_request
 from fakes.raw_http_server import Answer, anthropic_start, anthropic_stream, openai_stream
+from throughline.domain.message import Role
+from throughline.domain.prompt import ModelRequest, Prompt, PromptMessage, Usage
+from throughline.llm.usage_check import checked_usage
 
 ANTHROPIC = "anthropic:claude-test"
 ENGLISH = "The harbour master kept a ledger of every ship that came in after dark. " * 100

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from app.context.measure import count_call
-from app.domain.arguments import is_json_object, send_again
-from app.domain.message import Role, ToolCall
-from app.domain.prompt import ModelRequest, Prompt, PromptMessage
-from app.llm.counters import make_counter
 from fakes.model_calls import ANTHROPIC_SAYS_OK, OPENAI_SAYS_OK, hear
 from fakes.provider_double.json_types import Json
+from throughline.context.measure import count_call
+from throughline.domain.arguments import is_json_object, send_again
+from throughline.domain.message import Role, ToolCall
+from throughline.domain.prompt import ModelRequest, Prompt, PromptMessage
+from throughline.llm.counters import make_counter
 
 NUMBERS = '{"rows":[' + ",".join(str(number % 100) for number in range(2000)) + "]}"
 WRITTEN = (NUMBERS, '{"q": 1}', '{ "q" :\n"\\u00e9" , "q": 1E5}', "{}")

@@ -6,11 +6,11 @@ from typing import Any
 
 from langchain_core.messages import SystemMessage
 
-from app.domain.made_once import Beside, MadeOnce
-from app.domain.message import ImageBlock, Role, TextBlock, ToolCall
-from app.domain.prompt import Prompt, PromptMessage
-from app.llm.openai_wire import make_openai
-from app.llm.translate import to_langchain
+from throughline.domain.made_once import Beside, MadeOnce
+from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
+from throughline.domain.prompt import Prompt, PromptMessage
+from throughline.llm.openai_wire import make_openai
+from throughline.llm.translate import to_langchain
 
 MESSAGES = (
     PromptMessage(Role.USER, (TextBlock("Look:"), ImageBlock("data:image/png;base64,iVBORw0KGgo="))),

@@ -6,11 +6,12 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.errors import SettingInvalid
-from app.domain.message import Role
-from app.domain.prompt import PromptMessage
-from app.llm.chars_counter import CharsCounter
-from app.llm.counters import (
+from fakes.growth import grows_linearly
+from throughline.domain.errors import SettingInvalid
+from throughline.domain.message import Role
+from throughline.domain.prompt import PromptMessage
+from throughline.llm.chars_counter import CharsCounter
+from throughline.llm.counters import (
     PIECE_CHARACTERS,
     TiktokenCounter,
     count_piece,
@@ -18,8 +19,7 @@ from app.llm.counters import (
     make_counter,
     warm_counter,
 )
-from app.llm.encodings import SHIPPED, load_encoding
-from fakes.growth import grows_linearly
+from throughline.llm.encodings import SHIPPED, load_encoding
 
 PROSE = "The quick brown fox jumps over the lazy dog, and nobody minds. " * 20
 CJK = "持續的對話需要一個不會忘記任何事情的系統。" * 20
@@ -118,7 +118,7 @@ def test_counting_needs_no_network_and_no_environment() -> None:
         "def refuse(*args, **kwargs): raise AssertionError('network')\n"
         "socket.socket.connect = refuse\n"
         "os.environ['TIKTOKEN_CACHE_DIR'] = '/nonexistent'\n"
-        "from app.llm.counters import make_counter\n"
+        "from throughline.llm.counters import make_counter\n"
         "print(make_counter('tiktoken').count('hello world'))\n"
     )
 
@@ -193,7 +193,7 @@ def test_a_counter_that_never_returns_is_refused_after_two_seconds() -> None:
 def test_a_counter_without_its_packages_is_refused_with_what_to_install() -> None:
     program = (
         "import sys; sys.modules['tokenizers'] = None\n"
-        "from app.llm.counters import make_counter\n"
+        "from throughline.llm.counters import make_counter\n"
         "try:\n    make_counter('transformers:gpt2')\n"
         "except Exception as error:\n    print(error)\n"
     )

@@ -13,8 +13,8 @@ from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import BpeTrainer
 
-from app.domain.errors import SettingInvalid
-from app.llm.counters import PIECE_CHARACTERS, count_tokens, make_counter
+from throughline.domain.errors import SettingInvalid
+from throughline.llm.counters import PIECE_CHARACTERS, count_tokens, make_counter
 
 PROSE = "The quick brown fox jumps over the lazy dog, and nobody minds. "
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -103,7 +103,7 @@ def test_a_model_of_the_local_cache_is_found_without_network(tokenizer_file: Pat
         "import socket\n"
         "def refuse(*args, **kwargs): raise AssertionError('network')\n"
         "socket.socket.connect = refuse\n"
-        "from app.llm.counters import make_counter\n"
+        "from throughline.llm.counters import make_counter\n"
         f"print(make_counter('transformers:acme/small').count({PROSE!r}))\n"
     )
 

@@ -5,19 +5,19 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.db.database import Database
-from app.db.jobs.kinds import EMBED_MEMORIES
-from app.db.memories.repository import MemoryChange
-from app.domain.errors import ModelAuthenticationFailed, ModelUnavailable
-from app.domain.ids import UserId
-from app.domain.memory import MAX_MEMORY_CHARACTERS
-from app.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
-from app.memories.meaning import BATCH
-from app.worker.jobs import JobRegistry, SideJobs
 from fakes.memory_stage import MODEL, MemoryStage, open_memory_stage
 from fakes.provider_double import ProviderDouble
 from fakes.raw_sql import run_sql, until_sql
 from fakes.silent_metrics import SilentMetrics
+from throughline.db.database import Database
+from throughline.db.jobs.kinds import EMBED_MEMORIES
+from throughline.db.memories.repository import MemoryChange
+from throughline.domain.errors import ModelAuthenticationFailed, ModelUnavailable
+from throughline.domain.ids import UserId
+from throughline.domain.memory import MAX_MEMORY_CHARACTERS
+from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
+from throughline.memories.meaning import BATCH
+from throughline.worker.jobs import JobRegistry, SideJobs
 
 pytestmark = pytest.mark.usefixtures("pgvector")
 

@@ -17,17 +17,17 @@ import psutil
 import pytest
 from sqlalchemy import make_url
 
-from app.postgres_server import EmbeddedConfig, EmbeddedServer
-from app.postgres_server.account import choose_account
-from app.postgres_server.process import end_server, find_server, is_alive, wait_until
 from fakes.data_dir_template import copy_data_dir
 from fakes.memory_folder import memory_folder
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
+from throughline.postgres_server.account import choose_account
+from throughline.postgres_server.process import end_server, find_server, is_alive, wait_until
 
 pytestmark = pytest.mark.slow
 
 _OWNER = """
 import asyncio, pathlib, sys
-from app.postgres_server import EmbeddedConfig, EmbeddedServer
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 
 async def own() -> None:
     await EmbeddedServer.start(EmbeddedConfig(pathlib.Path(sys.argv[1])))

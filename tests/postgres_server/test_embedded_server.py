@@ -11,11 +11,11 @@ import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from sqlalchemy import make_url
 
-from app.domain.errors import DatabaseUnusable
-from app.postgres_server import EmbeddedConfig, EmbeddedServer
-from app.postgres_server.process import end_server, find_server
 from fakes.data_dir_template import copy_data_dir
 from fakes.memory_folder import memory_folder
+from throughline.domain.errors import DatabaseUnusable
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
+from throughline.postgres_server.process import end_server, find_server
 
 pytestmark = pytest.mark.slow
 

@@ -58,7 +58,7 @@ def test_a_script_may_be_followed_by_default_answers(own_double: ProviderDouble)
 @pytest.mark.slow
 def test_a_double_in_its_own_process_is_scripted_counted_and_reset_from_outside() -> None:
     command = [sys.executable, "-m", "fakes.provider_double", "--port", "0", "--print-url"]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}{os.pathsep}{ROOT}"}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}{os.pathsep}{ROOT / 'app'}"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()

@@ -11,9 +11,9 @@ from langchain_core.messages import AIMessageChunk, BaseMessageChunk, HumanMessa
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
-from app.context.summaries.transcript import SUMMARISER_SYSTEM_PROMPT
 from fakes.provider_double import SUMMARISER, Failure, ProviderDouble, ScriptedCall, ScriptStep, Verdict
 from fakes.waiting import HANG_SECONDS, until
+from throughline.context.summaries.transcript import SUMMARISER_SYSTEM_PROMPT
 
 CALL = ScriptedCall("call_1", "calculator", '{"expression": "1 + 1"}')
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.context.plan import plan_context
 from benchmarks.planner import STATES, Timing, render
 from benchmarks.planner_input import conversation, langchain_messages
+from throughline.context.plan import plan_context
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.message import Role
-from app.domain.prompt import Prompt, PromptMessage
 from benchmarks.planted_conversation import EARLY, PLANTED, Fact, FactKind, least_turns, plant
 from benchmarks.planted_facts import look, main
 from benchmarks.planted_memory import Memory, Variant
@@ -15,6 +13,8 @@ from benchmarks.planted_rules import read_labelled
 from benchmarks.planted_summariser import LossySummariser
 from benchmarks.planted_table import Found
 from benchmarks.planted_verdict import ratio, verdict_lines
+from throughline.domain.message import Role
+from throughline.domain.prompt import Prompt, PromptMessage
 
 RULES = [sentence.text for sentence in read_labelled() if sentence.is_standing]
 STATED = Fact(FactKind.WITHDRAWN, "By the way, the lamp costs 38,000 euros.", "38,000 euros", position=1)

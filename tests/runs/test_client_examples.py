@@ -1,4 +1,4 @@
-"""The scripts in docs/examples that use `app.client`, run beside a real worker with the offline model."""
+"""The scripts in docs/examples that use `throughline.client`, run beside a real worker with the offline model."""
 
 import asyncio
 import itertools
@@ -12,10 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from app.client import Client, SessionId, Source, connect
-from app.db.database import Database
-from app.db.sessions.import_messages import Imported
-from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from fakes.data_dir_template import copy_data_dir
 from fakes.pooler import environment_of, urls_of
 from fakes.programs import ROOT, Program, Start
@@ -23,6 +19,10 @@ from fakes.provider_double import Failure, ProviderDouble, ScriptStep
 from fakes.raw_sql import run_sql, until_sql
 from fakes.service_process import fork, run_worker
 from fakes.waiting import HANG_SECONDS, until_found
+from throughline.client import Client, SessionId, Source, connect
+from throughline.db.database import Database
+from throughline.db.sessions.import_messages import Imported
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 
 pytestmark = pytest.mark.slow
 EXAMPLES = ROOT / "docs" / "examples"
@@ -213,7 +213,7 @@ async def test_the_line_for_the_crontab_works_as_it_is_written(
     for written, here in {"/srv/throughline": str(ROOT), ".venv/bin/python": sys.executable, r"\%": "%"}.items():
         assert written in command
         command = command.replace(written, here)
-    environment = {"HOME": str(folder), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), **offline}
+    environment = {"HOME": str(folder), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "app"), **offline}
     async with run_worker(folder, offline):
         job = await asyncio.create_subprocess_exec(
             "/bin/sh", "-c", command, stdout=PIPE, stderr=PIPE, env=environment, cwd=folder

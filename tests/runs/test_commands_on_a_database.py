@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
-from app.db.connection.migrations import status
-from app.db.database import Database, DatabaseConfig
-from app.domain.run import Run
-from app.postgres_server import EmbeddedConfig, EmbeddedServer
 from fakes.conversations import open_conversation
 from fakes.data_dir_template import copy_data_dir
 from fakes.pooler import environment_of
 from fakes.raw_sql import run_sql
 from fakes.service_process import run_command
+from throughline.db.connection.migrations import status
+from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.run import Run
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
 
 pytestmark = pytest.mark.slow
 

@@ -5,16 +5,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.db.database import Database
-from app.db.slack.people import SlackId
-from app.domain.ids import SessionId
-from app.domain.keys import NewKey
-from app.domain.principal import Scope
 from fakes.pooler import environment_of
 from fakes.raw_sql import run_sql
 from fakes.service_process import run_command, run_service, run_worker
 from fakes.slack_double import TEAM
 from fakes.slack_inbox import take
+from throughline.db.database import Database
+from throughline.db.slack.people import SlackId
+from throughline.domain.ids import SessionId
+from throughline.domain.keys import NewKey
+from throughline.domain.principal import Scope
 
 pytestmark = pytest.mark.slow
 ANNA = "U0ANNA001"

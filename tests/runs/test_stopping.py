@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from app.db.connection.migrations import locked_connection as migration_lock
 from fakes.event_reader import following, sending, text_of, until, until_cut
 from fakes.pooler import direct_url
 from fakes.provider_double import Failure, ProviderDouble, ScriptStep
 from fakes.raw_sql import BACKENDS, until_sql
 from fakes.service_process import ServiceProcess, run_service, run_worker, start_program
 from fakes.waiting import HANG_SECONDS
+from throughline.db.connection.migrations import locked_connection as migration_lock
 
 pytestmark = pytest.mark.slow
 HANG = ScriptStep(text="half an answer and more", failure=Failure.HANG_IN_ANSWER)

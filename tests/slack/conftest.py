@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from app.db.database import Database
 from fakes.slack_commands import Asked, commands_on
 from fakes.slack_delivery import DeliveryStage, delivery_stage
 from fakes.slack_stage import SlackStage, slack_stage
+from throughline.db.database import Database
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@ from itertools import repeat
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from app.slack.bounded_session import bounded_session
-from app.slack.calls import SlackCalls
-from app.slack.refusals import SlackUnsure
 from fakes.manual_clock import ManualClock
 from fakes.raw_http_server import JSON, Answer, serve_raw
+from throughline.slack.bounded_session import bounded_session
+from throughline.slack.calls import SlackCalls
+from throughline.slack.refusals import SlackUnsure
 
 
 @pytest.mark.parametrize("status", [200, 500])

@@ -4,23 +4,23 @@ from collections.abc import Mapping
 
 import pytest
 
-from app.context.explain import ContextReport
-from app.db.slack.arrivals import Edited, Left, SlackMessage
-from app.db.slack.people import SlackId
-from app.domain.ids import SessionId, UserId
-from app.slack.bolt import Shown
-from app.slack.commands import Commands
-from app.slack.config import Identity
-from app.slack.incoming import read_incoming
-from app.slack.services import SlackServices
-from app.slack.upkeep import Upkeep
-from app.summary.summarize_now import CompactionResult
 from fakes.provider_double.json_types import Json
 from fakes.scripted_turns import REPORT
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import BOT_USER, Person, say
 from fakes.slack_double.payloads import app_mention, edited, left, message
 from fakes.slack_double.workspace import BOT_ID
+from throughline.context.explain import ContextReport
+from throughline.db.slack.arrivals import Edited, Left, SlackMessage
+from throughline.db.slack.people import SlackId
+from throughline.domain.ids import SessionId, UserId
+from throughline.slack.bolt import Shown
+from throughline.slack.commands import Commands
+from throughline.slack.config import Identity
+from throughline.slack.incoming import read_incoming
+from throughline.slack.services import SlackServices
+from throughline.slack.upkeep import Upkeep
+from throughline.summary.summarize_now import CompactionResult
 
 ENTERPRISE, FIRST, SECOND, STRANGE = "E0GRID001", "T0FIRST01", "T0SECOND1", "T0STRANGE"
 GRID = Identity(ENTERPRISE, "Grid", BOT_USER, BOT_ID, FIRST)

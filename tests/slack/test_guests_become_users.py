@@ -1,8 +1,8 @@
 """What a guest of Slack has comes along when they become a user: memories too, and keys both used are no hindrance."""
 
-from app.db.slack.people import SlackId, guest_name
 from fakes.conversations import open_conversation
 from fakes.slack_stage import SlackStage
+from throughline.db.slack.people import SlackId, guest_name
 
 
 async def test_the_memories_of_a_guest_come_along(door: SlackStage) -> None:

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from app.slack.upkeep import Upkeep
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import TEAM, Person, Said, say
 from fakes.slack_stage import IDENTITY
+from throughline.slack.upkeep import Upkeep
 
 ANNA = Person("U0ANNA001", "Anna", "anna@example.com")
 GUEST = f"slack:{TEAM}:U0ANNA001"

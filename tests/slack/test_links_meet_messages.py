@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from app.db.slack.people import SlackId
-from app.domain.ids import UserId
 from fakes.raw_sql import hold_rows
 from fakes.slack_double import TEAM, Said, say
 from fakes.slack_double.payloads import message
 from fakes.slack_stage import SlackStage, begun
+from throughline.db.slack.people import SlackId
+from throughline.domain.ids import UserId
 
 ANNA = SlackId(TEAM, "U0ANNA001")
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.domain.run import RunStatus
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import Failure
+from throughline.domain.run import RunStatus
 
 LINE = "The quick brown fox jumps over the lazy dog. " * 10 + "\n"
 

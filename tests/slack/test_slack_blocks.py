@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from app.context.explain import NextAction
-from app.slack.blocks import CELLS, Gauge, draw, named, show_context
 from fakes.scripted_turns import REPORT
+from throughline.context.explain import NextAction
+from throughline.slack.blocks import CELLS, Gauge, draw, named, show_context
 
 
 def test_bars_are_never_empty_above_nothing_and_full_only_at_the_limit() -> None:

@@ -2,9 +2,9 @@
 
 from contextlib import suppress
 
-from app.db.sessions.redaction import Redaction
-from app.domain.errors import LeaseLost
 from fakes.slack_delivery import DeliveryStage, PlayedTurn
+from throughline.db.sessions.redaction import Redaction
+from throughline.domain.errors import LeaseLost
 
 LINE = "The quick brown fox jumps over the lazy dog. " * 10 + "\n"
 LONG = "SECRET " + LINE * 30

@@ -1,8 +1,8 @@
 """Which thread `/agent` is about: the one in which its asker wrote last, whatever others do in the channel."""
 
-from app.slack.commands import FORGOTTEN, NOTHING_HERE, PARTED
 from fakes.slack_commands import Asked
 from fakes.slack_double import Said, say
+from throughline.slack.commands import FORGOTTEN, NOTHING_HERE, PARTED
 
 ANNA, BERT = "U0ANNA001", "U0BERT001"
 CHANNEL = "C0GENERAL"

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from app.db.slack.arrivals import Place
-from app.db.slack.people import EmailLink, SlackId
-from app.domain.errors import NotFound
-from app.domain.run import RunStatus
-from app.slack.incoming import StopSign
 from fakes.slack_commands import ANNA, DIRECT, Asked
 from fakes.slack_double import TEAM, say
+from throughline.db.slack.arrivals import Place
+from throughline.db.slack.people import EmailLink, SlackId
+from throughline.domain.errors import NotFound
+from throughline.domain.run import RunStatus
+from throughline.slack.incoming import StopSign
 
 BERT, CHANNEL = "U0BERT001", "C0GENERAL"
 

@@ -7,21 +7,21 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from app.api.app import add_door
-from app.db.sessions.repository import NewSession
-from app.domain.message import Source
-from app.slack.bolt import Listeners, make_bolt
-from app.slack.config import SlackConfig
-from app.slack.health import SlackHealth
-from app.slack.http import PATH, EventsEndpoint
-from app.slack.intake import Intake
-from app.slack.socket_mode import SocketMode
 from fakes.api_stage import WallClock, set_stage
 from fakes.slack_commands import ANNA, DIRECT, Asked
 from fakes.slack_double import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, Sender, say, sign
 from fakes.slack_double.payloads import message, reaction, slash_command
 from fakes.slack_stage import IDENTITY, served_asgi
 from fakes.waiting import HANG_SECONDS
+from throughline.api.app import add_door
+from throughline.db.sessions.repository import NewSession
+from throughline.domain.message import Source
+from throughline.slack.bolt import Listeners, make_bolt
+from throughline.slack.config import SlackConfig
+from throughline.slack.health import SlackHealth
+from throughline.slack.http import PATH, EventsEndpoint
+from throughline.slack.intake import Intake
+from throughline.slack.socket_mode import SocketMode
 
 RESPONSE_URL = "https://hooks.example/1"
 

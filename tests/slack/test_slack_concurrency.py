@@ -1,9 +1,9 @@
 """Answers whose turns take long keep nobody else waiting, up to the number of turns the process has open."""
 
-from app.assembly.slack import slack_config
-from app.settings import Settings
 from fakes.slack_delivery import DeliveryStage, dispatcher_of
 from fakes.slack_double import say
+from throughline.assembly.slack import slack_config
+from throughline.settings import Settings
 
 OPEN = 60
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from app.domain.errors import LeaseLost
-from app.domain.events import AnswerReset
-from app.slack.calls import Thread
-from app.slack.refusals import SlackUnsure
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import Failure
+from throughline.domain.errors import LeaseLost
+from throughline.domain.events import AnswerReset
+from throughline.slack.calls import Thread
+from throughline.slack.refusals import SlackUnsure
 
 LINE = "The quick brown fox jumps over the lazy dog. " * 10 + "\n"
 LOST = Failure(drops=True, acts=True)

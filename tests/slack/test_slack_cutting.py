@@ -6,9 +6,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from app.slack.markdown.cutting import closing, cut_before, is_in_fence, part_of
-from app.slack.markdown.shown import as_slack
 from fakes.markdown_texts import TEXTS
+from throughline.slack.markdown.cutting import closing, cut_before, is_in_fence, part_of
+from throughline.slack.markdown.shown import as_slack
 
 LINES = st.lists(st.text(st.sampled_from("ab `~>|[]()"), max_size=12), max_size=30)
 

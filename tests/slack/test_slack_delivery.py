@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from app.domain.events import AnswerReset, ToolCalled
-from app.domain.message import ToolCall
-from app.domain.run import RunStatus
-from app.slack.refusals import SlackRefused
 from fakes.slack_delivery import DeliveryStage, PlayedTurn
 from fakes.slack_double import BOT_USER, TIERS, Failure, Limit, say
 from fakes.waiting import HANG_SECONDS
+from throughline.domain.events import AnswerReset, ToolCalled
+from throughline.domain.message import ToolCall
+from throughline.domain.run import RunStatus
+from throughline.slack.refusals import SlackRefused
 
 WORDS = "The quick brown fox jumps over the lazy dog. " * 10
 LINE = WORDS.strip() + "\n"

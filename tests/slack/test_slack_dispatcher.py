@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from app.db.slack.outbox import PRUNED_AT_ONCE
-from app.db.slack.people import SlackId
-from app.slack.upkeep import Upkeep
 from fakes.slack_delivery import DeliveryStage, dispatcher_of
 from fakes.slack_double import TEAM, Failure, Person, say
 from fakes.slack_stage import IDENTITY
 from fakes.waiting import until_found
+from throughline.db.slack.outbox import PRUNED_AT_ONCE
+from throughline.db.slack.people import SlackId
+from throughline.slack.upkeep import Upkeep
 
 ANNA = SlackId(TEAM, "U0ANNA001")
 

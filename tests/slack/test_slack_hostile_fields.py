@@ -10,12 +10,12 @@ import pytest
 from slack_bolt.request.async_request import AsyncBoltRequest
 from structlog.testing import capture_logs
 
-from app.domain.json_types import JsonObject as Json
-from app.slack.bolt import Listeners, make_bolt
-from app.slack.config import SlackConfig
 from fakes.slack_double import BOT_TOKEN, SIGNING_SECRET, say, sign
 from fakes.slack_double.payloads import Said, app_mention, deleted, edited, left, message, reaction
 from fakes.slack_stage import IDENTITY, SlackStage, no_command
+from throughline.domain.json_types import JsonObject as Json
+from throughline.slack.bolt import Listeners, make_bolt
+from throughline.slack.config import SlackConfig
 
 LONG = "".join(hashlib.sha256(bytes([number])).hexdigest() for number in range(256)) * 6
 """Too much for an index of the database, which packs what repeats itself within some hundred characters."""

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-from app.db.slack.outbox import SlackOutbox
-from app.domain.ids import RunId
-from app.domain.run import Run
-from app.slack.progress import STATUS_SECONDS
 from fakes.slack_delivery import DeliveryStage
+from throughline.db.slack.outbox import SlackOutbox
+from throughline.domain.ids import RunId
+from throughline.domain.run import Run
+from throughline.slack.progress import STATUS_SECONDS
 
 RENEWALS = 3
 

@@ -10,9 +10,6 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from app.db.database import Database
-from app.db.slack.people import SlackId
-from app.domain.run import Caps
 from fakes.raw_sql import run_sql
 from fakes.slack_double import BOT_USER, TEAM, Said, say, sign
 from fakes.slack_double.payloads import (
@@ -28,6 +25,9 @@ from fakes.slack_double.payloads import (
     url_verification,
 )
 from fakes.slack_stage import SlackStage
+from throughline.db.database import Database
+from throughline.db.slack.people import SlackId
+from throughline.domain.run import Caps
 
 CHANNEL = "C0GENERAL"
 

@@ -6,11 +6,6 @@ from dataclasses import dataclass
 import pytest
 from structlog.testing import capture_logs
 
-from app.slack.bolt import Listeners, make_bolt, make_client, silent_logger
-from app.slack.config import SlackConfig
-from app.slack.health import SlackHealth
-from app.slack.http import EventsEndpoint
-from app.slack.installation import Installation
 from fakes.api_stage import WallClock
 from fakes.manual_clock import PassingClock
 from fakes.provider_double.json_types import Json
@@ -19,6 +14,11 @@ from fakes.slack_double import BOT_TOKEN, BOT_USER, SIGNING_SECRET, Failure, Sen
 from fakes.slack_double.payloads import app_rate_limited, app_uninstalled, tokens_revoked
 from fakes.slack_stage import IDENTITY, SlackStage, no_command, served_asgi
 from fakes.waiting import until
+from throughline.slack.bolt import Listeners, make_bolt, make_client, silent_logger
+from throughline.slack.config import SlackConfig
+from throughline.slack.health import SlackHealth
+from throughline.slack.http import EventsEndpoint
+from throughline.slack.installation import Installation
 
 
 @dataclass

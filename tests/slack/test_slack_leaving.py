@@ -5,14 +5,14 @@ import asyncio
 import httpx
 import pytest
 
-from app.db.database import Database
-from app.db.slack.people import SlackId
-from app.domain.ids import UserId
 from fakes.api_stage import KEYED, set_stage
 from fakes.raw_sql import hold_rows
 from fakes.slack_double import BOT_USER, TEAM, Said, say
 from fakes.slack_double.payloads import app_mention, left
 from fakes.slack_stage import SlackStage, begun
+from throughline.db.database import Database
+from throughline.db.slack.people import SlackId
+from throughline.domain.ids import UserId
 
 CHANNEL, OTHER = "C0GENERAL", "C0OTHER01"
 ANNA, BERT, TWIN = "U0ANNA001", "U0BERT001", "U0TWIN001"

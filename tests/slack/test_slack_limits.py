@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from app.slack.calls import SlackCalls, Thread
-from app.slack.refusals import SlackLimited
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import Failure, Limit
 from fakes.waiting import until
+from throughline.slack.calls import SlackCalls, Thread
+from throughline.slack.refusals import SlackLimited
 
 MANY = 100
 

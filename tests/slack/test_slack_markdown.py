@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from app.slack.markdown.inline import ZERO_WIDTH_SPACE
-from app.slack.markdown.shown import as_slack, settled
 from fakes.markdown_texts import TEXTS
+from throughline.slack.markdown.inline import ZERO_WIDTH_SPACE
+from throughline.slack.markdown.shown import as_slack, settled
 
 BROKEN = f"<{ZERO_WIDTH_SPACE}"
 UNLINKED = f"]{ZERO_WIDTH_SPACE}"

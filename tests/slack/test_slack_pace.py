@@ -1,8 +1,8 @@
 """How often answers are shown while they grow, and that no end waits for a piece that may be left out."""
 
-from app.slack.progress import Growth
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import Failure
+from throughline.slack.progress import Growth
 
 LINE = "The quick brown fox jumps over the lazy dog. " * 10 + "\n"
 

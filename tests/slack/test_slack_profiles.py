@@ -2,10 +2,10 @@
 
 import pytest
 
-from app.slack.upkeep import Upkeep
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import Failure, Person, say
 from fakes.slack_stage import IDENTITY
+from throughline.slack.upkeep import Upkeep
 
 THREE = ("U0ANNA001", "U0BERT001", "U0CLARA01")
 

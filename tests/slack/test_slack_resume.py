@@ -4,12 +4,12 @@ from uuid import uuid4
 
 import pytest
 
-from app.db.sessions.repository import NewSession
-from app.domain.ids import SessionId, UserId
-from app.domain.message import Source
-from app.slack.commands import NO_SUCH_SESSION, ONLY_DIRECTLY, WRITE_FIRST
 from fakes.slack_commands import Asked
 from fakes.slack_double import TEAM, say
+from throughline.db.sessions.repository import NewSession
+from throughline.domain.ids import SessionId, UserId
+from throughline.domain.message import Source
+from throughline.slack.commands import NO_SUCH_SESSION, ONLY_DIRECTLY, WRITE_FIRST
 
 ANNA, BERT = "U0ANNA001", "U0BERT001"
 DIRECT = "D0ANNA001"

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from app.db.database import Database
 from fakes.pooler import environment_of
 from fakes.raw_sql import end_leases, until_sql
 from fakes.service_process import free_port, run_service, start_program
@@ -23,6 +22,7 @@ from fakes.slack_double import (
 )
 from fakes.slack_double.payloads import app_mention, message, slash_command
 from fakes.waiting import HANG_SECONDS
+from throughline.db.database import Database
 
 pytestmark = pytest.mark.slow
 

@@ -5,18 +5,18 @@ import json
 import pytest
 from structlog.testing import capture_logs
 
-from app.domain.errors import SettingInvalid
-from app.slack.bolt import make_client, silent_logger
-from app.slack.config import SlackConfig
-from app.slack.health import SlackHealth
-from app.slack.identification import Identification
-from app.slack.incoming import read_incoming
-from app.slack.manifest import manifest
-from app.slack.setup_check import BOT_SCOPES, LEAVING_SCOPES
 from fakes.manual_clock import ManualClock
 from fakes.slack_double import APP_TOKEN, BOT_TOKEN, BOT_USER, SIGNING_SECRET, TEAM, Failure, SlackDouble, say
 from fakes.slack_double.payloads import message
 from fakes.slack_stage import IDENTITY
+from throughline.domain.errors import SettingInvalid
+from throughline.slack.bolt import make_client, silent_logger
+from throughline.slack.config import SlackConfig
+from throughline.slack.health import SlackHealth
+from throughline.slack.identification import Identification
+from throughline.slack.incoming import read_incoming
+from throughline.slack.manifest import manifest
+from throughline.slack.setup_check import BOT_SCOPES, LEAVING_SCOPES
 
 
 def asking(config: SlackConfig, health: SlackHealth | None = None) -> Identification:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from app.slack.progress import STATUS_SECONDS
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import Failure, say
 from fakes.waiting import until
+from throughline.slack.progress import STATUS_SECONDS
 
 SAID = "Let me check the `orders` table."
 USING = "is using search_orders…"

@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from aiohttp import web
 
-from app.slack import socket_client
-from app.slack.bolt import Listeners, make_bolt
-from app.slack.config import SlackConfig
-from app.slack.socket_client import MAX_IN_HAND, SocketConnection
 from fakes.slack_double import APP_TOKEN, BOT_TOKEN, say
 from fakes.slack_double.payloads import message
 from fakes.slack_stage import IDENTITY, no_command
 from fakes.waiting import HANG_SECONDS, until
+from throughline.slack import socket_client
+from throughline.slack.bolt import Listeners, make_bolt
+from throughline.slack.config import SlackConfig
+from throughline.slack.socket_client import MAX_IN_HAND, SocketConnection
 
 Send = Callable[[web.WebSocketResponse], Awaitable[None]]
 Take = Callable[[object], Awaitable[None]]

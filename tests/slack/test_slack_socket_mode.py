@@ -7,23 +7,23 @@ from dataclasses import dataclass, field
 import pytest
 from structlog.testing import capture_logs
 
-from app.context.explain import ContextReport
-from app.db.database import Database
-from app.domain.ids import SessionId, UserId
-from app.slack.bolt import Listeners, make_bolt
-from app.slack.config import SlackConfig
-from app.slack.door import open_slack
-from app.slack.health import SlackHealth
-from app.slack.intake import Intake
-from app.slack.services import SlackServices
-from app.slack.socket_mode import LONGEST_DELAY_SECONDS, LONGEST_PAUSE_SECONDS, SocketMode
-from app.summary.summarize_now import CompactionResult
 from fakes.manual_clock import HeldClock, PassingClock
 from fakes.raw_sql import run_sql
 from fakes.slack_double import APP_TOKEN, BOT_TOKEN, Failure, SlackDouble, say
 from fakes.slack_double.payloads import message
 from fakes.slack_stage import IDENTITY, no_command, no_stop
 from fakes.waiting import HANG_SECONDS, LOOK_SECONDS, until
+from throughline.context.explain import ContextReport
+from throughline.db.database import Database
+from throughline.domain.ids import SessionId, UserId
+from throughline.slack.bolt import Listeners, make_bolt
+from throughline.slack.config import SlackConfig
+from throughline.slack.door import open_slack
+from throughline.slack.health import SlackHealth
+from throughline.slack.intake import Intake
+from throughline.slack.services import SlackServices
+from throughline.slack.socket_mode import LONGEST_DELAY_SECONDS, LONGEST_PAUSE_SECONDS, SocketMode
+from throughline.summary.summarize_now import CompactionResult
 
 
 @dataclass

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from app.db.slack.arrivals import Place, SlackMessage
-from app.db.slack.people import SlackId
-from app.slack.incoming import StopSign
 from fakes.slack_commands import Asked
 from fakes.slack_double import TEAM, Said, say
+from throughline.db.slack.arrivals import Place, SlackMessage
+from throughline.db.slack.people import SlackId
+from throughline.slack.incoming import StopSign
 
 CHANNEL, PARTNER, THIRD = "C0SHARED1", "T0OTHER01", "T0THIRD01"
 ANNA, BERT = "U0ANNA001", "U0BERT001"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.slack.refusals import SlackRefused
 from fakes.slack_delivery import DeliveryStage
+from throughline.slack.refusals import SlackRefused
 
 LINE = "The quick brown fox jumps over the lazy dog. " * 10 + "\n"
 

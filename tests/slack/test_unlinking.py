@@ -5,13 +5,13 @@ from uuid import UUID
 
 import pytest
 
-from app.db.slack.conversations import Asker
-from app.db.slack.people import EmailLink, SlackId
-from app.domain.errors import InvalidInput, NotFound
-from app.domain.ids import SessionId, UserId
 from fakes.slack_double import TEAM, say
 from fakes.slack_double.payloads import left, message
 from fakes.slack_stage import SlackStage
+from throughline.db.slack.conversations import Asker
+from throughline.db.slack.people import EmailLink, SlackId
+from throughline.domain.errors import InvalidInput, NotFound
+from throughline.domain.ids import SessionId, UserId
 
 ANNA, BERT = SlackId(TEAM, "U0ANNA001"), SlackId(TEAM, "U0BERT001")
 GUEST = f"slack:{TEAM}:U0ANNA001"

@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from app.context.plan import plan_context
-from app.context.policy import SummaryPolicy, SummaryShape
-from app.context.triggers import Cause
-from app.db.database import Database
-from app.domain.errors import ContextOverflow, ModelUnavailable
-from app.domain.events import CompactionFinished
-from app.domain.prompt import ModelRequest
-from app.domain.run import RunStatus
-from app.prompting.context_report import report_context
-from app.prompting.conversation import at_rest
-from app.prompting.planning import context_input
-from app.summary.compact import Compaction, compact
-from app.summary.summarize_now import summarize_now
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, Step
 from fakes.stage import Stage, open_stage, with_context
+from throughline.context.plan import plan_context
+from throughline.context.policy import SummaryPolicy, SummaryShape
+from throughline.context.triggers import Cause
+from throughline.db.database import Database
+from throughline.domain.errors import ContextOverflow, ModelUnavailable
+from throughline.domain.events import CompactionFinished
+from throughline.domain.prompt import ModelRequest
+from throughline.domain.run import RunStatus
+from throughline.prompting.context_report import report_context
+from throughline.prompting.conversation import at_rest
+from throughline.prompting.planning import context_input
+from throughline.summary.compact import Compaction, compact
+from throughline.summary.summarize_now import summarize_now
 
 SUMMARY = "## Intent\nThe user counts [#1-#2]."
 

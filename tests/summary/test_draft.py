@@ -6,16 +6,16 @@ from uuid import UUID
 
 import pytest
 
-from app.context.policy import SummaryKind
-from app.context.summaries.ledger import extract_ledger
-from app.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
-from app.domain.ids import MessageId, SessionId, StretchId, UserId
-from app.domain.ledger import LedgerEntry, LedgerKind
-from app.domain.message import Role, Source
-from app.domain.session import Session
-from app.domain.summary import Stretch
-from app.summary.draft import Draft
 from context.strategies import Said, by_length, stored
+from throughline.context.policy import SummaryKind
+from throughline.context.summaries.ledger import extract_ledger
+from throughline.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
+from throughline.domain.ids import MessageId, SessionId, StretchId, UserId
+from throughline.domain.ledger import LedgerEntry, LedgerKind
+from throughline.domain.message import Role, Source
+from throughline.domain.session import Session
+from throughline.domain.summary import Stretch
+from throughline.summary.draft import Draft
 
 SESSION = Session(
     id=SessionId(UUID(int=1)),

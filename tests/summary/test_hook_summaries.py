@@ -5,15 +5,15 @@ from itertools import count
 
 import pytest
 
-from app.context.policy import SummaryKind, SummaryPolicy, SummaryShape
-from app.db.database import Database
-from app.domain.errors import ModelUnavailable
-from app.domain.prompt import ModelRequest
-from app.ports.hooks import Decision, Hook, PreCompact
 from fakes.compactions import asked, compact_now, fill
 from fakes.own_hooks import OwnHooks
 from fakes.scripted_model import Fail, Say, Step
 from fakes.stage import Stage, open_stage, with_context
+from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
+from throughline.db.database import Database
+from throughline.domain.errors import ModelUnavailable
+from throughline.domain.prompt import ModelRequest
+from throughline.ports.hooks import Decision, Hook, PreCompact
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 COMPACTIONS = 17

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.context.policy import SummaryPolicy
-from app.db.database import Database
-from app.domain.prompt import ModelRequest
-from app.domain.summary import SummaryState
-from app.summary import prepare
-from app.summary.prepare import ROUND_SECONDS
-from app.worker.jobs import NotDone
 from fakes.compactions import SUMMARY, positions_read, prepare_one
 from fakes.imports import import_into
 from fakes.scripted_model import Hang, Say, Step
 from fakes.side_jobs import do_summary_job
 from fakes.stage import Stage, open_stage, with_context
+from throughline.context.policy import SummaryPolicy
+from throughline.db.database import Database
+from throughline.domain.prompt import ModelRequest
+from throughline.domain.summary import SummaryState
+from throughline.summary import prepare
+from throughline.summary.prepare import ROUND_SECONDS
+from throughline.worker.jobs import NotDone
 
 MESSAGES = 2000
 

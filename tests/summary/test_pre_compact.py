@@ -6,16 +6,6 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from app.context.plan import plan_context
-from app.context.policy import SummaryPolicy, SummaryShape
-from app.context.triggers import Cause
-from app.db.database import Database
-from app.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
-from app.execution.off_loop import LARGE_CHARACTERS
-from app.ports.hooks import Decision, Hook, PreCompact
-from app.prompting.conversation import at_rest
-from app.prompting.planning import context_input
-from app.summary.compact import Compacted, Compaction, compact
 from fakes import own_hooks
 from fakes.compactions import SUMMARY, asked, compact_now, fill, prepare_one
 from fakes.own_hooks import OwnHooks, Remembers
@@ -23,6 +13,16 @@ from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS, until
 from fakes.watched_counter import WatchedCounter
+from throughline.context.plan import plan_context
+from throughline.context.policy import SummaryPolicy, SummaryShape
+from throughline.context.triggers import Cause
+from throughline.db.database import Database
+from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
+from throughline.execution.off_loop import LARGE_CHARACTERS
+from throughline.ports.hooks import Decision, Hook, PreCompact
+from throughline.prompting.conversation import at_rest
+from throughline.prompting.planning import context_input
+from throughline.summary.compact import Compacted, Compaction, compact
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 

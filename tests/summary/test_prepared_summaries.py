@@ -5,20 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from app.context.plan import plan_context
-from app.context.policy import SummaryPolicy, SummaryShape
-from app.db.database import Database
-from app.domain.errors import ModelUnavailable
-from app.domain.summary import SummaryState
-from app.ports.hooks import Decision
-from app.prompting.conversation import at_rest
-from app.prompting.planning import context_input
-from app.summary.compact import Compacted, Compaction, compact
-from app.summary.prepare import NOTHING_DUE, prepare_next
 from fakes.compactions import compact_now, fill, positions_read, prepare_one
 from fakes.own_hooks import OwnHooks, Remembers
 from fakes.scripted_model import Fail, Say
 from fakes.stage import Stage, open_stage, with_context
+from throughline.context.plan import plan_context
+from throughline.context.policy import SummaryPolicy, SummaryShape
+from throughline.db.database import Database
+from throughline.domain.errors import ModelUnavailable
+from throughline.domain.summary import SummaryState
+from throughline.ports.hooks import Decision
+from throughline.prompting.conversation import at_rest
+from throughline.prompting.planning import context_input
+from throughline.summary.compact import Compacted, Compaction, compact
+from throughline.summary.prepare import NOTHING_DUE, prepare_next
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 

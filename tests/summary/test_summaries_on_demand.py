@@ -5,14 +5,14 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from app.db.database import Database, DatabaseConfig
-from app.domain.errors import SummaryInProgress
-from app.summary.summarize_now import summarize_now
 from fakes.compactions import SUMMARY, fill
 from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Break, Say, Step
 from fakes.stage import Stage, open_stage, with_context
+from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.errors import SummaryInProgress
+from throughline.summary.summarize_now import summarize_now
 
 
 @pytest.fixture

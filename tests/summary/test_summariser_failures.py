@@ -2,14 +2,14 @@
 
 import pytest
 
-from app.context.policy import SummaryKind, SummaryShape
-from app.context.summaries.summary_text import CUT_MARK
-from app.db.database import Database
-from app.domain.errors import ContextOverflow, ModelQuotaExhausted, ModelRateLimited, ModelUnavailable
-from app.domain.message import Role, ToolCall
-from app.execution.breaker import FAILURES_TO_OPEN
 from fakes.compactions import SUMMARY, asked, compact_now, fill, open_summarising, positions_read, store
 from fakes.scripted_model import Call, Fail, Hang, Say, ScriptedModel, Step
+from throughline.context.policy import SummaryKind, SummaryShape
+from throughline.context.summaries.summary_text import CUT_MARK
+from throughline.db.database import Database
+from throughline.domain.errors import ContextOverflow, ModelQuotaExhausted, ModelRateLimited, ModelUnavailable
+from throughline.domain.message import Role, ToolCall
+from throughline.execution.breaker import FAILURES_TO_OPEN
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 AWAY = Fail(ModelUnavailable("away"))

@@ -5,21 +5,27 @@ from dataclasses import replace
 
 import pytest
 
-from app.context.explain import SummariserReport
-from app.context.plan import plan_context
-from app.context.policy import SummaryKind
-from app.context.triggers import Cause
-from app.db.database import Database
-from app.domain.errors import ContextOverflow, ModelInvalidRequest, ModelQuotaExhausted, ModelRefused, ModelUnavailable
-from app.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN, BreakerState
-from app.prompting.context_report import report_context
-from app.prompting.conversation import at_rest
-from app.prompting.planning import context_input
-from app.summary.compact import Compacted, Compaction, compact
 from fakes.compactions import SUMMARY, compact_now, fill, open_summarising, prepare_one
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, Step
 from fakes.stage import Stage
 from fakes.waiting import HANG_SECONDS
+from throughline.context.explain import SummariserReport
+from throughline.context.plan import plan_context
+from throughline.context.policy import SummaryKind
+from throughline.context.triggers import Cause
+from throughline.db.database import Database
+from throughline.domain.errors import (
+    ContextOverflow,
+    ModelInvalidRequest,
+    ModelQuotaExhausted,
+    ModelRefused,
+    ModelUnavailable,
+)
+from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN, BreakerState
+from throughline.prompting.context_report import report_context
+from throughline.prompting.conversation import at_rest
+from throughline.prompting.planning import context_input
+from throughline.summary.compact import Compacted, Compaction, compact
 
 REFUSAL = Say("I'm sorry, but I can't help with that.")
 WORDY = Say("A sentence that says nothing. " * 60)

@@ -4,18 +4,18 @@ import asyncio
 
 import pytest
 
-from app.context.policy import SummaryKind, SummaryPolicy, SummaryShape
-from app.context.summaries.transcript import MERGE_TASK
-from app.db.database import Database
-from app.domain.errors import ModelUnavailable
-from app.domain.message import Role
-from app.domain.summary import Stretch, SummaryState
-from app.prompting.ready_agent import assemble_agent
-from app.summary.summariser import Summariser, find_summarisers, summarize_messages
 from fakes.compactions import SUMMARY, asked, compact_now, fill, open_summarising, positions_read, store
 from fakes.conversations import adoption_of, stretch_of
 from fakes.scripted_model import Break, Fail, Say, ScriptedModel, Step
 from fakes.stage import Stage
+from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
+from throughline.context.summaries.transcript import MERGE_TASK
+from throughline.db.database import Database
+from throughline.domain.errors import ModelUnavailable
+from throughline.domain.message import Role
+from throughline.domain.summary import Stretch, SummaryState
+from throughline.prompting.ready_agent import assemble_agent
+from throughline.summary.summariser import Summariser, find_summarisers, summarize_messages
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 AWAY = Fail(ModelUnavailable("away"))

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from app.client.summarize import numbered
-from app.context.policy import SummaryPolicy
-from app.domain.errors import InvalidInput, ModelRejected, ModelUnavailable
-from app.domain.message import Message, NewMessage, Role, Source, ToolCall
-from app.llm.counters import make_counter
-from app.summary.summariser import NotWorthIt, Summariser, SummaryRejected
-from app.summary.summarize_transcript import summarize_transcript
 from fakes.compactions import asked, positions_read
 from fakes.scripted_model import Call, Fail, Say, ScriptedModel
+from throughline.client.summarize import numbered
+from throughline.context.policy import SummaryPolicy
+from throughline.domain.errors import InvalidInput, ModelRejected, ModelUnavailable
+from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
+from throughline.llm.counters import make_counter
+from throughline.summary.summariser import NotWorthIt, Summariser, SummaryRejected
+from throughline.summary.summarize_transcript import summarize_transcript
 
 COUNT = make_counter("tiktoken").count
 LIMIT = 100

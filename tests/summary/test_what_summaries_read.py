@@ -2,19 +2,19 @@
 
 import pytest
 
-from app.context.policy import Adopt, SummaryPolicy
-from app.db.database import Database
-from app.domain.errors import ModelUnavailable, SummaryConflict
-from app.domain.ledger import LedgerKind
-from app.domain.prompt import ModelRequest
-from app.domain.run import RunStatus
-from app.domain.summary import SummaryState
-from app.summary.draft import open_draft
-from app.summary.summarize_now import summarize_now
 from fakes.compactions import fill, prepare_one
 from fakes.scripted_model import Fail, Say, Step
 from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS
+from throughline.context.policy import Adopt, SummaryPolicy
+from throughline.db.database import Database
+from throughline.domain.errors import ModelUnavailable, SummaryConflict
+from throughline.domain.ledger import LedgerKind
+from throughline.domain.prompt import ModelRequest
+from throughline.domain.run import RunStatus
+from throughline.domain.summary import SummaryState
+from throughline.summary.draft import open_draft
+from throughline.summary.summarize_now import summarize_now
 
 
 def answers(request: ModelRequest) -> Step:

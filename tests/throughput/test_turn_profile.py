@@ -8,7 +8,6 @@ import pydantic
 import pytest
 import structlog
 
-from app.turn import submit
 from benchmarks.processes import ROOT
 from benchmarks.profile_sampler import (
     LOOP,
@@ -23,10 +22,11 @@ from benchmarks.profile_sampler import (
     layer_of,
 )
 from benchmarks.profile_turn import Profile, render, render_functions, shortened
+from throughline.turn import submit
 
 PROFILE = Profile(
     (
-        Sampled(OUR_TURN, f"{ROOT}/app/turn/submit.py", 12, "Submit.run", 3),
+        Sampled(OUR_TURN, f"{ROOT}/app/throughline/turn/submit.py", 12, "Submit.run", 3),
         Sampled("asyncpg", "/elsewhere/asyncpg/pool.py", 7, "Pool.acquire", 6),
         Sampled(OUR_TURN, json.__file__, 183, "dumps", 1),
     ),
@@ -39,7 +39,7 @@ PROFILE = Profile(
     ("file", "layer"),
     [
         (submit.__file__, OUR_TURN),
-        (f"{ROOT}/app/db/runs/claim.py", OUR_DATABASE),
+        (f"{ROOT}/app/throughline/db/runs/claim.py", OUR_DATABASE),
         (f"{ROOT}/benchmarks/instant_model.py", OTHER),
         (pydantic.__file__, MODEL),
         (structlog.__file__, "structlog"),
@@ -79,7 +79,7 @@ def test_layers_and_functions_are_printed_with_the_largest_first() -> None:
     assert printed[4:] == ["| asyncpg | 60.0% | 6.00 |", "| our turn and engine | 40.0% | 4.00 |"]
     assert render_functions(PROFILE, 2).splitlines()[3:] == [
         "| `Pool.acquire` /elsewhere/asyncpg/pool.py:7 | asyncpg | 60.0% | 6.00 |",
-        "| `Submit.run` app/turn/submit.py:12 | our turn and engine | 30.0% | 3.00 |",
+        "| `Submit.run` throughline/turn/submit.py:12 | our turn and engine | 30.0% | 3.00 |",
     ]
 
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.tools.calculator import calculator
-from app.tools.current_time import make_current_time
-from app.tools.tool import ToolFailed
+from throughline.tools.calculator import calculator
+from throughline.tools.current_time import make_current_time
+from throughline.tools.tool import ToolFailed
 
 
 @pytest.mark.parametrize(

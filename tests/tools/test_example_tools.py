@@ -5,12 +5,12 @@ from uuid import UUID
 
 import pytest
 
-from app.agents.registry import AgentDefaults, load_agents
-from app.domain.ids import RunId, SessionId, UserId
-from app.domain.message import ToolCall
-from app.domain.tool import ToolContext, ToolOutcome
-from app.tools.toolbox import ToolBox
 from fakes.tool_box import make_tool_box
+from throughline.agents.registry import AgentDefaults, load_agents
+from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.message import ToolCall
+from throughline.domain.tool import ToolContext, ToolOutcome
+from throughline.tools.toolbox import ToolBox
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 NIL = UUID(int=0)

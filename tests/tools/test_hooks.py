@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from app.agents.registry import AgentDefaults, load_agents
-from app.domain.errors import SettingInvalid
-from app.ports.hooks import Decision, PreCompact, Trigger
-from app.tools.hooks import ImportedHooks
 from fakes import own_tools
+from throughline.agents.registry import AgentDefaults, load_agents
+from throughline.domain.errors import SettingInvalid
+from throughline.ports.hooks import Decision, PreCompact, Trigger
+from throughline.tools.hooks import ImportedHooks
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 

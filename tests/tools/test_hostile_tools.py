@@ -7,16 +7,16 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from app.domain.ids import RunId, SessionId, UserId
-from app.domain.message import ToolCall
-from app.domain.tool import ToolContext, ToolOutcome
-from app.execution import operator_loops
-from app.execution.off_loop import work_for
-from app.execution.operator_code import MAX_THREADS, MAX_THREADS_OF_OWNER
-from app.execution.operator_loops import MAX_LOOPS
 from fakes import hostile_tools
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
+from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.message import ToolCall
+from throughline.domain.tool import ToolContext, ToolOutcome
+from throughline.execution import operator_loops
+from throughline.execution.off_loop import work_for
+from throughline.execution.operator_code import MAX_THREADS, MAX_THREADS_OF_OWNER
+from throughline.execution.operator_loops import MAX_LOOPS
 
 NIL = UUID(int=0)
 CONTEXT = ToolContext(SessionId(NIL), UserId(NIL), RunId(NIL), idempotency_key="run:call")

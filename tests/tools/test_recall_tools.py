@@ -6,16 +6,16 @@ from uuid import UUID
 
 import pytest
 
-from app.db.database import Database
-from app.domain.ids import RunId
-from app.domain.message import ToolCall
-from app.domain.tool import ToolContext, ToolOutcome
-from app.llm.chars_counter import CharsCounter
-from app.tools.recall import FRAME_TOKENS, MAX_TOKENS, make_recall_tools
-from app.tools.toolbox import ToolBox
 from fakes.conversations import Conversation, open_conversation
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
+from throughline.db.database import Database
+from throughline.domain.ids import RunId
+from throughline.domain.message import ToolCall
+from throughline.domain.tool import ToolContext, ToolOutcome
+from throughline.llm.chars_counter import CharsCounter
+from throughline.tools.recall import FRAME_TOKENS, MAX_TOKENS, make_recall_tools
+from throughline.tools.toolbox import ToolBox
 
 count = CharsCounter().count
 

@@ -5,14 +5,14 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.errors import SettingInvalid
-from app.domain.ids import RunId, SessionId, UserId
-from app.domain.message import ToolCall
-from app.domain.tool import ToolContext, ToolOutcome
-from app.tools.toolbox import ToolBox
 from fakes.own_tools import blocked
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
+from throughline.domain.errors import SettingInvalid
+from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.message import ToolCall
+from throughline.domain.tool import ToolContext, ToolOutcome
+from throughline.tools.toolbox import ToolBox
 
 NIL = UUID(int=0)
 CONTEXT = ToolContext(SessionId(NIL), UserId(NIL), RunId(NIL), idempotency_key="run:call")

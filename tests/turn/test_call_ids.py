@@ -2,14 +2,14 @@
 
 import pytest
 
-from app.db.database import Database
-from app.domain.message import NewMessage, Role, Source, ToolCall, text_of
-from app.domain.run import RunStatus
-from app.turn.take_turn import take_turn
 from fakes.one_tool import OneTool
 from fakes.raw_sql import end_leases
 from fakes.scripted_model import Call, Say
 from fakes.stage import open_stage
+from throughline.db.database import Database
+from throughline.domain.message import NewMessage, Role, Source, ToolCall, text_of
+from throughline.domain.run import RunStatus
+from throughline.turn.take_turn import take_turn
 
 CHARGE = ToolCall("call_0", "charge", "{}")
 

@@ -4,14 +4,14 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from app.agents.definition import AgentDefinition
-from app.agents.registry import AgentDefaults
-from app.context.policy import ContextPolicy, SummaryPolicy
-from app.domain.errors import AgentInvalid, SettingInvalid
-from app.llm.registry import ModelRegistry
-from app.ports.models import ChatModel
-from app.turn.check_agents import check_names
 from fakes.tool_box import make_tool_box
+from throughline.agents.definition import AgentDefinition
+from throughline.agents.registry import AgentDefaults
+from throughline.context.policy import ContextPolicy, SummaryPolicy
+from throughline.domain.errors import AgentInvalid, SettingInvalid
+from throughline.llm.registry import ModelRegistry
+from throughline.ports.models import ChatModel
+from throughline.turn.check_agents import check_names
 
 PLAIN = AgentDefinition("plain")
 UNWRITTEN = AgentDefaults(usage_threshold=0.8, summary_model="")

@@ -2,12 +2,12 @@
 
 import asyncio
 
-from app.domain.errors import DatabaseUnavailable
-from app.domain.events import AnswerReset, MessageDelta, NewEvent, ToolCalled
-from app.domain.message import ToolCall
-from app.turn.event_writer import EventWriter, Unstored
 from fakes.event_log import EventLog, claimed
 from fakes.waiting import HANG_SECONDS
+from throughline.domain.errors import DatabaseUnavailable
+from throughline.domain.events import AnswerReset, MessageDelta, NewEvent, ToolCalled
+from throughline.domain.message import ToolCall
+from throughline.turn.event_writer import EventWriter, Unstored
 
 CALLED = ToolCalled(ToolCall(id="c1", name="calculator", arguments="{}"))
 

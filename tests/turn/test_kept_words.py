@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from app.agents.registry import AgentRegistry
-from app.db.database import Database
-from app.domain.errors import SettingInvalid
-from app.domain.message import Role
-from app.domain.run import Claimer, RunStatus
-from app.ports.models import ChatModel
-from app.turn.take_turn import take_turn
 from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage
+from throughline.agents.registry import AgentRegistry
+from throughline.db.database import Database
+from throughline.domain.errors import SettingInvalid
+from throughline.domain.message import Role
+from throughline.domain.run import Claimer, RunStatus
+from throughline.ports.models import ChatModel
+from throughline.turn.take_turn import take_turn
 
 WORDS = "keep what I say"
 

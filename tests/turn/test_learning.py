@@ -2,18 +2,18 @@
 
 import pytest
 
-from app.context.calibration import Calibration
-from app.context.fit import fit_prompt
-from app.db.database import Database
-from app.domain.errors import ContextOverflow
-from app.domain.message import Content, ImageBlock, Role, TextBlock, ToolCall
-from app.domain.prompt import ModelRequest, Prompt, Usage
-from app.domain.run import RunStatus
-from app.prompting.calibrate import learn_from_overflow
-from app.prompting.conversation import at_rest
 from context.strategies import Said, conversation_input
 from fakes.scripted_model import Call, Fail, Say, ScriptedModel, Step
 from fakes.stage import Stage, open_stage
+from throughline.context.calibration import Calibration
+from throughline.context.fit import fit_prompt
+from throughline.db.database import Database
+from throughline.domain.errors import ContextOverflow
+from throughline.domain.message import Content, ImageBlock, Role, TextBlock, ToolCall
+from throughline.domain.prompt import ModelRequest, Prompt, Usage
+from throughline.domain.run import RunStatus
+from throughline.prompting.calibrate import learn_from_overflow
+from throughline.prompting.conversation import at_rest
 
 
 def adding(call_id: str) -> Call:

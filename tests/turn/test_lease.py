@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from app.db.database import Database
-from app.domain.errors import DatabaseUnavailable
-from app.domain.ids import RunId, SessionId
-from app.domain.run import Lease
-from app.ports.storage import RunStore
-from app.turn.lease import Heartbeat, Heartbeats, StopReason
 from fakes.beat_store import BeatStore
 from fakes.conversations import open_conversation
 from fakes.raw_sql import hold_rows, run_sql
 from fakes.waiting import HANG_SECONDS
+from throughline.db.database import Database
+from throughline.domain.errors import DatabaseUnavailable
+from throughline.domain.ids import RunId, SessionId
+from throughline.domain.run import Lease
+from throughline.ports.storage import RunStore
+from throughline.turn.lease import Heartbeat, Heartbeats, StopReason
 
 SHORT_SECONDS, LONG_SECONDS = 0.06, 600.0
 UNREACHABLE = DatabaseUnavailable("The database does not answer.")

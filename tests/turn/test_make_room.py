@@ -5,20 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from app.context.policy import PrunePolicy, Strategy, SummaryPolicy
-from app.context.view_state import view_state_from
-from app.db.database import Database
-from app.domain.errors import ContextOverflow, ModelInvalidRequest, ModelUnavailable
-from app.domain.events import CompactionFinished
-from app.domain.message import Message, Role, ToolCall
-from app.domain.prompt import ModelRequest, Prompt
-from app.domain.run import Run, RunStatus
-from app.prompting.pins import pin_message
 from context.prompt_judge import faults
 from fakes.scripted_model import Break, Call, Fail, Hang, Say, ScriptedModel, ScriptedModels, Step
 from fakes.stage import Stage, open_stage, with_context
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
+from throughline.context.policy import PrunePolicy, Strategy, SummaryPolicy
+from throughline.context.view_state import view_state_from
+from throughline.db.database import Database
+from throughline.domain.errors import ContextOverflow, ModelInvalidRequest, ModelUnavailable
+from throughline.domain.events import CompactionFinished
+from throughline.domain.message import Message, Role, ToolCall
+from throughline.domain.prompt import ModelRequest, Prompt
+from throughline.domain.run import Run, RunStatus
+from throughline.prompting.pins import pin_message
 
 SUMMARY = "## Intent\nThe user counts."
 SAY = "fakes.own_tools:say"

@@ -7,26 +7,26 @@ from typing import Any
 
 import pytest
 
-from app.context.calibration import Calibration
-from app.db.database import Database
-from app.db.run_follow import Following, Idle
-from app.domain.errors import DatabaseBusy, DatabaseUnavailable, DatabaseUnusable, LeaseLost
-from app.domain.events import EventType, NewEvent, RunEvent
-from app.domain.message import Role, ToolCall, text_of
-from app.domain.prompt import ToolSpec, Usage
-from app.domain.run import Lease, Outcome, Run, RunStatus
-from app.domain.tool import ToolContext, ToolOutcome
-from app.ports.tools import Tools
-from app.turn.keep_step import MOST_TRIES
-from app.turn.llm_node import OUT_OF_ROUNDS
-from app.turn.take_turn import take_turn
-from app.worker.worker import Worker, WorkerConfig
 from fakes.flaky_store import FlakyStore
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say
 from fakes.side_jobs import side_jobs
 from fakes.stage import Stage, open_stage
 from fakes.waiting import HANG_SECONDS
+from throughline.context.calibration import Calibration
+from throughline.db.database import Database
+from throughline.db.run_follow import Following, Idle
+from throughline.domain.errors import DatabaseBusy, DatabaseUnavailable, DatabaseUnusable, LeaseLost
+from throughline.domain.events import EventType, NewEvent, RunEvent
+from throughline.domain.message import Role, ToolCall, text_of
+from throughline.domain.prompt import ToolSpec, Usage
+from throughline.domain.run import Lease, Outcome, Run, RunStatus
+from throughline.domain.tool import ToolContext, ToolOutcome
+from throughline.ports.tools import Tools
+from throughline.turn.keep_step import MOST_TRIES
+from throughline.turn.llm_node import OUT_OF_ROUNDS
+from throughline.turn.take_turn import take_turn
+from throughline.worker.worker import Worker, WorkerConfig
 
 AWAY = DatabaseUnavailable("away")
 CALL = Call((ToolCall("c1", "calculator", '{"expression": "2+3"}'),))

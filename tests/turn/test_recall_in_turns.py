@@ -8,17 +8,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from app.agents.definition import RecallReach
-from app.db.database import Database
-from app.db.sessions.quotations import LOOK_AGAIN
-from app.domain.events import EventType
-from app.domain.ids import SessionId, UserId
-from app.domain.message import Message, ToolCall, text_of
-from app.domain.prompt import ModelRequest
-from app.domain.recall import Found, HistoryQuery
-from app.domain.run import RunStatus
-from app.tools.recall import make_recall_tools
-from app.wire.events import event_json
 from benchmarks.planted_conversation import Fact, FactKind, Planted, plant
 from benchmarks.planted_rules import read_labelled
 from fakes.conversations import open_conversation
@@ -27,6 +16,17 @@ from fakes.scripted_model import Call, Say, ScriptedModel
 from fakes.stage import Stage, open_stage, with_context
 from fakes.tool_box import make_tool_box
 from fakes.waiting import HANG_SECONDS
+from throughline.agents.definition import RecallReach
+from throughline.db.database import Database
+from throughline.db.sessions.quotations import LOOK_AGAIN
+from throughline.domain.events import EventType
+from throughline.domain.ids import SessionId, UserId
+from throughline.domain.message import Message, ToolCall, text_of
+from throughline.domain.prompt import ModelRequest
+from throughline.domain.recall import Found, HistoryQuery
+from throughline.domain.run import RunStatus
+from throughline.tools.recall import make_recall_tools
+from throughline.wire.events import event_json
 
 TURNS = 2_000
 INSERT = """

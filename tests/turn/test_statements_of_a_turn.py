@@ -9,16 +9,16 @@ from dataclasses import replace
 
 import pytest
 
-from app.db.database import Database, DatabaseConfig
-from app.domain.message import ToolCall
-from app.domain.prompt import Usage
-from app.domain.run import Outcome, RunError, RunInput, RunStatus, Submission
-from app.turn.take_turn import take_turn
 from fakes.database_wire import DatabaseWire, database_wire
 from fakes.raw_sql import BACKENDS, hold_rows, run_sql
 from fakes.scripted_model import Call, Say, ScriptedModel
 from fakes.stage import CLAIMER, Stage, open_stage, with_context
 from fakes.waiting import until_found
+from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.message import ToolCall
+from throughline.domain.prompt import Usage
+from throughline.domain.run import Outcome, RunError, RunInput, RunStatus, Submission
+from throughline.turn.take_turn import take_turn
 
 BY_TIME = ("pg_notify", "hurried cross join", "token_calibration")
 

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from app.db.database import Database
-from app.domain.message import Role, ToolCall, text_of
-from app.domain.run import RunStatus
-from app.turn.state import TurnConfig
 from fakes.scripted_model import Call, Say, ScriptedModel, Step
 from fakes.stage import AGENT, Stage, open_stage
 from fakes.tool_box import make_tool_box
+from throughline.db.database import Database
+from throughline.domain.message import Role, ToolCall, text_of
+from throughline.domain.run import RunStatus
+from throughline.turn.state import TurnConfig
 
 SAY = "fakes.own_tools:say"
 

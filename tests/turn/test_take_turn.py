@@ -5,18 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from app.context.calibration import Calibration
-from app.db.database import Database
-from app.domain.errors import AnswerIncomplete, ModelQuotaExhausted, ModelRateLimited, PromptCannotFit
-from app.domain.events import EventType, MessageDelta
-from app.domain.message import Role, ToolCall, text_of
-from app.domain.prompt import Usage
-from app.domain.run import Claimer, RunStatus
-from app.turn.check_agents import check_agent
-from app.turn.take_turn import take_turn
-from app.wire.events import event_json
 from fakes.scripted_model import Break, Call, Fail, Hang, Say, ScriptedModel
 from fakes.stage import Stage, open_stage, with_context
+from throughline.context.calibration import Calibration
+from throughline.db.database import Database
+from throughline.domain.errors import AnswerIncomplete, ModelQuotaExhausted, ModelRateLimited, PromptCannotFit
+from throughline.domain.events import EventType, MessageDelta
+from throughline.domain.message import Role, ToolCall, text_of
+from throughline.domain.prompt import Usage
+from throughline.domain.run import Claimer, RunStatus
+from throughline.turn.check_agents import check_agent
+from throughline.turn.take_turn import take_turn
+from throughline.wire.events import event_json
 
 
 @pytest.fixture

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from app.db.database import Database
-from app.domain.message import text_of
-from app.domain.run import Claimer, RunStatus
-from app.llm.chars_counter import CharsCounter
-from app.turn.take_turn import take_turn
 from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage, with_context
+from throughline.db.database import Database
+from throughline.domain.message import text_of
+from throughline.domain.run import Claimer, RunStatus
+from throughline.llm.chars_counter import CharsCounter
+from throughline.turn.take_turn import take_turn
 
 
 class Choking(Exception):

@@ -2,19 +2,19 @@
 
 import pytest
 
-from app.context.policy import Adopt
-from app.db.database import Database
-from app.db.summaries.repository import SummaryRepository
-from app.domain.errors import ContextOverflow
-from app.domain.events import CompactionFinished
-from app.domain.ids import SessionId
-from app.domain.message import ToolCall
-from app.domain.prompt import ModelRequest
-from app.domain.run import Run, RunStatus
 from context.prompt_judge import faults
 from fakes.compactions import fill, prepare_one
 from fakes.scripted_model import Call, Fail, Say, ScriptedModel, Step
 from fakes.stage import Stage, open_stage, with_context
+from throughline.context.policy import Adopt
+from throughline.db.database import Database
+from throughline.db.summaries.repository import SummaryRepository
+from throughline.domain.errors import ContextOverflow
+from throughline.domain.events import CompactionFinished
+from throughline.domain.ids import SessionId
+from throughline.domain.message import ToolCall
+from throughline.domain.prompt import ModelRequest
+from throughline.domain.run import Run, RunStatus
 
 WINDOW = 8192
 

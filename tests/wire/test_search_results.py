@@ -1,8 +1,8 @@
 from uuid import UUID
 
-from app.domain.ids import SessionId
-from app.domain.recall import Found
-from app.wire.messages import MOST_INCOMPLETE, SearchOut, search_json
+from throughline.domain.ids import SessionId
+from throughline.domain.recall import Found
+from throughline.wire.messages import MOST_INCOMPLETE, SearchOut, search_json
 
 
 def test_an_incomplete_search_names_some_sessions_and_counts_all() -> None:

@@ -7,27 +7,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.explain import ContextReport, NextAction, SummariserReport, SummaryReport, report_json
-from app.context.forms import Form
-from app.context.preview import Action
-from app.context.triggers import Cause
-from app.db.statements.rows import content_data, content_from
-from app.domain.memory import FoundBy, Memory
-from app.domain.message import Content, ImageBlock, Message, Role, Source, TextBlock, ToolCall
-from app.domain.page import Page
-from app.domain.prompt import Usage
-from app.domain.recall import Hit
-from app.domain.run import Run, RunError, RunInput, RunStatus
-from app.domain.session import Session
-from app.domain.summary import SummaryState, SummaryVersion
-from app.execution.breaker import BreakerState
-from app.wire.context import ContextOut, PreviewedMessage, PreviewOut, SummariserOut
-from app.wire.memories import MemoryList, MemoryOut, memory_json
-from app.wire.messages import HitOut, MessageOut, MessagePage, hit_json, message_json
-from app.wire.runs import RunOut, run_json
-from app.wire.sessions import SessionOut, SummaryVersionOut, session_json, summary_version_json
-from app.wire.shape import Shape, page_json
 from fakes.wire_shapes import assert_agreement, session_out
+from throughline.context.explain import ContextReport, NextAction, SummariserReport, SummaryReport, report_json
+from throughline.context.forms import Form
+from throughline.context.preview import Action
+from throughline.context.triggers import Cause
+from throughline.db.statements.rows import content_data, content_from
+from throughline.domain.memory import FoundBy, Memory
+from throughline.domain.message import Content, ImageBlock, Message, Role, Source, TextBlock, ToolCall
+from throughline.domain.page import Page
+from throughline.domain.prompt import Usage
+from throughline.domain.recall import Hit
+from throughline.domain.run import Run, RunError, RunInput, RunStatus
+from throughline.domain.session import Session
+from throughline.domain.summary import SummaryState, SummaryVersion
+from throughline.execution.breaker import BreakerState
+from throughline.wire.context import ContextOut, PreviewedMessage, PreviewOut, SummariserOut
+from throughline.wire.memories import MemoryList, MemoryOut, memory_json
+from throughline.wire.messages import HitOut, MessageOut, MessagePage, hit_json, message_json
+from throughline.wire.runs import RunOut, run_json
+from throughline.wire.sessions import SessionOut, SummaryVersionOut, session_json, summary_version_json
+from throughline.wire.shape import Shape, page_json
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 COUNT = st.integers(0, 2**53)

@@ -1,17 +1,17 @@
 """What whole turns tell and leave behind has the shapes that are documented."""
 
-from app.context.explain import report_json
-from app.db.database import Database
-from app.domain.errors import AnswerIncomplete, ModelQuotaExhausted
-from app.domain.events import EventType
-from app.domain.message import ToolCall
-from app.domain.run import Run
-from app.prompting.context_report import preview_context, report_context
-from app.wire.context import ContextOut, PreviewOut
-from app.wire.events import EVENTS, event_json
 from fakes.scripted_model import Call, Fail, Say, ScriptedModel
 from fakes.stage import Stage, open_stage, with_context
 from fakes.wire_shapes import assert_agreement
+from throughline.context.explain import report_json
+from throughline.db.database import Database
+from throughline.domain.errors import AnswerIncomplete, ModelQuotaExhausted
+from throughline.domain.events import EventType
+from throughline.domain.message import ToolCall
+from throughline.domain.run import Run
+from throughline.prompting.context_report import preview_context, report_context
+from throughline.wire.context import ContextOut, PreviewOut
+from throughline.wire.events import EVENTS, event_json
 
 FINISHED = {EventType.RUN_STARTED, EventType.MESSAGE_DELTA, EventType.MESSAGE_COMPLETED, EventType.RUN_COMPLETED}
 

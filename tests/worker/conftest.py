@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from app.db.jobs import taking
+from throughline.db.jobs import taking
 
 
 @pytest.fixture(autouse=True)

@@ -5,22 +5,22 @@ from uuid import uuid4
 
 import pytest
 
-from app.db.connection.pool import ConnectionPool, PoolConfig
-from app.db.connection.transactions import Transactions
-from app.db.database import Database
-from app.db.search.analyzer import Analyzer, Term
-from app.db.search.entries import IndexedMessage
-from app.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
-from app.db.search.repository import SearchRepository
-from app.domain.errors import DatabaseUnavailable
-from app.domain.ids import SessionId
-from app.worker.indexing import Indexing, index_owner
 from fakes.conversations import open_conversation
 from fakes.imports import import_into
 from fakes.pooler import shared_address
 from fakes.raw_sql import run_sql
 from fakes.side_jobs import doing, side_jobs, until_jobs
 from fakes.stage import open_stage
+from throughline.db.connection.pool import ConnectionPool, PoolConfig
+from throughline.db.connection.transactions import Transactions
+from throughline.db.database import Database
+from throughline.db.search.analyzer import Analyzer, Term
+from throughline.db.search.entries import IndexedMessage
+from throughline.db.search.index_history import LARGE_CHARACTERS, HistoryIndex
+from throughline.db.search.repository import SearchRepository
+from throughline.domain.errors import DatabaseUnavailable
+from throughline.domain.ids import SessionId
+from throughline.worker.indexing import Indexing, index_owner
 
 BLOCKS = "select from_position, through_position from search_blocks"
 

@@ -5,12 +5,6 @@ from collections import Counter
 from datetime import timedelta
 from heapq import heappop, heappush
 
-from app.db.connection.address import parse_address
-from app.db.database import Database
-from app.db.jobs.consumer import JobConsumer
-from app.db.jobs.queue import Job, JobBook, Waiting
-from app.worker.jobs import LONGEST_SILENCE_SECONDS, NotDone
-from app.worker.shares import PAUSE_EACH, Shares
 from fakes.compactions import fill
 from fakes.manual_clock import ManualClock
 from fakes.raw_sql import BACKENDS, run_sql
@@ -18,6 +12,12 @@ from fakes.scripted_model import Say
 from fakes.side_jobs import do_summary_job, doing, side_jobs, until_jobs
 from fakes.stage import open_stage, with_context
 from fakes.waiting import HANG_SECONDS, until
+from throughline.db.connection.address import parse_address
+from throughline.db.database import Database
+from throughline.db.jobs.consumer import JobConsumer
+from throughline.db.jobs.queue import Job, JobBook, Waiting
+from throughline.worker.jobs import LONGEST_SILENCE_SECONDS, NotDone
+from throughline.worker.shares import PAUSE_EACH, Shares
 
 SUMMARY = "## Intent\nThe user counts [#1-#2]."
 

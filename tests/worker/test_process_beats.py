@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from app.assembly.process_beats import ProcessBeats
-from app.db.database import Database
-from app.db.processes import BEAT_SECONDS
-from app.domain.ids import ProcessId
-from app.domain.process import Process, ProcessKind, ProcessState
 from fakes.raw_sql import run_sql
 from fakes.waiting import until, until_found
+from throughline.assembly.process_beats import ProcessBeats
+from throughline.db.database import Database
+from throughline.db.processes import BEAT_SECONDS
+from throughline.domain.ids import ProcessId
+from throughline.domain.process import Process, ProcessKind, ProcessState
 
 PROCESS = Process(ProcessId(UUID(int=1)), ProcessKind.WORKER, "host:1:00000001", "0.1.0")
 

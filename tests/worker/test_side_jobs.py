@@ -4,13 +4,6 @@ import asyncio
 
 import pytest
 
-from app.db.database import Database, DatabaseConfig
-from app.db.jobs.kinds import summary_job
-from app.db.jobs.queue import Job
-from app.db.service_status import read_service_status
-from app.domain.summary import SummaryState
-from app.worker.jobs import MOST_LOST, MOST_TRIES
-from app.worker.worker import Worker, WorkerConfig
 from fakes.compactions import fill
 from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
@@ -18,6 +11,13 @@ from fakes.scripted_model import Hang, Say
 from fakes.side_jobs import do_summary_job, doing, side_jobs, until_jobs
 from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS
+from throughline.db.database import Database, DatabaseConfig
+from throughline.db.jobs.kinds import summary_job
+from throughline.db.jobs.queue import Job
+from throughline.db.service_status import read_service_status
+from throughline.domain.summary import SummaryState
+from throughline.worker.jobs import MOST_LOST, MOST_TRIES
+from throughline.worker.worker import Worker, WorkerConfig
 
 SUMMARY = "## Intent\nThe user counts [#1-#2]."
 

@@ -5,20 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from app.db.connection.address import parse_address
-from app.db.connection.pool import ConnectionPool, PoolConfig
-from app.db.connection.transactions import Statements, Transactions
-from app.db.database import Database
-from app.db.jobs.kinds import summary_job
-from app.db.sessions.import_messages import Imported, import_session
-from app.db.statements.new_ids import new_id
-from app.domain.errors import ModelRejected, ModelUnavailable
-from app.domain.ids import SessionId
-from app.domain.message import Source
-from app.domain.run import RunStatus
-from app.domain.summary import SummaryState
-from app.execution.off_loop import present_owner
-from app.prompting.conversation import at_rest
 from fakes.compactions import SUMMARY, compact_now, fill, positions_read
 from fakes.dying_jobs import BEGUN, GIVEN_UP_AFTER
 from fakes.imports import import_into, written
@@ -28,6 +14,20 @@ from fakes.service_process import start_program
 from fakes.side_jobs import do_summary_job, doing, side_jobs, until_jobs
 from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS, until
+from throughline.db.connection.address import parse_address
+from throughline.db.connection.pool import ConnectionPool, PoolConfig
+from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.database import Database
+from throughline.db.jobs.kinds import summary_job
+from throughline.db.sessions.import_messages import Imported, import_session
+from throughline.db.statements.new_ids import new_id
+from throughline.domain.errors import ModelRejected, ModelUnavailable
+from throughline.domain.ids import SessionId
+from throughline.domain.message import Source
+from throughline.domain.run import RunStatus
+from throughline.domain.summary import SummaryState
+from throughline.execution.off_loop import present_owner
+from throughline.prompting.conversation import at_rest
 
 JOBS = "select convert_from(payload, 'UTF8') from throughline_jobs.pgqueuer where entrypoint = 'prepare_summary'"
 

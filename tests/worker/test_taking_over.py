@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from app.db.database import Database
-from app.domain.message import Role, ToolCall, text_of
-from app.domain.run import RunStatus
-from app.turn.take_turn import take_turn
 from fakes.one_tool import OneTool
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Call, Say
 from fakes.stage import open_stage
+from throughline.db.database import Database
+from throughline.domain.message import Role, ToolCall, text_of
+from throughline.domain.run import RunStatus
+from throughline.turn.take_turn import take_turn
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,19 @@ from uuid import uuid4
 import pytest
 from structlog.testing import capture_logs
 
-from app.db.database import Database
-from app.db.jobs.queue import Job
-from app.domain.errors import OwnerSummariesTaken, TurnsTaken
-from app.domain.ids import UserId
-from app.domain.message import text_of
-from app.domain.prompt import ModelRequest
-from app.domain.run import Claimer, Run, RunStatus
-from app.worker.worker import LONGEST_SILENCE_SECONDS, Worker, WorkerConfig
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Hang, Say, Step
 from fakes.side_jobs import side_jobs
 from fakes.stage import Stage, open_stage
 from fakes.waiting import HANG_SECONDS, until
+from throughline.db.database import Database
+from throughline.db.jobs.queue import Job
+from throughline.domain.errors import OwnerSummariesTaken, TurnsTaken
+from throughline.domain.ids import UserId
+from throughline.domain.message import text_of
+from throughline.domain.prompt import ModelRequest
+from throughline.domain.run import Claimer, Run, RunStatus
+from throughline.worker.worker import LONGEST_SILENCE_SECONDS, Worker, WorkerConfig
 
 
 @pytest.fixture

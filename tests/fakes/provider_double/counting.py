@@ -8,8 +8,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from app.llm.encodings import load_encoding
 from fakes.provider_double.json_types import Json
+from throughline.llm.encodings import load_encoding
 
 LOW_DETAIL_TOKENS = 85
 IMAGE_TOKENS = 765

@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from app.context.summaries.transcript import SUMMARISER_SYSTEM_PROMPT
 from fakes.provider_double.answers import default_step
 from fakes.provider_double.chat_request import ChatRequest, check_request, check_window, parse_body
 from fakes.provider_double.embeddings import EmbeddingDouble
@@ -16,6 +15,7 @@ from fakes.provider_double.refusals import Refused
 from fakes.provider_double.replies import refusal_reply, step_reply
 from fakes.provider_double.script import ANY_TURN, SUMMARISER, Failure, Script, ScriptStep
 from fakes.provider_double.wire import Reply
+from throughline.context.summaries.transcript import SUMMARISER_SYSTEM_PROMPT
 
 SUMMARISER_MARKER = SUMMARISER_SYSTEM_PROMPT[:60]
 _NAMED = re.compile(r"\[script:([\w.-]{1,64})\]")

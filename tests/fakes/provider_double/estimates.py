@@ -4,14 +4,14 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from app.context.calibration import Calibration, factor, learn, scale
-from app.context.measure import count_prompt, count_tool_specs
-from app.domain.message import Role, ToolCall, text_of
-from app.domain.prompt import Prompt, PromptMessage, ToolSpec
-from app.llm.counters import make_counter
-from app.llm.translate import to_tools
 from fakes.provider_double.counting import COUNTINGS
 from fakes.provider_double.json_types import Json
+from throughline.context.calibration import Calibration, factor, learn, scale
+from throughline.context.measure import count_prompt, count_tool_specs
+from throughline.domain.message import Role, ToolCall, text_of
+from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
+from throughline.llm.counters import make_counter
+from throughline.llm.translate import to_tools
 
 SYSTEM = "You are a helpful assistant. Answer briefly, and say where you looked things up."
 TOOLS = tuple(

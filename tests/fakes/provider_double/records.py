@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 
-from app.context.frame import unframed
-from app.context.summaries.transcript import EXISTING_TAG
 from fakes.provider_double.counting import texts_of
 from fakes.provider_double.json_types import Json
+from throughline.context.frame import unframed
+from throughline.context.summaries.transcript import EXISTING_TAG
 
 _SHOWN = re.compile(r"^\[#(\d+) (?:user|assistant|tool)\b", re.MULTILINE)
 _BLOCK = 4096

@@ -1,8 +1,0 @@
-"""The tables, as migrations make them."""
-
-from app.db.tables import processes, runs, search, sessions, slack, summaries
-from app.db.tables.columns import Base
-
-TABLES = (processes, runs, search, sessions, slack, summaries)
-METADATA = Base.metadata
-"""What the tables of all these modules together describe."""

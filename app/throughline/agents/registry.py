@@ -1,0 +1,177 @@
+"""Loads all agents at start, the shipped ones and the operator's, and hands them out by name."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from throughline.agents.definition import AgentDefinition
+from throughline.agents.read_file import read_agent_file
+from throughline.agents.yaml_schema import AgentFile, ContextSection, Section
+from throughline.context.policy import ContextPolicy, PrunePolicy, SummaryPolicy
+from throughline.domain.errors import AgentInvalid, NotFound, SettingInvalid
+
+SHIPPED = Path(__file__).parent / "shipped"
+ENDINGS = frozenset({".yaml", ".yml"})
+DEFAULT_TARGET = ContextPolicy().target
+Policy = TypeVar("Policy", ContextPolicy, PrunePolicy, SummaryPolicy)
+
+
+def _no_address(_model: str) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDefaults:
+    """What applies where an agent's file says nothing; `summary_model` may be empty, and lives at `summary_base_url`.
+
+    `summary_api_key_env` names the variable with the key for that address. `address_beside_default` tells where a model
+    lives that is named beside the default model: at the same server if it is of the same provider. None there is the
+    provider's own address.
+    """
+
+    usage_threshold: float
+    summary_model: str
+    summary_base_url: str | None = None
+    address_beside_default: Callable[[str], str | None] = _no_address
+    summary_api_key_env: str | None = None
+
+
+class AgentRegistry:
+    """The agents of this process, fixed at start."""
+
+    def __init__(self, agents: Iterable[AgentDefinition]) -> None:
+        """Keep the agents; of two with one name the later one counts."""
+        by_name = {agent.name: agent for agent in agents}
+        self._agents = {name: by_name[name] for name in sorted(by_name)}
+
+    def get(self, name: str) -> AgentDefinition:
+        """Return the agent of that name. Raises NotFound naming those there are."""
+        agent = self._agents.get(name)
+        if agent is None:
+            raise NotFound(f"There is no agent {name[:80]!r}. Known agents: {', '.join(self._agents) or 'none'}.")
+        return agent
+
+    def all(self) -> tuple[AgentDefinition, ...]:
+        """Return the agents by name."""
+        return tuple(self._agents.values())
+
+
+def load_agents(folders: Sequence[Path], defaults: AgentDefaults) -> AgentRegistry:
+    """Load the shipped agents, then those of each folder, which add to or override them by name.
+
+    Raises SettingInvalid for a folder that cannot be read, AgentInvalid with all that is wrong in all files.
+    """
+    agents: list[AgentDefinition] = []
+    wrong: list[str] = []
+    for folder in (SHIPPED, *folders):
+        loaded, refused = _load_folder(folder, defaults)
+        agents += loaded
+        wrong += refused
+    if wrong:
+        raise AgentInvalid("\n".join(wrong))
+    return AgentRegistry(agents)
+
+
+def _load_folder(folder: Path, defaults: AgentDefaults) -> tuple[list[AgentDefinition], list[str]]:
+    """Return the folder's agents and the complaints about the files that cannot be used."""
+    origins: dict[str, Path] = {}
+    agents: list[AgentDefinition] = []
+    wrong: list[str] = []
+    for path in _agent_paths(folder):
+        try:
+            agent = _define(path, read_agent_file(path), defaults)
+            _check_new(path, agent.name, origins)
+        except AgentInvalid as error:
+            wrong.append(error.detail)
+            continue
+        origins[agent.name] = path
+        agents.append(agent)
+    return agents, wrong
+
+
+def _agent_paths(folder: Path) -> list[Path]:
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise SettingInvalid(
+            f"AGENTS_DIR: the folder {folder} cannot be read ({why}); name an existing folder or leave it empty"
+        ) from error
+    return [path for path in entries if path.suffix in ENDINGS and path.name[0] != "."]
+
+
+def _check_new(path: Path, name: str, origins: dict[str, Path]) -> None:
+    if name in origins:
+        raise AgentInvalid(f"{path}:\n  name: {name!r} is the name of {origins[name].name} too; choose another")
+
+
+def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefinition:
+    return AgentDefinition(
+        name=file.name,
+        model=file.model or "",
+        base_url=file.base_url,
+        api_key_env=file.api_key_env,
+        system_prompt=file.system_prompt,
+        tools=tuple(file.tools),
+        max_tool_rounds=file.max_tool_rounds,
+        context=_policy(path, file, defaults),
+        description=file.description,
+        recall=file.recall,
+    )
+
+
+def _policy(path: Path, file: AgentFile, defaults: AgentDefaults) -> ContextPolicy:
+    """Apply the precedence: the agent's value if written, else the setting, else the default."""
+    section = file.context
+    return _filled(
+        ContextPolicy,
+        section,
+        usage_threshold=section.usage_threshold or defaults.usage_threshold,
+        target=_target(path, section, defaults),
+        prune=_filled(PrunePolicy, section.prune),
+        summary=_summary_policy(file, defaults),
+    )
+
+
+def _summary_policy(file: AgentFile, defaults: AgentDefaults) -> SummaryPolicy:
+    written = file.context.summary
+    return _filled(
+        SummaryPolicy,
+        written,
+        model=written.model or defaults.summary_model,
+        base_url=_summary_address(file, defaults),
+        api_key_env=file.api_key_env if written.model else defaults.summary_api_key_env,
+        max_tokens=file.context.max_summary_tokens or written.max_tokens,
+        chunk_messages=file.context.summarize_chunk_size,
+    )
+
+
+def _filled(policy: type[Policy], section: Section, **decided: object) -> Policy:
+    """Return the policy with the section's fields of the same names, but for those that were `decided` here."""
+    written = {declared.name for declared in fields(policy)} - decided.keys()
+    values: dict[str, Any] = {name: getattr(section, name) for name in written}  # Any: each field has its own type
+    return policy(**values | decided)
+
+
+def _summary_address(file: AgentFile, defaults: AgentDefaults) -> str | None:
+    """A summary model that the file names lives where the agent's model does; the setting's has its own place."""
+    named = file.context.summary.model
+    if not named:
+        return defaults.summary_base_url
+    if file.base_url or file.model:
+        return file.base_url
+    return defaults.address_beside_default(named)
+
+
+def _target(path: Path, section: ContextSection, defaults: AgentDefaults) -> float:
+    """A written target must lie below the threshold in force; the default one is lowered by the engine instead."""
+    if section.target is None:
+        return DEFAULT_TARGET
+    threshold = section.usage_threshold or defaults.usage_threshold
+    if section.target >= threshold:
+        source = "" if section.usage_threshold else " (the setting CONTEXT_USAGE_THRESHOLD)"
+        raise AgentInvalid(
+            f"{path}:\n  context.target: {section.target} must be below usage_threshold, which is {threshold}{source}"
+        )
+    return section.target

@@ -1,0 +1,212 @@
+"""What an agent file may say. Defaults and ranges are those of the values it becomes (`field_as_in`).
+
+A field left out or left empty is not written and takes its default. Strict: nothing is converted to another type.
+"""
+
+from typing import Annotated, Self
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from throughline.agents.addresses import check_address, check_variable
+from throughline.agents.definition import AgentDefinition, RecallReach
+from throughline.agents.policy_fields import policy_field
+from throughline.context.policy import (
+    Adopt,
+    ContextPolicy,
+    PrunePolicy,
+    Strategy,
+    SummaryKind,
+    SummaryPolicy,
+    SummaryShape,
+)
+from throughline.domain.text import clean_text
+
+NAME_PATTERN = r"^[a-z][a-z0-9_-]{0,63}\z"
+TOOL_PATTERN = r"^([A-Za-z0-9_-]{1,64}|[A-Za-z_][\w.]*:[A-Za-z_]\w{0,63})\z"
+COUNTER_PATTERN = r"^(tiktoken(:[\w.-]+)?|chars|transformers:\S(.*\S)?|[A-Za-z_][\w.]*:[A-Za-z_][\w./-]*)\z"
+HOOK_PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w{0,63}\z"
+
+STRATEGY_OF = {
+    "keep_recent": Strategy.TRUNCATION,
+    "min_score_threshold": Strategy.IMPORTANCE,
+    "summarize_chunk_size": Strategy.SUMMARIZATION,
+    "max_summary_tokens": Strategy.SUMMARIZATION,
+    "max_messages_before_summary": Strategy.SUMMARIZATION,
+    "max_tokens_before_summary": Strategy.SUMMARIZATION,
+    "adopt": Strategy.SUMMARIZATION,
+}
+"""Options that only one strategy has. `summary` is none of them: a session of any agent may be summarised by hand."""
+
+SPARE_MESSAGES = 4
+"""With `adopt: immediately`, N is at least so much above `min_recent_messages`: what is in between is summarised each
+time, and fewer messages would have nearly every turn wait for a summary. Chosen: two exchanges."""
+
+
+def _check_distinct(names: list[str]) -> list[str]:
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ValueError(f"names {', '.join(repeated)} more than once: name each tool once")
+    return names
+
+
+Text = Annotated[str, AfterValidator(clean_text)]
+Line = Annotated[str, StringConstraints(pattern=r"^\S+\z", max_length=200)]
+
+
+class Section(BaseModel):
+    """A mapping in the file: unknown fields are refused, empty ones are as if they were not there."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_empty(cls, given: object) -> object:
+        if not isinstance(given, dict):
+            return given
+        return {key: value for key, value in given.items() if value is not None or key not in field_names(cls)}
+
+
+class PruneSection(Section):
+    """`context.prune`: fractions of the window, and how many tool outputs stay whole."""
+
+    start: float = policy_field(PrunePolicy, "start")
+    aggressive: float = policy_field(PrunePolicy, "aggressive")
+    critical: float = policy_field(PrunePolicy, "critical")
+    keep_last: int = policy_field(PrunePolicy, "keep_last")
+    keep_last_aggressive: int = policy_field(PrunePolicy, "keep_last_aggressive")
+    min_freed: float = policy_field(PrunePolicy, "min_freed")
+    max_output_bytes: int = policy_field(PrunePolicy, "max_output_bytes")
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if not self.start < self.aggressive < self.critical:
+            marks = f"start {self.start}, aggressive {self.aggressive}, critical {self.critical}"
+            raise ValueError(f"has {marks}: each must be above the one before it")
+        if self.keep_last_aggressive > self.keep_last:
+            kept = f"keep_last_aggressive {self.keep_last_aggressive} above keep_last {self.keep_last}"
+            raise ValueError(f"has {kept}: the aggressive stage keeps no more than the first")
+        return self
+
+
+class SummarySection(Section):
+    """`context.summary`: how summaries are written."""
+
+    model: Line | None = None
+    kind: SummaryKind = policy_field(SummaryPolicy, "kind")
+    shape: SummaryShape = policy_field(SummaryPolicy, "shape")
+    style: Text = policy_field(SummaryPolicy, "style")
+    max_tokens: int = policy_field(SummaryPolicy, "max_tokens")
+    instructions: Text = policy_field(SummaryPolicy, "instructions")
+    timeout_seconds: float = policy_field(SummaryPolicy, "timeout_seconds")
+
+
+class ContextSection(Section):
+    """`context`: the agent's policy. `usage_threshold` unwritten is the setting `context_usage_threshold`.
+
+    `summarize_chunk_size` and `max_summary_tokens` become `chunk_messages` and `max_tokens` of the summary policy.
+
+    The strategies' own options come after what they are checked against.
+    """
+
+    strategy: Strategy = policy_field(ContextPolicy, "strategy")
+    auto_summarize: bool = policy_field(ContextPolicy, "auto_summarize")
+    usage_threshold: float | None = policy_field(ContextPolicy, "usage_threshold", default=None)
+    target: float | None = policy_field(ContextPolicy, "target", default=None)
+    max_messages_before_summary: int = policy_field(ContextPolicy, "max_messages_before_summary")
+    max_tokens_before_summary: int = policy_field(ContextPolicy, "max_tokens_before_summary")
+    adopt: Adopt = policy_field(ContextPolicy, "adopt")
+    min_recent_messages: int = policy_field(ContextPolicy, "min_recent_messages", validate_default=True)
+    response_reserve: int = policy_field(ContextPolicy, "response_reserve")
+    window: int | None = policy_field(
+        ContextPolicy, "window", validation_alias=AliasChoices("window", "max_context_tokens")
+    )
+    prune: PruneSection = PruneSection()
+    summary: SummarySection = SummarySection()
+    token_counter: str = policy_field(ContextPolicy, "token_counter", pattern=COUNTER_PATTERN, max_length=200)
+    pre_compact: str = policy_field(ContextPolicy, "pre_compact", pattern=HOOK_PATTERN, max_length=200)
+    keep_recent: int = policy_field(ContextPolicy, "keep_recent")
+    min_score_threshold: float = policy_field(ContextPolicy, "min_score_threshold")
+    summarize_chunk_size: int | None = policy_field(SummaryPolicy, "chunk_messages")
+    max_summary_tokens: int | None = policy_field(SummaryPolicy, "max_tokens", default=None)
+
+    @field_validator(*STRATEGY_OF)
+    @classmethod
+    def _check_strategy_has_it(cls, value: object, info: ValidationInfo) -> object:
+        strategy, wanted = info.data.get("strategy"), STRATEGY_OF[str(info.field_name)]
+        if strategy is not None and strategy is not wanted:
+            raise ValueError(
+                f"is an option of the strategy {wanted}, and this agent's is {strategy}: "
+                f"remove it or write `strategy: {wanted}`"
+            )
+        return value
+
+    @field_validator("min_recent_messages")
+    @classmethod
+    def _check_n_leaves_something_to_summarise(cls, value: int, info: ValidationInfo) -> int:
+        n = info.data.get("max_messages_before_summary")
+        if info.data.get("adopt") is Adopt.IMMEDIATELY and isinstance(n, int) and n < value + SPARE_MESSAGES:
+            raise ValueError(
+                f"leaves too little to summarize of max_messages_before_summary {n}: with `adopt: immediately` that "
+                f"must be at least {SPARE_MESSAGES} more than min_recent_messages, here {value + SPARE_MESSAGES}"
+            )
+        return value
+
+    @field_validator("max_summary_tokens")
+    @classmethod
+    def _check_written_once(cls, value: int | None, info: ValidationInfo) -> int | None:
+        summary = info.data.get("summary")
+        if isinstance(summary, SummarySection) and "max_tokens" in summary.model_fields_set:
+            raise ValueError("is another name of summary.max_tokens, which is written too: write one of them")
+        return value
+
+
+class AgentFile(Section):
+    """A whole agent file."""
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    description: Text = ""
+    model: Line | None = None
+    base_url: Annotated[str, Field(max_length=2000), AfterValidator(check_address)] | None = None
+    api_key_env: Annotated[str, AfterValidator(check_variable)] | None = None
+    system_prompt: Text = ""
+    tools: Annotated[list[Annotated[str, Field(pattern=TOOL_PATTERN)]], AfterValidator(_check_distinct)] = []
+    recall: RecallReach = policy_field(AgentDefinition, "recall")
+    max_tool_rounds: int = policy_field(AgentDefinition, "max_tool_rounds")
+    context: ContextSection = ContextSection()
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _check_key_has_an_address(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("base_url", "") is None:
+            raise ValueError("needs base_url, the address that the key is for")
+        return value
+
+
+def field_names(section: type[BaseModel]) -> tuple[str, ...]:
+    """Return the names a section's fields may be written under, aliases included."""
+    names: list[str] = []
+    for name, info in section.model_fields.items():
+        alias = info.validation_alias
+        names += [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
+    return tuple(names)
+
+
+def section_at(path: tuple[str | int, ...]) -> type[BaseModel]:
+    """Return the section the field at `path` (as pydantic names it) belongs to."""
+    section: type[BaseModel] = AgentFile
+    for step in path:
+        info = section.model_fields.get(str(step))
+        if info is None or not isinstance(info.annotation, type) or not issubclass(info.annotation, BaseModel):
+            break
+        section = info.annotation
+    return section

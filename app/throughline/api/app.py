@@ -1,0 +1,158 @@
+"""Puts the door together: middleware, error handlers, routes, document. Called by `assembly/` and by the tests."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from fastapi import FastAPI, Response
+from fastapi.telemetry import TelemetryConfig
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from throughline.api.http import reference
+from throughline.api.http.auth import Authenticator
+from throughline.api.http.body_cap import BodyCap, Cap
+from throughline.api.http.call import Door
+from throughline.api.http.config import ApiConfig
+from throughline.api.http.errors import UnexpectedErrors, add_error_handlers
+from throughline.api.http.services import Services
+from throughline.api.http.sharing import SharedSessions
+from throughline.api.native import (
+    agents,
+    context,
+    export,
+    health,
+    imports,
+    memories,
+    messages,
+    pins,
+    runs,
+    search,
+    sessions,
+    summaries,
+)
+from throughline.api.native.documented import document
+
+ROOMS = (
+    messages,
+    pins,
+    search,
+    export,
+    imports,
+    sessions,
+    runs,
+    context,
+    summaries,
+    memories,
+    agents,
+    health,
+    reference,
+)
+CORS_METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
+CORS_ASKED = (
+    "Accept",
+    "Authorization",
+    "Content-Type",
+    "Idempotency-Key",
+    "Last-Event-ID",
+    "On-Behalf-Of",
+    "Prefer",
+    "X-API-Key",
+    "X-Client",
+)
+CORS_EXPOSED = (
+    "Location",
+    "Content-Location",
+    "Idempotency-Key",
+    "Idempotency-Replayed",
+    "Preference-Applied",
+    "Retry-After",
+    "WWW-Authenticate",
+)
+NO_TELEMETRY: TelemetryConfig = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
+"""FastAPI would else export its requests where the environment names an OTLP endpoint; metrics are our own."""
+
+DESCRIPTION = (
+    "Conversations that can run for ever: every message is kept, the model always gets a prompt that fits. "
+    "Errors are RFC 9457 problem documents."
+)
+
+
+def create_app(
+    services: Services,
+    config: ApiConfig,
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
+) -> FastAPI:
+    """Return the application. It opens and closes nothing by itself."""
+    app = FastAPI(
+        title="Throughline",
+        version=config.version,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        middleware=_middleware(config),
+        default_response_class=Response,
+        redirect_slashes=False,
+        docs_url=None,
+        telemetry=NO_TELEMETRY,
+        redoc_url=None,
+    )
+    app.state.door = _door(services, config)
+    add_error_handlers(app)
+    for room in ROOMS:
+        app.include_router(room.router)
+    is_key_needed = not (config.is_local_mode or config.trusted_socket)
+    app.openapi = lambda: document(app, is_key_needed=is_key_needed)  # type: ignore[method-assign]  # the framework's own way to replace it
+    return app
+
+
+def create_health_app(services: Services, config: ApiConfig) -> FastAPI:
+    """Return an application that answers for health and metrics only; nobody is asked who they are."""
+    app = FastAPI(
+        title="Throughline",
+        version=config.version,
+        middleware=_middleware(config),
+        default_response_class=Response,
+        redirect_slashes=False,
+        docs_url=None,
+        telemetry=NO_TELEMETRY,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    app.state.door = _door(services, config)
+    add_error_handlers(app)
+    app.include_router(health.router)
+    return app
+
+
+def _door(services: Services, config: ApiConfig) -> Door:
+    shared = SharedSessions(services.database.participants, services.clock)
+    return Door(services, config, Authenticator(services, config), shared)
+
+
+def add_door(app: FastAPI, path: str, endpoint: ASGIApp) -> None:
+    """Serve `path` by another door's endpoint, with the same cap on bodies; it checks by itself who asks."""
+    app.router.routes.append(Route(path, endpoint, include_in_schema=False))
+
+
+def _middleware(config: ApiConfig) -> list[Middleware]:
+    """Outermost first: answers to refused and broken requests carry CORS headers too."""
+    cap = Middleware(
+        BodyCap,
+        cap=Cap(config.max_body_bytes, "MAX_BODY_BYTES"),
+        own_caps={imports.router.prefix: Cap(config.max_import_bytes, "MAX_IMPORT_BYTES", is_read_long=True)},
+        total_bytes=config.max_held_body_bytes,
+        timeout_seconds=config.body_timeout_seconds,
+    )
+    inner = [Middleware(UnexpectedErrors), cap]
+    if not config.cors_origins:
+        return inner
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=config.cors_origins,
+        allow_methods=CORS_METHODS,
+        allow_headers=CORS_ASKED,
+        expose_headers=CORS_EXPOSED,
+        max_age=600,
+    )
+    return [cors, *inner]

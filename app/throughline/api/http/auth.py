@@ -1,0 +1,188 @@
+"""Who is asking: bearer keys with scopes, keys that act for a named user, and the keyless modes of one machine."""
+
+import asyncio
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+
+from throughline.api.http.config import ApiConfig, is_loopback
+from throughline.api.http.refusals import OriginRefused
+from throughline.api.http.services import Services
+from throughline.domain.errors import InvalidInput, NotAllowed, NotAuthenticated
+from throughline.domain.keys import AuthenticatedKey
+from throughline.domain.principal import Principal, Scope
+from throughline.domain.text import is_blank
+
+LOCAL_USER = "local"
+ON_BEHALF_OF = "on-behalf-of"
+FORWARDED, FORWARDED_FOR = "forwarded", ("x-forwarded-for", "x-real-ip")
+MAX_USER_NAME = 200
+MAKE_ONE = (
+    "`throughline keys create --user NAME --scope read --scope write --scope act_as` makes one; send it as "
+    "`Authorization: Bearer <key>`."
+)
+MAX_KNOWN_KEYS = 1_000
+RECHECK_SECONDS = 1.0
+"""While requests stay open their keys are looked up again: each at most so often, however many requests it has."""
+
+CacheKey: TypeAlias = tuple[bytes, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """An accepted key and until when (monotonic seconds) it is taken on trust."""
+
+    principal: Principal
+    until: float
+
+
+class Authenticator:
+    """Turns request headers into a Principal.
+
+    An accepted key is remembered for `key_cache_seconds` (5), by its hash: a revoked key works that much longer at
+    most, and a busy client costs no query per request.
+    """
+
+    def __init__(self, services: Services, config: ApiConfig) -> None:
+        """Ask the service's own users and keys."""
+        self._services = services
+        self._config = config
+        self._known: dict[CacheKey, _Known] = {}
+        self._in_force: dict[bytes, float] = {}
+        self._rechecking = asyncio.Lock()
+        self._local: Principal | None = None
+
+    async def admit(self, headers: Headers, scope: Scope) -> Principal:
+        """Return who asks. Raises NotAuthenticated, NotAllowed (scope), OriginRefused (local mode)."""
+        principal = await self._identify(headers, scope)
+        if scope not in principal.scopes:
+            raise NotAllowed(f"This needs a key with the scope `{scope.value}`.")
+        return principal
+
+    async def recheck(self, headers: Headers) -> None:
+        """Return if the key of a request that was admitted is still in force. Raises NotAuthenticated."""
+        secret = _secret(headers)
+        if secret is None:
+            return
+        digest = hashlib.sha256(secret.encode()).digest()
+        async with self._rechecking:  # one look-up for all requests that come while it takes
+            now = self._services.clock.monotonic()
+            if now < self._in_force.get(digest, 0.0):
+                return
+            self._in_force.pop(digest, None)
+            await self._find_key(secret)
+            if len(self._in_force) >= MAX_KNOWN_KEYS:
+                self._in_force.clear()
+            self._in_force[digest] = now + min(RECHECK_SECONDS, self._config.key_cache_seconds)
+
+    async def _identify(self, headers: Headers, scope: Scope) -> Principal:
+        if self._config.is_local_mode and not self._config.trusted_socket:
+            check_is_local(headers, self._config.cors_origins, scope)
+        secret = _secret(headers)
+        if secret is None:
+            return await self._without_key(headers)
+        user = _end_user(headers)
+        cached = (hashlib.sha256(secret.encode()).digest(), user)
+        known, now = self._known.get(cached), self._services.clock.monotonic()
+        if known is not None and now < known.until:
+            return known.principal
+        principal = await self._look_up(secret, user)
+        if len(self._known) >= MAX_KNOWN_KEYS:
+            self._known.clear()
+        self._known[cached] = _Known(principal, now + self._config.key_cache_seconds)
+        return principal
+
+    async def _without_key(self, headers: Headers) -> Principal:
+        if not (self._config.trusted_socket or self._config.is_local_mode):
+            raise NotAuthenticated("Send a key as `Authorization: Bearer <key>`. `throughline keys create` makes one.")
+        if ON_BEHALF_OF in headers:
+            raise NotAllowed(f"`On-Behalf-Of` needs a key with the scope `act_as`, and no key was sent. {MAKE_ONE}")
+        if self._local is None:
+            user_id = await self._services.database.users.get_or_create(LOCAL_USER)
+            self._local = Principal(user_id, LOCAL_USER, frozenset({Scope.READ, Scope.WRITE}))
+        return self._local
+
+    async def _look_up(self, secret: str, user: str) -> Principal:
+        key = await self._find_key(secret)
+        principal = Principal(key.user_id, key.user_name, frozenset(key.scopes))
+        if not user:
+            return principal
+        if Scope.ACT_AS not in principal.scopes:
+            raise NotAllowed(f"`On-Behalf-Of` needs a key with the scope `act_as`, which this one lacks. {MAKE_ONE}")
+        if len(user) > MAX_USER_NAME or not (user.isascii() and user.isprintable()):
+            raise InvalidInput(
+                f"`On-Behalf-Of` must be 1 to {MAX_USER_NAME} printable ASCII characters.", field="On-Behalf-Of"
+            )
+        user_id = await self._services.database.users.get_or_create(user)
+        return replace(principal, user_id=user_id, user_name=user, actor=key.name)
+
+    async def _find_key(self, secret: str) -> AuthenticatedKey:
+        key = await self._services.database.keys.authenticate(secret)
+        if key is None:
+            raise NotAuthenticated("The key is unknown or revoked. `throughline keys list` shows the keys there are.")
+        return key
+
+
+def _end_user(headers: Headers) -> str:
+    """Return whom the request is for, '' where it does not say. A back end that lost the name is not taken for it."""
+    named = headers.getlist(ON_BEHALF_OF)
+    if named and (len(named) > 1 or is_blank(named[0])):
+        raise InvalidInput(
+            "`On-Behalf-Of` must name exactly one user. Leave it out to act as the key's own.", field="On-Behalf-Of"
+        )
+    return named[0] if named else ""
+
+
+def check_is_local(headers: Headers, origins: tuple[str, ...], scope: Scope) -> None:
+    """Refuse requests that a web page elsewhere may have made this machine's browser send (DNS rebinding, CSRF).
+
+    So are those that a proxy says to have passed on for another machine; one that says nothing cannot be told apart.
+    A page that another program of this machine serves, on another port, may read only: whether it can see the answer is
+    the browser's business. Raises OriginRefused.
+    """
+    host = headers.get("host", "")
+    if not _names_loopback(f"//{host}"):
+        raise OriginRefused("Without a key only this machine is served: call it as localhost or 127.0.0.1.")
+    if _is_passed_on(headers):
+        raise OriginRefused(
+            "Without a key only this machine is served, and a proxy has passed this on for another one. Create a key "
+            "(`throughline keys create`) and start the service anew."
+        )
+    origin = headers.get("origin")
+    if origin is None or origin in origins:
+        return
+    if not _names_loopback(origin):
+        raise OriginRefused("Without a key only pages of this machine are served. Add the origin to CORS_ORIGINS.")
+    if scope is not Scope.READ and urlsplit(origin).netloc.lower() != host.lower():
+        raise OriginRefused(
+            f"Without a key a page of another address than {host} may not write. Add {origin} to CORS_ORIGINS."
+        )
+
+
+def _secret(headers: Headers) -> str | None:
+    """Return the key the request carries, None where it carries none."""
+    authorization = headers.get("authorization")
+    if authorization is None:
+        return headers.get("x-api-key")
+    scheme, _, secret = authorization.partition(" ")
+    if scheme.lower() != "bearer" or not secret.strip():
+        raise NotAuthenticated("The `Authorization` header must read `Bearer <key>`.")
+    return secret.strip()
+
+
+def _is_passed_on(headers: Headers) -> bool:
+    """Whether a proxy names a client that is not this machine, or one by a header that is not read here."""
+    named = [client.strip() for name in FORWARDED_FOR for value in headers.getlist(name) for client in value.split(",")]
+    return FORWARDED in headers or any(
+        client and not (is_loopback(client) or _names_loopback(f"//{client}")) for client in named
+    )
+
+
+def _names_loopback(address: str) -> bool:
+    try:
+        return is_loopback(urlsplit(address).hostname or "")
+    except ValueError:
+        return False

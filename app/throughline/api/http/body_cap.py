@@ -1,0 +1,120 @@
+"""Bodies are capped before anybody parses them: each by its length and its time, all of them by a budget of bytes."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from throughline.api.http.body_budget import UNCOUNTED_BYTES, BodyBudget, HeldBytes
+from throughline.api.http.errors import error_problem
+from throughline.api.http.refusals import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
+from throughline.domain.errors import PermanentError
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """The largest body, and the setting that says so; `is_read_long` where its text is worked on until the answer."""
+
+    max_bytes: int
+    setting: str
+    is_read_long: bool = False
+
+
+class BodyCap:
+    """Refuses bodies above the cap, compressed ones, and those that take longer than `timeout_seconds`.
+
+    Nothing beyond the cap is kept; the server discards what a client still sends after the answer.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, cap: Cap, own_caps: Mapping[str, Cap], total_bytes: int, timeout_seconds: float
+    ) -> None:
+        """Stand before `app`; `own_caps` are of the paths that have another cap, `total_bytes` is for all bodies."""
+        self._app = app
+        self._cap = cap
+        self._own_caps = own_caps
+        self._timeout_seconds = timeout_seconds
+        self._budget = BodyBudget(total_bytes, max(each.max_bytes for each in (cap, *own_caps.values())))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer what can be refused by its headers; count the rest as it arrives."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        cap = self._own_caps.get(scope["path"], self._cap)
+        headers = Headers(scope=scope)
+        refusal = _refuse_by_headers(headers, cap)
+        if refusal is not None:
+            await error_problem(refusal)(scope, receive, send)
+            return
+        size = _declared_bytes(headers)
+        held = HeldBytes(self._budget, cap.max_bytes if size is None else size, self._timeout_seconds)
+        body = _Body(receive, cap, held, is_declared=size is not None)
+        try:
+            await self._app(scope, body.receive, send)
+        finally:
+            held.release()
+
+
+def _declared_bytes(headers: Headers) -> int | None:
+    """Return the length of the body, None where it is not declared; a request with neither header has no body."""
+    if "content-length" in headers:
+        return int(headers["content-length"])
+    return None if "transfer-encoding" in headers else 0
+
+
+def _refuse_by_headers(headers: Headers, cap: Cap) -> PermanentError | None:
+    encoding = headers.get("content-encoding", "identity")
+    if encoding.lower() not in {"", "identity"}:
+        return UnsupportedMediaType("Compressed bodies are not taken. Send the JSON as it is.")
+    length = headers.get("content-length", "0").strip().lstrip("0") or "0"
+    if length.isdecimal() and len(length) <= len(str(cap.max_bytes)) and int(length) <= cap.max_bytes:
+        return None
+    return too_large(cap)
+
+
+class _Body:
+    """Hands on what arrives of a body once there is room for it, until it is too much or too late."""
+
+    def __init__(self, receive: Receive, cap: Cap, held: HeldBytes, *, is_declared: bool) -> None:
+        self._held = held
+        self._is_declared = is_declared
+        self._receive = receive
+        self._cap = cap
+        self._seen = 0
+        self._deadline: float | None = None
+        self._is_complete = False
+
+    async def receive(self) -> Message:
+        """Return the next message. Raises BodyTooLarge, BodyTooSlow and BodiesHeld, which the error handlers answer."""
+        if self._is_complete:
+            return await self._receive()
+        message = await self._in_time()
+        self._seen += len(message.get("body", b""))
+        self._is_complete = not message.get("more_body", False)
+        if self._seen > self._cap.max_bytes:
+            raise too_large(self._cap)
+        if self._is_complete and not self._cap.is_read_long:
+            self._held.release()
+        return message
+
+    async def _in_time(self) -> Message:
+        seconds = self._held.timeout_seconds
+        is_first = self._deadline is None
+        if (is_first and self._is_declared) or (self._seen > UNCOUNTED_BYTES and not self._held.is_held):
+            await self._held.take()
+            self._deadline = None
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + seconds
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                return await self._receive()
+        except TimeoutError:
+            raise BodyTooSlow(f"The body did not arrive within {seconds:g} seconds. Send it again.") from None
+
+
+def too_large(cap: Cap) -> BodyTooLarge:
+    """Return the refusal that names the cap."""
+    return BodyTooLarge(f"The body is larger than {cap.max_bytes} bytes, the most that is taken here ({cap.setting}).")

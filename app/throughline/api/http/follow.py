@@ -1,0 +1,86 @@
+"""Following a run for a request, as `db/run_follow.py` reads it: until the process stops or no worker is at work."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+
+from fastapi import Request, Response
+
+from throughline.api.http.call import Call
+from throughline.api.http.errors import error_problem
+from throughline.api.http.refusals import ServiceStopping, StreamAborted
+from throughline.api.http.sse import RunStream, stream_run
+from throughline.db.run_follow import Followed, Following, Idle, follow_while_worked_on
+from throughline.domain.errors import TemporaryError
+from throughline.domain.run import Run
+
+
+def follow_run(call: Call, run: Run, *, after: int = 0, is_fresh: bool = False) -> AsyncGenerator[Followed]:
+    """Follow the run as Following.events.
+
+    Raises NoWorkerAvailable too, NotAuthenticated once the request's key is revoked, and StreamAborted once the process
+    stops.
+    """
+    following = following_of(call)
+    followed = follow_while_worked_on(
+        following,
+        following.events(run, after=after, is_fresh=is_fresh),
+        timeout_seconds=call.config.no_worker_timeout_seconds,
+    )
+    return _while_in_force(call, followed)
+
+
+async def _while_in_force(call: Call, followed: AsyncGenerator[Followed]) -> AsyncGenerator[Followed]:
+    clock, seconds = call.services.clock, call.config.key_cache_seconds
+    checked_at = clock.monotonic()
+    async with aclosing(followed):
+        async for item in followed:
+            if clock.monotonic() - checked_at >= seconds:
+                await call.recheck()
+                checked_at = clock.monotonic()
+            yield item
+
+
+async def stream_or_refuse(request: Request, call: Call, stream: RunStream) -> Response:
+    """Stream what `follow_run` yields of a run.
+
+    While it waits for a worker the answer is not begun, so that it can still be a problem: 503, with Retry-After.
+    """
+    run = stream.run
+    if not run.status.is_final and not await call.services.database.watch.is_anything_worked_on():
+        try:
+            stream = replace(stream, first=(*stream.first, *await _first_sign(request, call, stream.followed)))
+        except TemporaryError as error:
+            return error_problem(error, run_id=str(run.id))
+        except StreamAborted:
+            return error_problem(stopping(run), run_id=str(run.id))
+    return stream_run(call, stream)
+
+
+def stopping(run: Run) -> ServiceStopping:
+    """Return the error for a reader whose process stops."""
+    return ServiceStopping(f"The service stops. The message is kept; the run goes on: GET /v1/runs/{run.id}.")
+
+
+async def _first_sign(request: Request, call: Call, followed: AsyncGenerator[Followed]) -> tuple[Followed, ...]:
+    """Return the first item that shows a worker at work, or nobody who asks any more. Raises NoWorkerAvailable."""
+    watch = call.services.database.watch
+    async for item in followed:
+        if not isinstance(item, Idle) or await watch.is_anything_worked_on() or await request.is_disconnected():
+            return (item,)
+    return ()
+
+
+def following_of(call: Call) -> Following:
+    """Return how this request follows runs; waiting raises StreamAborted once the process stops."""
+
+    def stop_if_stopping() -> None:
+        if call.services.shutting_down.is_set():
+            raise StreamAborted
+
+    return Following(
+        database=call.services.database,
+        monotonic=call.services.clock.monotonic,
+        heartbeat_seconds=call.config.heartbeat_seconds,
+        before_waiting=stop_if_stopping,
+    )

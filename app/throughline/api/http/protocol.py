@@ -1,0 +1,282 @@
+"""What a connection may take: time and bytes for all that is no body, requests in line, and one of the slots.
+
+A client that is silent, drips, or sends half a body would else keep its connection for ever, and one that sends
+headers, trailers or requests without end would fill the memory. `api/http/server.py` gives this to the server; the
+rest of HTTP is uvicorn's.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httptools
+from fastapi import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from throughline.api.http.errors import error_problem
+from throughline.api.http.refusals import HeadTooLarge, HeadTooSlow, MalformedRequest, TooManyConnections
+from throughline.domain.errors import ThroughlineError
+
+BEYOND_LIMIT = "is_beyond_limit"
+PIECE_BYTES = 16_384
+"""Caps are checked between pieces of what a connection sends; uvloop hands over 256 kB at most."""
+
+STILL_SERVED = ("/health/live", "/health/ready", "/metrics")
+RETRY_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What connections may take.
+
+    A head must be there, with `max_head_bytes` and `max_headers` at most, `head_seconds` after the connection or its
+    first byte. `max_head_bytes` also bounds what stands beside a chunk of a body: its extension, the trailers. The rest
+    of a body may take `rest_seconds` and `max_rest_bytes` after its request was answered. Behind a request that is
+    answered, `max_requests_in_line` may wait. A client that reads nothing of an answer for `write_seconds` is cut off.
+    Beyond `max_connections` there is only a refusal, or the service's health; beyond another `reserve`, not even that.
+    """
+
+    max_connections: int = 5_000
+    reserve: int = 100
+    head_seconds: float = 15.0
+    rest_seconds: float = 15.0
+    write_seconds: float = 60.0
+    max_head_bytes: int = 65_536
+    max_headers: int = 256
+    max_rest_bytes: int = 64_000_000
+    max_requests_in_line: int = 32
+
+
+class _ParsingStopped(Exception):
+    """The parser is to read nothing more of a connection."""
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection. At any time at most one thing has to arrive in time: a head, or what is left of a body."""
+
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        *,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],  # Any: as uvicorn has it
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """Called by uvicorn for each connection, but for `limits`."""
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = limits
+        self._deadline: asyncio.TimerHandle | None = None
+        self._is_in_head = True
+        self._framing_bytes = 0
+        self._rest_bytes = 0
+        self._refusal: ThroughlineError = MalformedRequest("This is no HTTP/1.1 request. Check the client.")
+        self._is_done_reading = False
+        self._cycle_before: RequestResponseCycle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+        self._data = b""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Begin, unless there are too many: these are let in to be refused, or not at all."""
+        super().connection_made(transport)
+        number = len(self.connections)
+        if number > self._limits.max_connections + self._limits.reserve:
+            transport.abort()
+            return
+        if number > self._limits.max_connections:
+            self.app_state = {**self.app_state, BEYOND_LIMIT: True}
+        self._expect(self._head_is_late, self._limits.head_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._expect_nothing()
+        if self._writing is not None:
+            self._writing.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came, a piece at a time, so that each cap is checked before much more is parsed."""
+        for start in range(0, len(data), PIECE_BYTES):
+            if not (self._is_done_reading or self.transport.is_closing()):
+                self._parse(data[start : start + PIECE_BYTES])
+
+    def _parse(self, data: bytes) -> None:
+        self._data = data
+        super().data_received(data)
+        self._framing_bytes += len(data)
+        if self._deadline is None and not self._is_answering() and not self._is_in_head:
+            self._expect(self._head_is_late, self._limits.head_seconds)  # blank lines stop uvicorn's own clock
+        if self._framing_bytes > self._limits.max_head_bytes:
+            self._refuse(_head_too_large(f"{self._limits.max_head_bytes} bytes"))
+        if self._is_answered_early():
+            self._rest_bytes += len(data)
+            if self._rest_bytes > self._limits.max_rest_bytes:
+                self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002  # uvicorn's own words
+        """Refuse what the parser could not read, or was told not to; called by uvicorn."""
+        self._refuse(self._refusal)
+
+    def on_message_begin(self) -> None:
+        """Note that a head has begun, unless as many requests wait as may."""
+        if len(self.pipeline) >= self._limits.max_requests_in_line:
+            raise _ParsingStopped
+        super().on_message_begin()
+        self._is_in_head, self._framing_bytes, self._rest_bytes = True, 0, 0
+        if self._deadline is None:
+            self._expect(self._head_is_late, self._limits.head_seconds)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header of the head; trailers are dropped, nobody reads them."""
+        if not self._is_in_head:
+            return
+        super().on_header(name, value)
+        if len(self.headers) > self._limits.max_headers:
+            self._refusal = _head_too_large(f"{self._limits.max_headers} headers")
+            raise _ParsingStopped
+
+    def on_headers_complete(self) -> None:
+        """Note that the head is there."""
+        self._is_in_head = False
+        self._count_from_here()
+        self._expect_nothing()
+        if not self._asks_for_another_protocol():
+            self._cycle_before = self.cycle
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of a body."""
+        self._count_from_here()
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Note that the body is there, of a request that may have been answered before."""
+        if not self._asks_for_another_protocol():
+            self._expect_nothing()
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Give a client that was answered early some time to send the rest."""
+        super().on_response_complete()
+        if self._is_answered_early() and not self.transport.is_closing():
+            self._expect(self.transport.close, self._limits.rest_seconds)
+
+    def _count_from_here(self) -> None:
+        """Forget the bytes outside of bodies so far, those of the present piece too; `_parse` adds these afterwards."""
+        self._framing_bytes = -len(self._data)
+
+    def _is_answered_early(self) -> bool:
+        return self.cycle is not None and self.cycle.response_complete and self.cycle.more_body  # type: ignore[redundant-expr]  # None at first
+
+    def pause_writing(self) -> None:
+        """Begin to watch whether the client reads; called when much waits to be written."""
+        super().pause_writing()
+        if self._writing is None:
+            self._watch_writing(0)
+
+    def _watch_writing(self, left_before: int) -> None:
+        """Cut a client off that has read nothing since the last look; stop looking once nothing is left."""
+        left = self.transport.get_write_buffer_size()
+        if left and left == left_before:
+            self.transport.abort()
+        self._writing = self.loop.call_later(self._limits.write_seconds, self._watch_writing, left) if left else None
+
+    def _asks_for_another_protocol(self) -> bool:
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Read a request for another protocol once more, as one that asks for none.
+
+        Called by uvicorn where the parser has stopped behind such a head, as if no body could follow.
+        """
+        stopped = sys.exception()
+        if not (isinstance(stopped, httptools.HttpParserUpgrade) and self._asks_for_another_protocol()):
+            return
+        headers = b"".join(b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade")
+        head = b"%s %s HTTP/1.1\r\n%s\r\n" % (self.parser.get_method(), self.url, headers)
+        rest = self._data[stopped.args[0] :]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        self.data_received(head + rest)
+
+    def _expect(self, otherwise: Callable[[], None], seconds: float) -> None:
+        self._expect_nothing()
+        self._deadline = self.loop.call_later(seconds, otherwise)
+
+    def _expect_nothing(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _head_is_late(self) -> None:
+        if self._is_answering():  # an earlier request
+            self._expect(self._head_is_late, self._limits.head_seconds)
+        elif self._framing_bytes:
+            seconds = self._limits.head_seconds
+            self._refuse(HeadTooSlow(f"The request's head did not arrive within {seconds:g} seconds. Send it again."))
+        else:
+            self.transport.close()
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]  # None at first
+
+    def _refuse(self, error: ThroughlineError) -> None:
+        """Close, after the answer to a request that has arrived as a whole, else after `error` where it can be told.
+
+        It cannot where another answer is being written, or the request in question has been answered before its end.
+        """
+        self._expect_nothing()
+        if self.transport.is_closing():
+            return
+        if self._is_answering() and self.cycle.more_body and self.pipeline:  # it waits behind others: drop it
+            assert self._cycle_before is not None
+            self.pipeline.popleft()
+            self.cycle = self._cycle_before
+        if self._is_answering() and not self.cycle.more_body:
+            self.cycle.keep_alive, self._is_done_reading = False, True
+            self.flow.pause_reading()
+            return
+        if self._is_answering():
+            self.cycle.disconnected = True
+            can_be_told = not self.cycle.response_started
+        else:
+            can_be_told = not self._is_answered_early()
+        if can_be_told:
+            self.transport.write(_on_the_wire(error_problem(error)))
+        self.transport.close()
+
+
+def _head_too_large(most: str) -> HeadTooLarge:
+    return HeadTooLarge(
+        f"The request has more than {most} outside its body. Send fewer or shorter headers, trailers and extensions."
+    )
+
+
+def _on_the_wire(response: Response) -> bytes:
+    headers = [(name, value) for name, value in response.raw_headers if name != b"connection"]
+    lines = b"".join(b"%s: %s\r\n" % header for header in (*headers, (b"connection", b"close")))
+    return STATUS_LINE[response.status_code] + lines + b"\r\n" + bytes(response.body)
+
+
+def refusing_beyond_limit(app: ASGIApp) -> ASGIApp:
+    """Return the application, which refuses what comes over a connection beyond the limit, but for its health."""
+
+    async def refuse_or_serve(scope: Scope, receive: Receive, send: Send) -> None:
+        is_refused = scope.get("state", {}).get(BEYOND_LIMIT) and scope["path"] not in STILL_SERVED
+        if scope["type"] != "http" or not is_refused:
+            await app(scope, receive, send)
+            return
+        error = TooManyConnections(
+            "The service has as many connections as it takes (MAX_CONNECTIONS). Try again later.",
+            delay_seconds=RETRY_SECONDS,
+        )
+        response = error_problem(error)
+        response.headers["Connection"] = "close"
+        await response(scope, receive, send)
+
+    return refuse_or_serve

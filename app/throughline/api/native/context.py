@@ -1,0 +1,34 @@
+"""How full a session's context is, and what a message would do to it. Nothing here changes anything."""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter, Request, Response
+
+from throughline.api.http.body import read_optional_body
+from throughline.api.http.call import Reader, session_id_of
+from throughline.api.http.responses import JsonResponse
+from throughline.api.native.documented import json_body
+from throughline.api.native.requests import PreviewContext
+from throughline.context.explain import report_json
+from throughline.wire.context import ContextOut, PreviewOut
+
+router = APIRouter(prefix="/v1/sessions/{session_id}/context", tags=["context"])
+
+
+@router.get("", responses={HTTPStatus.OK: {"model": ContextOut}})
+async def get_context(session_id: str, call: Reader) -> Response:
+    """Return the context report of a session; `next_action` is for an empty message and answer."""
+    report = await call.services.report_context(call.owner_id, session_id_of(session_id))
+    return JsonResponse(report_json(report))
+
+
+@router.post(
+    "/preview",
+    responses={HTTPStatus.OK: {"model": PreviewOut}},
+    openapi_extra=json_body(PreviewContext, is_required=False),
+)
+async def preview_context(request: Request, session_id: str, call: Reader) -> Response:
+    """Return the plan for the first model call that this message would lead to: what it shows, and in which form."""
+    found = session_id_of(session_id)
+    body = await read_optional_body(request, PreviewContext)
+    return JsonResponse(dict(await call.services.preview_context(call.owner_id, found, body.as_content())))

@@ -1,0 +1,48 @@
+"""Export: a session and its whole history as JSON Lines, read page by page."""
+
+from collections.abc import AsyncGenerator
+from http import HTTPStatus
+
+from fastapi import APIRouter
+from starlette.responses import StreamingResponse
+
+from throughline.api.http.call import Call, Reader, session_id_of
+from throughline.api.http.responses import json_bytes
+from throughline.db.sessions.messages import MessageQuery
+from throughline.domain.session import Session
+from throughline.wire.messages import message_json
+from throughline.wire.sessions import session_json
+from throughline.wire.shape import JsonDict
+
+MEDIA_TYPE = "application/x-ndjson"
+PAGE_MESSAGES = 200
+router = APIRouter(prefix="/v1/sessions/{session_id}/export", tags=["sessions"])
+
+
+@router.get("", responses={HTTPStatus.OK: {"content": {MEDIA_TYPE: {}}, "description": "one JSON object a line"}})
+async def export_session(session_id: str, call: Reader) -> StreamingResponse:
+    """Return the session and all its messages, one JSON object a line: `type` is `session`, then `message`.
+
+    An export that is complete has as many messages as its first line says, or more.
+    """
+    session = await call.services.database.sessions.get(call.owner_id, session_id_of(session_id))
+    headers = {"Content-Disposition": f'attachment; filename="{session.id}.jsonl"'}
+    return StreamingResponse(_lines(call, session), media_type=MEDIA_TYPE, headers=headers)
+
+
+async def _lines(call: Call, session: Session) -> AsyncGenerator[bytes]:
+    """No connection is held while the reader takes a page."""
+    yield _line("session", session_json(session))
+    after: int | None = None
+    while True:
+        query = MessageQuery(after=after, limit=PAGE_MESSAGES)
+        page = await call.services.database.messages.list_messages(call.owner_id, session.id, query)
+        for message in page.items:
+            yield _line("message", message_json(message))
+        if page.next_cursor is None:
+            return
+        after = int(page.next_cursor)
+
+
+def _line(kind: str, item: JsonDict) -> bytes:
+    return json_bytes({"type": kind, **item}) + b"\n"

@@ -1,0 +1,56 @@
+"""For operators and their machinery: is the process alive, can it work, what has it done. No key, no user data."""
+
+import asyncio
+from dataclasses import replace
+from http import HTTPStatus
+
+from fastapi import APIRouter, Request, Response
+
+from throughline.api.http.call import door_of
+from throughline.api.http.responses import JsonResponse
+from throughline.api.http.services import Readiness
+from throughline.domain.errors import ThroughlineError
+from throughline.wire.service import Health
+from throughline.wire.shape import JsonDict
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/health/live", responses={HTTPStatus.OK: {"model": Health}})
+async def live(request: Request) -> Response:
+    """Say that the process answers, whatever its surroundings do."""
+    return JsonResponse(_health_json(request, Readiness({})))
+
+
+@router.get(
+    "/health/ready",
+    responses={HTTPStatus.OK: {"model": Health}, HTTPStatus.SERVICE_UNAVAILABLE: {"model": Health}},
+)
+async def ready(request: Request) -> Response:
+    """Say whether this process can take messages now. `degraded` is ready: slower, or with no worker anywhere."""
+    services = door_of(request).services
+    try:
+        readiness = await services.check_ready()
+    except ThroughlineError:
+        readiness = Readiness({"database": False})
+    if services.shutting_down.is_set():
+        readiness = replace(readiness, checks={**readiness.checks, "serving": False})
+    status = HTTPStatus.OK if readiness.is_ready else HTTPStatus.SERVICE_UNAVAILABLE
+    return JsonResponse(_health_json(request, readiness), status)
+
+
+@router.get("/metrics", responses={HTTPStatus.OK: {"content": {"text/plain": {}}}})
+async def metrics(request: Request) -> Response:
+    """Return the process's metrics in the Prometheus text format; of hundreds of agents they take a while to write."""
+    body, media_type = await asyncio.to_thread(door_of(request).services.render_metrics)
+    return Response(body, media_type=media_type)
+
+
+def _health_json(request: Request, readiness: Readiness) -> JsonDict:
+    ready = "degraded" if readiness.is_degraded else "ok"
+    return Health.model_construct(
+        status=ready if readiness.is_ready else "unavailable",
+        version=door_of(request).config.version,
+        checks={**readiness.checks, **readiness.hints},
+        reasons=dict(readiness.reasons),
+    ).model_dump()

@@ -1,0 +1,190 @@
+"""Our own export, read back: JSON Lines, the session first and then its messages, each line checked before any is kept.
+
+Ids, positions, runs and pins belong to the session that was exported; the new one has its own. Where lines were cut
+away, messages move up, and what recall tools quoted of them is renumbered: a redaction finds it by the position.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal, NoReturn, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from throughline.api.http.body import Body, parse_json, validate
+from throughline.api.http.refusals import InvalidRequest, MalformedBody
+from throughline.api.native.import_openai import MAX_CALLS, MAX_MESSAGES
+from throughline.api.native.requests import (
+    IMAGE_URL,
+    MAX_BLOCKS,
+    MAX_POSITION,
+    KeptMoment,
+    Metadata,
+    Title,
+    content_kind,
+)
+from throughline.db.sessions.import_messages import Conversation, DatedMessage
+from throughline.db.sessions.quotations import MARKER, renumber_quotations
+from throughline.domain.errors import InvalidInput
+from throughline.domain.json_types import JsonValue
+from throughline.domain.message import Content, ImageBlock, NewMessage, Role, Source, TextBlock, ToolCall
+
+MAX_NAME = 1_000
+WRITTEN = ConfigDict(extra="ignore", strict=True, frozen=True)
+"""Fields that an export has and a new session does not take over are left out."""
+
+Line: TypeAlias = tuple[int, bytes]
+SourceName: TypeAlias = Literal["web", "slack", "worker", "cli", "api"]
+MarkedName: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+
+
+class SessionLine(BaseModel):
+    """The first line of an export."""
+
+    model_config = WRITTEN
+
+    type: Literal["session"]
+    agent: str = Field(min_length=1, max_length=100)
+    title: Title = ""
+    metadata: Metadata = Field(default_factory=dict)
+    message_count: int = Field(0, ge=0)
+
+
+class LineText(BaseModel):
+    """A block of text."""
+
+    model_config = WRITTEN
+
+    type: Literal["text"]
+    text: str
+
+
+class LineImage(BaseModel):
+    """A block that shows an image."""
+
+    model_config = WRITTEN
+
+    type: Literal["image"]
+    url: str = Field(pattern=IMAGE_URL)
+    detail: Literal["auto", "low", "high"] = "auto"
+
+
+class LineCall(BaseModel):
+    """A tool call."""
+
+    model_config = WRITTEN
+
+    id: MarkedName
+    name: MarkedName
+    arguments: str
+
+
+LineBlock: TypeAlias = Annotated[LineText | LineImage, Field(discriminator="type")]
+LineBlocks: TypeAlias = Annotated[list[LineBlock], Field(min_length=1, max_length=MAX_BLOCKS)]
+
+
+class MessageLine(BaseModel):
+    """Any other line of an export."""
+
+    model_config = WRITTEN
+
+    type: Literal["message"]
+    role: Literal["user", "assistant", "tool"]
+    content: Annotated[
+        Annotated[str, Tag("(text)")] | Annotated[LineBlocks, Tag("(blocks)")], Discriminator(content_kind)
+    ]
+    position: int = Field(0, ge=0, le=MAX_POSITION)
+    tool_calls: list[LineCall] = Field(default_factory=list, max_length=MAX_CALLS)
+    tool_call_id: MarkedName | None = None
+    name: str | None = Field(None, max_length=MAX_NAME)
+    author: str | None = Field(None, max_length=200)
+    source: SourceName | None = None
+    created_at: KeptMoment | None = None
+    metadata: Metadata = Field(default_factory=dict)
+
+
+def from_lines(body: bytes, source: Source) -> Conversation:
+    """Return the exported conversation; `source` stands where a message names none.
+
+    Raises InvalidInput that names the first line that is wrong.
+    """
+    lines = [(number, line) for number, line in enumerate(body.split(b"\n"), start=1) if line.strip()]
+    if not lines:
+        raise InvalidInput("There is nothing in the body. Send an export: the session's line, then its messages.")
+    first, *rest = lines
+    session = _read(first, SessionLine)
+    if len(rest) > MAX_MESSAGES:
+        _refuse(rest[MAX_MESSAGES][0], "", f"At most {MAX_MESSAGES:,} messages are taken in one import.")
+    reads = list(_in_order(rest))
+    positions = {read.position: place for place, (_, read) in enumerate(reads, start=1) if read.position}
+    messages = [
+        DatedMessage(
+            renumber_quotations(_message(number, read, source), positions),
+            read.created_at,
+            counts=not _is_redacted(read),
+        )
+        for number, read in reads
+    ]
+    if len(messages) < session.message_count:
+        _refuse(
+            first[0],
+            "message_count",
+            f"Says {session.message_count:,} messages, {len(messages):,} follow: the export was cut off. Export again.",
+        )
+    return Conversation(session.agent, session.title, session.metadata, tuple(messages))
+
+
+def _read(line: Line, model: type[Body]) -> Body:
+    number, text = line
+    try:
+        return validate(parse_json(text), model)
+    except MalformedBody as error:
+        _refuse(number, "", error.detail.replace("The body", "It"))
+    except InvalidRequest as error:
+        _refuse(number, error.errors[0].field, error.errors[0].detail.replace("body", "line"))
+
+
+def _in_order(lines: Sequence[Line]) -> Iterator[tuple[int, MessageLine]]:
+    """Yield each line's number and message; positions, where lines have them, must grow."""
+    last = 0
+    for number, line in lines:
+        read = _read((number, line), MessageLine)
+        if 0 < read.position <= last:
+            _refuse(number, "position", f"{read.position} does not come after {last}: the lines are not in order.")
+        last = read.position or last
+        yield number, read
+
+
+def _message(number: int, line: MessageLine, source: Source) -> NewMessage:
+    is_tool, is_assistant = line.role == "tool", line.role == "assistant"
+    if is_tool and line.tool_call_id is None:
+        _refuse(number, "tool_call_id", "A tool message needs the call it answers.")
+    if line.tool_calls and not is_assistant:
+        _refuse(number, "tool_calls", "Only messages of the assistant call tools.")
+    return NewMessage(
+        role=Role(line.role),
+        content=_content(line.content),
+        source=source if line.source is None else Source(line.source),
+        tool_calls=tuple(ToolCall(call.id, call.name, call.arguments) for call in line.tool_calls),
+        tool_call_id=line.tool_call_id if is_tool else None,
+        name=line.name if is_tool else None,
+        author=line.author,
+        metadata=line.metadata,
+    )
+
+
+def _content(given: str | list[LineBlock]) -> Content:
+    if isinstance(given, str):
+        return given
+    return tuple(
+        TextBlock(block.text) if isinstance(block, LineText) else ImageBlock(block.url, block.detail) for block in given
+    )
+
+
+def _is_redacted(line: MessageLine) -> bool:
+    """A redacted message stays what it is: a marker without tokens of its own."""
+    redacted: JsonValue = line.metadata.get("redacted")
+    return redacted is True and line.content == MARKER
+
+
+def _refuse(number: int, field: str, detail: str) -> NoReturn:
+    place = f"Line {number}, {field}" if field else f"Line {number}"
+    raise InvalidInput(f"{place}: {detail}", field=f"line.{number}.{field}".rstrip("."))

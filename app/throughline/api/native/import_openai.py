@@ -1,0 +1,170 @@
+"""A conversation in OpenAI's message format, as other programs keep it, read as messages of ours."""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from throughline.api.native.requests import IMAGE_URL, MAX_BLOCKS, STRICT, Metadata, Title, optional_content_kind
+from throughline.db.sessions.import_messages import Conversation, DatedMessage
+from throughline.domain.errors import InvalidInput
+from throughline.domain.message import (
+    Block,
+    Content,
+    ImageBlock,
+    NewMessage,
+    Role,
+    Source,
+    TextBlock,
+    ToolCall,
+    text_of,
+)
+
+MAX_MESSAGES = 10_000
+MAX_CALLS = 1_000
+LEFT_OUT = frozenset({"system", "developer"})
+FOREIGN = ConfigDict(extra="ignore", strict=True, frozen=True)
+"""What others add to their messages is left out."""
+
+
+class ImportedCall(BaseModel):
+    """A tool call in OpenAI's form."""
+
+    model_config = FOREIGN
+
+    class Function(BaseModel):
+        """What was called; `arguments` is the text the model wrote."""
+
+        model_config = FOREIGN
+
+        name: str = Field(min_length=1, max_length=200)
+        arguments: str = ""
+
+    id: str = Field(min_length=1, max_length=200)
+    function: Function
+
+
+class ImportedText(BaseModel):
+    """A part of a message that is text."""
+
+    model_config = FOREIGN
+
+    type: Literal["text"]
+    text: str
+
+
+class ImportedImage(BaseModel):
+    """A part of a message that shows an image: an https address or a `data:` URL with a base64 body."""
+
+    model_config = FOREIGN
+
+    class Address(BaseModel):
+        """Where the image lies."""
+
+        model_config = FOREIGN
+
+        url: str = Field(pattern=IMAGE_URL)
+        detail: Literal["auto", "low", "high"] = "auto"
+
+    type: Literal["image_url"]
+    image_url: Address
+
+
+class ImportedRefusal(BaseModel):
+    """A part of an assistant's message that says why it does not answer; kept as text."""
+
+    model_config = FOREIGN
+
+    type: Literal["refusal"]
+    refusal: str
+
+
+ImportedPart: TypeAlias = Annotated[ImportedText | ImportedImage | ImportedRefusal, Field(discriminator="type")]
+ImportedParts: TypeAlias = Annotated[list[ImportedPart], Field(max_length=MAX_BLOCKS)]
+
+
+class ImportedMessage(BaseModel):
+    """A message in OpenAI's form; system and developer messages are left out, the agent has its own prompt."""
+
+    model_config = FOREIGN
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Annotated[
+        Annotated[str, Tag("(text)")] | Annotated[ImportedParts, Tag("(blocks)")] | Annotated[None, Tag("(none)")],
+        Discriminator(optional_content_kind),
+    ] = None
+    refusal: str | None = Field(None, description="stands in place of an assistant's content; kept as text")
+    name: str | None = Field(None, max_length=200)
+    tool_calls: list[ImportedCall] | None = Field(None, max_length=MAX_CALLS)
+    tool_call_id: str | None = Field(None, max_length=200)
+
+
+class ImportSession(BaseModel):
+    """A conversation to go on with, in OpenAI's message format."""
+
+    model_config = STRICT
+
+    agent: str = Field(min_length=1, max_length=100, examples=["assistant"])
+    title: Title = ""
+    metadata: Metadata = Field(default_factory=dict)
+    messages: list[ImportedMessage] = Field(max_length=MAX_MESSAGES, json_schema_extra={"minItems": 1})
+
+
+def from_openai(body: ImportSession, source: Source) -> Conversation:
+    """Return the conversation; results without a call are kept as they are and never sent. Raises InvalidInput."""
+    called: dict[str, str] = {}
+    messages = []
+    for place, item in enumerate(body.messages):
+        if item.role in LEFT_OUT:
+            continue
+        message = _message(place, item, called, source)
+        called |= {call.id: call.name for call in message.tool_calls}
+        messages.append(DatedMessage(message))
+    return Conversation(body.agent, body.title, body.metadata, tuple(messages))
+
+
+def _message(place: int, item: ImportedMessage, called: Mapping[str, str], source: Source) -> NewMessage:
+    match Role(item.role):
+        case Role.TOOL:
+            return _result(place, item, called, source)
+        case Role.ASSISTANT:
+            calls = tuple(
+                ToolCall(made.id, made.function.name, made.function.arguments) for made in item.tool_calls or ()
+            )
+            said = _content(item.content) or item.refusal or ""
+            return NewMessage(role=Role.ASSISTANT, content=said, source=source, tool_calls=calls)
+        case Role.USER:
+            return NewMessage(role=Role.USER, content=_content(item.content), source=source, author=item.name)
+
+
+def _result(place: int, item: ImportedMessage, called: Mapping[str, str], source: Source) -> NewMessage:
+    """A result bears the name of the tool whose call it answers, unless it says another itself."""
+    if not item.tool_call_id:
+        raise InvalidInput(
+            "A tool message needs the `tool_call_id` it answers.", field=f"messages.{place}.tool_call_id"
+        )
+    return NewMessage(
+        role=Role.TOOL,
+        content=_content(item.content),
+        source=source,
+        tool_call_id=item.tool_call_id,
+        name=item.name or called.get(item.tool_call_id),
+    )
+
+
+def _content(given: str | list[ImportedPart] | None) -> Content:
+    """Parts that are all text, or refusals, become one text."""
+    if given is None or isinstance(given, str):
+        return given or ""
+    blocks = tuple(_block(part) for part in given)
+    return blocks if any(isinstance(block, ImageBlock) for block in blocks) else text_of(blocks)
+
+
+def _block(part: ImportedPart) -> Block:
+    match part:
+        case ImportedText():
+            return TextBlock(part.text)
+        case ImportedRefusal():
+            return TextBlock(part.refusal)
+        case ImportedImage():
+            return ImageBlock(part.image_url.url, part.image_url.detail)

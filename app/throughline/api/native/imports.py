@@ -1,0 +1,75 @@
+"""Import: a conversation that was held elsewhere, or exported here, becomes a session, to be gone on with."""
+
+import asyncio
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
+
+from throughline.api.http.body import is_json_lines, read_body, read_bytes
+from throughline.api.http.call import Call, Writer, source_of
+from throughline.api.http.responses import JsonResponse
+from throughline.api.native.documented import json_body
+from throughline.api.native.export import MEDIA_TYPE
+from throughline.api.native.import_lines import from_lines
+from throughline.api.native.import_openai import ImportSession, from_openai
+from throughline.api.native.requests import MAX_TITLE, QueryParameters
+from throughline.db.sessions.import_messages import Conversation, DatedMessage, Imported
+from throughline.domain.errors import InvalidInput
+from throughline.domain.message import Source
+from throughline.domain.text import clean_text
+from throughline.wire.sessions import SessionOut, session_json
+
+NOTHING_TO_IMPORT = (
+    "There is nothing to import: a session needs at least one message of a user, an assistant or a tool. System and "
+    "developer messages are left out, the agent has its own prompt."
+)
+router = APIRouter(prefix="/v1/sessions/import", tags=["sessions"])
+BODY = json_body(ImportSession)
+BODY["requestBody"]["content"][MEDIA_TYPE] = {"schema": {"type": "string", "description": "an export, as it is"}}
+
+
+class ImportOptions(QueryParameters):
+    """What the new session has in place of what the body says."""
+
+    agent: str | None = Field(None, min_length=1, max_length=100)
+    title: str | None = Field(None, max_length=MAX_TITLE)
+
+
+@router.post(
+    "", status_code=HTTPStatus.CREATED, responses={HTTPStatus.CREATED: {"model": SessionOut}}, openapi_extra=BODY
+)
+async def import_session(request: Request, call: Writer, asked: Annotated[ImportOptions, Query()]) -> Response:
+    """Store a conversation in OpenAI's message format, or an export, as a new session; the model is not called.
+
+    An export is sent as `application/x-ndjson`. Its messages are kept with their times; ids, runs and pins are not.
+    """
+    given = await _read(request, source_of(request, call))
+    if not given.messages:
+        raise InvalidInput(NOTHING_TO_IMPORT, field="messages")
+    agent = call.services.agents.get(given.agent if asked.agent is None else clean_text(asked.agent))
+    new = Imported(
+        owner_id=call.owner_id,
+        agent=agent.name,
+        title=given.title if asked.title is None else clean_text(asked.title),
+        source=source_of(request, call),
+        metadata=given.metadata,
+    )
+    counted = [await _counted(call, agent.name, message) for message in given.messages]
+    session = await call.services.database.sessions.import_conversation(new, counted)
+    return JsonResponse(session_json(session), HTTPStatus.CREATED, {"Location": f"/v1/sessions/{session.id}"})
+
+
+async def _read(request: Request, source: Source) -> Conversation:
+    if is_json_lines(request):
+        return from_lines(await read_bytes(request), source)
+    return from_openai(await read_body(request, ImportSession), source)
+
+
+async def _counted(call: Call, agent: str, dated: DatedMessage) -> DatedMessage:
+    if not dated.counts:
+        return dated
+    await asyncio.sleep(0)  # thousands of messages are counted here, one after the other: let others have their turns
+    return replace(dated, message=await call.services.count_message(agent, dated.message))

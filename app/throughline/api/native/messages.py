@@ -1,0 +1,150 @@
+"""Messages: the history, and sending one: waiting for the answer, streaming it, or leaving it to come."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from throughline.api.http.body import read_body
+from throughline.api.http.call import Call, Reader, Writer, message_id_of, session_id_of, source_of
+from throughline.api.http.errors import error_problem
+from throughline.api.http.follow import follow_run, stopping, stream_or_refuse
+from throughline.api.http.headers import REPLAYED, prefers_stream, read_idempotency
+from throughline.api.http.refusals import StreamAborted
+from throughline.api.http.responses import JsonResponse
+from throughline.api.http.sse import MEDIA_TYPE, RunStream
+from throughline.api.native.documented import IDEMPOTENCY_HEADER, header, json_body
+from throughline.api.native.events import render_event, turn_problem
+from throughline.api.native.requests import ListMessages, SendMessage
+from throughline.db.run_follow import Followed, Idle
+from throughline.db.sessions.messages import MessageQuery
+from throughline.db.sessions.redaction import Redaction
+from throughline.domain.errors import TemporaryError
+from throughline.domain.events import RunEnded
+from throughline.domain.run import OnBusy, RunInput, RunStatus, Submission, Submitted
+from throughline.wire.events import ending_json
+from throughline.wire.messages import MessageOut, MessagePage, message_json
+from throughline.wire.runs import Accepted, TurnOut, run_json
+from throughline.wire.shape import page_json
+
+router = APIRouter(prefix="/v1/sessions/{session_id}/messages", tags=["messages"])
+PREFER = header("Prefer", "`respond-async`: answer 202 at once; anything else is ignored")
+
+
+@router.get("", responses={HTTPStatus.OK: {"model": MessagePage}})
+async def list_messages(session_id: str, call: Reader, asked: Annotated[ListMessages, Query()]) -> Response:
+    """Return the full history, always: what a summary stands for is here too."""
+    after, before = asked.bounds()
+    page = await call.services.database.messages.list_messages(
+        call.owner_id,
+        session_id_of(session_id),
+        MessageQuery(after=after, before=before, limit=asked.limit, order=asked.order),
+    )
+    return JsonResponse(page_json(page, message_json))
+
+
+@router.post(
+    "",
+    responses={
+        HTTPStatus.OK: {"model": TurnOut, "content": {MEDIA_TYPE: {}}},
+        HTTPStatus.ACCEPTED: {"model": Accepted},
+        **{status: {"description": "the turn failed; `run` says how"} for status in (429, 502, 504)},
+    },
+    openapi_extra={**json_body(SendMessage), "parameters": [IDEMPOTENCY_HEADER, PREFER]},
+)
+async def send_message(request: Request, session_id: str, call: Writer) -> Response:
+    """Send a message. A client that goes away changes nothing: the turn goes on, its run can be asked for."""
+    submitted = await call.services.submit(await _read_submission(request, session_id, call))
+    run = submitted.run
+    if _prefers_async(request):
+        headers = {"Location": f"/v1/runs/{run.id}", "Preference-Applied": "respond-async"}
+        response: Response = JsonResponse({"run": run_json(run)}, HTTPStatus.ACCEPTED, headers)
+    elif prefers_stream(request.headers.getlist("accept")):
+        response = await _stream(request, call, submitted)
+    else:
+        response = await _answer(request, call, submitted)
+    if submitted.replayed:
+        response.headers[REPLAYED] = "true"
+    return response
+
+
+@router.post("/{message_id}/redact", responses={HTTPStatus.OK: {"model": MessageOut}})
+async def redact_message(session_id: str, message_id: str, call: Writer) -> Response:
+    """Put a marker in the place of a message's text, for ever, and take away all that was made from it.
+
+    A session whose turn is not finished is refused (409).
+    """
+    wanted = Redaction(call.owner_id, session_id_of(session_id), message_id_of(message_id), call.principal.actor)
+    return JsonResponse(message_json(await call.services.database.messages.redact(wanted)))
+
+
+async def _read_submission(request: Request, session_id: str, call: Call) -> Submission:
+    found = session_id_of(session_id)
+    body = await read_body(request, SendMessage)
+    idempotency = read_idempotency(request, body)
+    return Submission(
+        owner_id=call.owner_id,
+        session_id=found,
+        input=RunInput(body.as_content(), body.metadata),
+        source=source_of(request, call),
+        author=call.principal.user_name,
+        actor=call.principal.actor,
+        idempotency_key=idempotency.key,
+        fingerprint=idempotency.fingerprint,
+        on_busy=OnBusy(body.on_busy),
+    )
+
+
+def _prefers_async(request: Request) -> bool:
+    stated = ",".join(request.headers.getlist("prefer"))
+    return any(part.partition(";")[0].strip().lower() == "respond-async" for part in stated.split(","))
+
+
+def _is_fresh(submitted: Submitted) -> bool:
+    """Whether this process has just begun the run, so that no event of it can be stored yet."""
+    return submitted.claimed is not None and submitted.claimed.next_event == 1
+
+
+async def _answer(request: Request, call: Call, submitted: Submitted) -> Response:
+    """Wait for the end of the run and return the answer, or the problem the run ended with."""
+    run = submitted.run
+    if run.status.is_final:
+        ended = await call.services.database.replay.ending(run)
+    else:
+        try:
+            ended = await _wait(request, call, submitted)
+        except TemporaryError as error:
+            return error_problem(error, run_id=str(run.id))
+    if ended.run.status is not RunStatus.SUCCEEDED:
+        return turn_problem(ended)
+    return JsonResponse(ending_json(ended), headers={"Content-Location": f"/v1/runs/{run.id}"})
+
+
+async def _wait(request: Request, call: Call, submitted: Submitted) -> RunEnded:
+    with suppress(StreamAborted):
+        async with aclosing(_follow(call, submitted)) as followed:
+            ended = await _first_end(request, followed)
+            if ended is not None:
+                return ended
+    raise stopping(submitted.run)
+
+
+async def _first_end(request: Request, followed: AsyncGenerator[Followed]) -> RunEnded | None:
+    """Return the end of the run; None where the client went away meanwhile. Raises NoWorkerAvailable."""
+    async for item in followed:
+        if isinstance(item, Idle):
+            if await request.is_disconnected():
+                return None
+        elif isinstance(item[-1].event, RunEnded):
+            return item[-1].event
+    return None
+
+
+async def _stream(request: Request, call: Call, submitted: Submitted) -> Response:
+    return await stream_or_refuse(request, call, RunStream(submitted.run, _follow(call, submitted), render_event))
+
+
+def _follow(call: Call, submitted: Submitted) -> AsyncGenerator[Followed]:
+    return follow_run(call, submitted.run, is_fresh=_is_fresh(submitted))

@@ -1,0 +1,25 @@
+"""Pins: messages that every prompt shows word for word, also once a summary stands for what is around them."""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter, Response
+
+from throughline.api.http.call import Writer, message_id_of, session_id_of
+from throughline.api.http.responses import JsonResponse
+from throughline.wire.messages import PinnedGroup, message_json
+
+router = APIRouter(prefix="/v1/sessions/{session_id}/messages/{message_id}/pin", tags=["messages"])
+
+
+@router.put("", responses={HTTPStatus.OK: {"model": PinnedGroup}})
+async def pin_message(session_id: str, message_id: str, call: Writer) -> Response:
+    """Pin a message with its whole group: a tool call and its results. Too much pinned is refused (422)."""
+    group = await call.services.pin_message(call.owner_id, session_id_of(session_id), message_id_of(message_id))
+    return JsonResponse({"data": [message_json(message) for message in group]})
+
+
+@router.delete("", status_code=HTTPStatus.NO_CONTENT)
+async def unpin_message(session_id: str, message_id: str, call: Writer) -> Response:
+    """Take the pin off a message and its whole group; where there is none, nothing happens."""
+    await call.services.unpin_message(call.owner_id, session_id_of(session_id), message_id_of(message_id))
+    return Response(status_code=HTTPStatus.NO_CONTENT)

@@ -1,0 +1,290 @@
+"""What clients may send: bodies and query parameters, checked at the edge; unknown fields are refused."""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+)
+
+from throughline.api.http.errors import TIME_WORDS
+from throughline.domain.memory import MAX_MEMORY_CHARACTERS
+from throughline.domain.message import Content, ImageBlock, TextBlock
+from throughline.domain.text import is_blank
+
+MAX_TITLE = 200
+MAX_BLOCKS = 100
+MAX_METADATA_KEYS = 256
+MAX_METADATA_BYTES = 16_384
+MAX_METADATA_DEPTH = 32
+MAX_POSITION = 2**31 - 1
+IMAGE_URL = r"^(https://|data:image/[a-z.+-]+;base64,)"
+DATED = re.compile(r"\d{4}-\d\d-\d\d")
+EARLIEST = datetime(1, 1, 2, tzinfo=UTC)
+LATEST = datetime(9999, 12, 30, tzinfo=UTC)
+STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def _check_metadata(metadata: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    keys, depth = _measure(metadata)
+    if depth > MAX_METADATA_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_METADATA_DEPTH} levels")
+    if keys > MAX_METADATA_KEYS:
+        raise ValueError(f"holds {keys} keys; at most {MAX_METADATA_KEYS} are kept")
+    size = len(json.dumps(metadata, ensure_ascii=False).encode())
+    if size > MAX_METADATA_BYTES:
+        raise ValueError(f"takes {size} bytes; at most {MAX_METADATA_BYTES} are kept")
+    return metadata
+
+
+def _measure(metadata: dict[str, JsonValue]) -> tuple[int, int]:
+    """Return how many keys there are in all and how deep the nesting goes."""
+    level: list[JsonValue] = [metadata]
+    keys = depth = 0
+    while level and depth <= MAX_METADATA_DEPTH:
+        depth += 1
+        below: list[JsonValue] = []
+        for item in level:
+            inner = list(item.values()) if isinstance(item, dict) else item if isinstance(item, list) else []
+            keys += len(inner) if isinstance(item, dict) else 0
+            below += [value for value in inner if isinstance(value, (dict, list))]
+        level = below
+    return keys, depth
+
+
+def _check_not_blank(text: str) -> str:
+    if is_blank(text):
+        raise ValueError("holds nothing to answer; write a message")
+    return text
+
+
+def _check_is_written_out(value: object) -> object:
+    """Refuse numbers: pydantic would read them as seconds since 1970, also where they stand in text."""
+    if not isinstance(value, str) or not DATED.match(value):
+        raise ValueError(TIME_WORDS)
+    return value
+
+
+def _check_is_kept(time: datetime) -> datetime:
+    """Refuse the first and the last day of the calendar: there a time is infinite to the database, or has no offset."""
+    if not EARLIEST <= time < LATEST + timedelta(days=1):
+        raise ValueError(f"Must be a time from {EARLIEST.date()} to {LATEST.date()}; leave it out if it is not known.")
+    return time
+
+
+def _in_utc(time: datetime) -> datetime:
+    """Return the time in UTC: within a day of year 1 or 9999 it may not exist there."""
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(TIME_WORDS) from None
+
+
+Moment: TypeAlias = Annotated[
+    AwareDatetime, Field(strict=False), BeforeValidator(_check_is_written_out), AfterValidator(_in_utc)
+]
+KeptMoment: TypeAlias = Annotated[Moment, AfterValidator(_check_is_kept)]
+"""A time that is stored and shown again, in any time zone."""
+
+Metadata: TypeAlias = Annotated[
+    dict[str, JsonValue], AfterValidator(_check_metadata), Field(json_schema_extra={"maxProperties": MAX_METADATA_KEYS})
+]
+Title: TypeAlias = Annotated[str, Field(max_length=MAX_TITLE)]
+
+
+class CreateSession(BaseModel):
+    """A new session with an agent."""
+
+    model_config = STRICT
+
+    agent: str = Field(min_length=1, max_length=100, examples=["assistant"])
+    title: Title = ""
+    metadata: Metadata = Field(default_factory=dict)
+
+
+class ChangeSession(BaseModel):
+    """What may change of a session; a field left out stays as it is, metadata is replaced as a whole."""
+
+    model_config = STRICT
+
+    title: Title = ""
+    metadata: Metadata = Field(default_factory=dict)
+    archived: bool = Field(
+        default=False, description="takes no message any more; can still be read, summarized, restored and pinned in"
+    )
+
+
+Text: TypeAlias = Annotated[
+    str, AfterValidator(_check_not_blank), Field(min_length=1, json_schema_extra={"pattern": r"[^\s\u200b-\u200d]"})
+]
+
+
+class TextPart(BaseModel):
+    """A block of text."""
+
+    model_config = STRICT
+
+    type: Literal["text"]
+    text: Text
+
+
+class ImagePart(BaseModel):
+    """A block that shows an image: an https address or a `data:` URL with a base64 body."""
+
+    model_config = STRICT
+
+    type: Literal["image"]
+    url: str = Field(pattern=IMAGE_URL)
+    detail: Literal["auto", "low", "high"] = "auto"
+
+
+def content_kind(value: object) -> str:
+    """Name the kind of a content, for the checks and their errors; in parentheses, so that no field is called so."""
+    return "(blocks)" if isinstance(value, (list, tuple)) else "(text)"
+
+
+def optional_content_kind(value: object) -> str:
+    """Name the kind of a content that may be left out."""
+    return "(none)" if value is None else content_kind(value)
+
+
+Part: TypeAlias = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+Parts: TypeAlias = Annotated[list[Part], Field(min_length=1, max_length=MAX_BLOCKS)]
+
+
+Said: TypeAlias = Annotated[
+    Annotated[Text, Tag("(text)")] | Annotated[Parts, Tag("(blocks)")], Discriminator(content_kind)
+]
+
+
+class SendMessage(BaseModel):
+    """A message of the user; `on_busy` says what to do while a turn of the session is running."""
+
+    model_config = STRICT
+
+    content: Said = Field(examples=["Hello!"])
+    metadata: Metadata = Field(default_factory=dict)
+    on_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
+
+    def as_content(self) -> Content:
+        """Return the content in the domain's words."""
+        return _as_content(self.content)
+
+
+class PreviewContext(BaseModel):
+    """A message to be looked at, not sent; without one an empty message is supposed."""
+
+    model_config = STRICT
+
+    content: Annotated[
+        Annotated[Text, Tag("(text)")] | Annotated[Parts, Tag("(blocks)")] | Annotated[None, Tag("(none)")],
+        Discriminator(optional_content_kind),
+    ] = Field(None, examples=["What next?"])
+
+    def as_content(self) -> Content | None:
+        """Return the content in the domain's words, None where there is none."""
+        return None if self.content is None else _as_content(self.content)
+
+
+def _as_content(content: str | list[Part]) -> Content:
+    if isinstance(content, str):
+        return content
+    return tuple(
+        TextBlock(part.text) if isinstance(part, TextPart) else ImageBlock(part.url, part.detail) for part in content
+    )
+
+
+class Summarize(BaseModel):
+    """What a forced summary should pay attention to."""
+
+    model_config = STRICT
+
+    instructions: str = Field("", max_length=4_000)
+
+
+class QueryParameters(BaseModel):
+    """Values in the query of an address."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ListSessions(QueryParameters):
+    """Which sessions, newest first."""
+
+    limit: int = Field(50, ge=1, le=200)
+    cursor: str | None = Field(None, max_length=512, description="`next_cursor` of the page before")
+    agent: str | None = Field(None, max_length=100)
+    q: str | None = Field(None, max_length=200, description="part of the title")
+    include_archived: bool = False
+
+
+class ListSummaries(QueryParameters):
+    """Which part of the versions of a summary, newest first."""
+
+    limit: int = Field(50, ge=1, le=200)
+    cursor: int | None = Field(None, ge=1, le=MAX_POSITION, description="`next_cursor` of the page before")
+
+
+class ListMessages(QueryParameters):
+    """Which part of the history; `after` and `before` are positions, neither is included.
+
+    `cursor` narrows what they leave: it goes on behind the page it came with, in the order asked for.
+    """
+
+    limit: int = Field(50, ge=1, le=200)
+    after: int | None = Field(None, ge=0, le=MAX_POSITION)
+    before: int | None = Field(None, ge=1, le=MAX_POSITION)
+    cursor: int | None = Field(None, ge=0, le=MAX_POSITION, description="`next_cursor` of the page before")
+    order: Literal["asc", "desc"] = "asc"
+
+    def bounds(self) -> tuple[int | None, int | None]:
+        """Return the positions to list after and before, with the cursor in them."""
+        if self.cursor is None:
+            return self.after, self.before
+        if self.order == "asc":
+            return max(self.cursor, self.after or 0), self.before
+        return self.after, self.cursor if self.before is None else min(self.cursor, self.before)
+
+
+class CreateMemory(BaseModel):
+    """A text to keep."""
+
+    model_config = STRICT
+
+    text: Text = Field(max_length=MAX_MEMORY_CHARACTERS, examples=["Anna's cat is called Miso."])
+    metadata: Metadata = Field(default_factory=dict)
+
+
+class ChangeMemory(BaseModel):
+    """What may change of a memory; a field left out stays as it is, metadata is replaced as a whole."""
+
+    model_config = STRICT
+
+    text: Text = Field("-", max_length=MAX_MEMORY_CHARACTERS)
+    metadata: Metadata = Field(default_factory=dict)
+
+
+class SearchMemories(BaseModel):
+    """What to look for among the memories."""
+
+    model_config = STRICT
+
+    query: Text = Field(max_length=1_000, examples=["the name of the cat"])
+    limit: int = Field(10, ge=1, le=50)
+
+
+class ListMemories(QueryParameters):
+    """Which memories, newest first."""
+
+    limit: int = Field(50, ge=1, le=200)
+    cursor: str | None = Field(None, max_length=512, description="`next_cursor` of the page before")

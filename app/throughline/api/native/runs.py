@@ -1,0 +1,67 @@
+"""Runs: where one stands, its events from any point on, stopping it."""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter, Request, Response
+
+from throughline.api.http.call import Reader, Writer, run_id_of
+from throughline.api.http.follow import follow_run, following_of, stream_or_refuse
+from throughline.api.http.responses import JsonResponse
+from throughline.api.http.sse import RunStream, nothing_more
+from throughline.api.native.documented import header
+from throughline.api.native.events import render_event
+from throughline.db.run_follow import reset_event
+from throughline.domain.errors import InvalidInput
+from throughline.wire.runs import RunOut, run_json
+
+LAST_EVENT_ID = "Last-Event-ID"
+MAX_SEQ = 2**31 - 2
+router = APIRouter(prefix="/v1/runs", tags=["runs"])
+
+
+@router.get("/{run_id}", responses={HTTPStatus.OK: {"model": RunOut}})
+async def get_run(run_id: str, call: Reader) -> Response:
+    """Return a run."""
+    run = await call.services.database.runs.get_run(call.owner_id, run_id_of(run_id))
+    return JsonResponse(run_json(run))
+
+
+@router.get(
+    "/{run_id}/events",
+    responses={
+        HTTPStatus.OK: {"description": "the run's events", "content": {"text/event-stream": {}}},
+        HTTPStatus.SERVICE_UNAVAILABLE: {"description": "no worker took the run in time"},
+        HTTPStatus.NO_CONTENT: {"description": "the last event has been seen; do not come back"},
+    },
+    openapi_extra={"parameters": [header(LAST_EVENT_ID, "go on behind this event", pattern=r"^(-1|\d{1,9})$")]},
+)
+async def follow_events(request: Request, run_id: str, call: Reader) -> Response:
+    """Stream the run's events: those after `Last-Event-ID` at once, the others as they happen.
+
+    Of a run that no worker takes there are none: 503 then, as for whoever sent the message, or the stream is cut.
+    """
+    last_seen = _last_seen(request)
+    run = await call.services.database.runs.get_run(call.owner_id, run_id_of(run_id))
+    start = await following_of(call).find_start(run, last_seen)
+    if start is None:
+        return nothing_more()
+    first = ((reset_event(run),),) if start < 0 else ()
+    followed = follow_run(call, run, after=max(start, 0))
+    return await stream_or_refuse(request, call, RunStream(run, followed, render_event, first))
+
+
+@router.post("/{run_id}/cancel", responses={HTTPStatus.OK: {"model": RunOut}})
+async def cancel_run(run_id: str, call: Writer) -> Response:
+    """Ask a run to stop; one that has ended is returned as it is."""
+    run = await call.services.database.runs.request_cancel(call.owner_id, run_id_of(run_id))
+    return JsonResponse(run_json(run))
+
+
+def _last_seen(request: Request) -> int:
+    text = request.headers.get(LAST_EVENT_ID, "0").strip()
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(MAX_SEQ)) and int(text) <= MAX_SEQ):
+        raise InvalidInput(
+            f"{LAST_EVENT_ID} must be the number of an event, or -1 for the beginning.", field=LAST_EVENT_ID
+        )
+    return int(text)

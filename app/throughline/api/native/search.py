@@ -1,0 +1,93 @@
+"""Search: messages by their words, in one session or in all of the caller's.
+
+A value that could narrow nothing down is refused in words.
+"""
+
+from http import HTTPStatus
+from typing import Annotated, Literal, TypeAlias
+
+from fastapi import APIRouter, Query, Response
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from throughline.api.http.call import Call, Reader, session_id_of
+from throughline.api.http.responses import JsonResponse
+from throughline.api.native.requests import MAX_POSITION, Moment, QueryParameters
+from throughline.domain.ids import SessionId
+from throughline.domain.message import Role
+from throughline.domain.recall import HistoryFilter, HistoryQuery
+from throughline.domain.text import clean_text, is_blank
+from throughline.wire.messages import SearchOut, search_json
+
+POSITION_WORDS = (
+    "Must be a position, a whole number. A day goes into the query: `before:2026-03-14`, or into `since` and `until`."
+)
+
+
+def _read_position(value: object) -> object:
+    """Text that is no number is most often a day: say where days go."""
+    if isinstance(value, str) and not value.strip().removeprefix("-").isdecimal():
+        raise ValueError(POSITION_WORDS)
+    return value
+
+
+def _check_name(name: str) -> str:
+    if is_blank(name):
+        raise ValueError("Holds no name. Leave it out, or write one.")
+    return name
+
+
+Position: TypeAlias = Annotated[int, BeforeValidator(_read_position)]
+Name: TypeAlias = Annotated[str, AfterValidator(_check_name), Field(max_length=200, json_schema_extra={"minLength": 1})]
+
+
+class SearchHistory(QueryParameters):
+    """What to look for, and which messages may be found; `after` and `before` are positions, neither is included."""
+
+    q: str = Field(
+        min_length=1,
+        max_length=1_000,
+        description='words; "words in quotes" must stand so in the text; `author:`, `role:`, `tool:`, and with a day '
+        "`on:`, `before:` and `after:` narrow it down",
+        examples=["gateway port", 'author:anna "release notes"'],
+    )
+    limit: int = Field(10, ge=1, le=50)
+    role: Literal["user", "assistant", "tool"] | None = None
+    tool: Name | None = Field(None, description="the tool whose results may be found")
+    author: Name | None = None
+    after: Annotated[Position, Field(ge=0, le=MAX_POSITION)] | None = None
+    before: Annotated[Position, Field(ge=1, le=MAX_POSITION)] | None = None
+    since: Moment | None = Field(None, description="written then or later")
+    until: Moment | None = Field(None, description="written before then")
+
+
+router = APIRouter(prefix="/v1", tags=["search"])
+
+
+@router.get("/sessions/{session_id}/search", responses={HTTPStatus.OK: {"model": SearchOut}})
+async def search_session(session_id: str, call: Reader, asked: Annotated[SearchHistory, Query()]) -> Response:
+    """Search a session's whole history, also what a summary stands for; the best matches first."""
+    return await _search(call, session_id_of(session_id), asked)
+
+
+@router.get("/search", responses={HTTPStatus.OK: {"model": SearchOut}})
+async def search_sessions(call: Reader, asked: Annotated[SearchHistory, Query()]) -> Response:
+    """Search all sessions of the caller; the best matches first."""
+    return await _search(call, None, asked)
+
+
+async def _search(call: Call, session_id: SessionId | None, asked: SearchHistory) -> Response:
+    query = HistoryQuery(clean_text(asked.q), asked.limit, _filter(asked))
+    found = await call.services.database.history.search(call.owner_id, session_id, query)
+    return JsonResponse(search_json(found))
+
+
+def _filter(asked: SearchHistory) -> HistoryFilter:
+    return HistoryFilter(
+        role=None if asked.role is None else Role(asked.role),
+        tool=None if asked.tool is None else clean_text(asked.tool),
+        author=None if asked.author is None else clean_text(asked.author),
+        after=asked.after,
+        before=asked.before,
+        since=asked.since,
+        until=asked.until,
+    )

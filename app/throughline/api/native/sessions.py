@@ -1,0 +1,93 @@
+"""Sessions: open, list, look at, change, erase."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from throughline.api.http.body import read_body
+from throughline.api.http.call import Reader, Writer, session_id_of, source_of
+from throughline.api.http.headers import REPLAYED, read_idempotency
+from throughline.api.http.responses import JsonResponse
+from throughline.api.native.documented import IDEMPOTENCY_HEADER, json_body
+from throughline.api.native.requests import ChangeSession, CreateSession, ListSessions
+from throughline.db.sessions.repository import NewSession, SessionChange, SessionQuery
+from throughline.domain.text import clean_text
+from throughline.wire.sessions import SessionOut, SessionPage, session_json
+from throughline.wire.shape import page_json
+
+router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
+
+
+@router.post(
+    "",
+    status_code=HTTPStatus.CREATED,
+    responses={HTTPStatus.CREATED: {"model": SessionOut}},
+    openapi_extra={**json_body(CreateSession), "parameters": [IDEMPOTENCY_HEADER]},
+)
+async def create_session(request: Request, call: Writer) -> Response:
+    """Open a session with an agent."""
+    body = await read_body(request, CreateSession)
+    idempotency = read_idempotency(request, body)
+    agent = call.services.agents.get(body.agent)
+    session, is_replayed = await call.services.database.sessions.create(
+        NewSession(
+            owner_id=call.owner_id,
+            agent=agent.name,
+            title=body.title,
+            source=source_of(request, call),
+            metadata=body.metadata,
+            idempotency_key=idempotency.key,
+            fingerprint=idempotency.fingerprint,
+        )
+    )
+    headers = {"Location": f"/v1/sessions/{session.id}", **({REPLAYED: "true"} if is_replayed else {})}
+    return JsonResponse(session_json(session), HTTPStatus.CREATED, headers)
+
+
+@router.get("", responses={HTTPStatus.OK: {"model": SessionPage}})
+async def list_sessions(call: Reader, asked: Annotated[ListSessions, Query()]) -> Response:
+    """List the caller's sessions, newest first."""
+    page = await call.services.database.sessions.list(
+        call.owner_id,
+        SessionQuery(
+            limit=asked.limit,
+            cursor=asked.cursor,
+            agent=None if asked.agent is None else clean_text(asked.agent),
+            q=None if asked.q is None else clean_text(asked.q),
+            include_archived=asked.include_archived,
+        ),
+    )
+    return JsonResponse(page_json(page, session_json))
+
+
+@router.get("/{session_id}", responses={HTTPStatus.OK: {"model": SessionOut}})
+async def get_session(session_id: str, call: Reader) -> Response:
+    """Return a session."""
+    session = await call.services.database.sessions.get(call.owner_id, session_id_of(session_id))
+    return JsonResponse(session_json(session))
+
+
+@router.patch("/{session_id}", responses={HTTPStatus.OK: {"model": SessionOut}}, openapi_extra=json_body(ChangeSession))
+async def change_session(request: Request, session_id: str, call: Writer) -> Response:
+    """Change title, metadata or the archived mark; what is left out stays."""
+    found = session_id_of(session_id)
+    body = await read_body(request, ChangeSession)
+    given = body.model_fields_set
+    change = SessionChange(
+        title=body.title if "title" in given else None,
+        metadata=body.metadata if "metadata" in given else None,
+        archived=body.archived if "archived" in given else None,
+    )
+    session = await call.services.database.sessions.update(call.owner_id, found, change)
+    return JsonResponse(session_json(session))
+
+
+@router.delete("/{session_id}", status_code=HTTPStatus.NO_CONTENT)
+async def delete_session(session_id: str, call: Writer) -> Response:
+    """Erase a session and everything of it, also what recall tools quoted of it in other sessions of the user.
+
+    While such a session's turn is not finished, it is refused (409).
+    """
+    await call.services.database.sessions.delete(call.owner_id, session_id_of(session_id))
+    return Response(status_code=HTTPStatus.NO_CONTENT)

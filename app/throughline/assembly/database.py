@@ -1,0 +1,104 @@
+"""The database as the settings name it: opened, and administered from the command line."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+
+from throughline.cli.parts import DatabaseStatus, KeyAdmin, LocalOptions, SlackUnlink
+from throughline.db.connection.migrations import status, upgrade
+from throughline.db.database import Database, DatabaseConfig
+from throughline.db.memories.vector_table import prepare_vectors
+from throughline.db.opening import DatabaseLocation, open_address, open_database, open_direct_address
+from throughline.db.service_status import read_service_status
+from throughline.domain.process import ProcessKind
+from throughline.domain.service_status import ServiceStatus
+from throughline.settings import Settings, read_settings
+from throughline.telemetry import set_up_logging
+
+
+def database_location(settings: Settings) -> DatabaseLocation:
+    """Return where the settings say that the database is."""
+    return DatabaseLocation(settings.database_url, settings.data_dir, settings.database_direct_url)
+
+
+def is_guest(settings: Settings, kind: ProcessKind) -> bool:
+    """Whether the process is a command on a server that others keep: it does nobody's work there but its own."""
+    return kind is ProcessKind.COMMAND and bool(settings.database_url)
+
+
+def may_migrate(settings: Settings, kind: ProcessKind) -> bool:
+    """Whether the process may change the schema, if need be."""
+    return settings.migrate_on_start and not is_guest(settings, kind)
+
+
+def open_configured_database(settings: Settings, kind: ProcessKind) -> AbstractAsyncContextManager[Database]:
+    """Open the database that the settings name, and close it at the end of the block. Raises as open_database."""
+    config = DatabaseConfig(
+        url="",
+        pool_size=settings.db_pool_size,
+        pool_timeout_seconds=settings.db_pool_timeout_seconds,
+        caps=settings.caps,
+        search_language=settings.search_language,
+        loaded_rows_bytes=settings.loaded_rows_bytes,
+    )
+    return open_database(database_location(settings), config, migrate=may_migrate(settings, kind))
+
+
+def read_quiet_settings(options: LocalOptions) -> Settings:
+    """The settings for a command that talks to a person: only errors are logged, to standard error."""
+    settings = read_settings(options.data_dir)
+    set_up_logging("ERROR", settings.log_format)
+    return settings
+
+
+@asynccontextmanager
+async def open_keys(options: LocalOptions) -> AsyncGenerator[KeyAdmin]:
+    """Yield the store of API keys."""
+    async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
+        yield database.keys
+
+
+async def slack_link_code(options: LocalOptions, user: str) -> str:
+    """Return a code with which somebody in Slack becomes this user, who is made if new."""
+    async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
+        return await database.open_slack("").people.new_code(await database.users.get_or_create(user))
+
+
+async def slack_unlink(options: LocalOptions, whom: SlackUnlink) -> tuple[str, ...]:
+    """End links of Slack users; return whose, as TEAM:USER. Raises NotFound where there is none."""
+    async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
+        people = database.open_slack("").people
+        if whom.slack_user:
+            ended = [await people.unlink(whom.slack_user, whom.team)]
+        else:
+            ended = [*await people.unlink_all(whom.user)]
+    return tuple(f"{who.team_id}:{who.user_id}" for who in ended)
+
+
+async def upgrade_database(options: LocalOptions) -> None:
+    """Bring the schema to the newest revision."""
+    settings = read_quiet_settings(options)
+    async with open_direct_address(database_location(settings)) as url:
+        await upgrade(url)
+        if settings.embedding_model:
+            await prepare_vectors(url, may_create=True)
+
+
+async def service_status(options: LocalOptions) -> ServiceStatus:
+    """Return what the processes on this database are at, and what waits. Nothing is written, and no database made."""
+    where = database_location(read_quiet_settings(options))
+    async with open_direct_address(where, may_create=False) as url:
+        return replace(await read_service_status(url), database=where.told)
+
+
+async def database_address(options: LocalOptions) -> str:
+    """Return the address by which other programs of this user reach the database; it holds the password."""
+    async with open_address(database_location(read_quiet_settings(options))) as urls:
+        return urls.url.replace("postgresql+asyncpg://", "postgresql://", 1)
+
+
+async def database_status(options: LocalOptions) -> DatabaseStatus:
+    """Return the schema's revision and the newest one."""
+    async with open_direct_address(database_location(read_quiet_settings(options))) as url:
+        found = await status(url)
+    return DatabaseStatus(current=found.current, head=found.head, is_current=found.is_current)

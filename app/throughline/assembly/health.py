@@ -1,0 +1,45 @@
+"""Health and metrics of a process that serves nothing else: a worker, or Slack over Socket Mode."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from throughline.api.app import create_health_app
+from throughline.api.http.config import ApiConfig
+from throughline.api.http.server import HttpServer, Shutdown, TcpAddress, bind_tcp, bound_url, limit_connections
+from throughline.assembly.runtime import VERSION, Runtime
+from throughline.assembly.services import make_services
+from throughline.slack.health import SlackHealth
+
+MOST_CONNECTIONS = 100
+"""For machinery that looks now and then; a process that holds many turns has other uses for its descriptors."""
+
+CLOSING_SECONDS = 1.0
+
+
+@asynccontextmanager
+async def health_served(
+    runtime: Runtime, *, has_worker: bool, slack: SlackHealth | None = None
+) -> AsyncGenerator[str | None]:
+    """Answer on HEALTH_PORT inside the block; yields the address, None where no port is set. Raises SettingInvalid.
+
+    It goes on while turns are drained inside the block: live, and not ready.
+    """
+    settings = runtime.settings
+    if settings.health_port is None:
+        yield None
+        return
+    app = create_health_app(make_services(runtime, has_worker=has_worker, slack=slack), ApiConfig(version=VERSION))
+    listener = bind_tcp(TcpAddress(settings.host, settings.health_port, chosen_by="HOST and --health-port"))
+    shutdown, limits = Shutdown(_nothing_to_end, CLOSING_SECONDS), limit_connections(MOST_CONNECTIONS)
+    server = HttpServer(app, listener, shutdown, limits)
+    serving = asyncio.create_task(server.run_until_stopped(), name="serve health")
+    try:
+        yield bound_url(listener)
+    finally:
+        server.stop()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+async def _nothing_to_end() -> None:
+    """No answer of these takes long."""

@@ -1,0 +1,73 @@
+"""Puts the memories together: with a model for their meaning where one is set."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from throughline.assembly.database import is_guest, may_migrate
+from throughline.db.database import Database
+from throughline.db.jobs.kinds import EMBED_MEMORIES
+from throughline.db.jobs.queue import Schedule
+from throughline.domain.clock import Clock
+from throughline.domain.errors import SettingInvalid
+from throughline.domain.process import ProcessKind
+from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
+from throughline.memories.keeper import MemoryKeeper
+from throughline.memories.meaning import Meaning, MeaningParts
+from throughline.settings import Settings, read_variable
+from throughline.worker.jobs import Work
+
+TIMES = "*/5 * * * *"
+"""When missing vectors are looked for, beside the start and each failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryShare:
+    """The memories, and what a worker does for them."""
+
+    keeper: MemoryKeeper
+    kinds: Mapping[str, Work] = field(default_factory=dict)
+    schedules: tuple[Schedule, ...] = ()
+
+
+def choose_embedder(settings: Settings) -> LangChainEmbedder | None:
+    """Return the model that is set, None where there is none. Raises SettingInvalid; needs no database."""
+    if not settings.embedding_model:
+        return None
+    config = EmbeddingConfig(
+        settings.embedding_model,
+        settings.embedding_base_url or None,
+        settings.embedding_dimensions,
+        api_key_env=settings.embedding_api_key_env or None,
+        read_variable=read_variable,
+    )
+    try:
+        return make_embedder(config)
+    except SettingInvalid as error:
+        raise SettingInvalid(f"EMBEDDING_MODEL: {error.detail}") from error
+
+
+@asynccontextmanager
+async def open_memories(
+    settings: Settings, kind: ProcessKind, database: Database, embedder: LangChainEmbedder | None, clock: Clock
+) -> AsyncGenerator[MemoryShare]:
+    """Yield the memories; with a model, everything that has no vector of it yet gets one. Raises DatabaseUnusable.
+
+    A command on a server that others keep leaves that to them: their model may be another.
+    """
+    if embedder is None:
+        yield MemoryShare(MemoryKeeper(database.memories))
+        return
+    try:
+        await database.prepare_vectors(may_create=may_migrate(settings, kind))
+        meaning = Meaning(MeaningParts(embedder, database.memory_vectors, database.jobs, clock))
+        if not is_guest(settings, kind):
+            await meaning.embed_soon()
+        keeper = MemoryKeeper(database.memories, meaning)
+        yield MemoryShare(
+            keeper,
+            {EMBED_MEMORIES: meaning.embed_missing},
+            (Schedule("embed_memories", TIMES, meaning.embed_soon),),
+        )
+    finally:
+        await embedder.close()

@@ -1,0 +1,248 @@
+"""The programs: `serve`, `worker`, `slack`, and the service that a command starts for its own user."""
+
+import asyncio
+import socket
+import tempfile
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+import uvloop
+
+from throughline.api.app import add_door, create_app
+from throughline.api.http.auth import LOCAL_USER
+from throughline.api.http.config import ApiConfig, check_access
+from throughline.api.http.server import (
+    HttpServer,
+    Shutdown,
+    TcpAddress,
+    bind_tcp,
+    bind_unix,
+    bound_url,
+    limit_connections,
+)
+from throughline.assembly.collector import tune_collector
+from throughline.assembly.database import is_guest, read_quiet_settings
+from throughline.assembly.health import health_served
+from throughline.assembly.process_beats import noted
+from throughline.assembly.runtime import VERSION, Runtime, open_runtime
+from throughline.assembly.services import make_services
+from throughline.assembly.slack import HttpDoor, slack_over_http, slack_over_socket
+from throughline.cli.parts import LocalOptions, ServeOptions, SlackOptions, WorkerOptions
+from throughline.domain.errors import ClaimingBroke
+from throughline.domain.ids import UserId
+from throughline.domain.principal import Scope
+from throughline.domain.process import ProcessKind
+from throughline.settings import Settings, read_settings
+from throughline.slack.health import SlackHealth
+from throughline.stopping import Stopping, first_of
+from throughline.system_clock import SystemClock
+from throughline.telemetry import set_up_logging
+
+CLOSING_SECONDS = 5.0
+log = structlog.get_logger(__name__)
+
+
+def serve(options: ServeOptions) -> None:
+    """Serve until told to stop."""
+    _run_until_stopped(_serve(options))
+
+
+def work(options: WorkerOptions) -> None:
+    """Run turns until told to stop."""
+    _run_until_stopped(_work(options))
+
+
+def take_part_in_slack(options: SlackOptions) -> None:
+    """Take part in Slack over Socket Mode until told to stop."""
+    _run_until_stopped(_take_part_in_slack(options))
+
+
+def _run_until_stopped(program: Coroutine[None, None, None]) -> None:
+    with suppress(asyncio.CancelledError):  # stopped while it started
+        uvloop.run(program)
+
+
+async def _serve(options: ServeOptions) -> None:
+    settings = read_settings(options.data_dir)
+    set_up_logging(settings.log_level, settings.log_format)
+    host = options.host or settings.host
+    stopping = Stopping()
+    async with open_runtime(settings, ProcessKind.SERVE) as runtime, slack_over_http(runtime) as slack:
+        mode = _ServeMode(has_worker=not options.no_worker, slack=slack, stop=stopping.asked)
+        listener = bind_tcp(TcpAddress(host, settings.port if options.port is None else options.port))
+        config = await _api_config(runtime, host)
+        if config.is_local_mode and slack is not None:
+            _warn_of_proxy(slack)
+        print(f"Throughline is serving on {bound_url(listener)}", flush=True)  # noqa: T201  # the program's one line
+        stopping.started()
+        async with noted(runtime, has_worker=mode.has_worker):
+            await _serve_on(listener, runtime, config, mode)
+
+
+async def _work(options: WorkerOptions) -> None:
+    given = {"worker_concurrency": options.concurrency, "health_port": options.health_port}
+    settings = _settings_with(given, options.data_dir)
+    set_up_logging(settings.log_level, settings.log_format)
+    stopping = Stopping()
+    async with (
+        open_runtime(settings, ProcessKind.WORKER) as runtime,
+        noted(runtime, has_worker=True),
+        health_served(runtime, has_worker=True) as health,
+        runtime.worker.working() as broken,
+    ):
+        tune_collector()
+        stopping.started()
+        print(_told("Throughline worker is running", health), flush=True)  # noqa: T201  # the program's one line
+        await first_of(stopping.asked, broken)
+    _check_unbroken(broken)
+
+
+async def _take_part_in_slack(options: SlackOptions) -> None:
+    settings = _settings_with({"health_port": options.health_port}, options.data_dir)
+    set_up_logging(settings.log_level, settings.log_format)
+    stopping = Stopping()
+    has_worker, slack = not options.no_worker, SlackHealth(SystemClock(), is_all=True)
+    async with (
+        open_runtime(settings, ProcessKind.SLACK) as runtime,
+        noted(runtime, has_worker=has_worker),
+        health_served(runtime, has_worker=has_worker, slack=slack) as health,
+        slack_over_socket(runtime, slack, turns=has_worker) as broken,
+    ):
+        tune_collector()
+        stopping.started()
+        print(_told("Throughline takes part in Slack", health), flush=True)  # noqa: T201  # the program's one line
+        await first_of(stopping.asked, broken)
+    _check_unbroken(broken)
+
+
+def _settings_with(given: Mapping[str, object], data_dir: Path | None) -> Settings:
+    """Read the settings; what the command line gives wins, None is not given."""
+    changes = {name: value for name, value in given.items() if value is not None}
+    return read_settings(data_dir).model_copy(update=changes)
+
+
+def _told(what: str, health: str | None) -> str:
+    return what if health is None else f"{what}, health on {health}"
+
+
+def _check_unbroken(broken: asyncio.Event) -> None:
+    """End a program that takes no more turns with an error, so that whoever started it starts another."""
+    if broken.is_set():
+        raise ClaimingBroke("The claim loop broke, see the log above: this process took no more turns and has ended.")
+
+
+@asynccontextmanager
+async def open_local_service(options: LocalOptions) -> AsyncGenerator[Path]:
+    """Yield the path of a unix socket on which this very process serves the API to its own user.
+
+    It takes turns if the command sends messages, and everybody's only where nobody else would.
+    """
+    settings = read_quiet_settings(options)
+    config = ApiConfig(
+        version=VERSION,
+        max_body_bytes=settings.max_body_bytes,
+        max_import_bytes=settings.max_import_bytes,
+        max_held_body_bytes=settings.max_held_body_bytes,
+        trusted_socket=True,
+    )
+    with tempfile.TemporaryDirectory(prefix="throughline-") as folder:
+        path = Path(folder) / "api.sock"
+        async with open_runtime(settings, ProcessKind.COMMAND) as runtime:
+            only_for = await _whose_turns(runtime) if options.takes_turns else None
+            mode = _ServeMode(has_worker=options.takes_turns, only_for=only_for)
+            async with _serving_on(bind_unix(path), runtime, config, mode):
+                yield path
+
+
+@asynccontextmanager
+async def _serving_on(
+    listener: socket.socket, runtime: Runtime, config: ApiConfig, mode: "_ServeMode"
+) -> AsyncGenerator[None]:
+    """Serve inside the block."""
+    async with noted(runtime, has_worker=mode.has_worker and mode.only_for is None):
+        serving = asyncio.create_task(_serve_on(listener, runtime, config, mode))
+        try:
+            yield
+        finally:
+            mode.stop.set()
+            await serving
+
+
+async def _whose_turns(runtime: Runtime) -> UserId | None:
+    """Return the user whose turns alone a command takes; None where it is the whole service for its database.
+
+    Others may count on other settings than those of this command: another model, agents it does not have. Only on the
+    embedded server, while no other process takes turns, nobody else would do what waits, side jobs included.
+    """
+    database = runtime.database
+    if not is_guest(runtime.settings, runtime.process.kind) and await database.processes.count_claiming() == 0:
+        return None
+    return await database.users.get_or_create(LOCAL_USER)
+
+
+@dataclass(frozen=True, slots=True)
+class _ServeMode:
+    """How to serve: with turns in this process or not, of one user or of all, until `stop`."""
+
+    has_worker: bool = True
+    only_for: UserId | None = None
+    slack: HttpDoor | None = None
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+async def _serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig, mode: _ServeMode) -> None:
+    """Serve until stopped. Turns get their grace first; streams without a last event are then aborted."""
+    slack = None if mode.slack is None else mode.slack.health
+    services = make_services(runtime, has_worker=mode.has_worker, slack=slack)
+
+    async def before_closing() -> None:
+        await runtime.worker.drain()
+        services.cut_off()
+
+    app = create_app(services, config)
+    if mode.slack is not None:
+        add_door(app, mode.slack.path, mode.slack.endpoint)
+    grace = runtime.settings.shutdown_grace_seconds + CLOSING_SECONDS
+    limits = limit_connections(runtime.settings.max_connections)
+    server = HttpServer(app, listener, Shutdown(before_closing, grace), limits)
+    tune_collector()
+    working = runtime.worker.working(only_for=mode.only_for) if mode.has_worker else nullcontext(asyncio.Event())
+    async with working as broken:
+        watching = asyncio.create_task(_stop_when(server, mode.stop, broken))
+        await server.run_until_stopped()
+        watching.cancel()
+    _check_unbroken(broken)
+
+
+async def _stop_when(server: HttpServer, *events: asyncio.Event) -> None:
+    await first_of(*events)
+    server.stop()
+
+
+def _warn_of_proxy(slack: HttpDoor) -> None:
+    """Slack reaches this machine through a proxy, and what such a one passes on may look like this machine's own."""
+    log.warning(
+        "requests without a key are served while slack is set up over http: whoever the proxy lets through acts as the "
+        "user local",
+        hint=f"let the proxy pass on {slack.path} alone; `throughline keys create`, then start the service anew",
+    )
+
+
+async def _api_config(runtime: Runtime, host: str) -> ApiConfig:
+    settings, keys = runtime.settings, runtime.database.keys
+    if settings.bootstrap_api_key:
+        await keys.ensure(settings.bootstrap_api_key, "admin", frozenset(Scope))
+    has_keys = await keys.any_exists()
+    check_access(host, settings.cors_origins, has_keys=has_keys)
+    return ApiConfig(
+        version=VERSION,
+        cors_origins=settings.cors_origins,
+        max_body_bytes=settings.max_body_bytes,
+        max_import_bytes=settings.max_import_bytes,
+        max_held_body_bytes=settings.max_held_body_bytes,
+        is_local_mode=not has_keys,
+        no_worker_timeout_seconds=settings.no_worker_timeout_seconds,
+    )

@@ -1,0 +1,164 @@
+"""What every process of the service consists of: database, models, tools, agents, and the worker that runs turns."""
+
+import os
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+
+import structlog
+
+from throughline.agents.registry import load_agents
+from throughline.assembly.database import open_configured_database
+from throughline.assembly.memories import MemoryShare, choose_embedder, open_memories
+from throughline.assembly.models import agent_defaults, models_config
+from throughline.db.database import Database
+from throughline.db.jobs.kinds import INDEX_OWNER, PREPARE_SUMMARY
+from throughline.db.statements.new_ids import new_id
+from throughline.domain.ids import ProcessId
+from throughline.domain.process import Process, ProcessKind
+from throughline.execution.breaker import Breakers
+from throughline.execution.off_loop import compute_threads
+from throughline.llm.counters import make_counter, warm_counter
+from throughline.llm.registry import ModelRegistry
+from throughline.prompting.calibrate import CalibrationCache
+from throughline.settings import Settings, remove_tracing_variables
+from throughline.system_clock import SystemClock
+from throughline.telemetry import PrometheusMetrics
+from throughline.tools.built_in import make_built_in_tools
+from throughline.tools.hooks import ImportedHooks
+from throughline.tools.recall import make_recall_tools
+from throughline.tools.tool import CallLimits
+from throughline.tools.toolbox import ToolBox
+from throughline.turn.check_agents import check_agents, check_names
+from throughline.turn.context_requests import ContextRequests
+from throughline.turn.state import TurnConfig, TurnParts
+from throughline.worker.archived_sessions import ArchiveConfig, ArchivedSessions
+from throughline.worker.indexing import Indexing, index_owner
+from throughline.worker.jobs import JobRegistry, SideJobs
+from throughline.worker.retention import Retention, RetentionConfig
+from throughline.worker.shares import Shares
+from throughline.worker.summaries_ahead import OWNERS_PART, prepare_summary
+from throughline.worker.worker import Worker, WorkerConfig
+
+VERSION = version("throughline")
+MAX_TOOL_RESULT_BYTES = 5_000_000
+RANDOM_DIGITS = 8
+RECALL_COUNTER = "tiktoken"
+"""Bounds what recall tools return, whatever the agent's own counter: near enough for a bound."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """One process's share of the service: what turns need, and the worker that runs them."""
+
+    settings: Settings
+    process: Process
+    database: Database
+    turn_parts: TurnParts
+    worker: Worker
+    metrics: PrometheusMetrics
+    memories: MemoryShare
+    context: ContextRequests
+
+
+@asynccontextmanager
+async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[Runtime]:
+    """Yield the parts. Raises at once where an agent, its model or a tool of its cannot be used."""
+    _ignore_tracing()
+    metrics, clock, process = PrometheusMetrics(), SystemClock(), _new_process(kind)
+    defaults = agent_defaults(settings)
+    agents = load_agents([settings.agents_dir] if settings.agents_dir else [], defaults)
+    models, embedder = ModelRegistry(models_config(settings)), choose_embedder(settings)
+    async with (
+        compute_threads(settings.compute_threads),
+        open_configured_database(settings, kind) as database,
+        open_memories(settings, kind, database, embedder, clock) as memories,
+    ):
+        tools = _tools(settings, database)
+        check_names(agents.all(), defaults, models, tools)
+        parts = TurnParts(
+            runs=database.runs,
+            messages=database.messages,
+            events=database.events,
+            models=models,
+            tools=tools,
+            agents=agents,
+            calibrations=CalibrationCache(database.calibrations, clock),
+            summaries=database.summaries,
+            breakers=Breakers(clock),
+            hooks=ImportedHooks(),
+            metrics=metrics,
+            clock=clock,
+            make_counter=make_counter,
+            config=TurnConfig(deadline_seconds=settings.turn_timeout_seconds),
+        )
+        jobs = _side_jobs(settings, parts, database, memories, metrics)
+        worker = Worker(parts, database.hub.work, jobs, _worker_config(settings, process))
+        database.hub.on_cancel(worker.on_cancel)
+        context = ContextRequests(parts, database.sessions, database.pins, worker.occupied)
+        try:
+            for agent in await check_agents(parts):
+                await warm_counter(agent.counter)
+            yield Runtime(settings, process, database, parts, worker, metrics, memories, context)
+        finally:
+            await models.close()
+
+
+def _ignore_tracing() -> None:
+    """Let no library trace, whatever the environment says: users' words go nowhere but where a setting sends them."""
+    if ignored := remove_tracing_variables():
+        log.warning("tracing variables ignored: this service does not trace", variables=ignored)
+
+
+def _tools(settings: Settings, database: Database) -> ToolBox:
+    recall = make_recall_tools(database.history, make_counter(RECALL_COUNTER).count)
+    limits = CallLimits(settings.tool_timeout_seconds, MAX_TOOL_RESULT_BYTES)
+    return ToolBox(make_built_in_tools(*recall), limits)
+
+
+def _side_jobs(
+    settings: Settings, parts: TurnParts, database: Database, memories: MemoryShare, metrics: PrometheusMetrics
+) -> SideJobs:
+    config = RetentionConfig(
+        run_events_hours=settings.run_events_retention_hours,
+        idempotency_keys_hours=settings.idempotency_keys_retention_hours,
+        unused_summaries_days=settings.unused_summaries_retention_days,
+        job_log_hours=settings.job_log_retention_hours,
+    )
+    retention = Retention(database.retention, parts.clock, metrics, config)
+    old = ArchiveConfig(days=settings.archived_sessions_retention_days)
+    archived = ArchivedSessions(database.archives, parts.clock, metrics, old)
+    schedules = (
+        *retention.schedules(),
+        *archived.schedules(),
+        *Indexing(database.history).schedules(),
+        *memories.schedules,
+    )
+    places = settings.job_concurrency
+    prepare = partial(prepare_summary, parts, Shares(places // OWNERS_PART))
+    index = partial(index_owner, database.history)
+    registry = JobRegistry({PREPARE_SUMMARY: prepare, INDEX_OWNER: index, **memories.kinds}, schedules)
+    return SideJobs(database.jobs, database.make_job_consumer(), registry, metrics, places)
+
+
+def _new_process(kind: ProcessKind) -> Process:
+    """Return this start of this process. Containers that share a host's network share `host:1`, so its id is named."""
+    process_id = new_id()
+    return Process(
+        ProcessId(process_id), kind, f"{socket.gethostname()}:{os.getpid()}:{process_id.hex[-RANDOM_DIGITS:]}", VERSION
+    )
+
+
+def _worker_config(settings: Settings, process: Process) -> WorkerConfig:
+    """Return how this process's worker takes turns."""
+    return WorkerConfig(
+        name=process.name,
+        concurrency=settings.worker_concurrency,
+        lease_seconds=settings.lease_seconds,
+        grace_seconds=settings.shutdown_grace_seconds,
+    )

@@ -1,0 +1,54 @@
+"""What the REST API works on, from the parts of a process."""
+
+from functools import partial
+
+from throughline.api.http.services import Readiness, Services
+from throughline.assembly.runtime import Runtime
+from throughline.db.connection.migrations import head_revision
+from throughline.slack.health import SlackHealth
+from throughline.turn.submit import submit_message
+
+
+def make_services(runtime: Runtime, *, has_worker: bool, slack: SlackHealth | None = None) -> Services:
+    """Return what the API's routes call; `has_worker`: turns run in this very process, which may be in `slack`."""
+    database, context = runtime.database, runtime.context
+    slots = runtime.worker if has_worker else None
+    return Services(
+        database=database,
+        memories=runtime.memories.keeper,
+        agents=runtime.turn_parts.agents,
+        submit=lambda submission: submit_message(submission, database.runs, slots),
+        report_context=context.report,
+        preview_context=context.preview,
+        pin_message=context.pin,
+        unpin_message=context.unpin,
+        summarize_now=context.summarize,
+        render_metrics=runtime.metrics.render,
+        check_ready=partial(_check_ready, runtime, slack, has_worker=has_worker),
+        count_message=context.count,
+        clock=runtime.turn_parts.clock,
+    )
+
+
+async def _check_ready(runtime: Runtime, slack: SlackHealth | None, *, has_worker: bool) -> Readiness:
+    schema = await runtime.database.check_ready()
+    checks = {"database": True}
+    hints = {
+        "schema": schema == head_revision(),  # a newer one has all that this version needs
+        "listener": runtime.database.hub.is_listening,  # without it whoever waits looks for themselves: slower
+    }
+    if has_worker:
+        checks |= {"worker": runtime.worker.is_claiming, "jobs": runtime.worker.is_taking_jobs}
+    else:
+        hints["workers"] = await runtime.database.processes.count_claiming() > 0
+    ready = Readiness(checks, hints)
+    return ready if slack is None else _with_slack(ready, slack)
+
+
+def _with_slack(ready: Readiness, slack: SlackHealth) -> Readiness:
+    """Say how it is with Slack: a process that is there for nothing else is not ready where it hears nothing."""
+    heard, may_answer = {"slack": slack.unheard is None}, {"slack_token": slack.token_refused is None}
+    troubles = {"slack": slack.unheard, "slack_token": slack.token_refused}
+    checks, hints = (heard, may_answer) if slack.is_all else ({}, heard | may_answer)
+    reasons = {name: str(trouble) for name, trouble in troubles.items() if trouble is not None}
+    return Readiness({**ready.checks, **checks}, {**ready.hints, **hints}, reasons)

@@ -1,0 +1,81 @@
+"""Puts the Slack door together, over HTTP beside the REST routes, or over Socket Mode by itself."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
+
+from throughline.assembly.runtime import Runtime
+from throughline.domain.errors import NotFound, SettingInvalid
+from throughline.settings import Settings
+from throughline.slack.config import SlackConfig
+from throughline.slack.door import open_slack
+from throughline.slack.health import SlackHealth
+from throughline.slack.http import PATH, EventsEndpoint
+from throughline.slack.services import SlackServices
+
+
+@dataclass(frozen=True, slots=True)
+class HttpDoor:
+    """An endpoint, the path it is served at, and whether it can be of use now."""
+
+    path: str
+    endpoint: EventsEndpoint
+    health: SlackHealth
+
+
+def slack_config(settings: Settings) -> SlackConfig:
+    """Return what the door is told: it delivers as a worker takes turns, as many at once and with leases as long."""
+    return SlackConfig(
+        bot_token=settings.slack_bot_token,
+        signing_secret=settings.slack_signing_secret,
+        app_token=settings.slack_app_token,
+        api_url=settings.slack_api_url,
+        link_by_email=settings.slack_link_by_email,
+        concurrency=settings.worker_concurrency,
+        lease_seconds=settings.lease_seconds,
+    )
+
+
+@asynccontextmanager
+async def slack_over_http(runtime: Runtime) -> AsyncGenerator[HttpDoor | None]:
+    """Yield where to serve Slack's events, None where Slack is not set up, or for Socket Mode only."""
+    settings = runtime.settings
+    _check_agent(runtime)
+    if settings.slack_signing_secret or (settings.slack_bot_token and not settings.slack_app_token):
+        health = SlackHealth(runtime.turn_parts.clock, is_all=False)
+        async with _open(runtime, health, over_http=True) as endpoint:
+            yield None if endpoint is None else HttpDoor(PATH, endpoint, health)
+    else:
+        yield None
+
+
+@asynccontextmanager
+async def slack_over_socket(runtime: Runtime, health: SlackHealth, *, turns: bool) -> AsyncGenerator[asyncio.Event]:
+    """Take part in Slack inside the block, with `turns` in this very process. Raises SettingInvalid.
+
+    Yields an event that is set where turns are no longer claimed.
+    """
+    _check_agent(runtime)
+    working = runtime.worker.working() if turns else nullcontext(asyncio.Event())
+    async with _open(runtime, health, over_http=False), working as broken:
+        yield broken
+
+
+def _check_agent(runtime: Runtime) -> None:
+    """Raise SettingInvalid where no agent has the name that is to answer in Slack."""
+    try:
+        runtime.turn_parts.agents.get(runtime.settings.slack_agent)
+    except NotFound as error:
+        raise SettingInvalid(f"SLACK_AGENT: {error.detail}") from None
+
+
+@asynccontextmanager
+async def _open(runtime: Runtime, health: SlackHealth, *, over_http: bool) -> AsyncGenerator[EventsEndpoint | None]:
+    settings = runtime.settings
+    config = slack_config(settings)
+    database, context = runtime.database, runtime.context
+    slack = database.open_slack(settings.slack_agent)
+    services = SlackServices(database, slack, context.report, context.summarize, runtime.turn_parts.clock)
+    async with open_slack(config, services, health, runtime.process.name, over_http=over_http) as endpoint:
+        yield endpoint

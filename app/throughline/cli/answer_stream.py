@@ -1,0 +1,133 @@
+"""One message and the stream of its answer, kept up through cut connections."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import httpx
+
+from throughline.cli.client import ServiceClient
+from throughline.cli.failures import RequestRefused, ServiceUnreachable
+from throughline.cli.replies import read_json
+from throughline.cli.sse import ServerSentEvent, SseParser
+from throughline.wire.events import EVENTS, EventData, RunEnded, RunStarted
+
+RETRY_DELAYS_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionCut:
+    """The connection broke; it is being made again."""
+
+    attempt: int
+
+
+AnswerEvent: TypeAlias = EventData | ConnectionCut
+
+
+class AnswerStream:
+    """Sends one message, once, and yields the events of its answer until the last.
+
+    The message carries a fresh idempotency key, so that sending it again after a cut joins the same run. Once the
+    run is known the stream is taken up behind the last event seen. `run_known` is set as soon as `run_id` is.
+    """
+
+    def __init__(
+        self, client: ServiceClient, session_id: str, content: str, *, retry_delays: tuple[float, ...]
+    ) -> None:
+        """Prepare; nothing is sent before `events` is read."""
+        self._client = client
+        self._session_id = session_id
+        self._content = content
+        self._retry_delays = retry_delays
+        self._key = secrets.token_hex(16)
+        self._last_event_id = ""
+        self._was_connected = False
+        self._has_ended = False
+        self._failures = 0
+        self.run_id = ""
+        self.run_known = asyncio.Event()
+
+    async def events(self) -> AsyncGenerator[AnswerEvent, None]:
+        """Yield the events. Raises ServiceUnreachable when the connection stays lost, RequestRefused when refused."""
+        async with aclosing(self._read_until_cut()) as events:
+            async for event in events:
+                yield event
+        while not self._has_ended:
+            await self._wait_after_cut()
+            yield ConnectionCut(attempt=self._failures)
+            async with aclosing(self._read_until_cut()) as events:
+                async for event in events:
+                    yield event
+
+    async def _wait_after_cut(self) -> None:
+        if self._failures == len(self._retry_delays):
+            raise ServiceUnreachable(
+                f"The connection was lost while the answer to session {self._session_id} was being written. The "
+                f"service finishes it: come back with `throughline chat --session {self._session_id}`."
+            )
+        await asyncio.sleep(self._retry_delays[self._failures])
+        self._failures += 1
+
+    async def _read_until_cut(self) -> AsyncGenerator[AnswerEvent, None]:
+        try:
+            async with self._connect() as response, aclosing(self._read(response)) as events:
+                async for event in events:
+                    yield event
+        except (ServiceUnreachable, RequestRefused) as error:
+            if not self._may_try_again(error):
+                raise
+
+    def _may_try_again(self, error: ServiceUnreachable | RequestRefused) -> bool:
+        """Whether `error` may be a restart of the service: only after a first connection, never for a clear no."""
+        return self._was_connected and not (
+            isinstance(error, RequestRefused) and error.status < httpx.codes.INTERNAL_SERVER_ERROR
+        )
+
+    async def _read(self, response: httpx.Response) -> AsyncGenerator[AnswerEvent, None]:
+        """Yield the events of one connection, up to the last event of the run or the end of the stream."""
+        self._was_connected = True
+        self._learn_run(_run_id_of(response))
+        parser = SseParser()
+        async for chunk in response.aiter_bytes():
+            for raw in parser.feed(chunk):
+                event = self._take(raw)
+                if event is not None:
+                    yield event
+            if self._has_ended:
+                return
+
+    def _take(self, raw: ServerSentEvent) -> AnswerEvent | None:
+        event = _read_event(raw)
+        self._failures = 0
+        self._last_event_id = raw.id or self._last_event_id
+        if isinstance(event, RunStarted):
+            self._learn_run(event.run.id)
+        self._has_ended = self._has_ended or isinstance(event, RunEnded)
+        return event
+
+    def _connect(self) -> AbstractAsyncContextManager[httpx.Response]:
+        if self.run_id:
+            return self._client.follow_run(self.run_id, last_event_id=self._last_event_id)
+        return self._client.post_message(self._session_id, self._content, key=self._key)
+
+    def _learn_run(self, run_id: str) -> None:
+        if run_id:
+            self.run_id = run_id
+            self.run_known.set()
+
+
+def _read_event(raw: ServerSentEvent) -> EventData | None:
+    """Return what an event says, None for a kind this version does not know. Raises UnexpectedReply if unreadable."""
+    kind = EVENTS.get(raw.event)
+    return None if kind is None else read_json(kind, raw.data)
+
+
+def _run_id_of(response: httpx.Response) -> str:
+    """Return the run named by the header that answers a message, empty where there is none."""
+    path = str(response.headers.get("content-location") or response.headers.get("location") or "")
+    _, found, rest = path.partition("/v1/runs/")
+    return rest.partition("/")[0] if found else ""

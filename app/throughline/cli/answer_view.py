@@ -1,0 +1,106 @@
+"""Printing an answer while it is written: its text, and dimly what happens beside it."""
+
+from throughline.cli.answer_stream import AnswerEvent, ConnectionCut
+from throughline.cli.bars import percent
+from throughline.cli.failures import AnswerFailed
+from throughline.cli.history_views import text_of
+from throughline.cli.printable import one_line
+from throughline.cli.screen import Screen
+from throughline.wire.context import ContextOut
+from throughline.wire.events import (
+    CompactionFinished,
+    CompactionStarted,
+    MessageCompleted,
+    MessageDelta,
+    Reset,
+    RunCancelled,
+    RunCompleted,
+    RunEnded,
+    RunFailed,
+    RunStarted,
+    ToolResult,
+)
+from throughline.wire.messages import ToolCallOut
+
+LESS_SHOWN = frozenset({"pruned", "fitted"})
+SHOWN_ARGUMENTS, SHOWN_RESULT = 120, 160
+
+
+class AnswerView:
+    """Prints the events of one answer."""
+
+    def __init__(self, screen: Screen) -> None:
+        """Print to `screen`."""
+        self._screen = screen
+        self._has_text = False
+
+    def show(self, event: AnswerEvent) -> None:
+        """Print one event. Raises AnswerFailed where the turn ended with an error."""
+        match event:
+            case MessageDelta(text=text):
+                self._has_text = True
+                self._screen.write(text)
+            case MessageCompleted(message=message):
+                if not self._has_text and message.role == "assistant":
+                    self._screen.write(text_of(message))  # the pieces were lost with the events: the message was not
+                self._has_text = False
+                self._screen.end_line()
+            case RunCompleted() | RunFailed() | RunCancelled():
+                self._show_end(event)
+            case RunStarted():
+                pass
+            case _:
+                self._has_text = self._has_text and not isinstance(event, Reset)
+                self._screen.note(_remark(event))
+
+    def _show_end(self, end: RunEnded) -> None:
+        self._screen.end_line()
+        match end:
+            case RunFailed(error=error):
+                raise AnswerFailed(error.detail or "The turn failed.")
+            case RunCancelled():
+                self._screen.note("stopped")
+            case RunCompleted(context=context):
+                if context is not None and self._screen.is_terminal:
+                    self._screen.note(_fill(context))
+
+
+def _remark(
+    event: ToolCallOut | ToolResult | CompactionStarted | CompactionFinished | Reset | ConnectionCut,
+) -> str:
+    match event:
+        case ToolCallOut(name=name, arguments=arguments):
+            return f"{name} {one_line(arguments, limit=SHOWN_ARGUMENTS)}"
+        case ToolResult(name=name, content=content, is_error=is_error):
+            verb = "failed" if is_error else "gave"
+            return f"{name} {verb}: {one_line(content, limit=SHOWN_RESULT)}"
+        case CompactionStarted(tokens=tokens):
+            return f"making room ({tokens:,} tokens in the prompt) …"
+        case CompactionFinished():
+            return _compacted(event)
+        case Reset():
+            return "the answer starts again"
+        case ConnectionCut(attempt=attempt):
+            return f"connection lost, trying again ({attempt})"
+
+
+def _compacted(event: CompactionFinished) -> str:
+    size = f"{event.tokens_before:,} → {event.tokens_after:,} tokens"
+    if event.outcome in LESS_SHOWN:
+        how = ", ".join(one_line(rung, limit=30).replace("_", " ") for rung in event.fired)
+        return f"less is shown{f' ({how})' if how else ''}: {size}"
+    is_adopted = event.outcome == "adopted"
+    through = f", messages up to #{event.through_position} summarized" if is_adopted else ""
+    return f"summary {one_line(event.outcome, limit=20)}: {size}{through}"
+
+
+def _fill(context: ContextOut) -> str:
+    share = percent(context.total_tokens, context.context_window)
+    return f"{context.total_tokens:,} of {context.context_window:,} tokens ({share}){_coming(context)}"
+
+
+def _coming(context: ContextOut) -> str:
+    if context.is_compacting_next:
+        return " · ⚡ the next message will trigger a compaction"
+    is_due = context.next_action == "prepare" and context.prepared is None
+    return " · a summary is due and prepared in the background" if is_due else ""

@@ -1,0 +1,98 @@
+"""Sending one message and printing its answer; Ctrl-C stops the answer, not the chat."""
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager
+
+from throughline.cli.answer_stream import RETRY_DELAYS_SECONDS, AnswerStream
+from throughline.cli.answer_view import AnswerView
+from throughline.cli.chat_state import ChatState
+from throughline.domain.errors import ThroughlineError
+from throughline.wire.sessions import SessionOut
+
+SHOWN_TITLE = 60
+
+
+async def answer(state: ChatState, content: str) -> None:
+    """Send `content` and print the answer, in a new session if there is none yet.
+
+    Raises the errors of the client, and AnswerFailed where the turn failed.
+    """
+    session = await _session_of(state, content)
+    stream = AnswerStream(state.client, session.id, content, retry_delays=RETRY_DELAYS_SECONDS)
+    await Answering(state, stream).run()
+
+
+class Answering:
+    """One answer being written. The first Ctrl-C has the run cancelled, the second stops listening to it."""
+
+    def __init__(self, state: ChatState, stream: AnswerStream) -> None:
+        """Print the events of `stream`."""
+        self._state = state
+        self._stream = stream
+        self._reading: asyncio.Task[None] | None = None
+        self._cancelling: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Return when the answer is over or nobody wants to hear it."""
+        self._reading = asyncio.create_task(self._read())
+        try:
+            with _on_interrupt(self._interrupted):
+                await asyncio.wait({self._reading})
+        finally:
+            self._reading.cancel()
+            if self._cancelling is not None:
+                self._cancelling.cancel()
+        if self._reading.cancelled():
+            self._state.screen.note("no longer listening; what the service still writes is in /history")
+            return
+        self._reading.result()
+
+    async def _read(self) -> None:
+        view = AnswerView(self._state.screen)
+        async with aclosing(self._stream.events()) as events:
+            async for event in events:
+                view.show(event)
+
+    def _interrupted(self) -> None:
+        if self._cancelling is None:
+            self._state.screen.note("stopping the answer; Ctrl-C again to stop waiting for it")
+            self._cancelling = asyncio.create_task(self._cancel())
+        elif self._reading is not None:
+            self._reading.cancel()
+
+    async def _cancel(self) -> None:
+        await self._stream.run_known.wait()
+        try:
+            await self._state.client.cancel_run(self._stream.run_id)
+        except ThroughlineError as error:
+            self._state.screen.error(error.detail)
+
+
+async def _session_of(state: ChatState, content: str) -> SessionOut:
+    """Return the chat's session, created at its first message and named after it."""
+    if state.session is None:
+        title = " ".join(content[: SHOWN_TITLE * 4].split())[:SHOWN_TITLE]
+        state.session = await state.client.create_session(state.agent, title=title)
+    return state.session
+
+
+@contextmanager
+def _on_interrupt(callback: Callable[[], None]) -> Iterator[None]:
+    """Call `callback` in the running loop at each Ctrl-C, and put back afterwards what stood before.
+
+    Where the loop cannot listen to signals (not in the main thread) Ctrl-C keeps its usual meaning.
+    """
+    loop = asyncio.get_running_loop()
+    previous = signal.getsignal(signal.SIGINT)
+    try:
+        loop.add_signal_handler(signal.SIGINT, callback)
+    except (NotImplementedError, RuntimeError, ValueError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, previous)

@@ -1,0 +1,40 @@
+"""The chat loop: one line after another, each a message or a command."""
+
+from throughline.cli.answering import answer
+from throughline.cli.chat_commands import run_command
+from throughline.cli.chat_state import ChatState
+from throughline.cli.parts import LineReader
+from throughline.domain.errors import ThroughlineError
+from throughline.domain.text import clean_text, is_blank
+
+
+async def chat(state: ChatState, lines: LineReader) -> None:
+    """Read lines until the end or `/quit`.
+
+    At a terminal an error is printed and the chat goes on; lines from a pipe stop at the first error, which is
+    raised, since what follows was written for another situation.
+    """
+    while not state.is_over:
+        try:
+            line = await lines.read()
+        except KeyboardInterrupt:
+            state.screen.note("/quit or Ctrl-D leaves")
+            continue
+        if line is None:
+            return
+        try:
+            await take_line(state, clean_text(line))
+        except ThroughlineError as error:
+            if not lines.is_terminal:
+                raise
+            state.screen.error(error.detail)
+
+
+async def take_line(state: ChatState, line: str) -> None:
+    """Do what one line asks; an empty one asks nothing."""
+    if is_blank(line):
+        return
+    if line.startswith("/") and not line.startswith("//"):
+        await run_command(state, line)
+    else:
+        await answer(state, line.removeprefix("/") if line.startswith("//") else line)

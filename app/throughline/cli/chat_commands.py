@@ -1,0 +1,126 @@
+"""What can be typed in a chat besides messages: `/context`, `/summarize`, `/history` and so on."""
+
+import difflib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+from throughline.cli.chat_context import pin, restore, show_context, show_preview, show_summaries, summarize, unpin
+from throughline.cli.chat_history import read, search, show_history
+from throughline.cli.chat_state import ChatState, in_history
+from throughline.cli.client import SessionFilter
+from throughline.cli.printable import moment, one_line
+from throughline.domain.errors import InvalidInput
+from throughline.wire.sessions import SessionOut
+
+LISTED_SESSIONS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCommand:
+    """One command; `usage` is how it is written."""
+
+    usage: str
+    purpose: str
+    run: Callable[[ChatState, str], Awaitable[None]]
+
+    @property
+    def name(self) -> str:
+        """The word after the slash."""
+        return self.usage.partition(" ")[0].removeprefix("/")
+
+
+async def run_command(state: ChatState, line: str) -> None:
+    """Run the command that `line` holds. Raises InvalidInput for an unknown command or a bad argument."""
+    name, _, argument = line.removeprefix("/").strip().partition(" ")
+    command = COMMANDS.get(name.lower())
+    if command is None:
+        raise InvalidInput(_hint(name))
+    await command.run(state, argument.strip())
+
+
+async def list_sessions(state: ChatState, _argument: str) -> None:
+    """Print the newest sessions with numbers that `/resume` takes."""
+    sessions, _ = await state.client.sessions(SessionFilter(), limit=LISTED_SESSIONS)
+    state.listed = tuple(sessions)
+    if not sessions:
+        state.screen.say("No sessions yet.")
+    for number, session in enumerate(sessions, start=1):
+        state.screen.say(_session_line(number, session))
+
+
+async def resume(state: ChatState, argument: str) -> None:
+    """Go on with another session, by id or by its number in the last list."""
+    session = await state.client.session(await _chosen_id(state, argument))
+    state.session = session
+    state.agent = session.agent
+    state.screen.say(f"{one_line(session.title or 'Untitled', limit=60)} ({session.agent})")
+    state.screen.say(in_history(session))
+
+
+async def start_new(state: ChatState, _argument: str) -> None:
+    """Leave the session; the next message begins a new one."""
+    state.session = None
+    state.screen.say(f"The next message begins a new session with {state.agent}.")
+
+
+async def show_help(state: ChatState, _argument: str) -> None:
+    """Print the commands."""
+    for command in COMMANDS.values():
+        state.screen.say(f"{command.usage:<22}{command.purpose}")
+    state.screen.say("A message that begins with / is written with two: //etc/hosts. Ctrl-C stops an answer.")
+
+
+async def leave(state: ChatState, _argument: str) -> None:
+    """End the chat."""
+    state.is_over = True
+
+
+COMMANDS = {
+    command.name: command
+    for command in (
+        ChatCommand("/context", "how full the window is, and what the next message triggers", show_context),
+        ChatCommand("/preview [TEXT]", "what the model would be shown with this message", show_preview),
+        ChatCommand("/summarize [FOCUS]", "summarize older messages now", summarize),
+        ChatCommand("/summaries [N [M]]", "versions of the summary, the text of one, what changed", show_summaries),
+        ChatCommand("/restore VERSION", "go back to a version of the summary", restore),
+        ChatCommand("/history [N]", "the newest N messages (20)", show_history),
+        ChatCommand("/search WORDS", "find messages of this session by their words", search),
+        ChatCommand("/read N[-M]", "message #N with what stands around it, or #N to #M", read),
+        ChatCommand("/pin N", "always show message #N to the model, with its group", pin),
+        ChatCommand("/unpin N", "take the pin off again", unpin),
+        ChatCommand("/sessions", "the newest sessions", list_sessions),
+        ChatCommand("/resume ID|NUMBER", "go on with another session", resume),
+        ChatCommand("/new", "begin a new session", start_new),
+        ChatCommand("/help", "this list", show_help),
+        ChatCommand("/quit", "leave (also Ctrl-D)", leave),
+    )
+}
+
+
+async def _chosen_id(state: ChatState, argument: str) -> str:
+    if argument.isdecimal():
+        if not state.listed:
+            await list_sessions(state, "")
+        number = int(argument)
+        if not 1 <= number <= len(state.listed):
+            raise InvalidInput(f"There is no session {number} in the list. /sessions shows the numbers.")
+        return state.listed[number - 1].id
+    try:
+        return str(UUID(argument))
+    except ValueError:
+        raise InvalidInput("Write /resume with a session's id, or its number in /sessions.") from None
+
+
+def _session_line(number: int, session: SessionOut) -> str:
+    title = one_line(session.title or "Untitled", limit=40)
+    return f"{number:>3}  {moment(session.updated_at)}  {session.message_count:>5} messages  {session.agent}  {title}"
+
+
+def _hint(name: str) -> str:
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    meant = f" Did you mean /{close[0]}?" if close else ""
+    return (
+        f"There is no command /{one_line(name, limit=30)}.{meant} /help lists them; "
+        "a message that begins with / is written with two."
+    )

@@ -1,0 +1,110 @@
+"""The chat commands on the context: how full it is, what a message would do to it, its summaries, its pins."""
+
+from rich.text import Text
+
+from throughline.cli.bars import draw_context
+from throughline.cli.chat_state import ChatState, session_of
+from throughline.cli.client import ServiceClient
+from throughline.cli.context_views import draw_preview, span
+from throughline.cli.printable import one_line
+from throughline.cli.summary_views import (
+    PREPARED,
+    draw_changes,
+    draw_version,
+    draw_versions,
+    restored,
+    version_named,
+    versions_named,
+)
+from throughline.domain.errors import InvalidInput
+from throughline.wire.messages import MessageOut
+from throughline.wire.sessions import SummaryVersionOut
+
+LARGEST_POSITION = 2**31 - 1
+
+
+async def show_context(state: ChatState, _argument: str) -> None:
+    """Draw how full the window is."""
+    session = session_of(state)
+    state.screen.draw(draw_context(await state.client.context(session.id), width=state.screen.width))
+
+
+async def show_preview(state: ChatState, text: str) -> None:
+    """Draw what the next call would show, for `text` if given."""
+    session = session_of(state)
+    state.screen.draw(draw_preview(await state.client.preview(session.id, text), width=state.screen.width))
+
+
+async def summarize(state: ChatState, focus: str) -> None:
+    """Summarise now, with an eye on `focus` if given."""
+    session = session_of(state)
+    state.screen.note("summarizing …")
+    done = await state.client.summarize(session.id, instructions=focus)
+    state.session = done.session
+    state.screen.say(f"Summary {done.outcome}{f': {done.detail}' if done.detail else '.'}")
+    if done.outcome != "adopted":
+        return
+    state.screen.say(
+        f"{done.session.summarized_count} of {done.session.message_count} messages are summarized; "
+        f"the prompt went from {done.tokens_before:,} to {done.tokens_after:,} tokens."
+    )
+
+
+async def show_summaries(state: ChatState, argument: str) -> None:
+    """Print the versions of the summary, newest first; the text of one; or what changed between two."""
+    session = session_of(state)
+    state.screen.draw(await drawn_summaries(state.client, session.id, argument, width=state.screen.width))
+
+
+async def drawn_summaries(client: ServiceClient, session_id: str, argument: str, *, width: int) -> Text:
+    """Draw the list of versions, or the one or two that `argument` names. Raises InvalidInput."""
+    names = versions_named(argument)
+    if not names:
+        return draw_versions(await client.summaries(session_id), width=width)
+    shown = [await _version(client, session_id, name) for name in names]
+    return draw_version(shown[0], width=width) if len(shown) == 1 else draw_changes(*shown[:2], width=width)
+
+
+async def _version(client: ServiceClient, session_id: str, name: str) -> SummaryVersionOut:
+    """Return the version of that number or id, or the newest prepared one. Raises InvalidInput where none is."""
+    if name != PREPARED:
+        return await client.summary(session_id, name)
+    waiting = [version for version in await client.summaries(session_id) if version.state == PREPARED]
+    if not waiting:
+        raise InvalidInput("No summary is prepared now; the list of summaries shows what there is.")
+    return waiting[0]
+
+
+async def restore(state: ChatState, argument: str) -> None:
+    """Go back to a version, by its number or its id."""
+    session = session_of(state)
+    version = await state.client.summary(session.id, version_named(argument))
+    state.session = await state.client.restore(session.id, version.id)
+    state.screen.say(restored(version, state.session))
+
+
+async def pin(state: ChatState, argument: str) -> None:
+    """Pin the message at a position with its group."""
+    message = await _message_at(state, argument, command="/pin")
+    group = await state.client.pin(session_of(state).id, message.id)
+    positions = [member.position for member in group] or [message.position]
+    whole = ", a tool call and its results" if len(positions) > 1 else ""
+    state.screen.say(f"Pinned {span(min(positions), max(positions))}{whole}: every prompt shows it word for word.")
+
+
+async def unpin(state: ChatState, argument: str) -> None:
+    """Take the pin off the message at a position and its group."""
+    message = await _message_at(state, argument, command="/unpin")
+    await state.client.unpin(session_of(state).id, message.id)
+    state.screen.say(f"#{message.position} is not pinned any more.")
+
+
+async def _message_at(state: ChatState, argument: str, *, command: str) -> MessageOut:
+    session, text = session_of(state), argument.removeprefix("#")
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:11]) <= LARGEST_POSITION:
+        given = f", not {one_line(argument, limit=20)!r}" if argument else ""
+        raise InvalidInput(f"Write {command} with a message's number in /history{given}.")
+    message = await state.client.message_at(session.id, int(text))
+    if message is None:
+        raise InvalidInput(f"There is no message #{text}. /history shows the numbers.")
+    return message

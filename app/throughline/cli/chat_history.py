@@ -1,0 +1,67 @@
+"""The chat commands that look into the history: its newest messages, those at a position, those with some words."""
+
+from throughline.cli.chat_state import ChatState, session_of
+from throughline.cli.history_views import draw_hit, draw_message
+from throughline.cli.printable import one_line
+from throughline.domain.errors import InvalidInput
+
+SHOWN_MESSAGES = 20
+MOST_MESSAGES = 10_000
+SHOWN_HITS = 10
+AROUND = 2
+"""Messages shown before and after the one that `/read` names."""
+
+LARGEST_POSITION = 2**31 - 1
+
+
+async def show_history(state: ChatState, argument: str) -> None:
+    """Print the newest messages, 20 if no number is given."""
+    limit = _number(argument, default=SHOWN_MESSAGES)
+    for message in await state.client.newest_messages(session_of(state).id, limit=limit):
+        state.screen.draw(draw_message(message))
+
+
+async def read(state: ChatState, argument: str) -> None:
+    """Print the messages at a position and around it, or between two."""
+    first, last = _span_of(argument)
+    messages = await state.client.messages_between(session_of(state).id, first, last)
+    if not messages:
+        raise InvalidInput(f"There is no message #{first}. /history shows the numbers.")
+    for message in messages:
+        state.screen.draw(draw_message(message))
+
+
+async def search(state: ChatState, words: str) -> None:
+    """Print the messages of the session that match, with their positions."""
+    session = session_of(state)
+    if not words:
+        raise InvalidInput("Write /search with the words to look for.")
+    found = await state.client.search(session.id, words, limit=SHOWN_HITS)
+    if not found:
+        state.screen.say("Nothing was found. Try other words, or fewer of them.")
+        return
+    for hit in found:
+        state.screen.draw(draw_hit(hit))
+    state.screen.note(f"/read {found[0].message.position} shows it with what stands around it")
+
+
+def _number(argument: str, *, default: int) -> int:
+    if not argument:
+        return default
+    if not argument.isdecimal() or not 1 <= int(argument[:9]) <= MOST_MESSAGES:
+        raise InvalidInput(f"{one_line(argument, limit=20)!r} is not a number from 1 to {MOST_MESSAGES}.")
+    return int(argument)
+
+
+def _span_of(argument: str) -> tuple[int, int]:
+    """Return the positions that `12`, `#12` or `12-20` name. Raises InvalidInput."""
+    first, _, last = argument.replace("#", "").partition("-")
+    ends = [part.strip() for part in (first, last or first)]
+    if not all(map(_is_position, ends)):
+        raise InvalidInput("Write /read with a message's number, or with two: /read 12 or /read 12-20.")
+    low, high = sorted(int(part) for part in ends)
+    return (low, high) if last else (max(low - AROUND, 1), high + AROUND)
+
+
+def _is_position(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and 1 <= int(text[:11]) <= LARGEST_POSITION

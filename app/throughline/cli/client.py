@@ -1,0 +1,306 @@
+"""HTTP client of the service: one method per thing the commands ask for, values out, clear errors."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import quote
+
+import httpx
+
+from throughline.cli.failures import RequestRefused, ServiceUnreachable, UnexpectedReply
+from throughline.cli.replies import Exported, ExportedPage, Reply, read_json
+from throughline.domain.json_types import JsonObject
+from throughline.wire.context import ContextOut, PreviewOut
+from throughline.wire.memories import MemoryList, MemoryOut, MemoryPage
+from throughline.wire.messages import HitOut, MessageOut, MessagePage, PinnedGroup, SearchOut
+from throughline.wire.service import AgentList, AgentOut, Problem
+from throughline.wire.sessions import SessionOut, SessionPage, SummarizeOut, SummaryList, SummaryVersionOut
+
+PAGE_SIZE = 100
+SUMMARIZE_TIMEOUT_SECONDS = 600.0  # a long history is summarised in many calls
+IMPORT_TIMEOUT_SECONDS = 600.0  # thousands of messages are counted and stored one by one
+STREAM_SILENCE_SECONDS = 30.0  # the service sends a heartbeat every 5 s
+
+Query = Mapping[str, str | int]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFilter:
+    """Which sessions to list; empty strings do not filter."""
+
+    agent: str = ""
+    q: str = ""
+
+
+class ServiceClient:
+    """Speaks to one service; `place` is how error messages name it."""
+
+    def __init__(self, http: httpx.AsyncClient, *, place: str) -> None:
+        """Use `http`, which has the base address and the key, and is closed by whoever opened it."""
+        self._http = http
+        self._place = place
+
+    async def agents(self) -> tuple[AgentOut, ...]:
+        """Return the agents one can chat with."""
+        return tuple(read_json(AgentList, await self._get("/v1/agents")).data)
+
+    async def create_session(self, agent: str, *, title: str) -> SessionOut:
+        """Start a session."""
+        return read_json(SessionOut, await self._post("/v1/sessions", {"agent": agent, "title": title}))
+
+    async def session(self, session_id: str) -> SessionOut:
+        """Return a session."""
+        return read_json(SessionOut, await self._get(f"/v1/sessions/{session_id}"))
+
+    async def session_json(self, session_id: str) -> Exported:
+        """Return a session as the service renders it, for export."""
+        return read_json(dict[str, object], await self._get(f"/v1/sessions/{session_id}"))
+
+    async def sessions(self, chosen: SessionFilter, *, limit: int, cursor: str = "") -> tuple[list[SessionOut], str]:
+        """Return up to `limit` sessions, newest updated first, and the cursor behind them, empty at the end."""
+        found: list[SessionOut] = []
+        while len(found) < limit:
+            size = min(PAGE_SIZE, limit - len(found))
+            query: Query = {"agent": chosen.agent, "q": chosen.q, "limit": size, "cursor": cursor}
+            page = await self._page(SessionPage, "/v1/sessions", query)
+            found.extend(page.data)
+            cursor = page.next_cursor or ""
+            if not cursor:
+                break
+        return found, cursor
+
+    async def delete_session(self, session_id: str) -> None:
+        """Erase a session and everything of it."""
+        await self._send("DELETE", f"/v1/sessions/{session_id}")
+
+    async def import_session(self, content: bytes, *, kind: str, agent: str = "", title: str = "") -> SessionOut:
+        """Make a session of a conversation; `kind` is the media type, `agent` and `title` replace those in it."""
+        query = {name: value for name, value in (("agent", agent), ("title", title)) if value}
+        response = await self._send(
+            "POST",
+            "/v1/sessions/import",
+            content=content,
+            params=query,
+            headers={"Content-Type": kind},
+            timeout=httpx.Timeout(IMPORT_TIMEOUT_SECONDS, connect=10),
+        )
+        return read_json(SessionOut, response.content)
+
+    async def history(self, session_id: str) -> AsyncIterator[Exported]:
+        """Yield all messages of a session as the service renders them, oldest first."""
+        after = ""
+        while True:
+            query: Query = {"limit": PAGE_SIZE, "after": after}
+            page = await self._page(ExportedPage, f"/v1/sessions/{session_id}/messages", query)
+            for item in page.data:
+                yield item
+            if not page.next_cursor:
+                return
+            after = page.next_cursor
+
+    async def newest_messages(self, session_id: str, *, limit: int) -> list[MessageOut]:
+        """Return the newest `limit` messages, oldest of them first."""
+        found: list[MessageOut] = []
+        before = ""
+        while len(found) < limit:
+            query: Query = {"limit": min(PAGE_SIZE, limit - len(found)), "before": before, "order": "desc"}
+            page = await self._page(MessagePage, f"/v1/sessions/{session_id}/messages", query)
+            found.extend(page.data)
+            if not page.next_cursor:
+                break
+            before = page.next_cursor
+        return found[::-1]
+
+    async def messages_between(self, session_id: str, first: int, last: int) -> tuple[MessageOut, ...]:
+        """Return the messages from `first` to `last`, as many as one page holds."""
+        query: Query = {"limit": PAGE_SIZE, "after": first - 1, "before": last + 1}
+        return tuple((await self._page(MessagePage, f"/v1/sessions/{session_id}/messages", query)).data)
+
+    async def search(self, session_id: str, words: str, *, limit: int) -> tuple[HitOut, ...]:
+        """Return the messages that match best, in one session or, where `session_id` is empty, in all."""
+        path = f"/v1/sessions/{session_id}/search" if session_id else "/v1/search"
+        return tuple((await self._page(SearchOut, path, {"q": words, "limit": limit})).data)
+
+    async def context(self, session_id: str) -> ContextOut:
+        """Return how full the session's window is."""
+        return read_json(ContextOut, await self._get(f"/v1/sessions/{session_id}/context"))
+
+    async def summarize(self, session_id: str, *, instructions: str) -> SummarizeOut:
+        """Summarise the session now; `instructions` may be empty."""
+        body: JsonObject = {"instructions": instructions} if instructions else {}
+        path = f"/v1/sessions/{session_id}/summarize"
+        return read_json(SummarizeOut, await self._post(path, body, timeout=SUMMARIZE_TIMEOUT_SECONDS))
+
+    async def preview(self, session_id: str, content: str) -> PreviewOut:
+        """Return the plan for the call that `content` would lead to; '' stands for an empty message."""
+        body: JsonObject = {"content": content} if content else {}
+        return read_json(PreviewOut, await self._post(f"/v1/sessions/{session_id}/context/preview", body))
+
+    async def summaries(self, session_id: str) -> tuple[SummaryVersionOut, ...]:
+        """Return the versions of the session's summary, newest first, one that is prepared before them."""
+        found: list[SummaryVersionOut] = []
+        cursor = ""
+        while True:
+            query: Query = {"limit": PAGE_SIZE, "cursor": cursor}
+            page = await self._page(SummaryList, f"/v1/sessions/{session_id}/summaries", query)
+            found.extend(page.data)
+            if not page.next_cursor:
+                return tuple(found)
+            cursor = page.next_cursor
+
+    async def summary(self, session_id: str, version: str) -> SummaryVersionOut:
+        """Return one version of the session's summary, by its number or its id."""
+        path = f"/v1/sessions/{session_id}/summaries/{quote(version, safe='')}"
+        return read_json(SummaryVersionOut, await self._get(path))
+
+    async def restore(self, session_id: str, summary_id: str) -> SessionOut:
+        """Make a version the session's summary again."""
+        return read_json(SessionOut, await self._post(f"/v1/sessions/{session_id}/summaries/{summary_id}/restore", {}))
+
+    async def message_at(self, session_id: str, position: int) -> MessageOut | None:
+        """Return the message at `position`, None where there is none."""
+        query: Query = {"limit": 1, "after": position - 1}
+        found = (await self._page(MessagePage, f"/v1/sessions/{session_id}/messages", query)).data
+        return found[0] if found and found[0].position == position else None
+
+    async def redact(self, session_id: str, message_id: str) -> MessageOut:
+        """Put a marker in the place of a message's text; return the message as it is then."""
+        return read_json(MessageOut, await self._post(f"/v1/sessions/{session_id}/messages/{message_id}/redact", {}))
+
+    async def pin(self, session_id: str, message_id: str) -> tuple[MessageOut, ...]:
+        """Pin a message; return its whole group."""
+        response = await self._send("PUT", f"/v1/sessions/{session_id}/messages/{message_id}/pin")
+        return tuple(read_json(PinnedGroup, response.content).data)
+
+    async def unpin(self, session_id: str, message_id: str) -> None:
+        """Take the pin off a message and its group."""
+        await self._send("DELETE", f"/v1/sessions/{session_id}/messages/{message_id}/pin")
+
+    async def memories(self, *, limit: int, cursor: str = "") -> tuple[list[MemoryOut], str]:
+        """Return up to `limit` memories, newest first, and the cursor behind them, empty at the end."""
+        found: list[MemoryOut] = []
+        while len(found) < limit:
+            query: Query = {"limit": min(PAGE_SIZE, limit - len(found)), "cursor": cursor}
+            page = await self._page(MemoryPage, "/v1/memories", query)
+            found.extend(page.data)
+            cursor = page.next_cursor or ""
+            if not cursor:
+                break
+        return found, cursor
+
+    async def memory(self, memory_id: str) -> MemoryOut:
+        """Return a memory."""
+        return read_json(MemoryOut, await self._get(f"/v1/memories/{memory_id}"))
+
+    async def add_memory(self, text: str) -> MemoryOut:
+        """Keep a text."""
+        return read_json(MemoryOut, await self._post("/v1/memories", {"text": text}))
+
+    async def search_memories(self, words: str, *, limit: int) -> tuple[MemoryOut, ...]:
+        """Return the memories that match best."""
+        return tuple(
+            read_json(MemoryList, await self._post("/v1/memories/search", {"query": words, "limit": limit})).data
+        )
+
+    async def change_memory(self, memory_id: str, text: str) -> None:
+        """Put `text` in the place of a memory's text."""
+        await self._send("PATCH", f"/v1/memories/{memory_id}", json={"text": text})
+
+    async def delete_memory(self, memory_id: str) -> None:
+        """Delete a memory."""
+        await self._send("DELETE", f"/v1/memories/{memory_id}")
+
+    async def cancel_run(self, run_id: str) -> None:
+        """Ask for a run to be stopped."""
+        await self._send("POST", f"/v1/runs/{run_id}/cancel")
+
+    @asynccontextmanager
+    async def post_message(self, session_id: str, content: str, *, key: str) -> AsyncIterator[httpx.Response]:
+        """Send a message and open the stream of its events; the same `key` again joins the same run."""
+        headers = {"Idempotency-Key": key}
+        request = self._stream_request(
+            "POST", f"/v1/sessions/{session_id}/messages", headers=headers, body={"content": content}
+        )
+        async with self._open_stream(request) as response:
+            yield response
+
+    @asynccontextmanager
+    async def follow_run(self, run_id: str, *, last_event_id: str) -> AsyncIterator[httpx.Response]:
+        """Open the stream of a run's events after `last_event_id`, from the start where that is empty."""
+        headers = {"Last-Event-ID": last_event_id} if last_event_id else {}
+        async with self._open_stream(self._stream_request("GET", f"/v1/runs/{run_id}/events", headers)) as response:
+            yield response
+
+    def unreachable(self, error: httpx.HTTPError) -> ServiceUnreachable:
+        """Return the sentence for a connection that failed."""
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.UnsupportedProtocol):
+            return ServiceUnreachable(
+                f"Cannot connect to {self._place}. Start the service with `throughline serve`, or check --url."
+            )
+        if isinstance(error, httpx.TimeoutException):
+            return ServiceUnreachable(f"{self._place} did not answer in time. Try again, or look at the service's log.")
+        return ServiceUnreachable(f"The connection to {self._place} broke. Try again, or look at the service's log.")
+
+    async def _page(self, page_type: type[Reply], path: str, query: Query) -> Reply:
+        return read_json(page_type, await self._get(path, query))
+
+    async def _get(self, path: str, query: Query | None = None) -> bytes:
+        given = {name: value for name, value in (query or {}).items() if value}
+        return (await self._send("GET", path, params=given)).content
+
+    async def _post(self, path: str, body: JsonObject, *, timeout: float | None = None) -> bytes:  # noqa: ASYNC109  # httpx's own deadline
+        extensions = {} if timeout is None else {"timeout": httpx.Timeout(timeout, connect=10).as_dict()}
+        return (await self._send("POST", path, json=body, extensions=extensions)).content
+
+    async def _send(self, method: str, path: str, **parts: object) -> httpx.Response:
+        request = self._http.build_request(method, path, **parts)  # type: ignore[arg-type]  # httpx's own keywords
+        try:
+            response = await self._http.send(request)
+        except httpx.HTTPError as error:
+            raise self.unreachable(error) from error
+        self._refuse(response)
+        return response
+
+    def _stream_request(
+        self, method: str, path: str, headers: Mapping[str, str], body: JsonObject | None = None
+    ) -> httpx.Request:
+        return self._http.build_request(
+            method,
+            path,
+            json=body,
+            headers={"Accept": "text/event-stream", **headers},
+            timeout=httpx.Timeout(STREAM_SILENCE_SECONDS, connect=10),
+        )
+
+    @asynccontextmanager
+    async def _open_stream(self, request: httpx.Request) -> AsyncIterator[httpx.Response]:
+        try:
+            response = await self._http.send(request, stream=True)
+        except httpx.HTTPError as error:
+            raise self.unreachable(error) from error
+        try:
+            if not response.is_success:
+                await response.aread()
+            self._refuse(response)
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                raise UnexpectedReply(f"{self._place} did not answer with a stream. Is it a Throughline service?")
+            yield response
+        except httpx.HTTPError as error:
+            raise self.unreachable(error) from error
+        finally:
+            await response.aclose()
+
+    def _refuse(self, response: httpx.Response) -> None:
+        if response.is_success:
+            return
+        raise RequestRefused(self._sentence(response), status=response.status_code)
+
+    def _sentence(self, response: httpx.Response) -> str:
+        status = f"{response.status_code} {response.reason_phrase}".strip()
+        if not response.headers.get("content-type", "").startswith("application/problem+json"):
+            return f"{self._place} answered {status} in a form that is not Throughline's. Check --url."
+        problem = read_json(Problem, response.content)
+        told = problem.detail or problem.title or f"The service answered {status}."
+        if response.status_code == httpx.codes.UNAUTHORIZED:
+            return f"{told} Give a key with --api-key or THROUGHLINE_API_KEY."
+        return told

@@ -1,0 +1,74 @@
+"""`throughline chat` and `throughline agents`."""
+
+from uuid import UUID
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from throughline.cli.chat import chat
+from throughline.cli.chat_state import ChatState, in_history
+from throughline.cli.client import ServiceClient
+from throughline.cli.connection import Target, asynchronous, open_client, target_options
+from throughline.cli.printable import one_line, printable
+from throughline.cli.screen import Screen
+from throughline.domain.errors import InvalidInput
+from throughline.wire.service import AgentOut
+
+DEFAULT_AGENT = "assistant"
+
+
+@click.command("chat")
+@click.argument("agent", required=False)
+@click.option("--session", "session_id", type=click.UUID, help="Go on with this session.")
+@target_options
+@asynchronous
+async def chat_command(agent: str | None, session_id: UUID | None, target: Target) -> None:
+    """Chat with AGENT (default: assistant), or go on with a session.
+
+    At a terminal with line editing and history; lines from a pipe are sent one by one, up to the first
+    error: what follows it is not sent, and the exit code is 1. /help lists the commands.
+    """
+    screen, lines = Screen(), target.parts.standard_input_lines()
+    async with open_client(target, takes_turns=True) as client:
+        state = await _begin(client, screen, agent, session_id)
+        if lines.is_terminal:
+            screen.note(f"chatting with {state.agent}; /help lists the commands, /quit or Ctrl-D leaves")
+        await chat(state, lines)
+        if lines.is_terminal and state.session is not None:
+            screen.note("come back with:", command=f"throughline chat --session {state.session.id}{target.options}")
+
+
+@click.command("agents")
+@target_options
+@asynchronous
+async def agents_command(target: Target) -> None:
+    """List the agents one can chat with."""
+    async with open_client(target) as client:
+        Screen().draw(_agents_table(await client.agents()))
+
+
+async def _begin(client: ServiceClient, screen: Screen, agent: str | None, session_id: UUID | None) -> ChatState:
+    if session_id is None:
+        return ChatState(client, screen, await _known_agent(client, agent or DEFAULT_AGENT))
+    session = await client.session(str(session_id))
+    if agent not in {None, session.agent}:
+        raise click.UsageError(f"Session {session_id} belongs to the agent {session.agent}, not {agent}.")
+    screen.say(in_history(session))
+    return ChatState(client, screen, session.agent, session=session)
+
+
+async def _known_agent(client: ServiceClient, name: str) -> str:
+    """Return `name`. Raises InvalidInput where the service has no such agent, before anything is typed."""
+    known = sorted(agent.name for agent in await client.agents())
+    if name not in known:
+        raise InvalidInput(f"There is no agent {one_line(name, limit=60)!r}. The service has: {', '.join(known)}.")
+    return name
+
+
+def _agents_table(agents: tuple[AgentOut, ...]) -> Table:
+    table = Table("Agent", "Model", "Tools", "Description", box=None, pad_edge=False)
+    for agent in agents:
+        cells = (agent.name, agent.model or "default", ", ".join(agent.tools), agent.description)
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table

@@ -1,0 +1,109 @@
+"""`throughline keys create | list | revoke`: straight in the database, so that the first key can be made."""
+
+from pathlib import Path
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from throughline.cli.connection import asynchronous, data_dir_option
+from throughline.cli.parts import LocalOptions, Parts
+from throughline.cli.printable import moment, one_line, printable
+from throughline.cli.screen import Screen
+from throughline.domain.errors import NotFound
+from throughline.domain.keys import PREFIX_LENGTH, NewKey, StoredKey
+from throughline.domain.principal import Scope
+
+MOST_OF_NAME = 36  # an id
+DEFAULT_SCOPES = (Scope.READ.value, Scope.WRITE.value)
+
+
+keys = click.Group("keys", help="Create, list and revoke API keys, in the database this machine is set up for.")
+
+
+@keys.command("create")
+@click.option("--user", default="local", show_default=True, help="Whose data the key reaches; created if new.")
+@click.option("--name", default="", help="What the key is for.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice([scope.value for scope in Scope]),
+    default=DEFAULT_SCOPES,
+    show_default=True,
+    help="May be given several times; act_as lets a back end name its end users.",
+)
+@data_dir_option
+@click.pass_obj
+@asynchronous
+async def create(parts: Parts, user: str, name: str, scopes: tuple[str, ...], data_dir: Path | None) -> None:
+    """Create a key and print it, this once."""
+    async with parts.keys(LocalOptions(data_dir)) as admin:
+        created = await admin.create(NewKey(user, name, frozenset(Scope(scope) for scope in scopes)))
+        is_first = len(await admin.list()) == 1
+    click.echo(created.secret)
+    screen = Screen()
+    screen.note(f"keep it: it is shown only now. `throughline keys revoke {created.prefix}` takes it back.")
+    if is_first:
+        screen.note("this is the first key: the service asks for a key from its next start on. Restart one that runs.")
+
+
+@keys.command("list")
+@data_dir_option
+@click.pass_obj
+@asynchronous
+async def list_keys(parts: Parts, data_dir: Path | None) -> None:
+    """List all keys, without their secrets."""
+    async with parts.keys(LocalOptions(data_dir)) as admin:
+        stored = await admin.list()
+    screen = Screen()
+    if stored:
+        screen.draw(_keys_table(list(stored)))
+    else:
+        screen.note("no keys yet: `throughline keys create` makes one")
+
+
+@keys.command("revoke")
+@click.argument("key", metavar="PREFIX|ID")
+@data_dir_option
+@click.pass_obj
+@asynchronous
+async def revoke(parts: Parts, key: str, data_dir: Path | None) -> None:
+    """Revoke a key; running services refuse it within 5 seconds.
+
+    PREFIX is the eight characters after `tl_`, as `keys list` shows them.
+    """
+    name = _prefix_of(key)
+    async with parts.keys(LocalOptions(data_dir)) as admin:
+        was_revoked = await admin.revoke(name)
+    if not was_revoked:
+        raise NotFound(_unknown(name))
+    Screen().note(f"key {name} is revoked; running services refuse it within 5 seconds")
+
+
+def _prefix_of(key: str) -> str:
+    """Return the visible part of a key that may have been pasted whole (`tl_<prefix>_<secret>`); an id as it is."""
+    return key.removeprefix("tl_").partition("_")[0]
+
+
+def _unknown(name: str) -> str:
+    """What was written may be a part of a key: of a short one it is said what a prefix is."""
+    told = f"There is no key {one_line(name, limit=MOST_OF_NAME)!r} in force."
+    if len(name) < PREFIX_LENGTH:
+        told += f" A prefix is the {PREFIX_LENGTH} characters after `tl_`, this has {len(name)}."
+    return f"{told} `throughline keys list` shows the prefixes."
+
+
+def _keys_table(stored: list[StoredKey]) -> Table:
+    table = Table("Prefix", "User", "Name", "Scopes", "Last used", "Revoked", box=None, pad_edge=False)
+    for key in stored:
+        cells = (
+            key.prefix,
+            key.user_name,
+            key.name,
+            " ".join(sorted(key.scopes)),
+            moment(key.last_used_at),
+            moment(key.revoked_at),
+        )
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table

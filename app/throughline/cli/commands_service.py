@@ -1,0 +1,146 @@
+"""`throughline serve`, `worker` and `slack`, which run until they are stopped, and `throughline db`."""
+
+from pathlib import Path
+
+import click
+
+from throughline.cli.connection import asynchronous, data_dir_option
+from throughline.cli.parts import (
+    DatabaseStatus,
+    LocalOptions,
+    Parts,
+    ServeOptions,
+    SlackOptions,
+    SlackUnlink,
+    WorkerOptions,
+)
+from throughline.cli.screen import Screen
+from throughline.domain.errors import DatabaseUnusable
+
+health_port_option = click.option(
+    "--health-port",
+    type=click.IntRange(0, 65535),
+    help="Answer for health and metrics here; 0 takes a free port.  [default: HEALTH_PORT, nowhere]",
+)
+db = click.Group("db", help="Look after the database's schema.")
+
+
+@click.command("serve")
+@click.option("--host", help="Address to listen on.  [default: setting HOST, 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes a free one.  [default: PORT, 8000]")
+@data_dir_option
+@click.option("--no-worker", is_flag=True, help="Only take messages; `throughline worker` answers them.")
+@click.pass_obj
+def serve(parts: Parts, host: str | None, port: int | None, data_dir: Path | None, no_worker: bool) -> None:
+    """Serve the REST interface until stopped."""
+    parts.serve(ServeOptions(host=host, port=port, data_dir=data_dir, no_worker=no_worker))
+
+
+@click.command("worker")
+@click.option("--concurrency", type=click.IntRange(1, 5_000), help="Open turns.  [default: WORKER_CONCURRENCY]")
+@health_port_option
+@data_dir_option
+@click.pass_obj
+def worker(parts: Parts, concurrency: int | None, health_port: int | None, data_dir: Path | None) -> None:
+    """Run a worker alone until stopped."""
+    parts.worker(WorkerOptions(concurrency=concurrency, data_dir=data_dir, health_port=health_port))
+
+
+@click.group("slack", invoke_without_command=True)
+@data_dir_option
+@click.option("--no-worker", is_flag=True, help="Only take and deliver; `throughline worker` answers.")
+@health_port_option
+@click.pass_context
+@click.pass_obj
+def slack(
+    parts: Parts, context: click.Context, data_dir: Path | None, no_worker: bool, health_port: int | None
+) -> None:
+    """Take part in Slack over Socket Mode until stopped. Over HTTP, `throughline serve` does."""
+    if context.invoked_subcommand is None:
+        parts.slack(SlackOptions(data_dir=data_dir, no_worker=no_worker, health_port=health_port))
+
+
+@slack.command("manifest")
+@click.option("--name", default="Throughline", show_default=True, help="What the app and its bot are called.")
+@click.option("--url", default="", help="Where the service is reached, such as https://bot.example.com; for HTTP.")
+@click.pass_obj
+def print_manifest(parts: Parts, name: str, url: str) -> None:
+    """Print the app's manifest: for Socket Mode, or with --url for events over HTTP."""
+    if url and not url.startswith("https://"):
+        raise click.BadParameter("Slack reaches only addresses that begin with https://.", param_hint="--url")
+    click.echo(parts.slack_manifest(name, url))
+
+
+@slack.command("link")
+@click.option("--user", required=True, help="The user somebody in Slack is to be.")
+@data_dir_option
+@click.pass_obj
+@asynchronous
+async def link(parts: Parts, user: str, data_dir: Path | None) -> None:
+    """Print a code; whoever types `/agent link CODE` in Slack is this user from then on."""
+    code = await parts.slack_link_code(LocalOptions(data_dir), user)
+    click.echo(f"/agent link {code}")
+    Screen().note("it works once, for 30 minutes: give it to nobody else")
+
+
+@slack.command("unlink")
+@click.option("--user", default="", help="The user whose Slack users are all unlinked.")
+@click.option(
+    "--slack-user", default="", metavar="[TEAM:]USER", help="One Slack user, such as U012ABC or T012ABC:U012ABC."
+)
+@data_dir_option
+@click.pass_obj
+@asynchronous
+async def unlink(parts: Parts, user: str, slack_user: str, data_dir: Path | None) -> None:
+    """Make Slack users guests again, with an empty history; print who was unlinked.
+
+    What they wrote to the bot directly stays with the user: what came along with a link is not given back. Codes that
+    were made before work no more, and only a new one (`slack link`) links them again: an e-mail address does not.
+    """
+    team, _, name = slack_user.rpartition(":")
+    if bool(user) == bool(name):
+        raise click.UsageError("Name one of --user and --slack-user.")
+    for ended in await parts.slack_unlink(LocalOptions(data_dir), SlackUnlink(user, slack_user=name, team=team)):
+        click.echo(ended)
+    Screen().note("guests from now on; messages they sent before are still answered as the user's")
+
+
+@db.command("upgrade")
+@data_dir_option
+@click.pass_obj
+@asynchronous
+async def upgrade(parts: Parts, data_dir: Path | None) -> None:
+    """Bring the schema to what this version needs."""
+    options = LocalOptions(data_dir)
+    await parts.upgrade_database(options)
+    _show(await parts.database_status(options))
+
+
+@db.command("status")
+@data_dir_option
+@click.pass_obj
+@asynchronous
+async def show_status(parts: Parts, data_dir: Path | None) -> None:
+    """Show the schema's revision; fails where an upgrade is due."""
+    status = await parts.database_status(LocalOptions(data_dir))
+    _show(status)
+    if not status.is_current:
+        raise DatabaseUnusable("The schema is not what this version needs. Run `throughline db upgrade`.")
+
+
+@db.command("address")
+@data_dir_option
+@click.pass_obj
+@asynchronous
+async def address(parts: Parts, data_dir: Path | None) -> None:
+    """Print the address for DATABASE_URL of other programs of yours; it holds the password."""
+    click.echo(await parts.database_address(LocalOptions(data_dir)))
+    Screen().note(
+        "the embedded PostgreSQL is there while a `throughline` process uses it, for this user of this machine"
+    )
+
+
+def _show(status: DatabaseStatus) -> None:
+    screen = Screen()
+    screen.say(f"Schema   {status.current or 'empty'}")
+    screen.say(f"Needed   {status.head}")

@@ -1,0 +1,245 @@
+"""`throughline sessions …`: what a chat does with sessions, from outside one."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+from uuid import UUID
+
+import click
+from rich.text import Text
+
+from throughline.cli.bars import draw_context
+from throughline.cli.chat_context import drawn_summaries
+from throughline.cli.chat_state import in_history
+from throughline.cli.client import ServiceClient, SessionFilter
+from throughline.cli.connection import Target, asynchronous, open_client, target_options
+from throughline.cli.context_views import draw_preview
+from throughline.cli.history_views import draw_hit
+from throughline.cli.printable import joined, moment, one_line, printable
+from throughline.cli.screen import Screen
+from throughline.cli.session_files import Renamed, export_session, import_session
+from throughline.cli.summary_views import restored, version_named
+from throughline.domain.errors import InvalidInput
+from throughline.wire.sessions import SessionOut
+
+MOST_LISTED = 10_000
+WIDE = 100  # columns from which on a list of sessions tells the time of day
+MOST_OF_AGENT, LEAST_OF_AGENT = 30, 12
+MOST_FOUND = 50
+MOST_DIGITS = 10
+LARGEST_POSITION = 2**31 - 1
+
+sessions = click.Group("sessions", help="List, show, export, import and delete sessions; look at their context.")
+id_argument = click.argument("session_id", metavar="ID", type=click.UUID)
+
+
+@sessions.command("list")
+@click.option("--limit", type=click.IntRange(1, MOST_LISTED), default=20, show_default=True)
+@click.option("--cursor", default="", help="Go on behind an earlier list.")
+@click.option("--agent", default="", help="Only sessions with this agent.")
+@click.option("--q", default="", help="Only sessions whose title holds this text.")
+@target_options
+@asynchronous
+async def list_sessions(limit: int, cursor: str, agent: str, q: str, target: Target) -> None:
+    """List sessions, newest updated first."""
+    screen = Screen()
+    async with open_client(target) as client:
+        found, behind = await client.sessions(SessionFilter(agent, q), limit=limit, cursor=cursor)
+    if not found:
+        screen.note("no sessions found")
+        return
+    screen.draw(draw_sessions(found, width=screen.width))
+    if behind:
+        screen.note("there are more:", command=f"--cursor {behind}")
+
+
+@sessions.command("show")
+@id_argument
+@target_options
+@asynchronous
+async def show(session_id: UUID, target: Target) -> None:
+    """Show a session and how full its window is."""
+    screen = Screen()
+    async with open_client(target) as client:
+        session = await client.session(str(session_id))
+        context = await client.context(str(session_id))
+    screen.say(f"Session  {session.id}{' (archived)' if session.archived else ''}")
+    screen.say(f"Title    {one_line(session.title or '–', limit=100)}")
+    screen.say(f"Agent    {session.agent}")
+    screen.say(f"Source   {session.source}")
+    screen.say(f"Created  {moment(session.created_at)}, updated {moment(session.updated_at)}")
+    screen.say(in_history(session))
+    screen.draw(draw_context(context, width=screen.width))
+
+
+@sessions.command("search")
+@click.argument("words", metavar="WORDS")
+@click.option("--session", "session_id", type=click.UUID, help="Only in this session.")
+@click.option("--limit", type=click.IntRange(1, MOST_FOUND), default=10, show_default=True)
+@target_options
+@asynchronous
+async def search(words: str, session_id: UUID | None, limit: int, target: Target) -> None:
+    """Find messages by their words, in all sessions or in one."""
+    screen = Screen()
+    async with open_client(target) as client:
+        found = await client.search("" if session_id is None else str(session_id), words, limit=limit)
+    for hit in found:
+        screen.draw(draw_hit(hit, names_session=session_id is None))
+    if not found:
+        screen.note("nothing was found")
+
+
+@sessions.command("export")
+@id_argument
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
+@target_options
+@asynchronous
+async def export(session_id: UUID, output: Path | None, target: Target) -> None:
+    """Write a session and its full history as JSON Lines."""
+    async with open_client(target) as client:
+        count = await export_session(client, str(session_id), output)
+    if output is not None:
+        Screen().note(f"{count} messages written to {output}")
+
+
+@sessions.command("import")
+@click.argument("file", type=click.File("rb"))
+@click.option("--agent", default="", help="The agent to go on with, in place of the one in the file.")
+@click.option("--title", default="", help="The title, in place of the one in the file.")
+@target_options
+def import_file(file: BinaryIO, agent: str, title: str, target: Target) -> None:
+    """Make a new session of FILE (- reads from a pipe); the model is not called.
+
+    FILE holds a conversation in OpenAI's message format ({"agent", "messages", …} or the list of messages alone),
+    or what `sessions export` wrote.
+    """
+    asyncio.run(_import(target, file.read(), Renamed(agent, title)))
+
+
+@sessions.command("delete")
+@id_argument
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@target_options
+def delete(session_id: UUID, yes: bool, target: Target) -> None:
+    """Erase a session with all its messages and summaries, for ever."""
+    if not yes:
+        click.confirm(f"Erase session {session_id} with its whole history, for ever?", abort=True, err=True)
+    asyncio.run(_delete(target, str(session_id)))
+
+
+@sessions.command("redact")
+@click.argument("session_id", metavar="SESSION", type=click.UUID)
+@click.argument("message", metavar="POSITION|ID")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@target_options
+def redact(session_id: UUID, message: str, yes: bool, target: Target) -> None:
+    """Put a marker in the place of a message's text, for ever, and take away all that was made from it."""
+    name = _name_of(message)
+    if not yes:
+        asked = f"Take away the text of message {name} of session {session_id} and all that was made from it, "
+        click.confirm(f"{asked}for ever?", abort=True, err=True)
+    asyncio.run(_redact(target, str(session_id), name))
+
+
+@sessions.command("context")
+@id_argument
+@click.option("--preview", is_flag=True, help="Also show how each message would be shown in the next call.")
+@target_options
+@asynchronous
+async def show_context(session_id: UUID, preview: bool, target: Target) -> None:
+    """Show how full a session's window is, and what the next message will do to it."""
+    screen = Screen()
+    async with open_client(target) as client:
+        context = await client.context(str(session_id))
+        plan = await client.preview(str(session_id), "") if preview else None
+    screen.draw(draw_context(context, width=screen.width))
+    if plan is not None:
+        screen.draw(draw_preview(plan, width=screen.width))
+
+
+@sessions.command("summaries")
+@id_argument
+@click.argument("versions", metavar="[VERSION [VERSION]]", nargs=-1)
+@target_options
+@asynchronous
+async def list_summaries(session_id: UUID, versions: tuple[str, ...], target: Target) -> None:
+    """List the versions of a session's summary, newest first; print one, or what changed between two."""
+    screen = Screen()
+    async with open_client(target) as client:
+        screen.draw(await drawn_summaries(client, str(session_id), " ".join(versions), width=screen.width))
+
+
+@sessions.command("restore")
+@id_argument
+@click.argument("version", metavar="VERSION")
+@target_options
+@asynchronous
+async def restore(session_id: UUID, version: str, target: Target) -> None:
+    """Go back to VERSION (number or id) of a session's summary; no message is lost by it."""
+    async with open_client(target) as client:
+        chosen = await client.summary(str(session_id), version_named(version))
+        Screen().say(restored(chosen, await client.restore(str(session_id), chosen.id)))
+
+
+def draw_sessions(listed: Sequence[SessionOut], *, width: int) -> Text:
+    """Return a line for each session below a head. The title comes last and is cut to what is left of the line.
+
+    A narrow screen shows days without their times, and long agent names cut, so that something of the title is left.
+    """
+    is_wide = width >= WIDE
+    agents = [one_line(session.agent, limit=MOST_OF_AGENT if is_wide else LEAST_OF_AGENT) for session in listed]
+    agent_width = max(len("Agent"), *map(len, agents))
+    when_width = len("2026-05-04 03:02") if is_wide else len("2026-05-04")
+    head = f"{'ID':<36} {'Agent':<{agent_width}} Messages {'Updated':<{when_width}} Title"
+    rows = (
+        f"{printable(session.id):<36} {agent:<{agent_width}} {session.message_count:>8} "
+        f"{moment(session.updated_at)[:when_width]:<{when_width}} {one_line(session.title or '–', limit=80)}"
+        for session, agent in zip(listed, agents, strict=True)
+    )
+    return joined([Text(head, style="bold"), *map(Text, rows)], width=width)
+
+
+async def _import(target: Target, content: bytes, renamed: Renamed) -> None:
+    screen = Screen()
+    async with open_client(target) as client:
+        session = await import_session(client, content, renamed)
+    screen.say(session.id)
+    screen.note(
+        f"{session.message_count:,} messages imported; to go on with them:",
+        command=f"throughline chat --session {session.id}{target.options}",
+    )
+
+
+async def _delete(target: Target, session_id: str) -> None:
+    async with open_client(target) as client:
+        await client.delete_session(session_id)
+    Screen().note(f"session {session_id} is erased")
+
+
+async def _redact(target: Target, session_id: str, name: str) -> None:
+    async with open_client(target) as client:
+        message = await client.redact(session_id, await _message_id(client, session_id, name))
+    Screen().note(f"message #{message.position} is redacted: a marker stands in the place of its text")
+
+
+async def _message_id(client: ServiceClient, session_id: str, name: str) -> str:
+    if not name.startswith("#"):
+        return name
+    message = await client.message_at(session_id, int(name[1:]))
+    if message is None:
+        raise InvalidInput(f"There is no message {name} in session {session_id}.")
+    return message.id
+
+
+def _name_of(argument: str) -> str:
+    """Return an id as it is written everywhere, a position as `#12`. Raises InvalidInput for anything else."""
+    digits = argument.removeprefix("#")
+    if digits.isascii() and digits.isdecimal() and 1 <= int(digits[: MOST_DIGITS + 1]) <= LARGEST_POSITION:
+        return f"#{int(digits)}"
+    try:
+        return str(UUID(argument))
+    except ValueError:
+        raise InvalidInput(
+            f"{one_line(argument, limit=40)!r} is neither the position of a message, like 12, nor its id."
+        ) from None

@@ -1,0 +1,144 @@
+"""Reaching a service: one that runs already, or one opened in this process for as long as the command takes.
+
+The commands that do so get where it is as a `Target`, and run in an event loop of their own.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import click
+import httpx
+
+from throughline.cli.bounded_reply import IDENTITY, bound_reply
+from throughline.cli.client import ServiceClient
+from throughline.cli.parts import LocalOptions, Parts
+
+TIMEOUT = httpx.Timeout(60, connect=10)
+Command = TypeVar("Command", bound=Callable[..., object])
+Given = ParamSpec("Given")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Which service to talk to; without an address the one of this process, made of `parts`."""
+
+    parts: Parts
+    url: str | None
+    api_key: str | None
+    data_dir: Path | None
+
+    @property
+    def options(self) -> str:
+        """The options that lead to the same service again, for hints."""
+        if self.url:
+            return f" --url {self.url}"
+        return f" --data-dir {self.data_dir}" if self.data_dir else ""
+
+
+@asynccontextmanager
+async def open_client(target: Target, *, takes_turns: bool = False) -> AsyncIterator[ServiceClient]:
+    """Yield a client of the service that `target` names; one of this process answers messages if it `takes_turns`."""
+    headers = {"User-Agent": "throughline-cli", "X-Client": "cli", **IDENTITY}
+    if target.url is not None:
+        if target.api_key:
+            headers["Authorization"] = f"Bearer {target.api_key}"
+        # A proxy of the environment is right for a service elsewhere and wrong for one on this machine.
+        remote = httpx.AsyncClient(
+            base_url=target.url,
+            headers=headers,
+            timeout=TIMEOUT,
+            trust_env=not _is_this_machine(target.url),
+            event_hooks={"response": [bound_reply]},
+        )
+        async with remote as http:
+            yield ServiceClient(http, place=target.url)
+        return
+    async with (
+        target.parts.open_local_service(LocalOptions(target.data_dir, takes_turns=takes_turns)) as socket_path,
+        httpx.AsyncClient(
+            transport=httpx.AsyncHTTPTransport(uds=str(socket_path)),
+            base_url="http://localhost",
+            headers=headers,
+            timeout=TIMEOUT,
+        ) as http,
+    ):
+        yield ServiceClient(http, place="the service inside this command")
+
+
+def data_dir_option(command: Command) -> Command:
+    """Add `--data-dir` to a command."""
+    option = click.option(
+        "--data-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Where the embedded database lies.  [default: setting DATA_DIR, the user's data folder]",
+    )
+    return option(command)
+
+
+def target_options(command: Callable[..., object]) -> Callable[..., object]:
+    """Add `--url`, `--api-key` and `--data-dir` to a command, which gets them as one argument `target`."""
+
+    @wraps(command)
+    def with_target(url: str | None, api_key: str | None, data_dir: Path | None, **rest: object) -> object:
+        parts = click.get_current_context().find_object(Parts)
+        assert parts is not None, "the command line is called with its parts"
+        return command(target=Target(parts, url, api_key, data_dir), **rest)
+
+    decorated: Callable[..., object] = with_target
+    for option in (
+        data_dir_option,
+        click.option(
+            "--api-key",
+            envvar="THROUGHLINE_API_KEY",
+            show_envvar=True,
+            callback=_check_key,
+            help="Key for the service at --url.",
+        ),
+        click.option(
+            "--url", callback=_check_url, help="A running service; without it the service runs in this process."
+        ),
+    ):
+        decorated = option(decorated)
+    return decorated
+
+
+def asynchronous(command: Callable[Given, Coroutine[Any, Any, None]]) -> Callable[Given, None]:
+    """Make a command of a coroutine function: each call runs in an event loop of its own."""
+
+    @wraps(command)
+    def run(*args: Given.args, **kwargs: Given.kwargs) -> None:
+        asyncio.run(command(*args, **kwargs))
+
+    return run
+
+
+def _check_url(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        url = httpx.URL(value)
+    except httpx.InvalidURL:
+        url = httpx.URL()
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise click.BadParameter(f"{value!r} is not an address like http://127.0.0.1:8000.")
+    return value.rstrip("/")
+
+
+def _check_key(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not (value.isascii() and value.isprintable() and " " not in value):
+        raise click.BadParameter("A key is one word of plain characters, like tl_….")
+    return value or None
+
+
+def _is_this_machine(url: str) -> bool:
+    host = httpx.URL(url).host
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,141 @@
+"""Drawing the plan for a model call: plain functions, never wider than asked."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rich.text import Text
+
+from throughline.cli.bars import INDENT, percent
+from throughline.cli.printable import joined, one_line, wrapped
+from throughline.wire.context import PreviewedMessage, PreviewOut
+
+MOST_ROWS = 24
+"""Lines of a preview below its head, so that all of it stays on one screen; the oldest are left out."""
+
+STUBS = frozenset({"pruned", "pruned_aggressively"})
+"""What the service calls showing tool outputs as stubs, among what was done to a view."""
+
+LESS_IS_SHOWN = "⚡ Older messages are left out or shortened."
+REASONS: Mapping[str, str] = {
+    "threshold": "the prompt is too full",
+    "messages": "there are enough new messages (max_messages_before_summary)",
+    "tokens": "there are enough new tokens (max_tokens_before_summary)",
+    "manual": "it was asked for",
+    "overflow": "the provider calls the prompt too long",
+}
+"""What the service names as the cause of making room."""
+
+SHOWN_FORMS: Mapping[str, str] = {"summarised": "summarized"}
+HIDDEN = frozenset({"summarised", "trimmed", "left_out"})
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Messages in a row that are shown in the same way."""
+
+    first: int
+    last: int
+    count: int
+    form: str
+    reason: str
+    tokens: int
+
+
+def draw_preview(preview: PreviewOut, *, width: int) -> Text:
+    """Return the plan: how big the prompt would be, what would happen first, and the messages with their forms."""
+    share = percent(preview.tokens, preview.window)
+    what = "Before the summary" if preview.action == "compact" else "The next call"
+    head = f"{what}: {preview.tokens:,} of {preview.window:,} tokens ({share})"
+    marks = f"threshold {preview.threshold_tokens:,} · budget {preview.budget_tokens:,}"
+    style = "" if preview.action == "none" else "yellow"
+    inner = width - len(INDENT)
+    lines = [
+        *(Text(line, style="bold") for line in wrapped(head, width=width)),
+        *(Text(INDENT + line, style="dim") for line in wrapped(marks, width=inner)),
+        *(Text(INDENT + line, style=style) for line in wrapped(_what_happens(preview), width=inner)),
+        *_rows(preview),
+    ]
+    return joined(lines, width=width)
+
+
+def span(first: int, last: int) -> str:
+    """Return positions as they are shown everywhere."""
+    return f"#{first}" if first == last else f"#{first}-#{last}"
+
+
+def _what_happens(preview: PreviewOut) -> str:
+    told = _action(preview)
+    if preview.fired:
+        told += f" Done to the view: {', '.join(one_line(rung, limit=30).replace('_', ' ') for rung in preview.fired)}."
+    if preview.floor_too_high and preview.action != "none":
+        told += " What always stays (system prompt, tools, summary, pins, newest messages) leaves too little room."
+    return told
+
+
+def _action(preview: PreviewOut) -> str:
+    cause = f", because {_reason(preview.cause)}" if preview.cause else ""
+    match preview.action:
+        case "none":
+            return "Nothing happens before it."
+        case "prune":
+            is_only_pruned = STUBS.issuperset(preview.fired)
+            return "⚡ Old tool outputs are shown as stubs." if is_only_pruned else LESS_IS_SHOWN
+        case "adopt":
+            return f"⚡ Before the model is called, the prepared summary takes the place of older messages{cause}."
+        case "compact":
+            return f"⚡ Before the model is called, {_to_summarise(preview)} summarized{cause}."
+        case "fit":
+            return f"⚡ Messages are shortened or left out until it fits{cause}."
+        case other:
+            return f"⚡ {one_line(other, limit=30)}{cause}."
+
+
+def _reason(cause: str) -> str:
+    """Return what fired, in words; a cause of a newer service as it is named."""
+    return REASONS.get(cause, one_line(cause, limit=20))
+
+
+def _to_summarise(preview: PreviewOut) -> str:
+    first = preview.summarise
+    if first is None:
+        return "older messages are"
+    place = span(first.from_position, first.through_position)
+    return f"1 message ({place}) is" if first.message_count == 1 else f"{first.message_count:,} messages ({place}) are"
+
+
+def _rows(preview: PreviewOut) -> Iterator[Text]:
+    rows = list(_rows_of(preview.messages))
+    if preview.summarised_through:
+        yield Text(f"{INDENT}{span(1, preview.summarised_through)} stand in the summary", style="dim")
+    if len(rows) > MOST_ROWS:
+        left_out = rows[: len(rows) - MOST_ROWS]
+        count = sum(row.count for row in left_out)
+        yield Text(f"{INDENT}… {count:,} older messages up to #{left_out[-1].last}", style="dim")
+    shown = rows[-MOST_ROWS:]
+    places = [span(row.first, row.last) for row in shown]
+    room = max(map(len, places), default=0)
+    for row, place in zip(shown, places, strict=True):
+        yield _row_line(row, f"{place:<{room}}")
+
+
+def _row_line(row: Row, place: str) -> Text:
+    tokens = "" if row.form in HIDDEN else f"{row.tokens:,} tokens"
+    count = "" if row.count == 1 else f"{row.count:,}×"
+    form = one_line(SHOWN_FORMS.get(row.form, row.form), limit=10)
+    line = f"{INDENT}{place}  {count:>6} {form:<10} {tokens:>14}  {row.reason}".rstrip()
+    return Text(line, style="dim" if row.form in HIDDEN else "")
+
+
+def _rows_of(messages: Sequence[PreviewedMessage]) -> Iterator[Row]:
+    for (form, reason, _), group in groupby(messages, key=lambda item: (item.form, item.reason, item.pinned)):
+        members = list(group)
+        is_plain = form == "whole" and not members[0].pinned
+        yield Row(
+            first=members[0].position,
+            last=members[-1].position,
+            count=len(members),
+            form=form,
+            reason="" if is_plain else one_line(reason, limit=80),
+            tokens=sum(member.tokens for member in members),
+        )

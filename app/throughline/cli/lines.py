@@ -1,0 +1,95 @@
+"""Reading what the user types: with editing and history at a terminal, line by line from a pipe."""
+
+import asyncio
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+import platformdirs
+from prompt_toolkit import PromptSession
+from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+
+from throughline.cli.parts import LineReader
+
+
+class TerminalLines:
+    """Lines typed at a terminal."""
+
+    is_terminal = True
+
+    def __init__(self, history_file: Path | None = None) -> None:
+        """Keep the history in `history_file`, by default in the user's state folder."""
+        self._session: PromptSession[str] = PromptSession(history=_open_history(history_file or _history_file()))
+
+    async def read(self) -> str | None:
+        """Return the next line, None for Ctrl-D."""
+        try:
+            return await self._session.prompt_async(FormattedText([("bold", "you> ")]))
+        except EOFError:
+            return None
+
+
+class PipedLines:
+    """Lines of a file or pipe.
+
+    Each is read in a thread of its own that nobody waits for at the end: a pipe without news must stop neither the
+    event loop nor the way out.
+    """
+
+    is_terminal = False
+
+    def __init__(self, source: TextIO) -> None:
+        """Read `source`."""
+        self._source = source
+
+    async def read(self) -> str | None:
+        """Return the next line without its end."""
+        line: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        threading.Thread(target=_read_into, args=(self._source, line), daemon=True).start()
+        text = await line
+        return text.rstrip("\r\n") if text else None
+
+
+def standard_input_lines() -> LineReader:
+    """Return the reader that fits the process's standard input and output."""
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        return TerminalLines()
+    return PipedLines(sys.stdin)
+
+
+def _read_into(source: TextIO, line: asyncio.Future[str]) -> None:
+    text = ""
+    failure: Exception | None = None
+    try:
+        text = source.readline()
+    except (OSError, ValueError) as error:
+        failure = error
+    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        line.get_loop().call_soon_threadsafe(_deliver, line, text, failure)
+
+
+def _deliver(line: asyncio.Future[str], text: str, failure: Exception | None) -> None:
+    if line.done():
+        return
+    if failure is None:
+        line.set_result(text)
+    else:
+        line.set_exception(failure)
+
+
+def _history_file() -> Path:
+    return platformdirs.user_state_path("throughline", appauthor=False) / "chat_history"
+
+
+def _open_history(path: Path) -> History:
+    """Return the history kept in `path`, for the user alone; where that cannot be written, one without a file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        with path.open("ab"):
+            return FileHistory(path)
+    except OSError:
+        return InMemoryHistory()

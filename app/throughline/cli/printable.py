@@ -1,0 +1,56 @@
+"""Making values from elsewhere fit to print: no escape sequence in a message may reach the reader's terminal."""
+
+import re
+import textwrap
+from collections.abc import Iterable
+from datetime import datetime
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from throughline.domain.text import clean_text
+
+ESCAPE_SEQUENCE = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]"  # colours, cursor moves
+    r"|\][^\x07\x1b]*(?:\x07|\x1b\\)"  # window titles, links, clipboard
+    r"|[PX^_][^\x1b]*\x1b\\"  # device control strings
+    r"|[ -/]*[0-~])"
+)
+# All but tab and line feed, DEL, the second control block, and every mark that changes the reading direction.
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Return `text` without escape sequences and control characters; line feeds and tabs stay."""
+    return CONTROL.sub("", ESCAPE_SEQUENCE.sub("", clean_text(text).replace("\r\n", "\n")))
+
+
+def one_line(text: str, *, limit: int) -> str:
+    """Return `text` made safe, on one line, and cut with an ellipsis after `limit` characters."""
+    head = " ".join(printable(text[: limit * 8]).split())
+    return head if len(head) <= limit else head[: limit - 1] + "…"
+
+
+def wrapped(text: str, *, width: int) -> list[str]:
+    """Return `text` in lines of at most `width` columns; a character may take two of them.
+
+    Ids and options stay whole: a hyphen is no place to break.
+    """
+    wider = cell_len(text) - len(text)
+    return textwrap.wrap(text, max(width - wider, width // 2), break_on_hyphens=False)
+
+
+def joined(lines: Iterable[Text], *, width: int) -> Text:
+    """Return `lines` as one text, each cut with an ellipsis where it is wider than `width` columns."""
+    shown = list(lines)
+    for line in shown:
+        line.truncate(width, overflow="ellipsis")
+    return Text("\n").join(shown)
+
+
+def moment(time: datetime | None) -> str:
+    """Return a time as the reader's clock shows it, a dash where there is none or no clock could show it."""
+    try:
+        return "–" if time is None else time.astimezone().strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError):  # a year beyond those that a time zone can be looked up for
+        return "–"

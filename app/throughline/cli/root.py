@@ -1,0 +1,45 @@
+"""The root of the command line: puts the commands together and turns errors into one line and an exit code."""
+
+from typing import IO
+
+import click
+
+from throughline.cli.commands_chat import agents_command, chat_command
+from throughline.cli.commands_keys import keys
+from throughline.cli.commands_memories import memories
+from throughline.cli.commands_service import db, serve, slack, worker
+from throughline.cli.commands_sessions import sessions
+from throughline.cli.commands_status import status
+from throughline.cli.screen import Screen, tolerate_any_character
+from throughline.domain.errors import ThroughlineError
+
+
+class ThroughlineCli(click.Group):
+    """Shows our own errors as `Error: …` with exit code 1; click does the same for usage errors with 2."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the chosen command."""
+        tolerate_any_character()
+        try:
+            return super().invoke(ctx)
+        except ThroughlineError as error:
+            raise _Told(error.detail) from error
+
+
+class _Told(click.ClickException):
+    """One of our errors, told as in a chat."""
+
+    def show(self, _file: IO[str] | None = None) -> None:
+        """Print it to standard error."""
+        Screen().error(self.message)
+
+
+throughline = click.version_option(package_name="throughline", prog_name="throughline")(
+    ThroughlineCli(
+        "throughline",
+        commands=[serve, worker, slack, chat_command, sessions, memories, agents_command, keys, status, db],
+        help="An agent service whose conversations can run for ever.",
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+)
+"""The command line; called with the parts behind its commands as `obj`."""

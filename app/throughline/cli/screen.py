@@ -1,0 +1,99 @@
+"""Where the command line writes: results to standard output, notes and errors to standard error."""
+
+import errno
+import io
+import sys
+from collections.abc import Iterable
+from typing import TextIO
+
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from throughline.cli.printable import printable, wrapped
+
+WIDTH_WITHOUT_TERMINAL = 120
+WIDEST = 110
+
+
+class _PipeConsole(Console):
+    """A console whose reader may go away: an ordinary error then, not an exit out of the middle of a task."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError(errno.EPIPE, "The reader of the output is gone.")
+
+
+class Screen:
+    """Two consoles; every text handed in as `str` is made safe and never read as markup."""
+
+    def __init__(self, *, out: TextIO | None = None, err: TextIO | None = None, width: int | None = None) -> None:
+        """Write to `out` and `err`, by default the process's own."""
+        self._is_terminal = (out or sys.stdout).isatty()
+        if width is None and not self._is_terminal:
+            width = WIDTH_WITHOUT_TERMINAL
+        self._out = _PipeConsole(file=out, width=width, highlight=False)
+        self._err = _PipeConsole(file=err, stderr=err is None, width=width, highlight=False)
+        self._mid_line = False
+
+    @property
+    def width(self) -> int:
+        """How many columns a drawing may take."""
+        return min(self._out.width, WIDEST)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person looks at standard output."""
+        return self._is_terminal
+
+    def say(self, text: str, *, style: str = "") -> None:
+        """Print a line of result, broken between words where a person's screen is too narrow for it."""
+        shown = printable(text)
+        is_too_wide = self._is_terminal and cell_len(shown) > self._out.width
+        lines = wrapped(shown, width=self._out.width) if is_too_wide else [shown]
+        self.draw(Text("\n".join(lines), style=style))
+
+    def draw(self, drawing: RenderableType) -> None:
+        """Print a table or a drawing; its texts must be safe already."""
+        self.end_line()
+        self._out.print(drawing, soft_wrap=isinstance(drawing, Text))
+
+    def write(self, text: str) -> None:
+        """Print a piece of an answer as it comes."""
+        shown = printable(text)
+        if shown:
+            self._out.out(shown, end="", highlight=False)
+            self._out.file.flush()
+            self._mid_line = not shown.endswith("\n")
+
+    def end_line(self) -> None:
+        """Start a new line unless the last one is already ended."""
+        if self._mid_line:
+            self._mid_line = False
+            self._out.out("", highlight=False)
+
+    def note(self, text: str, *, command: str = "") -> None:
+        """Print a remark beside the result, dim; `command` is for copying and stays on one line."""
+        whole = f"· {printable(text)} {printable(command)}".rstrip()
+        if command and self._err.is_terminal and cell_len(whole) > self._err.width:
+            self._tell([*self._lines(f"· {printable(text)}"), f"  {printable(command)}"], style="dim")
+        else:
+            self._tell(self._lines(whole), style="dim")
+
+    def error(self, text: str) -> None:
+        """Print what went wrong, as one paragraph."""
+        self._tell(self._lines(f"Error: {' '.join(printable(text).split())}"), style="red")
+
+    def _lines(self, text: str) -> list[str]:
+        """Break between words for a person; what goes into a file or pipe stays on one line."""
+        return wrapped(text, width=self._err.width) if self._err.is_terminal else [text]
+
+    def _tell(self, lines: Iterable[str], *, style: str) -> None:
+        self.end_line()
+        self._err.print(Text("\n".join(lines), style=style), soft_wrap=True)
+
+
+def tolerate_any_character() -> None:
+    """Let a character that the terminal cannot show, or input that is no text, become a question mark, not an error."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")

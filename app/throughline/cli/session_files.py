@@ -1,0 +1,109 @@
+"""A whole session as a file: written as JSON Lines, and read back from them or from OpenAI's message format."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from throughline.cli.client import ServiceClient
+from throughline.domain.errors import InvalidInput
+from throughline.domain.json_types import JsonValue
+from throughline.wire.sessions import SessionOut
+
+JSON = "application/json"
+JSON_LINES = "application/x-ndjson"
+
+# Escaped although JSON allows them: readers take some for line ends, terminals others for commands.
+ESCAPED = re.compile(r"[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """What the new session is to have in place of what the file says; empty strings leave it."""
+
+    agent: str = ""
+    title: str = ""
+
+
+async def export_session(client: ServiceClient, session_id: str, output: Path | None) -> int:
+    """Write the session to `output`, to standard output if None; return the number of messages.
+
+    The first line is the session, each further one a message; `type` says which. A file appears under its name only
+    when it is whole. Raises InvalidInput where it cannot be written.
+    """
+    if output is None:
+        return await _write(client, session_id, None)
+    unfinished = output.with_name(f"{output.name}.part")
+    try:
+        with unfinished.open("w", encoding="utf-8", newline="\n") as file:
+            count = await _write(client, session_id, file)
+        unfinished.replace(output)
+    except OSError as error:
+        raise InvalidInput(f"Cannot write {output}: {error.strerror or error}. Choose another --output.") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return count
+
+
+async def import_session(client: ServiceClient, content: bytes, renamed: Renamed) -> SessionOut:
+    """Make a session of a file's content. Raises InvalidInput for what is neither of the two formats."""
+    whole = _parsed(content)
+    if _is_export(whole) or (whole is None and _begins_with_a_line(content)):
+        return await client.import_session(content, kind=JSON_LINES, agent=renamed.agent, title=renamed.title)
+    if not isinstance(whole, dict | list):
+        raise InvalidInput(
+            "The file is neither JSON nor JSON Lines in UTF-8. It must hold a conversation in OpenAI's message format "
+            "or what `throughline sessions export` wrote."
+        )
+    body = _conversation(whole, renamed)
+    return await client.import_session(json.dumps(body).encode(), kind=JSON)
+
+
+async def _write(client: ServiceClient, session_id: str, file: TextIO | None) -> int:
+    count = 0
+    click.echo(_line("session", await client.session_json(session_id)), file=file)
+    async for message in client.history(session_id):
+        click.echo(_line("message", message), file=file)
+        count += 1
+    return count
+
+
+def _line(kind: str, item: Mapping[str, object]) -> str:
+    text = json.dumps({"type": kind, **item}, ensure_ascii=False)
+    return ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _parsed(content: bytes) -> JsonValue:
+    """Return what the bytes hold as JSON, None where they hold something else."""
+    try:
+        value: JsonValue = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
+def _begins_with_a_line(content: bytes) -> bool:
+    """Whether the first line is an object by itself; what is wrong with the others the service tells best."""
+    lines = content.lstrip().splitlines()
+    return bool(lines) and isinstance(_parsed(lines[0]), dict)
+
+
+def _is_export(whole: JsonValue) -> bool:
+    """Whether it is the only line of an export: of a session without messages."""
+    return isinstance(whole, dict) and whole.get("type") == "session"
+
+
+def _conversation(whole: "dict[str, JsonValue] | list[JsonValue]", renamed: Renamed) -> dict[str, JsonValue]:
+    """Return the body for the service; a bare list is taken for the messages."""
+    body: dict[str, JsonValue] = {"messages": whole} if isinstance(whole, list) else dict(whole)
+    if renamed.agent:
+        body["agent"] = renamed.agent
+    if renamed.title:
+        body["title"] = renamed.title
+    if "agent" not in body:
+        raise InvalidInput("The file names no agent to go on with. Add --agent, for example --agent assistant.")
+    return body

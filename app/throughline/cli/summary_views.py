@@ -1,0 +1,124 @@
+"""Drawing the versions of a summary, the text of one, and what changed between two: plain functions."""
+
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from uuid import UUID
+
+from rich.text import Text
+
+from throughline.cli.context_views import span
+from throughline.cli.printable import joined, moment, one_line, printable, wrapped
+from throughline.domain.errors import InvalidInput
+from throughline.wire.sessions import SessionOut, SummaryVersionOut
+
+MOST_VERSIONS = 2
+PREPARED = "prepared"
+"""How the newest summary that waits for its use is named: it has no number yet."""
+
+UNCHANGED_AROUND = 1
+"""So many lines that did not change are shown on either side of what did."""
+
+
+def draw_versions(versions: Sequence[SummaryVersionOut], *, width: int) -> Text:
+    """Return one line for each version, in the order given."""
+    if not versions:
+        return Text("No summary yet.")
+    firsts: dict[tuple[int, str], int] = {}
+    for version in sorted(versions, key=lambda item: item.version or 0):
+        if version.version is not None:
+            firsts.setdefault(_content(version), version.version)
+    return joined((_version_line(version, firsts.get(_content(version))) for version in versions), width=width)
+
+
+def draw_version(version: SummaryVersionOut, *, width: int) -> Text:
+    """Return one version with its whole text."""
+    lines = [line for told in printable(version.text).splitlines() for line in wrapped(told, width=width) or [""]]
+    return Text("\n").join([_version_line(version, version.version), Text(), *map(Text, lines)])
+
+
+def draw_changes(old: SummaryVersionOut, new: SummaryVersionOut, *, width: int) -> Text:
+    """Return what one version says otherwise than another, line by line: `-` only in `old`, `+` only in `new`."""
+    head = (
+        f"{_name(old)} ({_place(old)}) → {_name(new)} ({_place(new)}): {old.token_count:,} → {new.token_count:,} tokens"
+    )
+    before, after = (printable(version.text).splitlines() for version in (old, new))
+    changes = list(_changes(before, after))
+    lines = [
+        Text(line, style=style)
+        for mark, told, style in changes
+        for line in wrapped(f"{mark} {told}", width=width) or [""]
+    ]
+    return Text("\n").join([Text(head, style="bold"), *(lines or [Text("Both say the same.")])])
+
+
+def versions_named(argument: str) -> tuple[str, ...]:
+    """Return the versions that `argument` names: none, one or two numbers, ids or `prepared`. Raises InvalidInput."""
+    words = argument.split()
+    if len(words) > MOST_VERSIONS:
+        raise InvalidInput("Write one version to read it, or two to see what changed between them.")
+    return tuple(word if word == PREPARED else version_named(word) for word in words)
+
+
+def version_named(argument: str) -> str:
+    """Return the number or the id that `argument` is, without the `v` of the list. Raises InvalidInput."""
+    name = argument.removeprefix("v")
+    if name.isascii() and (name.isdecimal() or _is_id(name)):
+        return name
+    raise InvalidInput("Write the number or the id of a version; the list of summaries shows them.")
+
+
+def restored(version: SummaryVersionOut, session: SessionOut) -> str:
+    """Return the line that says what a restored version stands for; one that was in use has changed nothing."""
+    if version.state == "adopted":
+        return f"{_name(version).capitalize()} is in use already; nothing has changed."
+    return (
+        f"Back at {_name(version)}: {session.summarized_count} of {session.message_count} messages are summarized. "
+        "It is kept as a new version."
+    )
+
+
+def _name(version: SummaryVersionOut) -> str:
+    return "the prepared one" if version.version is None else f"version {version.version}"
+
+
+def _place(version: SummaryVersionOut) -> str:
+    return span(1, version.through_position) if version.through_position else "nothing"
+
+
+def _content(version: SummaryVersionOut) -> tuple[int, str]:
+    return version.through_position, version.text
+
+
+def _version_line(version: SummaryVersionOut, first: int | None) -> Text:
+    """`first` is the oldest version that says the same: another one came about by going back to it."""
+    number = "–" if version.version is None else f"v{version.version}"
+    stretches = f" in {version.stretches} stretches" if version.stretches > 1 else ""
+    model = f"  by {one_line(version.model, limit=40)}" if version.model else ""
+    again = f"  same as v{first}" if first is not None and first != version.version else ""
+    line = (
+        f"{number:<4} {one_line(version.state, limit=10):<10} {_place(version):<9} {version.token_count:>6,} tokens "
+        f"{moment(version.created_at)}{model}{stretches}{again}"
+    )
+    return Text(line, style="bold" if version.state == "adopted" else "")
+
+
+def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield mark, line and style of what changed, with a little around it; `…` where unchanged lines are left out."""
+    groups = list(SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(UNCHANGED_AROUND))
+    for number, group in enumerate(groups):
+        if number:
+            yield " ", "…", "dim"
+        for kind, first, last, start, stop in group:
+            if kind == "equal":
+                yield from ((" ", line, "dim") for line in before[first:last])
+            else:
+                yield from (("-", line, "red") for line in before[first:last])
+                yield from (("+", line, "green") for line in after[start:stop])
+
+
+def _is_id(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,84 @@
+"""Throughline from other programs of yours: messages in, answers and events out, over the database alone.
+
+    async with connect(user="anna") as client:
+        session = await client.new_session("assistant")
+        run = await client.submit(session.id, "Hello!")
+        print((await client.wait(run.id)).answer())
+
+No HTTP is spoken and no model loaded here: the turns are taken by any `throughline serve` or `throughline worker` on
+the same database. The names below are the whole interface.
+"""
+
+from throughline.client.answer import Ended, NotAnswered
+from throughline.client.client import Client
+from throughline.client.connection import connect
+from throughline.client.limits import Limits
+from throughline.domain.errors import (
+    DatabaseUnavailable,
+    DatabaseUnusable,
+    IdempotencyKeyReused,
+    InvalidInput,
+    NotFound,
+    NoWorkerAvailable,
+    QueueFull,
+    SessionBusy,
+    SettingInvalid,
+    TemporaryError,
+    ThroughlineError,
+)
+from throughline.domain.events import (
+    AnswerReset,
+    CompactionFinished,
+    CompactionStarted,
+    EventType,
+    MessageCompleted,
+    MessageDelta,
+    RunEnded,
+    RunEvent,
+    RunStarted,
+    ToolAnswered,
+    ToolCalled,
+)
+from throughline.domain.ids import RunId, SessionId
+from throughline.domain.message import Message, Source, ToolCall
+from throughline.domain.run import OnBusy, Run, RunStatus
+from throughline.domain.session import Session
+
+__all__ = [
+    "AnswerReset",
+    "Client",
+    "CompactionFinished",
+    "CompactionStarted",
+    "DatabaseUnavailable",
+    "DatabaseUnusable",
+    "Ended",
+    "EventType",
+    "IdempotencyKeyReused",
+    "InvalidInput",
+    "Limits",
+    "Message",
+    "MessageCompleted",
+    "MessageDelta",
+    "NoWorkerAvailable",
+    "NotAnswered",
+    "NotFound",
+    "OnBusy",
+    "QueueFull",
+    "Run",
+    "RunEnded",
+    "RunEvent",
+    "RunId",
+    "RunStarted",
+    "RunStatus",
+    "Session",
+    "SessionBusy",
+    "SessionId",
+    "SettingInvalid",
+    "Source",
+    "TemporaryError",
+    "ThroughlineError",
+    "ToolAnswered",
+    "ToolCall",
+    "ToolCalled",
+    "connect",
+]

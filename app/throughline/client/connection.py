@@ -1,0 +1,74 @@
+"""Connecting: the database that DATABASE_URL names, checked, for as long as the block is open."""
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from throughline.client.arguments import read_number, read_text
+from throughline.client.client import Client
+from throughline.client.limits import DEFAULT_LIMITS, Limits
+from throughline.client.logs import log_to_standard_error
+from throughline.db.connection.address import DatabaseUrls
+from throughline.db.connection.pooler import check_urls
+from throughline.db.database import Database, DatabaseConfig
+from throughline.db.run_follow import HEARTBEAT_SECONDS, Following
+from throughline.domain.errors import InvalidInput, SettingInvalid
+from throughline.settings import ClientSettings
+
+POOL_SIZE, LARGEST_POOL = 4, 200
+"""A script needs few: none is held while it waits for an answer."""
+
+LEAST_HEARTBEAT_SECONDS = 0.1
+"""Between two heartbeats nobody looks whether a worker is at work; they come no later than waiting is given up."""
+
+
+@asynccontextmanager
+async def connect(
+    database_url: str = "",
+    *,
+    direct_url: str = "",
+    user: str = "local",
+    pool_size: int = POOL_SIZE,
+    limits: Limits = DEFAULT_LIMITS,
+) -> AsyncGenerator[Client]:
+    """Yield a client that acts as `user`, who is created if new.
+
+    Without a `database_url` the environment's DATABASE_URL and DATABASE_DIRECT_URL say where the database is, and with
+    one nothing is read; `direct_url` is for one that is a pooler's. Up to `pool_size` connections are open, and one
+    that listens. Raises InvalidInput, SettingInvalid without an address, DatabaseUnavailable, and DatabaseUnusable
+    where the addresses or the schema are not what this version needs: it is not upgraded from here.
+    """
+    if not 1 <= read_number(pool_size, field="pool_size") <= LARGEST_POOL:
+        raise InvalidInput(f"pool_size is {pool_size}; a pool has 1 to {LARGEST_POOL}.", field="pool_size")
+    user = read_text(user, field="user")
+    urls = DatabaseUrls(database_url, direct_url) if database_url else _urls_of_environment(direct_url)
+    log_to_standard_error()
+    await check_urls(urls)
+    database = await Database.open(_config(urls, pool_size, limits))
+    try:
+        owner_id = await database.users.get_or_create(user)
+        heartbeat_seconds = min(max(limits.no_worker_timeout_seconds, LEAST_HEARTBEAT_SECONDS), HEARTBEAT_SECONDS)
+        following = Following(database, time.monotonic, heartbeat_seconds=heartbeat_seconds)
+        yield Client(following, owner_id, user=user, limits=limits)
+    finally:
+        await database.close()
+
+
+def _urls_of_environment(direct_url: str) -> DatabaseUrls:
+    settings = ClientSettings()
+    if not settings.database_url:
+        raise SettingInvalid(
+            "DATABASE_URL is not set. Set it in the environment, or give `connect` the address of the database that "
+            "the workers use; for one that the service keeps itself, `throughline db address` prints it."
+        )
+    return DatabaseUrls(settings.database_url, direct_url or settings.database_direct_url)
+
+
+def _config(urls: DatabaseUrls, pool_size: int, limits: Limits) -> DatabaseConfig:
+    return DatabaseConfig(
+        url=urls.url,
+        direct_url=urls.direct_url,
+        pool_size=pool_size,
+        pool_timeout_seconds=limits.db_pool_timeout_seconds,
+        caps=limits.caps,
+    )

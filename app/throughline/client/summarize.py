@@ -1,0 +1,114 @@
+"""Summaries of messages kept elsewhere, for other programs of yours: no service, no session and no database is needed.
+
+    text = await summarize_messages([{"role": "user", "content": "…"}, …], model="openai:gpt-4o-mini")
+
+Apart from the rest of `throughline.client`, as it loads what calls the model.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TypeAlias
+from uuid import UUID
+
+from pydantic import ValidationError
+
+from throughline.api.native.import_openai import MAX_MESSAGES, ImportSession, from_openai
+from throughline.assembly.models import agent_defaults, models_config
+from throughline.context.budget import MAX_SUMMARY_SHARE
+from throughline.context.calibration import factor
+from throughline.context.policy import ContextPolicy, SummaryPolicy
+from throughline.domain.errors import InvalidInput
+from throughline.domain.ids import MessageId, SessionId
+from throughline.domain.message import Message, NewMessage, Source
+from throughline.domain.text import clean_text
+from throughline.llm.counters import make_counter
+from throughline.llm.registry import OFFLINE, ModelRegistry
+from throughline.ports.models import ChatModel
+from throughline.settings import read_settings
+from throughline.summary.summariser import Summariser
+from throughline.summary.summarize_transcript import summarize_transcript
+
+LEAST_TOKENS, MOST_TOKENS = 50, 100_000
+NO_ID = UUID(int=0)
+NO_TIME = datetime.fromtimestamp(0, UTC)
+Said: TypeAlias = NewMessage | Mapping[str, object]
+
+
+async def summarize_messages(
+    messages: Sequence[Said],
+    existing_summary: str = "",
+    *,
+    model: str = OFFLINE,
+    max_tokens: int = 1500,
+    instructions: str = "",
+) -> str:
+    """Return one text of at most `max_tokens` that stands for `existing_summary` and `messages` together.
+
+    Messages are in OpenAI's format, or of the service's own type. They are counted from 1, which is what the text
+    cites (`[#3-#7]`); system messages are left out and not counted. What does not fit the model's window is read piece
+    by piece. `model` is named as in agent files, '' is the setting `default_llm`; keys and addresses are the service's.
+    Raises InvalidInput, SettingInvalid, SummaryRejected (no usable text, twice), NotWorthIt (no smaller than what it
+    stands for) and the ModelRejected and ModelUnavailable families, all of them ThroughlineErrors.
+    """
+    if not LEAST_TOKENS <= max_tokens <= MOST_TOKENS:
+        raise InvalidInput(
+            f"A summary has {LEAST_TOKENS} to {MOST_TOKENS} tokens, not {max_tokens}.", field="max_tokens"
+        )
+    said = [numbered(position, item) for position, item in enumerate(_read(messages), start=1)]
+    settings = read_settings()
+    models = ModelRegistry(models_config(settings))
+    try:
+        found = models.get(model, agent_defaults(settings).address_beside_default(model) if model else None)
+        return await summarize_transcript(said, existing_summary, _summariser(found, max_tokens, instructions))
+    finally:
+        await models.close()
+
+
+def _summariser(model: ChatModel, max_tokens: int, instructions: str) -> Summariser:
+    """Nothing is learned of the model here: it is taken to count as one that nobody has asked yet."""
+    window = model.context_limit
+    return Summariser(
+        model=model,
+        policy=SummaryPolicy(max_tokens=max_tokens),
+        count=make_counter(ContextPolicy().token_counter).count,
+        max_tokens=min(max_tokens, int(MAX_SUMMARY_SHARE * window)),
+        window_tokens=window,
+        factor=factor(None, is_known_tokenizer=model.has_known_tokenizer),
+        instructions=instructions,
+    )
+
+
+def _read(messages: Sequence[Said]) -> list[NewMessage]:
+    """Read what is in OpenAI's format, all of it at once: a result finds the name of its tool in the call."""
+    ours = [item for item in messages if isinstance(item, NewMessage)]
+    if len(ours) == len(messages):
+        return ours
+    if ours:
+        raise InvalidInput("The messages are of two kinds: give all as dictionaries or all as NewMessage.")
+    if len(messages) > MAX_MESSAGES:
+        raise InvalidInput(f"{len(messages)} messages are given; at most {MAX_MESSAGES} are read.", field="messages")
+    try:
+        body = ImportSession.model_validate({"agent": OFFLINE, "messages": list(messages)})
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise InvalidInput(f"{field}: {first['msg']}", field=field) from None
+    return [dated.message for dated in from_openai(body, Source.API).messages]
+
+
+def numbered(position: int, said: NewMessage) -> Message:
+    """Return what was said as the message at `position` of no session."""
+    content = clean_text(said.content) if isinstance(said.content, str) else said.content
+    return Message(
+        id=MessageId(UUID(int=position)),
+        session_id=SessionId(NO_ID),
+        position=position,
+        role=said.role,
+        content=content,
+        source=said.source,
+        created_at=NO_TIME,
+        tool_calls=said.tool_calls,
+        tool_call_id=said.tool_call_id,
+        name=said.name,
+        author=said.author,
+    )

@@ -1,0 +1,83 @@
+"""How much of a model's window a prompt may use: window, reserve, budget, threshold and target of one agent."""
+
+from dataclasses import dataclass
+
+from throughline.context.policy import ContextPolicy, SummaryPolicy
+from throughline.domain.errors import PromptCannotFit
+
+MAX_RESERVE_SHARE = 4
+"""The reserve is at most a quarter of the window, so that a small window still holds a conversation."""
+
+MARK_CAP = 0.95
+"""No mark (threshold, target) lies above this share of the budget: it must be passed before the budget is."""
+
+MAX_FIXED_SHARE = 0.70
+"""System prompt, tools and reserve together may take this share of the window; beyond it no conversation fits."""
+
+MAX_SUMMARY_SHARE = 0.30
+"""A summary takes at most this share of the budget, whatever `summary.max_tokens` says."""
+
+TARGET_BELOW_THRESHOLD = 0.75
+"""A target at or above the threshold is lowered to this share of it: compacting must free a real part."""
+
+RESULT_SHARE = 0.125
+"""A tool that can choose how much it returns returns this share of the budget, so that several results fit whole."""
+
+BYTES_PER_TOKEN = 6
+"""No text has more bytes per token on the whole; for holding a count against a cap in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The marks of one window, in the model's own tokens: target < threshold < budget = window - reserve."""
+
+    window_tokens: int
+    reserve_tokens: int
+    budget_tokens: int
+    threshold_tokens: int
+    target_tokens: int
+
+
+def make_budget(policy: ContextPolicy, window_tokens: int) -> Budget:
+    """Return the marks of `policy` in a window of `window_tokens`. Raises PromptCannotFit for a window below 1."""
+    if window_tokens < 1:
+        raise PromptCannotFit(f"the window is {window_tokens} tokens: set `context.window` to what the model can take")
+    reserve = min(policy.response_reserve, window_tokens // MAX_RESERVE_SHARE)
+    budget = window_tokens - reserve
+    threshold = int(min(policy.usage_threshold * window_tokens, MARK_CAP * budget))
+    target = int(min(policy.target * window_tokens, MARK_CAP * budget))
+    if target >= threshold:
+        target = int(TARGET_BELOW_THRESHOLD * threshold)
+    return Budget(
+        window_tokens=window_tokens,
+        reserve_tokens=reserve,
+        budget_tokens=budget,
+        threshold_tokens=threshold,
+        target_tokens=target,
+    )
+
+
+def check_fits(budget: Budget, system_tokens: int, tools_tokens: int, *, factor: float = 1.0) -> None:
+    """Raise PromptCannotFit if system prompt, tools and reserve leave no room for a conversation.
+
+    The counts are ours; `factor` turns them into the model's.
+    """
+    fixed = int((system_tokens + tools_tokens) * factor) + budget.reserve_tokens
+    allowed = int(MAX_FIXED_SHARE * budget.window_tokens)
+    if fixed > allowed:
+        raise PromptCannotFit(
+            f"system prompt ({system_tokens} tokens), tools ({tools_tokens}) and reserve ({budget.reserve_tokens}) "
+            f"take {fixed} of a window of {budget.window_tokens}, more than the {allowed} that leave room to talk: "
+            "shorten the system prompt, name fewer tools, or use a model with a larger window"
+        )
+
+
+def result_limit(policy: ContextPolicy, budget: Budget, *, factor: float) -> int:
+    """Return how many tokens, by our count, a tool's result may have so that the view shows it without a cut."""
+    share = int(RESULT_SHARE * budget.budget_tokens / factor)
+    return max(1, min(share, policy.prune.max_output_bytes // BYTES_PER_TOKEN))
+
+
+def summary_limit(policy: SummaryPolicy, budget: Budget) -> int:
+    """Return how many tokens a summary may have: its own maximum, and never more than a share of the budget."""
+    return max(1, min(policy.max_tokens, int(MAX_SUMMARY_SHARE * budget.budget_tokens)))

@@ -1,0 +1,82 @@
+"""What planning and fitting are given: one frozen value, made from what one query loaded."""
+
+from dataclasses import dataclass
+
+from throughline.context.budget import Budget
+from throughline.context.measure import Count
+from throughline.context.policy import ContextPolicy
+from throughline.context.recall_hints import NO_HINTS, RecallHints
+from throughline.context.view_state import NEW_VIEW, ViewState
+from throughline.domain.message import Message, NewMessage, Role
+from throughline.domain.summary import Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class ContextInput:
+    """All that planning and fitting need.
+
+    `summary` stands for the messages up to `summary_through_position` (the cursor). `history` holds other runs'
+    messages, oldest first, `own` this run's; of both, only what lies after the cursor is shown, and the run's user
+    message wherever it lies. `pinned` are pinned messages that are in neither. `user` is the user's message while it
+    is not stored yet. `tools_tokens`, `summary_tokens` and `count` are our counts, times `factor` they are the
+    model's. `model_key` names the model the view state must have been made for. `cap_tokens` (ours) is set after a
+    refusal: the prompt has to be smaller. `recall` tells the model how to look up what it is not shown.
+    """
+
+    policy: ContextPolicy
+    budget: Budget
+    factor: float
+    system_prompt: str
+    tools_tokens: int
+    summary: str
+    summary_tokens: int
+    summary_through_position: int
+    history: tuple[Message, ...]
+    own: tuple[Message, ...]
+    user: NewMessage | None
+    count: Count
+    counter_name: str
+    pinned: tuple[Message, ...] = ()
+    view_state: ViewState = NEW_VIEW
+    prepared: Prepared | None = None
+    model_key: str = ""
+    cap_tokens: int | None = None
+    recall: RecallHints = NO_HINTS
+
+    @property
+    def rows(self) -> tuple[Message, ...]:
+        """The stored messages after the cursor, oldest first."""
+        return (*after(self.history, self.summary_through_position), *after(self.own, self.summary_through_position))
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether messages after the cursor were not loaded: no prompt shows them and no summary has them."""
+        first = next(iter(self.rows[:1]), None)
+        return first is not None and first.position > self.summary_through_position + 1
+
+    @property
+    def current(self) -> Message | None:
+        """The stored user message of the running turn."""
+        return next((message for message in self.own if message.role is Role.USER), None)
+
+    @property
+    def current_behind_cursor(self) -> Message | None:
+        """The running turn's user message where it is summarised already; it is shown nevertheless."""
+        current = self.current
+        return current if current is not None and current.position <= self.summary_through_position else None
+
+    @property
+    def kept_early(self) -> tuple[Message, ...]:
+        """What is shown before all other messages, in order: pins from elsewhere and `current_behind_cursor`."""
+        behind = self.current_behind_cursor
+        if behind is None:
+            return tuple(sorted(self.pinned, key=lambda row: row.position))
+        others = (row for row in self.pinned if row.position != behind.position)
+        return tuple(sorted((*others, behind), key=lambda row: row.position))
+
+
+def after(messages: tuple[Message, ...], position: int) -> tuple[Message, ...]:
+    """Return the messages behind `position`; the same tuple where that is all of them."""
+    if not messages or messages[0].position > position:
+        return messages
+    return tuple(message for message in messages if message.position > position)

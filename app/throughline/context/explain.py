@@ -1,0 +1,298 @@
+"""What a user may ask of the context: how full it is, what triggers next, what the summary stands for."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from uuid import UUID
+
+from throughline.context.calibration import scale
+from throughline.context.compaction import row_tokens
+from throughline.context.context_input import ContextInput
+from throughline.context.fit import fit_view
+from throughline.context.ladder.rungs import OLDEST_TRIMMED
+from throughline.context.measure import count_system
+from throughline.context.plan import ContextPlan, plan_context
+from throughline.context.repair import EMPTY_USER_TEXT
+from throughline.context.triggers import (
+    compaction_causes,
+    count_cause,
+    is_near_threshold,
+    is_summarising,
+    messages_since_summary,
+    summarised_through,
+    tokens_since_summary,
+)
+from throughline.context.view import View
+from throughline.domain.ids import MessageId, SessionId
+from throughline.domain.json_types import JsonValue
+from throughline.domain.message import Message, NewMessage, Role, Source
+from throughline.domain.summary import AdoptedSummary, Prepared
+
+NEXT_MESSAGE = NewMessage(role=Role.USER, content=EMPTY_USER_TEXT, source=Source.API)
+"""What the next message is taken to be before there is one: the words shown in the place of an empty one."""
+
+NOTHING_SAID = Message(
+    id=MessageId(UUID(int=0)),
+    session_id=SessionId(UUID(int=0)),
+    position=0,
+    role=Role.USER,
+    content=EMPTY_USER_TEXT,
+    source=Source.API,
+    created_at=datetime.min.replace(tzinfo=UTC),
+)
+"""The same once it is stored, and its answer."""
+
+RECENT_ANSWERS = 10
+"""The next answer is expected to be as long as these were on average."""
+
+
+class NextAction(StrEnum):
+    """What the next turn will do with the context, for an empty message and answer.
+
+    `compact` is anything that makes the prompt smaller before the call: pruning, a summary, the last ladder. `prepare`:
+    a summary will be due after the answer, and be written in the background.
+    """
+
+    NONE = "none"
+    PREPARE = "prepare"
+    COMPACT = "compact"
+
+
+@dataclass(frozen=True, slots=True)
+class SummariserReport:
+    """The model asked first for a summary, and its breaker: `closed`, `open` for so many seconds, or `half_open`."""
+
+    model: str
+    state: str
+    retry_after_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryFacts:
+    """What is known of a session's summaries: how many there were, the adopted one, who writes them."""
+
+    agent: str
+    model: str
+    summary_count: int = 0
+    adopted: AdoptedSummary | None = None
+    summariser: SummariserReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryReport:
+    """One summary as the report shows it."""
+
+    messages_summarized: int
+    token_count: int
+    created_at: str
+    through_id: str | None
+    through_position: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContextReport:
+    """The state of a session's context. Tokens are the model's: our counts times the factor.
+
+    `total_tokens` is what is sent of the conversation as it stands, before the next message makes room;
+    `unreduced_tokens` what the whole conversation since the summary would take, none of it pruned, shortened or left
+    out; where more than two windows of it lie there, only what is loaded is counted. `last_rung` names what last
+    changed what is shown, None where all is shown as it is stored. Thresholds of messages and tokens are None where no
+    summary is written without being asked for.
+    """
+
+    agent: str
+    model: str
+    context_window: int
+    response_reserve: int
+    system_tokens: int
+    tools_tokens: int
+    summary_tokens: int
+    message_tokens: int
+    total_tokens: int
+    unreduced_tokens: int
+    last_rung: str | None
+    threshold_tokens: int
+    usage_percent: float
+    messages_since_summary: int
+    messages_threshold: int | None
+    messages_percent: float | None
+    tokens_since_summary: int
+    tokens_threshold: int | None
+    tokens_percent: float | None
+    will_trigger: bool
+    next_action: NextAction
+    summary_count: int
+    last_summary_at: str | None
+    estimated_response_tokens: int
+    summary: SummaryReport | None
+    prepared: SummaryReport | None
+    summariser: SummariserReport | None
+
+
+def explain_context(inp: ContextInput, facts: SummaryFacts) -> ContextReport:
+    """Return the report on a session at rest, or as it will be once the running turn is over."""
+    return explain_end(inp, facts)[0]
+
+
+def explain_end(inp: ContextInput, facts: SummaryFacts) -> tuple[ContextReport, bool]:
+    """Return the report of a turn's end and whether a summary is due (`is_summary_due`), both from one plan."""
+    plan = _next_plan(_at_rest(inp))
+    return _report(plan, facts), plan.is_summary_due
+
+
+def is_summary_due(inp: ContextInput) -> bool:
+    """Whether a summary written now, in the background, would save the next turn from waiting for it."""
+    return _next_plan(_at_rest(inp)).is_summary_due
+
+
+def is_making_room(plan: ContextPlan) -> bool:
+    """Whether anything is done to the prompt before the call."""
+    return bool(plan.compacts_now or plan.fired or fit_view(plan.view).notes)
+
+
+def report_json(report: ContextReport) -> dict[str, JsonValue]:
+    """Return the wire form of the report."""
+    fields: dict[str, JsonValue] = {name: getattr(report, name) for name in ContextReport.__slots__}
+    return fields | {
+        "next_action": report.next_action.value,
+        "summary": _part_json(report.summary),
+        "prepared": _part_json(report.prepared),
+        "summariser": _part_json(report.summariser),
+    }
+
+
+def _at_rest(inp: ContextInput) -> ContextInput:
+    """Return the input with no turn running: what its messages were is history then."""
+    return replace(inp, history=inp.rows, own=(), user=None)
+
+
+def _next_plan(inp: ContextInput) -> ContextPlan:
+    """Return what an empty message would set off."""
+    return plan_context(replace(inp, user=NEXT_MESSAGE))
+
+
+def _report(plan: ContextPlan, facts: SummaryFacts) -> ContextReport:
+    """Tell of the view as the plan found it, without the empty message that it was made for."""
+    view = plan.opened
+    inp, empty = replace(view.inp, user=None), view.counts[view.current_index]
+    total = scale(view.tokens - empty, inp.factor)
+    system, tools, summary = _fixed_tokens(view)
+    since = messages_since_summary(inp)
+    since_tokens = scale(tokens_since_summary(inp), inp.factor)
+    action = _next_action(plan)
+    most_messages, most_tokens = _thresholds(inp)
+    return ContextReport(
+        agent=facts.agent,
+        model=facts.model,
+        context_window=inp.budget.window_tokens,
+        response_reserve=inp.budget.reserve_tokens,
+        system_tokens=system,
+        tools_tokens=tools,
+        summary_tokens=summary,
+        message_tokens=max(total - system - tools - summary, 0),
+        total_tokens=total,
+        unreduced_tokens=max(scale(view.unreduced_tokens - empty, inp.factor), total),
+        last_rung=OLDEST_TRIMMED if inp.has_gap else view.state.rung or None,
+        threshold_tokens=inp.budget.threshold_tokens,
+        usage_percent=_percent(total, inp.budget.window_tokens),
+        messages_since_summary=since,
+        messages_threshold=most_messages,
+        messages_percent=None if most_messages is None else _percent(since, most_messages),
+        tokens_since_summary=since_tokens,
+        tokens_threshold=most_tokens,
+        tokens_percent=None if most_tokens is None else _percent(since_tokens, most_tokens),
+        will_trigger=action is not NextAction.NONE,
+        next_action=action,
+        summary_count=facts.summary_count,
+        last_summary_at=None if facts.adopted is None else facts.adopted.created_at.isoformat(),
+        estimated_response_tokens=_expected_answer(view),
+        summary=_summary_report(facts.adopted),
+        prepared=_prepared_report(inp.prepared),
+        summariser=facts.summariser,
+    )
+
+
+def _thresholds(inp: ContextInput) -> tuple[int | None, int | None]:
+    """Return after how many messages and tokens a summary is due; None where none is written unasked."""
+    if not is_summarising(inp):
+        return None, None
+    return inp.policy.max_messages_before_summary, inp.policy.max_tokens_before_summary
+
+
+def _fixed_tokens(view: View) -> tuple[int, int, int]:
+    """Return what system prompt, tools and summary take, in the model's tokens."""
+    inp = view.inp
+    system = count_system(inp.system_prompt.strip(), inp.count)
+    summary = view.system_tokens - system
+    return scale(system, inp.factor), scale(inp.tools_tokens, inp.factor), scale(summary, inp.factor)
+
+
+def _next_action(plan: ContextPlan) -> NextAction:
+    if is_making_room(plan):
+        return NextAction.COMPACT
+    return NextAction.PREPARE if _is_due_after(plan) else NextAction.NONE
+
+
+def _is_due_after(plan: ContextPlan) -> bool:
+    """Whether a summary will be due once the plan's empty message has an empty answer."""
+    inp = plan.view.inp
+    rows = inp.rows
+    last = rows[-1].position if rows else inp.summary_through_position
+    tokens = plan.view.counts[plan.view.current_index]
+    said = tuple(
+        replace(NOTHING_SAID, position=last + step, role=role, token_count=tokens, counter=inp.counter_name)
+        for step, role in ((1, Role.USER), (2, Role.ASSISTANT))
+    )
+    later = replace(inp, history=(*rows, *said))
+    most = plan.raw_tokens + 2 * tokens
+    is_far_off = not (compaction_causes(later, most) or count_cause(later, summarised_through(later)))
+    if is_far_off and not is_near_threshold(later, most):
+        return False
+    return plan_context(later).is_summary_due
+
+
+def _part_json(part: SummaryReport | SummariserReport | None) -> JsonValue:
+    return None if part is None else {name: getattr(part, name) for name in part.__slots__}
+
+
+def _summary_report(version: AdoptedSummary | None) -> SummaryReport | None:
+    """A version that stands for no message (after a restore to the beginning) is no summary."""
+    if version is None or version.through_position == 0:
+        return None
+    return SummaryReport(
+        messages_summarized=version.through_position,
+        token_count=version.token_count,
+        created_at=version.created_at.isoformat(),
+        through_id=None if version.through_id is None else str(version.through_id),
+        through_position=version.through_position,
+        model=version.model,
+    )
+
+
+def _prepared_report(prepared: Prepared | None) -> SummaryReport | None:
+    if prepared is None:
+        return None
+    return SummaryReport(
+        messages_summarized=prepared.through_position,
+        token_count=prepared.token_count,
+        created_at=prepared.created_at.isoformat(),
+        through_id=None,
+        through_position=prepared.through_position,
+        model=prepared.model,
+    )
+
+
+def _expected_answer(view: View) -> int:
+    """The mean of the newest answers, the whole reserve where there is none yet."""
+    inp = view.inp
+    answers = [
+        tokens for row, tokens in zip(inp.rows, row_tokens(view), strict=True) if tokens and row.role is Role.ASSISTANT
+    ][-RECENT_ANSWERS:]
+    if not answers:
+        return inp.budget.reserve_tokens
+    return min(scale(sum(answers) // len(answers), inp.factor), inp.budget.reserve_tokens)
+
+
+def _percent(part: int, whole: int) -> float:
+    return round(100 * part / whole, 1) if whole > 0 else 100.0

@@ -1,0 +1,131 @@
+"""The strategy `importance`: over the threshold the least important groups leave the view, wherever they stand.
+
+Scores: user 1.0, tool use 1.0, long assistant 0.6, short acknowledgements low, what was
+referred to lately high, pins always. Of equal scores the oldest go first.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from throughline.context.calibration import unscale
+from throughline.context.groups import Group
+from throughline.context.ladder.trimming import NOTE_TOKENS, droppable, group_tokens, past_groups, positions_of, staged
+from throughline.context.measure import tokens_of
+from throughline.context.view import View
+from throughline.context.view_state import ViewState
+from throughline.domain.message import Content, Role, text_of
+from throughline.domain.prompt import PromptMessage
+
+NAME = "unimportant_left_out"
+USER_SCORE = TOOL_SCORE = 1.0
+REFERENCED_SCORE = 0.9
+LONG_SCORE = 0.6
+SHORT_SCORE = 0.4
+ACKNOWLEDGEMENT_SCORE = 0.1
+LONG_CHARACTERS = 200
+ACKNOWLEDGEMENT_CHARACTERS = 24
+RECENT_GROUPS = 6
+SCANNED_CHARACTERS = 4_000
+"""Of a text so much is searched for what it refers to."""
+
+MOST_RANGES = 100
+LOADED_SHARE = 1.25
+"""Kept rows lie within so many windows: older ones would drop out of what is loaded, between two stages."""
+
+_WORD = re.compile(r"[\w./-]{5,}")
+_MARK = re.compile(r"\d|[_/.][\w./-]")
+
+
+def keep_important(view: View) -> tuple[View, tuple[str, ...]]:
+    """Leave out what scores below `min_score_threshold`, then more, lowest score first, down to the target."""
+    groups = past_groups(view)
+    candidates = groups[: droppable(groups, max(view.inp.policy.min_recent_messages - 1, 1))]
+    if not candidates:
+        return view, ()
+    positions = _chosen(view, candidates, _scores(candidates, groups, view))
+    return staged(view, _with_left_out(view, positions), NAME)
+
+
+def score(group: Group[PromptMessage], referred: frozenset[str]) -> float:
+    """Return how important a group is, 0 to 1; `referred` are the distinct words of the newest messages."""
+    if group.head.role is Role.USER:
+        return ACKNOWLEDGEMENT_SCORE if _is_acknowledgement(group.head.content) else USER_SCORE
+    if group.head.tool_calls:
+        return TOOL_SCORE
+    if referred & distinct_words(message.content for message in group.messages):
+        return REFERENCED_SCORE
+    if _is_acknowledgement(group.head.content):
+        return ACKNOWLEDGEMENT_SCORE
+    return LONG_SCORE if len(text_of(group.head.content)) >= LONG_CHARACTERS else SHORT_SCORE
+
+
+def distinct_words(contents: Iterable[Content]) -> frozenset[str]:
+    """Return the words that are likely to name one thing: with a digit, a slash, a dot or an underscore in them."""
+    return frozenset(
+        word
+        for content in contents
+        for word in _WORD.findall(text_of(content)[:SCANNED_CHARACTERS])
+        if _MARK.search(word)
+    )
+
+
+def _scores(
+    candidates: Sequence[Group[PromptMessage]], groups: Sequence[Group[PromptMessage]], view: View
+) -> list[float]:
+    recent = [message.content for group in groups[-RECENT_GROUPS:] for message in group.messages]
+    if view.current is not None:
+        recent.append(view.current.content)
+    referred = distinct_words(recent)
+    return [score(group, referred) for group in candidates]
+
+
+def _chosen(view: View, candidates: Sequence[Group[PromptMessage]], scores: Sequence[float]) -> set[int]:
+    """Return the positions that go: those of low scores, and as many more as the target asks for."""
+    target = unscale(view.inp.budget.target_tokens, view.inp.factor)
+    tokens = group_tokens(view, candidates)
+    left = view.tokens + NOTE_TOKENS
+    positions: set[int] = set()
+    for index in sorted(range(len(candidates)), key=lambda index: (scores[index], index)):
+        if left <= target and scores[index] >= view.inp.policy.min_score_threshold:
+            break
+        left -= tokens[index]
+        positions.update(positions_of(candidates[index : index + 1]))
+    return positions
+
+
+def _with_left_out(view: View, positions: set[int]) -> ViewState:
+    """Return the state with these positions as ranges; all up to the edge of what stays loaded goes altogether."""
+    edge = max(view.state.trimmed_through_position, _loaded_edge(view))
+    hidden = {position for first, last in view.state.left_out for position in range(first, last + 1)} | positions
+    ranges = _ranges(sorted(position for position in hidden if position > edge))
+    if len(ranges) > MOST_RANGES:
+        edge = max(edge, ranges[-MOST_RANGES - 1][1])
+        ranges = ranges[-MOST_RANGES:]
+    return replace(view.state, trimmed_through_position=edge, left_out=tuple(ranges))
+
+
+def _loaded_edge(view: View) -> int:
+    """Return the position behind which the stored rows take at most `LOADED_SHARE` windows."""
+    inp = view.inp
+    room = unscale(int(LOADED_SHARE * inp.budget.window_tokens), inp.factor)
+    current = inp.current
+    for row in reversed(inp.rows):
+        room -= tokens_of(row, inp.counter_name, inp.count)
+        if room < 0:
+            return row.position if current is None else min(row.position, current.position - 1)
+    return 0
+
+
+def _ranges(positions: Sequence[int]) -> list[tuple[int, int]]:
+    ranges: list[tuple[int, int]] = []
+    for position in positions:
+        if ranges and ranges[-1][1] + 1 == position:
+            ranges[-1] = (ranges[-1][0], position)
+        else:
+            ranges.append((position, position))
+    return ranges
+
+
+def _is_acknowledgement(content: Content) -> bool:
+    return len(text_of(content).strip()) <= ACKNOWLEDGEMENT_CHARACTERS and isinstance(content, str)

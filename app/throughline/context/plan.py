@@ -1,0 +1,166 @@
+"""Deciding what is to happen before a model call: what is pruned, whether to compact, and what a summary stands for.
+
+Called with what one query loaded; `fit` then makes the prompt of it. The steps are one ladder: prune,
+prune more, compact by the agent's strategy, each only while the prompt is over the mark of that stage.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from throughline.context.calibration import scale
+from throughline.context.compaction import Compaction, floor_tokens, plan_compaction, preparation_cause
+from throughline.context.context_input import ContextInput
+from throughline.context.groups import cut_points
+from throughline.context.ladder.prune import prune
+from throughline.context.ladder.strategy import STRATEGIES
+from throughline.context.triggers import GROWTH_SHARE, Cause, compaction_causes, critical_tokens, is_summarising
+from throughline.context.view import View, show
+from throughline.context.view_state import NEW_VIEW, ViewState, after_compaction
+from throughline.domain.message import Message
+
+FACTOR_BAND = 0.01
+"""The factor in force stays while the learned one is at most so much below it, and never while it is above it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPlan:
+    """What is to happen before the model is called.
+
+    `tokens` is the prompt as it stands after pruning, in the model's tokens; `tokens_before` what it was. `opened` is
+    the view as it was found; `fired` names what was done to it, and `view` is what it is now. `cause` is None where
+    nothing is to be summarised; whether the call waits for it says `writes_now`. With `adopts_prepared` the prepared
+    summary is used; otherwise `to_summarise` follows the cursor without a gap. Where older messages have to be loaded
+    first it is empty and `must_load_first` is set: they lie between the cursor and what was given, and would be
+    skipped unread.
+    """
+
+    tokens_before: int
+    tokens: int
+    raw_tokens: int
+    fired: tuple[str, ...]
+    cause: Cause | None
+    adopts_prepared: bool
+    to_summarise: tuple[Message, ...]
+    through_position: int | None
+    must_load_first: bool
+    opened: View
+    view: View
+
+    @property
+    def view_state(self) -> ViewState:
+        """What has been done to the view so far."""
+        return self.view.state
+
+    @property
+    def writes_now(self) -> bool:
+        """Whether the model call waits for a summary: one was asked for, or else the prompt would be cut.
+
+        All others are left to the background. So are those for messages that have to be loaded first, also where the
+        provider refused the prompt: to read them takes longer than anybody should wait, and the newest ones fit
+        without them.
+        """
+        if self.cause is None or self.adopts_prepared:
+            return False
+        if self.cause is Cause.MANUAL:
+            return True
+        is_cut = self.cause is Cause.OVERFLOW or self.raw_tokens > critical_tokens(self.view.inp)
+        return is_cut and not self.must_load_first
+
+    @property
+    def compacts_now(self) -> bool:
+        """Whether this very call has a summary adopted or written; any other that is due is left to the background."""
+        return self.adopts_prepared or self.writes_now
+
+    @property
+    def prepare_cause(self) -> Cause | None:
+        """Why the next summary should be written in the background, None where it need not be."""
+        return preparation_cause(self.view)
+
+    @property
+    def is_summary_due(self) -> bool:
+        """Whether a summary written in the background would save a later call from waiting for it."""
+        if self.cause is not None:
+            return not self.adopts_prepared
+        return self.prepare_cause is not None
+
+    @property
+    def floor_too_high(self) -> bool:
+        """Whether even the shortest prompt (pins, recent messages, a full summary) leaves too little room to grow."""
+        return _is_floor_too_high(self.view)
+
+
+def plan_context(inp: ContextInput, *, forced: Cause | None = None) -> ContextPlan:
+    """Measure the conversation, prune it, and say what, if anything, a further summary has to stand for.
+
+    `forced` (manual or overflow) compacts whatever the triggers say, a manual one as much as it may.
+    """
+    inp = in_force(inp)
+    opened = show(inp, inp.view_state)
+    view, fired = prune(opened)
+    causes = compaction_causes(inp, view.tokens) if forced is None else (forced,)
+    if causes and forced is not Cause.MANUAL:
+        view, reduced = STRATEGIES[inp.policy.strategy](view)
+        fired += reduced
+    cause, compaction = _first_compaction(view, causes)
+    return ContextPlan(
+        tokens_before=scale(opened.tokens, inp.factor),
+        tokens=scale(view.tokens, inp.factor),
+        raw_tokens=view.tokens,
+        fired=fired,
+        cause=cause,
+        adopts_prepared=compaction is not None and compaction.adopts_prepared,
+        to_summarise=() if compaction is None else compaction.to_summarise,
+        through_position=None if compaction is None else compaction.through_position,
+        must_load_first=compaction is not None and compaction.must_load_first,
+        opened=opened,
+        view=view,
+    )
+
+
+def in_force(inp: ContextInput) -> ContextInput:
+    """Return the input with the view state and the factor that are in force.
+
+    A state made for another model is begun anew: that model's provider has cached nothing, and its window differs.
+    One without a model was left by a restore; it holds for whichever model comes, as long as its summary is in use.
+    What was done to a summary ends with it, also where a wish or another process has put a further one in its place.
+    Between stages the factor stays what it was as long as it errs on the safe side, and by little.
+    """
+    state, cursor = inp.view_state, inp.summary_through_position
+    if state.model != inp.model_key:
+        begun = NEW_VIEW if state.model or state.summary_position not in {None, cursor} else state
+        return replace(inp, view_state=replace(begun, model=inp.model_key, summary_position=cursor))
+    if state.summary_position != cursor:
+        if state.summary_position is not None:
+            state = after_compaction(state, None)
+        inp = replace(inp, view_state=replace(state, summary_position=cursor))
+    frozen = state.factor
+    if frozen is None or not inp.factor <= frozen <= inp.factor * (1 + FACTOR_BAND):
+        return inp
+    return replace(inp, factor=frozen)
+
+
+def backlog(messages: Sequence[Message], through_position: int | None = None) -> tuple[Message, ...]:
+    """Return the part of a page of stored messages that can be summarised: all before its last legal cut.
+
+    For `must_load_first`: `messages` is the page that follows the cursor, `through_position` the plan's, which is not
+    passed. Empty where the page is one single group.
+    """
+    points = cut_points(messages)
+    if through_position is not None:
+        points = tuple(point for point in points if point.through_position <= through_position)
+    return tuple(messages[: points[-1].index]) if points else ()
+
+
+def _first_compaction(view: View, causes: Sequence[Cause]) -> tuple[Cause, Compaction] | tuple[None, None]:
+    """Return the first cause that something can be done for, with what; a wish is one for any agent."""
+    for cause in causes:
+        compaction = plan_compaction(view, cause) if cause is Cause.MANUAL or is_summarising(view.inp) else None
+        if compaction is not None:
+            return cause, compaction
+    return None, None
+
+
+def _is_floor_too_high(view: View) -> bool:
+    inp = view.inp
+    room = inp.budget.target_tokens - GROWTH_SHARE * inp.budget.window_tokens
+    return scale(floor_tokens(view), inp.factor) > room

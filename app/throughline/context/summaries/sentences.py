@@ -1,0 +1,41 @@
+"""The sentences of a text: where they start and stop, without list markers; lines that only wrap make no end."""
+
+import re
+from collections.abc import Iterator
+
+from throughline.context.summaries.fact_words import MONTHS
+
+WRAPPED_LINE = 60
+"""A line of at least this length without a sentence's end goes on in the next, if that begins in lower case."""
+
+_END = re.compile(r"[.!?…]{1,9}(?=[\"'”’)\]*_x]{0,3}(?:\s|$))|[。！？；]|\n")
+_ABBREVIATION = re.compile(
+    r"(?i)(?:^|[^\w'])(?:e\.g|i\.e|z\.\s?b|d\.\s?h|etc|dr|mrs?|ms|prof|vs|approx|no|nr|bzw|ca|usw|[b-hj-z])$|^\s*\d+$"
+)
+_MONTH = re.compile(rf" (?:{MONTHS})\b", re.IGNORECASE)
+_LIST_MARKER = re.compile(r"\s*+(?:(?:[-*•+–]|\d{1,2}[.)]|\(?[a-z\d]\)|#{1,6}|\[[ x]\])\s++){0,2}+[\s*_]*+")
+
+
+def sentences_of(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where sentences start and stop, list markers and white space left out."""
+    start = 0
+    for end in (*_END.finditer(text), None):
+        if end and _goes_on(text, start, end):
+            continue
+        stop = end.end() if end else len(text)
+        marker = _LIST_MARKER.match(text, start, stop)
+        first = marker.end() if marker else start
+        last = first + len(text[first:stop].rstrip())
+        if last - first > 1:
+            yield first, last
+        start = stop
+
+
+def _goes_on(text: str, start: int, end: re.Match[str]) -> bool:
+    """Whether a full stop only ends an abbreviation or a number, or a line break only wraps a line."""
+    if end[0] == "\n":
+        line = end.start() - max(start, text.rfind("\n", start, end.start()) + 1)
+        return line >= WRAPPED_LINE and text[end.end() : end.end() + 1].islower()
+    if end[0] == "." and text[max(start, end.start() - 1) : end.start()].isdigit() and _MONTH.match(text, end.end()):
+        return True
+    return end[0] == "." and bool(_ABBREVIATION.search(text[max(start, end.start() - 8) : end.start()]))

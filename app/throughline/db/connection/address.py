@@ -1,0 +1,141 @@
+"""Turns the operator's addresses, in any usual spelling, into what SQLAlchemy and asyncpg take."""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from throughline.domain.errors import DatabaseUnusable
+
+_DRIVER_NAMES = {"postgres", "postgresql", "postgresql+asyncpg"}
+_SSL_MODES = {"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
+_IGNORED = {
+    *("channel_binding", "gssencmode", "application_name", "connect_timeout", "fallback_application_name"),
+    *("pgbouncer", "prepared_statement_cache_size", "statement_cache_size"),
+}
+"""Parameters of libpq and of other clients that asyncpg does not know and the service can do without or sets itself."""
+_TAKEN = {"host", "port", "sslmode", "ssl", "sslrootcert", "target_session_attrs"}
+DATABASE_URL, DATABASE_DIRECT_URL = "DATABASE_URL", "DATABASE_DIRECT_URL"
+
+ConnectArguments = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """`url` names server, role and database for SQLAlchemy; `extra` holds further arguments of `asyncpg.connect`.
+
+    `is_pooled`: a pooler stands there, which hands each transaction to another server connection. `setting` is where
+    the operator wrote it.
+    """
+
+    url: URL
+    extra: ConnectArguments
+    is_pooled: bool = False
+    setting: str = DATABASE_URL
+
+    @property
+    def place(self) -> str:
+        """Host and port, or the socket's folder: where the server should be, without who asks."""
+        host = str(self.url.host or self.url.query.get("host") or "localhost")
+        port = self.url.port or self.url.query.get("port", 5432)
+        return host if host.startswith("/") else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def arguments(self) -> dict[str, object]:
+        """Return everything `asyncpg.connect` needs for a connection beside the pool."""
+        arguments: dict[str, object] = {"user": self.url.username, "password": self.url.password}
+        arguments["host"] = self.url.host or self.url.query.get("host")
+        arguments["port"] = self.url.port or int(str(self.url.query.get("port", 5432)))
+        arguments["database"] = self.url.database
+        return {**{name: value for name, value in arguments.items() if value is not None}, **self.extra}
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseUrls:
+    """Where the database is, as the operator wrote it.
+
+    With a `direct_url`, `url` is that of a pooler, which hands each transaction to another connection of its own, and
+    what needs a session for itself (to listen, to migrate, to hold leases) asks PostgreSQL at `direct_url`.
+    """
+
+    url: str
+    direct_url: str = ""
+
+    @property
+    def for_sessions(self) -> str:
+        """Where to go with what needs a session for itself."""
+        return self.direct_url or self.url
+
+    def shared_address(self) -> Address:
+        """Return where transactions are run. Raises DatabaseUnusable."""
+        return replace(parse_address(self.url), is_pooled=bool(self.direct_url))
+
+    def session_address(self) -> Address:
+        """Return where to connect for a session of one's own. Raises DatabaseUnusable."""
+        if not self.direct_url:
+            return parse_address(self.url)
+        return parse_address(self.direct_url, DATABASE_DIRECT_URL)
+
+
+def parse_address(text: str, setting: str = DATABASE_URL) -> Address:
+    """Return the address that a setting holds. Raises DatabaseUnusable; the text never shows the password."""
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):
+        raise DatabaseUnusable(
+            f"{setting} cannot be read. Write it as postgresql://user:password@host:5432/database."
+        ) from None
+    scheme, plus, _driver = url.drivername.partition("+")
+    if url.drivername not in _DRIVER_NAMES and plus and scheme in _DRIVER_NAMES:
+        raise DatabaseUnusable(
+            f"{setting} begins with `{url.drivername}://`, which names another driver. Leave out `+…`: {scheme}://…"
+        )
+    if url.drivername not in _DRIVER_NAMES:
+        raise DatabaseUnusable(
+            f"{setting} begins with `{url.drivername}://`. Only PostgreSQL is served: postgresql://…"
+        )
+    if "@" in (url.host or ""):  # a part of the password, which must not pass for a host in what is told
+        raise DatabaseUnusable(
+            f"{setting} cannot be read: it has more than one `@`. Percent-encode the password (`@` as %40, `%` as %25)."
+        )
+    options = {name: value if isinstance(value, str) else value[-1] for name, value in url.query.items()}
+    try:
+        _check_options(options)
+        extra = _extra(options)
+    except ValueError as wrong:
+        raise DatabaseUnusable(f"{setting} has {wrong}") from None
+    kept: dict[str, str] = {name: options[name] for name in ("host", "port") if name in options}
+    return Address(url.set(drivername="postgresql+asyncpg", query=kept), extra, setting=setting)
+
+
+def _check_options(options: Mapping[str, str]) -> None:
+    unknown = sorted(options.keys() - _TAKEN - _IGNORED)
+    if unknown:
+        raise ValueError(f"the parameter `{unknown[0]}`, which is not known. Allowed: {', '.join(sorted(_TAKEN))}.")
+    if not options.get("port", "0").isdecimal():
+        raise ValueError(f"port={options['port']}, which is not a number.")
+
+
+def _extra(options: Mapping[str, str]) -> ConnectArguments:
+    extra: dict[str, object] = {}
+    mode = options.get("sslmode") or options.get("ssl")
+    if mode is not None:
+        extra["ssl"] = _ssl(mode, options.get("sslrootcert"))
+    if "target_session_attrs" in options:
+        extra["target_session_attrs"] = options["target_session_attrs"]
+    return extra
+
+
+def _ssl(mode: str, root_certificate: str | None) -> str | ssl.SSLContext:
+    """Return asyncpg's `ssl` argument; it knows the modes, but a root certificate only as a context."""
+    if mode not in _SSL_MODES:
+        raise ValueError(f"sslmode={mode}. Allowed: {', '.join(sorted(_SSL_MODES))}.")
+    if not mode.startswith("verify-") or root_certificate in {None, "system"}:
+        return mode if root_certificate != "system" else ssl.create_default_context()
+    try:
+        context = ssl.create_default_context(cafile=root_certificate)
+    except OSError:
+        raise ValueError(f"sslrootcert={root_certificate}, which is not a readable certificate file.") from None
+    context.check_hostname = mode == "verify-full"
+    return context

@@ -1,0 +1,185 @@
+"""Brings a database's schema to the newest revision, under a lock, and says which revision it has."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, NullPool, text
+from sqlalchemy.exc import PendingRollbackError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+import throughline
+from alembic import command
+from throughline.db.connection.address import Address, parse_address
+from throughline.db.connection.failures import DRIVER_ERRORS, explain
+from throughline.db.connection.pool import CONNECT_TIMEOUT_SECONDS
+from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
+
+OLDEST_SERVER = 150_000
+LOCK_NUMBER = 0x7468726F  # "thro": any number, as long as all versions of the service use the same
+LOCK_TIMEOUT_SECONDS = 60.0
+_LOCK_POLL_SECONDS = 0.1
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationStatus:
+    """Which revision a database has (None: no schema yet) and which is the newest this version knows."""
+
+    current: str | None
+    head: str
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nothing is left to upgrade."""
+        return self.current == self.head
+
+
+async def upgrade(url: str) -> None:
+    """Bring the schema to the newest revision; concurrent callers wait for each other.
+
+    Raises DatabaseUnavailable, and DatabaseUnusable where the server is too old, refuses us, or has a schema newer
+    than this version.
+    """
+    async with locked_connection(url) as connection:
+        found = await connection.run_sync(_status)
+        check_known(found.current)
+        if not found.is_current:
+            await connection.run_sync(_alembic, lambda config: command.upgrade(config, "head"))
+
+
+async def downgrade(url: str, revision: str) -> None:
+    """Go back to an earlier revision (`base`: to nothing); what later tables held is lost."""
+    async with locked_connection(url) as connection:
+        await connection.run_sync(_alembic, lambda config: command.downgrade(config, revision))
+
+
+async def status(url: str) -> MigrationStatus:
+    """Return the revisions. Raises DatabaseUnavailable, DatabaseUnusable."""
+    async with _connection(url) as connection:
+        return await connection.run_sync(_status)
+
+
+@asynccontextmanager
+async def locked_connection(url: str) -> AsyncGenerator[AsyncConnection]:
+    """Yield a connection that holds the migration lock, to a server new enough."""
+    async with _connection(url) as connection:
+        await _check_server(connection)
+        await _lock(connection)
+        try:
+            yield connection
+        finally:
+            await connection.rollback()
+            await connection.execute(text("select pg_advisory_unlock(:number)"), {"number": LOCK_NUMBER})
+            await connection.commit()
+
+
+@cache
+def head_revision() -> str:
+    """Return the newest revision among the migration scripts."""
+    head = ScriptDirectory.from_config(_config()).get_current_head()
+    assert head is not None, "there is at least one migration"
+    return head
+
+
+def is_known(revision: str) -> bool:
+    """Whether a script of this version has the revision; any other one is of a newer version."""
+    return revision in _known_revisions()
+
+
+def check_known(current: str | None) -> None:
+    """Refuse a revision that no script of this version has. Raises DatabaseUnusable."""
+    if current is not None and not is_known(current):
+        raise DatabaseUnusable(
+            f"The database has schema revision {current}, which is newer than this version's {head_revision()}. "
+            "Start the newer version of Throughline, or restore the database as it was before the upgrade."
+        )
+
+
+@cache
+def _known_revisions() -> frozenset[str]:
+    """Return the revisions of all migration scripts. Reading them takes milliseconds, and readiness asks often."""
+    return frozenset(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
+
+
+@asynccontextmanager
+async def _connection(url: str) -> AsyncGenerator[AsyncConnection]:
+    engine = _make_engine(parse_address(url))
+    try:
+        async with engine.connect() as connection:
+            yield connection
+    except PendingRollbackError:  # Alembic's, in the place of what ended the connection in a block without transaction
+        raise DatabaseUnavailable("The connection was lost while the schema was changed. Try again.") from None
+    except DRIVER_ERRORS as error:
+        raise explain(error).error from None
+    finally:
+        await engine.dispose()
+
+
+def _make_engine(address: Address) -> AsyncEngine:
+    """Return an engine without a pool and without statement timeouts."""
+    settings = {"application_name": "throughline migration", "timezone": "UTC", "jit": "off"}
+    arguments = {**address.extra, "server_settings": settings, "timeout": CONNECT_TIMEOUT_SECONDS}
+    return create_async_engine(address.url, connect_args=arguments, hide_parameters=True, poolclass=NullPool)
+
+
+async def _check_server(connection: AsyncConnection) -> None:
+    number = int((await connection.execute(text("show server_version_num"))).scalar_one())
+    if number < OLDEST_SERVER:
+        raise DatabaseUnusable(
+            f"The server is PostgreSQL {number // 10_000}. PostgreSQL {OLDEST_SERVER // 10_000} or newer is needed."
+        )
+
+
+async def _lock(connection: AsyncConnection) -> None:
+    """Take the lock for this connection by asking again and again: a waiting statement would hold up index builds."""
+    for _ in range(int(LOCK_TIMEOUT_SECONDS / _LOCK_POLL_SECONDS)):
+        taken = await connection.execute(text("select pg_try_advisory_lock(:number)"), {"number": LOCK_NUMBER})
+        await connection.commit()
+        if taken.scalar_one():
+            return
+        await asyncio.sleep(_LOCK_POLL_SECONDS)
+    raise DatabaseUnavailable(
+        f"Another process has been migrating this database for {LOCK_TIMEOUT_SECONDS:g} seconds. Try again later."
+    )
+
+
+def _status(connection: Connection) -> MigrationStatus:
+    current = MigrationContext.configure(connection).get_current_revision()
+    connection.rollback()
+    return MigrationStatus(current=current, head=head_revision())
+
+
+def _alembic(connection: Connection, run: Callable[[Config], T]) -> T:
+    config = _config()
+    config.attributes["connection"] = connection
+    result = run(config)
+    connection.commit()
+    return result
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_scripts()).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+@cache
+def _scripts() -> Path:
+    """Find the migration scripts: inside the installed package, or beside it in a checkout.
+
+    Beside an installed package `alembic` would be the library of that name, so the scripts are known by their env.py.
+    """
+    package = Path(throughline.__file__).parent
+    for folder in (package / "db" / "migration_scripts", package.parents[1] / "alembic"):
+        if (folder / "env.py").is_file():
+            return folder
+    raise DatabaseUnusable(f"The migration scripts are missing beside {package}. Install Throughline again.")

@@ -1,0 +1,58 @@
+"""What processes tell each other over the notification channel, and how it is written into payloads."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from uuid import UUID
+
+from throughline.domain.ids import RunId
+
+CHANNEL = "throughline"
+IDS_PER_PAYLOAD = 200
+"""PostgreSQL takes payloads of up to 7,999 bytes; an id takes 33."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """`events`: runs with new events; `cancels`: runs asked to stop; `has_work`: a run waits for a worker.
+
+    `ends`: those of `events` that may have ended, or are gone; processes of earlier versions do not say so.
+    """
+
+    events: frozenset[RunId] = frozenset()
+    cancels: frozenset[RunId] = frozenset()
+    has_work: bool = False
+    ends: frozenset[RunId] = frozenset()
+
+
+def write_payloads(notification: Notification) -> tuple[str, ...]:
+    """Return payloads of the form `e:<hex>,<hex>`, `d:<hex>` (done), `c:<hex>` and `w:`."""
+    payloads = [f"e:{chunk}" for chunk in _chunks(notification.events)]
+    payloads += [f"d:{chunk}" for chunk in _chunks(notification.ends)]
+    payloads += [f"c:{chunk}" for chunk in _chunks(notification.cancels)]
+    return (*payloads, "w:") if notification.has_work else tuple(payloads)
+
+
+def read_payload(payload: str) -> Notification:
+    """Return what a payload says; nothing for one that is not ours."""
+    kind, _, ids = payload.partition(":")
+    try:
+        run_ids = frozenset(RunId(UUID(hex=run_id)) for run_id in ids.split(",") if run_id)
+    except ValueError:
+        return Notification()
+    match kind:
+        case "e":
+            return Notification(events=run_ids)
+        case "d":
+            return Notification(ends=run_ids)
+        case "c":
+            return Notification(cancels=run_ids)
+        case "w":
+            return Notification(has_work=True)
+        case _:
+            return Notification()
+
+
+def _chunks(run_ids: Iterable[RunId]) -> Iterator[str]:
+    names = sorted(run_id.hex for run_id in run_ids)
+    for start in range(0, len(names), IDS_PER_PAYLOAD):
+        yield ",".join(names[start : start + IDS_PER_PAYLOAD])

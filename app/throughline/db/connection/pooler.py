@@ -1,0 +1,121 @@
+"""Checks, before anything is asked of them, that the operator's addresses lead where the service can work.
+
+A pooler in transaction mode accepts LISTEN and locks of a session, and keeps neither: nothing would fail, and nothing
+would ever be heard. So what is told at one address is listened for at the other.
+"""
+
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+
+import asyncpg  # type: ignore[import-untyped]  # ships no types
+
+from throughline.db.connection.address import DATABASE_URL, Address, DatabaseUrls
+from throughline.db.connection.failures import DRIVER_ERRORS, explain
+from throughline.db.connection.limits import POOLED_SETTINGS
+from throughline.db.connection.pool import ANSWER_TIMEOUT_SECONDS, CONNECT_TIMEOUT_SECONDS
+from throughline.db.connection.pooler_errors import ADVICE
+from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
+
+LISTENS = 3
+"""A pooler may by chance pass one notification on, to the connection that happens to use the server's at the moment."""
+
+
+async def check_urls(urls: DatabaseUrls) -> None:
+    """Return if transactions can be run, and sessions be held, at the addresses.
+
+    Raises DatabaseUnusable, saying which setting to change, and DatabaseUnavailable, which names host and port.
+    """
+    async with _connected(urls.shared_address()) as shared:
+        if not urls.direct_url and not await _is_rewritten(shared):
+            return
+        async with _connected(urls.session_address()) as own:
+            heard = [await _hears(own, shared) for _ in range(LISTENS)]
+            if not all(heard):
+                raise await _refusal(own, urls)
+
+
+async def check_direct(urls: DatabaseUrls) -> None:
+    """Return if sessions can be held at the address for them. A pooler beside it may be down.
+
+    Where it answers, it has to lead to the same database. Raises as check_urls.
+    """
+    if urls.direct_url:
+        with suppress(DatabaseUnavailable):
+            await check_urls(urls)
+            return
+    async with _connected(urls.session_address()) as own:
+        if not await _is_rewritten(own):
+            return
+        async with _connected(urls.session_address()) as other:
+            heard = [await _hears(own, other) for _ in range(LISTENS)]
+            if not all(heard):
+                raise await _refusal(own, urls)
+
+
+async def _is_rewritten(connection: asyncpg.Connection) -> bool:
+    """Whether something on the way told us of another server process than the one that answers.
+
+    Poolers do, and some hosts' proxies that keep sessions together.
+    """
+    await connection.execute("begin")  # to prepare and to run are two messages, which a transaction keeps together
+    answering = await connection.fetchval("select pg_backend_pid()")
+    await connection.execute("commit")
+    return bool(answering != connection.get_server_pid())
+
+
+async def _hears(listener: asyncpg.Connection, teller: asyncpg.Connection) -> bool:
+    """Whether `listener` hears what `teller` tells: it has a session, and both are in one database.
+
+    PostgreSQL signals listeners before it answers who told, and they pass it on before they answer the next statement.
+    """
+    channel = f"throughline_check_{secrets.token_hex(8)}"
+    heard: list[object] = []
+
+    def hear(*told: object) -> None:
+        heard.append(told)
+
+    await listener.add_listener(channel, hear)
+    await teller.execute(f"notify {channel}")
+    await listener.execute("select 1")
+    await listener.remove_listener(channel, hear)
+    return bool(heard)
+
+
+async def _refusal(own: asyncpg.Connection, urls: DatabaseUrls) -> DatabaseUnusable:
+    if not urls.direct_url:
+        return DatabaseUnusable(f"DATABASE_URL leads to a connection pooler in transaction mode. {ADVICE}")
+    if await _is_rewritten(own):
+        return DatabaseUnusable(
+            f"DATABASE_DIRECT_URL leads to a connection pooler, too, or to another database. {ADVICE}"
+        )
+    return DatabaseUnusable(
+        "DATABASE_DIRECT_URL leads to another database than DATABASE_URL: what is told through one is not heard at the "
+        "other. Both have to name the same database of the same server."
+    )
+
+
+@asynccontextmanager
+async def _connected(address: Address) -> AsyncGenerator[asyncpg.Connection]:
+    """Yield a connection that asks nothing of a pooler; its errors name the setting."""
+    connection = None
+    try:
+        connection = await asyncpg.connect(
+            **address.arguments(),
+            server_settings=dict(POOLED_SETTINGS),
+            timeout=CONNECT_TIMEOUT_SECONDS,
+            command_timeout=ANSWER_TIMEOUT_SECONDS,
+            statement_cache_size=0,
+        )
+        yield connection
+    except DRIVER_ERRORS as error:
+        failure = explain(error).error
+        if isinstance(failure, DatabaseUnavailable):
+            detail = f"PostgreSQL at {address.place} ({address.setting}): {failure.detail}"
+            raise DatabaseUnavailable(detail, delay_seconds=failure.delay_seconds) from None
+        if isinstance(failure, DatabaseUnusable):
+            raise DatabaseUnusable(failure.detail.replace(DATABASE_URL, address.setting)) from None
+        raise failure from None
+    finally:
+        if connection is not None:
+            connection.terminate()

@@ -1,0 +1,40 @@
+"""What a connection pooler's errors mean. PgBouncer has one code for nearly all it says itself; its words differ."""
+
+from throughline.domain.errors import DatabaseFull, DatabaseUnusable, ThroughlineError
+
+ADVICE = (
+    "Let DATABASE_URL lead to the pooler, in transaction mode, and DATABASE_DIRECT_URL past it to the same database of "
+    "PostgreSQL itself; without a pooler only DATABASE_URL is set, to PostgreSQL itself."
+)
+RETRY_AFTER_SECONDS = 1.0
+_PROTOCOL = "08P01"
+_LOST_STATEMENT = {"26000", "42P05"}
+_REFUSED_SETTINGS = ("unsupported startup parameter",)
+_NOT_LET_IN = ("authentication failed", "no such database", "no such user", "does not exist", "not allowed")
+_FULL = ("no more connections allowed",)
+
+
+def explain_pooler(code: str, told: str) -> ThroughlineError | None:
+    """Return what a pooler refused for good or a while; None for all else, such as a server that it merely lost.
+
+    `code` is the SQLSTATE. What was told is compared with PgBouncer's words, and never taken over.
+    """
+    if code in _LOST_STATEMENT:
+        return DatabaseUnusable(
+            f"A prepared statement was lost, as behind a connection pooler in transaction mode. {ADVICE}"
+        )
+    if code != _PROTOCOL:
+        return None
+    if _has(told, _REFUSED_SETTINGS):
+        return DatabaseUnusable(f"A connection pooler refused the settings that we give a connection. {ADVICE}")
+    if _has(told, _NOT_LET_IN):
+        return DatabaseUnusable("The connection pooler refused us: check role, password and database of DATABASE_URL.")
+    if _has(told, _FULL):
+        return DatabaseFull(
+            "The connection pooler has no connection left. Try again in a moment.", delay_seconds=RETRY_AFTER_SECONDS
+        )
+    return None
+
+
+def _has(told: str, words: tuple[str, ...]) -> bool:
+    return any(word in told for word in words)

@@ -1,0 +1,68 @@
+"""Which processes there are: each writes its own row again and again, and takes it away when it ends.
+
+By the database's clock: those of the machines may differ.
+"""
+
+from dataclasses import asdict
+
+from throughline.db.connection.transactions import Transactions
+from throughline.db.statements.sql import sql
+from throughline.domain.ids import ProcessId
+from throughline.domain.process import Process, ProcessState
+
+BEAT_SECONDS = 5.0
+SILENT_SECONDS = 15.0
+"""A process whose last beat is older may be gone: it has missed two."""
+
+FORGOTTEN_HOURS = 24
+"""For so long one can see that a process ended without saying so."""
+
+_BEAT = sql("""
+    with gone as (
+        delete from processes where id in (
+            select p.id from processes p where p.beat_at < now() - make_interval(hours => :forgotten_hours)
+                and p.id <> :id for update skip locked)
+    )
+    insert into processes as p (id, kind, name, version, started_at, beat_at, concurrency, open_turns, jobs_in_hand,
+        is_claiming, is_listening)
+    values (:id, :kind, :name, :version, now() - make_interval(secs => :up_seconds), now(), :concurrency, :open_turns,
+        :jobs_in_hand, :is_claiming, :is_listening)
+    on conflict (id) do update set beat_at = excluded.beat_at, concurrency = excluded.concurrency,
+        open_turns = excluded.open_turns, jobs_in_hand = excluded.jobs_in_hand, is_claiming = excluded.is_claiming,
+        is_listening = excluded.is_listening
+""")
+_FORGET = sql("delete from processes where id = :id")
+_COUNT_CLAIMING = sql("""
+    select count(*) as claiming from processes p
+    where p.is_claiming and p.beat_at > now() - make_interval(secs => :silent_seconds)
+""")
+
+
+class ProcessRepository:
+    """Beats, and how many take turns."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        """Work through `transactions`, which should be those of no request: a process under load is not gone."""
+        self._transactions = transactions
+
+    async def beat(self, process: Process, state: ProcessState, *, up_seconds: float) -> None:
+        """Note that the process is there and what it has in hand; take away what was silent for FORGOTTEN_HOURS."""
+        await self._transactions.fetch(
+            _BEAT,
+            id=process.id,
+            kind=process.kind.value,
+            name=process.name,
+            version=process.version,
+            up_seconds=up_seconds,
+            forgotten_hours=FORGOTTEN_HOURS,
+            **asdict(state),
+        )
+
+    async def forget(self, process_id: ProcessId) -> None:
+        """Take the process's row away."""
+        await self._transactions.fetch(_FORGET, id=process_id)
+
+    async def count_claiming(self) -> int:
+        """Return how many processes take turns now, by what each of them last said."""
+        rows = await self._transactions.fetch(_COUNT_CLAIMING, silent_seconds=SILENT_SECONDS)
+        return int(rows[0]["claiming"])

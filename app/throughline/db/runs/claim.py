@@ -1,0 +1,142 @@
+"""Holding runs: claimed by the first free worker, fairly between owners, kept by heartbeat, given back."""
+
+from collections.abc import Collection, Mapping
+
+from throughline.db.connection.transactions import Statements
+from throughline.db.runs.events import next_event, store_events
+from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, run_from
+from throughline.db.statements.sql import sql
+from throughline.domain.events import AnswerReset, NewEvent
+from throughline.domain.run import Caps, ClaimedRun, Claimer, Lease, LeaseRenewal
+
+# Owners who wait are found by one index probe each (`waiting`, a loose index scan), never by reading all that waits.
+# `fair` goes through them in order and stops at the first whose line has a run to take: rows behind it are not locked.
+_CLAIM = """
+    with recursive expired as (
+        select r.id from runs r where r.status = 'running' and r.lease_until < now()
+            and not r.id = any(cast(:held as uuid[])) and r.attempt is distinct from cast(:passes_over as integer)
+            {and_is_theirs}
+        order by r.seq limit 1 for update skip locked
+    ), waiting as ({waiting}
+    ), held as materialized (
+        select r.owner_id, count(*) as running from runs r where r.status = 'running' group by r.owner_id
+    ), owners as materialized (
+        select w.owner_id from waiting w left join held h on h.owner_id = w.owner_id
+        where w.owner_id is not null and coalesce(h.running, 0) < :max_running_of_owner
+        order by coalesce(h.running, 0),
+            (select max(r.started_at) from runs r where r.owner_id = w.owner_id and r.started_at is not null)
+                nulls first,
+            (select min(r.seq) from runs r where r.owner_id = w.owner_id and r.status = 'queued')
+    ), fair as (
+        select head.id from owners o cross join lateral (
+            select r.id from runs r where r.owner_id = o.owner_id and r.status = 'queued' and not exists (
+                select 1 from runs e where e.session_id = r.session_id
+                    and (e.status = 'running' or (e.status = 'queued' and e.seq < r.seq)))
+            order by r.seq limit 1 for update skip locked
+        ) head limit 1
+    ), next as (
+        select id from expired
+        union all select id from fair where not exists (select 1 from expired) limit 1
+    )
+    update runs r set status = 'running', fence = r.fence + 1, attempt = r.attempt + 1, worker = :worker,
+        lease_until = now() + make_interval(secs => :lease_seconds), started_at = coalesce(r.started_at, now())
+    from next where r.id = next.id
+    returning {run_columns}, {answer_id}
+"""
+CLAIM = sql(
+    _CLAIM,
+    and_is_theirs="",
+    waiting="""
+        (select r.owner_id from runs r where r.status = 'queued' order by r.owner_id limit 1)
+        union all
+        select (select r.owner_id from runs r where r.status = 'queued' and r.owner_id > w.owner_id
+            order by r.owner_id limit 1)
+        from waiting w where w.owner_id is not null""",
+    run_columns=RUN_COLUMNS,
+    answer_id=ANSWER_ID,
+)
+_CLAIM_OF_OWNER = sql(
+    _CLAIM,
+    and_is_theirs="and r.owner_id = :only_for",
+    waiting="select cast(:only_for as uuid) as owner_id",
+    run_columns=RUN_COLUMNS,
+    answer_id=ANSWER_ID,
+)
+_RENEW = sql("""
+    with held as (
+        select h.run_id, h.fence from unnest(cast(:run_ids as uuid[]), cast(:fences as integer[])) as h(run_id, fence)
+    ), free as (
+        select r.id from held h join runs r on r.id = h.run_id and r.fence = h.fence
+        where r.status = 'running' for no key update of r skip locked
+    ), renewed as (
+        update runs r set lease_until = now() + make_interval(secs => :lease_seconds) from free where r.id = free.id
+        returning r.id, r.cancel_requested
+    )
+    select r.id, r.fence, coalesce(n.cancel_requested, r.cancel_requested) as cancel_requested,
+        n.id is not null as is_renewed
+    from held h join runs r on r.id = h.run_id and r.fence = h.fence and r.status = 'running'
+    left join renewed n on n.id = r.id
+""")
+_GIVE_BACK = sql("""
+    update runs set status = 'queued', lease_until = null, worker = null, attempt = attempt - :not_counted
+    where id = :run_id and fence = :fence and status = 'running'
+    returning attempt
+""")
+
+
+async def claim_next(tx: Statements, claimer: Claimer, caps: Caps) -> ClaimedRun | None:
+    """Take a run whose lease has run out, else one that is first in its session's line, by owners in turn.
+
+    The owner with the fewest running runs comes first; among equals the one of whom none was begun for longest. Of an
+    owner's runs the oldest is taken. An owner with `caps.running_per_owner` running is passed over. A claimer that is
+    `only_for` one owner finds nothing of anybody else's.
+    The first free event number is read after the claim: no earlier holder can write any more by then.
+    """
+    asked: dict[str, object] = {
+        "worker": claimer.worker,
+        "lease_seconds": claimer.lease_seconds,
+        "held": list(claimer.held),
+        "passes_over": claimer.passes_over,
+        "max_running_of_owner": caps.running_per_owner,
+    }
+    if claimer.only_for is None:
+        rows = await tx.fetch(CLAIM, **asked)
+    else:
+        rows = await tx.fetch(_CLAIM_OF_OWNER, only_for=claimer.only_for, **asked)
+    if not rows:
+        return None
+    run, fence = run_from(rows[0]), rows[0]["fence"]
+    lease = Lease(run_id=run.id, session_id=run.session_id, worker=claimer.worker, fence=fence)
+    first_free = 1 if fence == 1 else await next_event(tx, run.id)
+    return ClaimedRun(run=run, lease=lease, next_event=first_free)
+
+
+async def renew(tx: Statements, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, LeaseRenewal]:
+    """Extend those of the leases that are still ours, and say what was found of each of them.
+
+    No row is waited for: one lock held by a process that was stopped would keep all leases from being renewed.
+    """
+    rows = await tx.fetch(
+        _RENEW,
+        run_ids=[lease.run_id for lease in leases],
+        fences=[lease.fence for lease in leases],
+        lease_seconds=lease_seconds,
+    )
+    renewals = {(row["id"], row["fence"]): LeaseRenewal(row["cancel_requested"], row["is_renewed"]) for row in rows}
+    return {lease: renewals[lease.run_id, lease.fence] for lease in leases if (lease.run_id, lease.fence) in renewals}
+
+
+async def give_back(tx: Statements, lease: Lease, *, counts: bool) -> tuple[NewEvent, ...] | None:
+    """Put the run back into the line, as if it had not been tried unless it `counts`; None where the lease is gone.
+
+    Readers who were shown something of it are told at once to forget it: returns the event that does so.
+    """
+    rows = await tx.fetch(_GIVE_BACK, run_id=lease.run_id, fence=lease.fence, not_counted=0 if counts else 1)
+    if not rows:
+        return None
+    first_free = await next_event(tx, lease.run_id)
+    if first_free == 1:
+        return ()
+    events = (NewEvent(first_free, AnswerReset(rows[0]["attempt"] + 1)),)
+    await store_events(tx, lease.run_id, events)
+    return events

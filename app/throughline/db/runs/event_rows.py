@@ -1,0 +1,152 @@
+"""How run events are stored: a name and JSON that points at messages and at the run instead of repeating them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from throughline.db.connection.statement import Row
+from throughline.db.statements.rows import MESSAGE_COLUMNS, RUN_COLUMNS, message_from, prefixed, run_from, to_json
+from throughline.domain.events import (
+    AnswerReset,
+    CompactionFinished,
+    CompactionStarted,
+    Event,
+    EventType,
+    MessageCompleted,
+    MessageDelta,
+    RunEnded,
+    RunStarted,
+    ToolAnswered,
+    ToolCalled,
+    end_type,
+)
+from throughline.domain.ids import MessageId
+from throughline.domain.json_types import JsonObject
+from throughline.domain.message import ToolCall
+from throughline.domain.prompt import Usage
+from throughline.domain.run import Run, RunStatus
+
+Stored = Mapping[str, Any]  # Any: JSON as its own kind of event has it
+
+STORED_FIELD_BY_FIELD: Mapping[EventType, type[MessageDelta | AnswerReset | CompactionStarted]] = {
+    EventType.MESSAGE_DELTA: MessageDelta,
+    EventType.RESET: AnswerReset,
+    EventType.COMPACTION_STARTED: CompactionStarted,
+}
+"""Events that are made of their stored fields alone, each as it is stored."""
+
+SHOWN_MESSAGE_ID = """
+    case e.type
+        when 'message.completed' then cast(coalesce(e.data ->> 'message_id', e.data -> 'message' ->> 'id') as uuid)
+        when 'tool.result' then coalesce(cast(e.data ->> 'message_id' as uuid), (
+            select m.id from messages m
+            where m.run_id = e.run_id and m.role = 'tool' and m.tool_call_id = e.data ->> 'id'
+            order by m.position limit 1))
+        when 'run.completed' then (select m.id from messages m where m.run_id = e.run_id and m.step = 'answer')
+        when 'run.cancelled' then (select m.id from messages m where m.run_id = e.run_id and m.step = 'answer')
+    end"""
+"""For `run_events e`: the id of the message an event shows. Rows of earlier versions hold the message itself."""
+
+RUN_EVENT_TYPES = "('run.started', 'run.completed', 'run.failed', 'run.cancelled')"
+"""The types of events that show their run."""
+
+SHOWN_COLUMNS = f"{prefixed(MESSAGE_COLUMNS, 'm', 'shown_')}, {prefixed(RUN_COLUMNS, 'r', 'run_')}"
+
+
+NEW_EVENTS = "unnest(cast(:seqs as integer[]), cast(:types as text[]), cast(:data as text[])) as e (seq, type, data)"
+"""The parameters of `event_parameters` as rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event as its row has it."""
+
+    type: EventType
+    data: JsonObject
+
+
+def as_stored(event: Event) -> StoredEvent:
+    """Return what is stored of an event."""
+    return StoredEvent(event.type, _stored(event))
+
+
+def stored_ending(status: RunStatus, answer_id: MessageId | None) -> tuple[StoredEvent, ...]:
+    """Return what is stored of `ending(run, answer)`, before run and answer are."""
+    ended = StoredEvent(end_type(status), {})
+    return (ended,) if answer_id is None else (StoredEvent(EventType.MESSAGE_COMPLETED, _pointing_at(answer_id)), ended)
+
+
+def event_parameters(seqs: Sequence[int], events: Sequence[StoredEvent]) -> dict[str, object]:
+    """Return the parameters `seqs`, `types` and `data` of an insert, one item of each per event."""
+    return {
+        "seqs": list(seqs),
+        "types": [event.type.value for event in events],
+        "data": [to_json(event.data) for event in events],
+    }
+
+
+def event_from(row: Row) -> Event | None:
+    """Return the event of a row with `type`, `data` and SHOWN_COLUMNS; None where what it shows is gone."""
+    kind, data = EventType(row["type"]), row["data"]
+    if kind in STORED_FIELD_BY_FIELD:
+        return STORED_FIELD_BY_FIELD[kind](**data)
+    match kind:
+        case EventType.COMPACTION_FINISHED:
+            return CompactionFinished(**{**data, "fired": tuple(data["fired"])})
+        case EventType.TOOL_CALL:
+            return ToolCalled(ToolCall(**data))
+        case EventType.MESSAGE_COMPLETED | EventType.TOOL_RESULT:
+            return _about_message(kind, row)
+        case _:
+            return _about_run(kind, data, row)
+
+
+def _stored(event: Event) -> JsonObject:
+    match event:
+        case MessageCompleted(message=message) | ToolAnswered(message=message):
+            return _pointing_at(message.id)
+        case RunStarted(run=run):
+            started_at = None if run.started_at is None else run.started_at.isoformat()
+            return {"attempt": run.attempt, "started_at": started_at, "cancel_requested": run.cancel_requested}
+        case RunEnded():
+            return {}
+        case ToolCalled(call=call):
+            return asdict(call)
+        case _:
+            return asdict(event)
+
+
+def _pointing_at(message_id: MessageId) -> JsonObject:
+    return {"message_id": str(message_id)}
+
+
+def _about_message(kind: EventType, row: Row) -> Event | None:
+    if row["shown_id"] is None:
+        return None
+    message = message_from(row, "shown_")
+    return ToolAnswered(message) if kind is EventType.TOOL_RESULT else MessageCompleted(message)
+
+
+def _about_run(kind: EventType, data: Stored, row: Row) -> Event:
+    answer = None if row["shown_id"] is None else message_from(row, "shown_")
+    run = run_from(row, "run_")
+    return RunStarted(_as_started(run, data)) if kind is EventType.RUN_STARTED else RunEnded(run, answer)
+
+
+def _as_started(run: Run, data: Stored) -> Run:
+    """Return the run as it was when the attempt began: the row tells how it stands now."""
+    told = data.get("run", data)
+    started_at = told["started_at"]
+    return replace(
+        run,
+        status=RunStatus.RUNNING,
+        attempt=told["attempt"],
+        started_at=None if started_at is None else datetime.fromisoformat(started_at),
+        cancel_requested=told["cancel_requested"],
+        usage=Usage(),
+        error=None,
+        message_id=None,
+        context=None,
+        finished_at=None,
+    )

@@ -1,0 +1,132 @@
+"""Run events: stored in batches by the run's holder, read by whoever follows the run."""
+
+from collections.abc import Sequence
+
+from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.connection.wakeup import EventHub
+from throughline.db.runs.event_rows import (
+    NEW_EVENTS,
+    RUN_EVENT_TYPES,
+    SHOWN_COLUMNS,
+    SHOWN_MESSAGE_ID,
+    as_stored,
+    event_from,
+    event_parameters,
+)
+from throughline.db.statements.rows import lease_lost
+from throughline.db.statements.sql import sql
+from throughline.domain.events import NewEvent, RunEvent
+from throughline.domain.ids import RunId
+from throughline.domain.run import Lease
+
+_STORE = sql(
+    """
+    insert into run_events (run_id, seq, type, data)
+    select :run_id, e.seq, e.type, cast(e.data as json) from {rows}
+    on conflict (run_id, seq) do nothing
+""",
+    rows=NEW_EVENTS,
+)
+_STORE_HELD = sql(
+    """
+    with held as (
+        select r.id from runs r where r.id = :run_id and r.fence = :fence and r.status = 'running' for share
+    ), hurried as (
+        select held.id, set_config('synchronous_commit', 'off', true) from held
+    ), written as (
+        insert into run_events (run_id, seq, type, data)
+        select hurried.id, e.seq, e.type, cast(e.data as json) from hurried cross join {rows}
+        on conflict (run_id, seq) do nothing
+    )
+    select id from hurried
+""",
+    rows=NEW_EVENTS,
+)
+_READ = sql(
+    """
+    with asked as (
+        select e.seq, e.type, e.data, {shown_message_id} as shown_id from run_events e
+        where e.run_id = :run_id and e.seq > :after_seq order by e.seq limit :limit
+    ), measured as (
+        select asked.*, octet_length(cast(asked.data as text))
+            + coalesce(octet_length(m.content), octet_length(cast(m.content_blocks as text)), 0)
+            + coalesce(octet_length(cast(m.tool_calls as text)), 0)
+            + coalesce(octet_length(cast(r.input as text)), 0) as bytes
+        from asked left join messages m on m.id = asked.shown_id
+            left join runs r on r.id = :run_id and asked.type in {run_event_types}
+    ), counted as (
+        select measured.*, sum(bytes) over (order by seq) - bytes as bytes_before from measured
+    )
+    select counted.seq, counted.type, counted.data, m.id as run_message_id, {shown_columns},
+        exists (select 1 from message_pins p where p.session_id = m.session_id and p.message_id = m.id) as pinned
+    from counted left join messages m on m.id = counted.shown_id
+        left join runs r on r.id = :run_id and counted.type in {run_event_types}
+    where counted.bytes_before < :max_bytes order by counted.seq
+""",
+    shown_message_id=SHOWN_MESSAGE_ID,
+    shown_columns=SHOWN_COLUMNS,
+    run_event_types=RUN_EVENT_TYPES,
+)
+_NEXT = sql("""
+    select coalesce(
+        (select max(e.seq) + 1 from run_events e where e.run_id = r.id),
+        case when (select w.stats_reset from pg_stat_wal w) > r.started_at then r.fence * :stride + 1 else 1 end
+    ) as seq
+    from runs r where r.id = :run_id
+""")
+
+STRIDE = 100_000
+"""More events than a holder of a run writes: after a loss of all events, numbers go on beyond what readers have seen.
+
+That there was a loss is told by the server's statistics: a crash resets them when it empties unlogged tables.
+"""
+
+PAGE_BYTES = 8_000_000
+"""A page ends with the event that reaches this."""
+
+
+class EventRepository:
+    """Implements the turn's EventStore."""
+
+    def __init__(self, transactions: Transactions, hub: EventHub) -> None:
+        """Work through `transactions`, wake readers through `hub`."""
+        self._transactions = transactions
+        self._hub = hub
+
+    async def append_events(self, lease: Lease, events: Sequence[NewEvent]) -> None:
+        """Store a batch under the lease and wake readers. Raises LeaseLost.
+
+        The commit does not wait for the disk: events of a running turn may be lost with the machine, its messages not.
+        """
+        if not events:
+            return
+        rows = await self._transactions.fetch(
+            _STORE_HELD, run_id=lease.run_id, fence=lease.fence, **_parameters(events)
+        )
+        if not rows:
+            raise lease_lost(lease)
+        self._hub.announce_events(lease.run_id, events)
+
+    async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
+        """Return the stored events after `after_seq`, in order: up to `limit`, fewer where they are large."""
+        rows = await self._transactions.fetch(
+            _READ, run_id=run_id, after_seq=after_seq, limit=limit, max_bytes=PAGE_BYTES
+        )
+        read = ((row["seq"], event_from(row)) for row in rows)
+        return tuple(RunEvent(run_id, seq, event) for seq, event in read if event is not None)
+
+
+async def store_events(tx: Statements, run_id: RunId, events: Sequence[NewEvent]) -> None:
+    """Store events in a transaction that has changed the run's own row, which is guard enough."""
+    if events:
+        await tx.fetch(_STORE, run_id=run_id, **_parameters(events))
+
+
+def _parameters(events: Sequence[NewEvent]) -> dict[str, object]:
+    return event_parameters([new.seq for new in events], [as_stored(new.event) for new in events])
+
+
+async def next_event(tx: Statements, run_id: RunId) -> int:
+    """Return the first free event number of the run; 1 where no reader can have been shown anything of it."""
+    rows = await tx.fetch(_NEXT, run_id=run_id, stride=STRIDE)
+    return int(rows[0]["seq"]) if rows else 1

@@ -1,0 +1,256 @@
+"""Ending runs: with an answer, with an error, or cancelled before they began."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from throughline.db.connection.statement import Row, Statement
+from throughline.db.connection.transactions import Statements
+from throughline.db.jobs.kinds import ENQUEUE_SUMMARY
+from throughline.db.runs.event_rows import NEW_EVENTS, as_stored, event_parameters, stored_ending
+from throughline.db.runs.events import next_event, store_events
+from throughline.db.runs.unread_messages import append_due, keep_unread
+from throughline.db.sessions.append import INSERT_COLUMNS, INSERT_VALUES
+from throughline.db.sessions.titles import retitle
+from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.rows import (
+    ANSWER_ID,
+    MESSAGE_COLUMNS,
+    RUN_COLUMNS,
+    input_json,
+    lease_lost,
+    message_from,
+    message_parameters,
+    prefixed,
+    run_from,
+    to_json,
+)
+from throughline.db.statements.sql import sql
+from throughline.domain.events import Event, NewEvent, ending
+from throughline.domain.ids import MessageId, RunId, UserId
+from throughline.domain.message import Message, NewMessage, Role, Source
+from throughline.domain.run import Lease, Outcome, Run, RunError, RunInput, RunStatus
+
+ANSWER_STEP = "answer"
+_NO_ANSWER = NewMessage(role=Role.ASSISTANT, content="", source=Source.API)
+
+_FINISH_TEMPLATE = """
+    with held as materialized (
+        select r.id, r.session_id, r.owner_id from runs r
+        where r.id = :run_id and r.fence = :fence and r.status = 'running' for no key update
+    ), locked as materialized (
+        select s.id, s.unread_run_count from held join sessions s on s.id = held.session_id for no key update of s
+    ), ended as (
+        update runs r set status = :status, lease_until = null, finished_at = clock_timestamp(),
+            input_tokens = :input_tokens, output_tokens = :output_tokens, error_type = :error_type,
+            error_detail = :error_detail, context = cast(:context as json)
+        from locked where r.id = :run_id and (locked.unread_run_count = 0 or not :is_alone)
+        returning {run_columns}
+    ), seat as (
+        update sessions s set updated_at = now(), message_count = s.message_count + :answers,
+            message_tokens = s.message_tokens + :token_count,
+            input_tokens = s.input_tokens + coalesce(ended.input_tokens, 0),
+            output_tokens = s.output_tokens + coalesce(ended.output_tokens, 0)
+        from ended where s.id = ended.session_id
+        returning s.id, s.message_count
+    ), answer as (
+        insert into messages as m ({insert_columns}) select {insert_values} from seat where :answers = 1
+        returning {message_columns}
+    ), told as (
+        insert into run_events (run_id, seq, type, data)
+        select ended.id, e.seq, e.type, cast(e.data as json) from ended cross join {events}
+        on conflict (run_id, seq) do nothing
+    ){further}
+    select ended.*, locked.unread_run_count, answer.id as message_id, {prefixed}, exists (
+        select 1 from runs w where w.owner_id = held.owner_id and w.status = 'queued') as has_waiting
+    from held left join locked on true left join ended on true left join answer on true
+"""
+
+
+def _finish_statement(further: str = "") -> Statement:
+    return sql(
+        _FINISH_TEMPLATE,
+        run_columns=RUN_COLUMNS,
+        insert_columns=INSERT_COLUMNS,
+        insert_values=INSERT_VALUES,
+        message_columns=MESSAGE_COLUMNS,
+        events=NEW_EVENTS,
+        prefixed=prefixed(MESSAGE_COLUMNS, "answer", "answer_"),
+        further=further,
+    )
+
+
+_FINISH = _finish_statement()
+_FINISH_AND_PREPARE = _finish_statement(f", prepared as ({ENQUEUE_SUMMARY})")
+_ENDED = sql(
+    """
+    select {run_columns}, {answer_id} from runs r
+    where r.id = :run_id and r.fence = :fence and r.status in ('succeeded', 'failed', 'cancelled')
+""",
+    run_columns=RUN_COLUMNS,
+    answer_id=ANSWER_ID,
+)
+_FAIL = sql("""
+    update runs r set status = 'failed', lease_until = null, finished_at = clock_timestamp(),
+        error_type = :error_type, error_detail = :error_detail
+    where r.id = :run_id and r.fence = :fence and r.status = 'running'
+    returning r.id
+""")
+_CANCEL = sql(
+    """
+    update runs r set cancel_requested = true, status = case r.status when 'queued' then 'cancelled' else r.status end,
+        finished_at = case r.status when 'queued' then clock_timestamp() end
+    where r.id = :run_id and r.owner_id = :owner_id and r.status in ('queued', 'running')
+    returning {run_columns}, cast(null as uuid) as message_id
+""",
+    run_columns=RUN_COLUMNS,
+)
+_TAKE_BACK = sql("""
+    update runs r set input = cast(:nothing as json)
+    where r.id = :run_id and not exists (select 1 from messages m where m.run_id = r.id)
+    returning r.id
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ends: under this lease, with this outcome, and with the last of its events.
+
+    `unstored` are those of the turn that are not stored yet; those of the end are numbered from `next_seq`.
+    """
+
+    lease: Lease
+    outcome: Outcome
+    unstored: Sequence[NewEvent]
+    next_seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run as it has ended, the events stored with its end, and whether its owner has runs that wait."""
+
+    run: Run
+    events: Sequence[NewEvent]
+    has_waiting: bool
+
+
+async def finish_at_once(tx: Statements, end: Ending) -> Finished | None:
+    """Write answer, usage, status, the session's totals and the last events by one statement.
+
+    None where messages that nobody read come behind the turn: nothing is stored then. An end that an earlier try has
+    written, whose answer was lost, is returned without events. Raises LeaseLost.
+    """
+    rows = await _write(tx, end, is_alone=True)
+    if not rows:
+        return await _ended_before(tx, end.lease)
+    return None if rows[0]["unread_run_count"] else _read(rows[0], end)
+
+
+async def finish(tx: Statements, end: Ending) -> Finished:
+    """Do as `finish_at_once`, and append the messages that come behind the turn. Raises LeaseLost."""
+    rows = await _write(tx, end, is_alone=False)
+    if not rows:
+        return await _ended_before(tx, end.lease)
+    if rows[0]["unread_run_count"]:
+        await append_due(tx, end.lease.session_id)
+    return _read(rows[0], end)
+
+
+async def _write(tx: Statements, end: Ending, *, is_alone: bool) -> Sequence[Row]:
+    answer_id = None if end.outcome.answer is None else MessageId(new_id())
+    last = stored_ending(end.outcome.status, answer_id)
+    seqs = [*(new.seq for new in end.unstored), *(end.next_seq + index for index in range(len(last)))]
+    events = [*(as_stored(new.event) for new in end.unstored), *last]
+    return await tx.fetch(
+        _FINISH_AND_PREPARE if _may_be_due(end.outcome) else _FINISH,
+        run_id=end.lease.run_id,
+        fence=end.lease.fence,
+        is_alone=is_alone,
+        message_id=answer_id,
+        **_parameters(end.outcome),
+        **event_parameters(seqs, events),
+    )
+
+
+def _may_be_due(outcome: Outcome) -> bool:
+    """Whether the job for the next summary is put in line; a turn that did not succeed leaves it to the job to see."""
+    return outcome.is_summary_due or outcome.status is not RunStatus.SUCCEEDED
+
+
+def _read(row: Row, end: Ending) -> Finished:
+    run = run_from(row)
+    events = (*end.unstored, *_numbered(end.next_seq, ending(run, _answer(row))))
+    return Finished(run, events, has_waiting=row["has_waiting"])
+
+
+async def _ended_before(tx: Statements, lease: Lease) -> Finished:
+    """Return the run as this very holder has ended it: nobody else has its fence. Raises LeaseLost."""
+    rows = await tx.fetch(_ENDED, run_id=lease.run_id, fence=lease.fence)
+    if not rows:
+        raise lease_lost(lease)
+    return Finished(run_from(rows[0]), (), has_waiting=True)
+
+
+async def fail(tx: Statements, lease: Lease, error: RunError) -> None:
+    """End the run as failed: what keeps `finish` from storing an end can be in any other row. Raises LeaseLost."""
+    rows = await tx.fetch(
+        _FAIL, run_id=lease.run_id, fence=lease.fence, error_type=error.type, error_detail=error.detail
+    )
+    if not rows:
+        raise lease_lost(lease)
+
+
+async def request_cancel(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:
+    """Cancel a queued run with its last event, ask a running one to stop; None where there is nothing to stop.
+
+    The message of a queued one is kept: it comes to stand in the history where its turn would have been.
+    """
+    run = await _cancel(tx, owner_id, run_id)
+    if run is not None and run.status.is_final:
+        await keep_unread(tx, run)
+    return run
+
+
+async def withdraw(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:
+    """Cancel a queued run and take its message back, as somebody does who deletes it before it was read.
+
+    Nothing of its text is left. None where there is nothing to stop; a running one is asked to stop and keeps it.
+    """
+    run = await _cancel(tx, owner_id, run_id)
+    if run is None or not run.status.is_final:
+        return run
+    if await tx.fetch(_TAKE_BACK, run_id=run.id, nothing=input_json(RunInput(""))):
+        await retitle(tx, run.session_id, run.input.content)
+    await append_due(tx, run.session_id)
+    return run
+
+
+async def _cancel(tx: Statements, owner_id: UserId, run_id: RunId) -> Run | None:
+    rows = await tx.fetch(_CANCEL, run_id=run_id, owner_id=owner_id)
+    if not rows:
+        return None
+    run = run_from(rows[0])
+    if run.status.is_final:
+        await store_events(tx, run.id, _numbered(await next_event(tx, run.id), ending(run, None)))
+    return run
+
+
+def _numbered(first_seq: int, events: Sequence[Event]) -> tuple[NewEvent, ...]:
+    return tuple(NewEvent(first_seq + index, event) for index, event in enumerate(events))
+
+
+def _parameters(outcome: Outcome) -> dict[str, object]:
+    return {
+        "status": outcome.status.value,
+        "input_tokens": outcome.usage.input_tokens,
+        "output_tokens": outcome.usage.output_tokens,
+        "error_type": None if outcome.error is None else outcome.error.type,
+        "error_detail": None if outcome.error is None else outcome.error.detail,
+        "context": None if outcome.context is None else to_json(outcome.context),
+        "answers": 0 if outcome.answer is None else 1,
+        "step": ANSWER_STEP,
+        **message_parameters(outcome.answer or _NO_ANSWER),
+    }
+
+
+def _answer(row: Row) -> Message | None:
+    return None if row["answer_id"] is None else message_from(row, "answer_")

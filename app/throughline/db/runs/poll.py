@@ -1,0 +1,117 @@
+"""One look for all runs that this process follows, now and then: what no notification told is found so, a bit later.
+
+However many readers wait, it is one statement a second at most. Readers that something has happened for are woken and
+look for themselves.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import structlog
+
+from throughline.db.connection.pool import CLOSED
+from throughline.db.connection.transactions import Transactions
+from throughline.db.connection.wakeup import EventHub, RunWakeup
+from throughline.db.statements.sql import sql
+from throughline.domain.errors import DatabaseUnusable
+from throughline.domain.ids import RunId
+from throughline.execution.error_boundary import ErrorBoundary
+
+DEAF_SECONDS = 1.0
+"""Between two looks while no notifications of other processes arrive."""
+
+LISTENING_SECONDS = 3.0
+"""The same while they do: only those are found that their sender could not send."""
+
+WORKED_ON_SECONDS = 1.0
+"""For so long all readers are told the same of whether some run is worked on."""
+
+MOST_READING = 4
+"""Readers that look at the same time: when all are woken at once, other requests still get connections."""
+
+_NEWER = sql("""
+    select w.run_id
+    from unnest(cast(:run_ids as uuid[]), cast(:seqs as integer[]), cast(:statuses as text[]))
+        as w (run_id, seq, status)
+    where (select r.status from runs r where r.id = w.run_id) is distinct from w.status
+        or exists (select 1 from run_events e where e.run_id = w.run_id and e.seq > w.seq)
+""")
+_WORKED_ON = sql("""
+    select exists (select 1 from runs r where r.status = 'running' and r.lease_until > now()) as is_worked_on
+""")
+log = structlog.get_logger(__name__)
+
+
+class RunPoll:
+    """Wakes those who follow a run once it has more than they have seen."""
+
+    def __init__(self, transactions: Transactions, hub: EventHub) -> None:
+        """Look through `transactions` for the readers that `hub` knows."""
+        self.reading = asyncio.Semaphore(MOST_READING)
+        self._transactions = transactions
+        self._hub = hub
+        self._looking: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[bool] | None = None
+        self._asked_at = float("-inf")
+
+    @asynccontextmanager
+    async def follow(self, run_id: RunId, *, ends_only: bool = False) -> AsyncGenerator[RunWakeup]:
+        """Yield the run's wakeup; one whose reader says what it has seen is woken for what was not notified, too."""
+        async with self._hub.subscribe(run_id, ends_only=ends_only) as wakeup:
+            if self._looking is None or self._looking.done():
+                self._looking = asyncio.create_task(self._look_now_and_then(), name="look at followed runs")
+            yield wakeup
+
+    async def is_anything_worked_on(self) -> bool:
+        """Whether a living worker holds some run: whoever waits then waits for its turn, and not for a worker.
+
+        However many ask, it is one statement in WORKED_ON_SECONDS. Raises DatabaseUnavailable, and DatabaseUnusable
+        where the database is closed meanwhile.
+        """
+        asking = self._asking
+        if asking is None or (asking.done() and time.monotonic() - self._asked_at >= WORKED_ON_SECONDS):
+            self._asked_at = time.monotonic()
+            asking = self._asking = asyncio.create_task(self._ask_worked_on(), name="look for runs that are worked on")
+            asking.add_done_callback(_notice)
+        await asyncio.wait({asking})
+        if asking.cancelled():
+            raise DatabaseUnusable(CLOSED)
+        return asking.result()
+
+    async def close(self) -> None:
+        """Look no more."""
+        tasks = [task for task in (self._looking, self._asking) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _ask_worked_on(self) -> bool:
+        return bool((await self._transactions.fetch(_WORKED_ON))[0]["is_worked_on"])
+
+    async def _look_now_and_then(self) -> None:
+        while self._hub.has_readers:
+            await asyncio.sleep(LISTENING_SECONDS if self._hub.is_listening else DEAF_SECONDS)
+            with ErrorBoundary(log.warning, "followed runs could not be looked at") as look:
+                await self._look()
+            if look.error is not None:
+                self._hub.wake_readers()  # each finds out for itself, and can tell whom it reads for
+
+    async def _look(self) -> None:
+        seen = self._hub.seen_by_readers()
+        if not seen:
+            return
+        rows = await self._transactions.fetch(
+            _NEWER,
+            run_ids=[one.run_id for one in seen],
+            seqs=[one.seq for one in seen],
+            statuses=[one.status.value for one in seen],
+        )
+        self._hub.wake_runs({RunId(row["run_id"]) for row in rows})
+
+
+def _notice(asked: asyncio.Task[bool]) -> None:
+    """Those who waited for the answer may all be gone: an error nobody takes is no defect."""
+    if not asked.cancelled():
+        asked.exception()

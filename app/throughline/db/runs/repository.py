@@ -1,0 +1,112 @@
+"""Runs by intent: each method is one transaction, and tells the hub what others are waiting for."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from throughline.db.connection.transactions import Transactions
+from throughline.db.connection.wakeup import EventHub
+from throughline.db.runs import claim as run_claim
+from throughline.db.runs import finish as run_finish
+from throughline.db.runs import submit as run_submit
+from throughline.db.runs.finish import Ending
+from throughline.db.runs.submit import NewRun
+from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, run_from, run_not_found
+from throughline.db.statements.sql import sql
+from throughline.domain.events import NewEvent
+from throughline.domain.ids import RunId, UserId
+from throughline.domain.run import (
+    Caps,
+    ClaimedRun,
+    Claimer,
+    Lease,
+    LeaseRenewal,
+    Outcome,
+    Run,
+    RunError,
+    Submission,
+    Submitted,
+)
+
+_GET = sql(
+    "select {run_columns}, {answer_id} from runs r where r.id = :run_id and r.owner_id = :owner_id",
+    run_columns=RUN_COLUMNS,
+    answer_id=ANSWER_ID,
+)
+
+
+class RunRepository:
+    """Implements the turn's RunStore."""
+
+    def __init__(self, transactions: Transactions, leases: Transactions, hub: EventHub, caps: Caps) -> None:
+        """Work through `transactions`, renew through `leases` alone, wake workers and readers through `hub`."""
+        self._transactions = transactions
+        self._leases = leases
+        self._hub = hub
+        self._caps = caps
+
+    async def submit(self, submission: Submission, claimer: Claimer | None) -> Submitted:
+        """Store the run; claim it for `claimer` if it is first in line. Raises as run_submit.submit."""
+        new = NewRun(submission, run_submit.new_run_id(), claimer, self._caps)
+        submitted = await run_submit.submit_at_once(self._transactions, new) or await self._submit_in_line(new)
+        if submitted.claimed is None and not submitted.replayed:
+            self._hub.announce_work()
+        return submitted
+
+    async def _submit_in_line(self, new: NewRun) -> Submitted:
+        submitted, stopped = await self._transactions.run(lambda tx: run_submit.submit(tx, new))
+        if stopped is not None:
+            self._hub.announce_cancel(stopped)
+        return submitted
+
+    async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:
+        """Take a run whose lease has expired, else one that is first in its session's line, by owners in turn."""
+        return await run_claim.claim_next(self._transactions, claimer, self._caps)
+
+    async def renew(self, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, LeaseRenewal]:
+        """Extend these leases by the database's clock; those no longer ours are not in the answer."""
+        return await run_claim.renew(self._leases, leases, lease_seconds)
+
+    async def finish(self, lease: Lease, outcome: Outcome, unstored: Sequence[NewEvent], next_seq: int) -> Run:
+        """End the run in one transaction with its answer and its last events. Raises LeaseLost.
+
+        Wakes this process's claim loop where the end may have made room for another run of the same user.
+        """
+        end, times = Ending(lease, outcome, unstored, next_seq), self._hub.work.times
+        finished = await run_finish.finish_at_once(self._transactions, end)
+        if finished is None:
+            finished = await self._transactions.run(lambda tx: run_finish.finish(tx, end))
+        self._hub.announce_events(finished.run.id, finished.events)
+        if finished.has_waiting or self._hub.work.times != times:  # who was woken meanwhile still saw this run running
+            self._hub.work.wake()
+        return finished.run
+
+    async def fail(self, lease: Lease, error: RunError) -> None:
+        """End the run as failed, by a write to its own row and to nothing else. Raises LeaseLost."""
+        await run_finish.fail(self._transactions, lease, error)
+        self._hub.announce_events(lease.run_id)
+        self._hub.announce_work()
+
+    async def give_back(self, lease: Lease, *, counts: bool = False) -> None:
+        """Put the run back into the line; no error if the lease is gone."""
+        events = await self._transactions.run(lambda tx: run_claim.give_back(tx, lease, counts=counts))
+        if events is not None:
+            self._hub.announce_events(lease.run_id, events)
+            self._hub.announce_work()
+
+    async def get_run(self, owner_id: UserId, run_id: RunId) -> Run:
+        """Return the run. Raises NotFound, also for somebody else's."""
+        rows = await self._transactions.fetch(_GET, run_id=run_id, owner_id=owner_id)
+        if not rows:
+            raise run_not_found(run_id)
+        return run_from(rows[0])
+
+    async def request_cancel(self, owner_id: UserId, run_id: RunId) -> Run:
+        """Cancel a queued run at once, ask a running one to stop; a final one is returned as it is."""
+        run = await self._transactions.run(lambda tx: run_finish.request_cancel(tx, owner_id, run_id))
+        if run is None:
+            return await self.get_run(owner_id, run_id)
+        if run.status.is_final:
+            self._hub.announce_events(run_id)
+            self._hub.announce_work()
+        else:
+            self._hub.announce_cancel(run_id)
+        return run

@@ -1,0 +1,217 @@
+"""Accepting a message: the run row, its place in the session's line, and its idempotency key, in one transaction.
+
+By one statement where nothing is in the way (`submit_at_once`), else by several under the session's lock (`submit`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from throughline.db.connection.statement import Row
+from throughline.db.connection.transactions import Statements
+from throughline.db.runs.unread_messages import append_due
+from throughline.db.sessions.repository import check_key, key_reused
+from throughline.db.sessions.titles import title_of
+from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, input_json, run_from, session_not_found
+from throughline.db.statements.sql import sql
+from throughline.domain.errors import InvalidInput, OwnerQueueFull, QueueFull, SessionBusy
+from throughline.domain.ids import RunId
+from throughline.domain.run import Caps, ClaimedRun, Claimer, Lease, OnBusy, RunStatus, Submission, Submitted
+
+_INTERRUPT = sql("""
+    update runs r set cancel_requested = true from sessions s
+    where r.session_id = :session_id and r.status = 'running' and s.id = r.session_id and s.owner_id = :owner_id
+        and not exists (select 1 from runs k
+            where k.id = :run_id or (k.owner_id = :owner_id and k.idempotency_key = :idempotency_key))
+    returning r.id
+""")
+_LOCK_SESSION = sql("""
+    select s.archived, s.unread_run_count from sessions s
+    where s.id = :session_id and s.owner_id = :owner_id for no key update
+""")
+_SUBMIT = sql(
+    """
+    with locked as materialized (
+        select s.id, s.agent, s.title, s.archived, s.unread_run_count from sessions s
+        where s.id = :session_id and s.owner_id = :owner_id for no key update skip locked
+    ), earlier as (
+        select {run_columns}, {answer_id}, r.fingerprint, r.worker from runs r
+        where r.id = :run_id or (r.owner_id = :owner_id and r.idempotency_key = :idempotency_key)
+    ), line as (
+        select l.queued, l.first_id from locked cross join lateral session_line(locked.id) l
+    ), owner as (
+        select (select count(*) from runs w where w.owner_id = :owner_id and w.status = 'running') as owner_running,
+            (select count(*) from runs w where w.owner_id = :owner_id and w.status = 'queued') as owner_queued
+    ), way as (
+        select line.*, owner.owner_queued, locked.agent, locked.title,
+            greatest(:max_queued - locked.unread_run_count, 0) as max_queued,
+            locked.archived or (:is_alone and locked.unread_run_count > 0) as is_refused,
+            line.first_id is null and cast(:worker as text) is not null
+            and owner.owner_running < :max_running_of_owner
+            and not exists (select 1 from runs w where w.owner_id = :owner_id and w.status = 'queued'
+                and not exists (select 1 from runs e where e.session_id = w.session_id and e.status = 'running'))
+            as is_claimed
+        from locked cross join line cross join owner
+    ), written as (
+        insert into runs as r (id, session_id, owner_id, agent, input, source, author, actor, idempotency_key,
+            fingerprint, status, worker, lease_until, fence, attempt, started_at)
+        select :run_id, :session_id, :owner_id, way.agent, cast(:input as json), :source, :author, :actor,
+            :idempotency_key, :fingerprint,
+            case when is_claimed then 'running' else 'queued' end, case when is_claimed then :worker end,
+            case when is_claimed then now() + make_interval(secs => :lease_seconds) end,
+            cast(is_claimed as integer), cast(is_claimed as integer), case when is_claimed then now() end
+        from way
+        where not exists (select 1 from earlier) and not way.is_refused
+            and case when :rejects then way.first_id is null else way.queued < way.max_queued end
+            and (way.is_claimed or way.owner_queued < :max_queued_of_owner)
+        returning {run_columns}, cast(null as uuid) as message_id, r.fingerprint, r.worker
+    ), titled as (
+        update sessions s set title = :title, updated_at = now() from way, written
+        where s.id = written.session_id and way.title = '' and :title <> ''
+    ), result as (
+        select true as is_new, written.* from written union all select false, earlier.* from earlier
+    )
+    select way.queued, way.first_id, way.owner_queued, result.* from way left join result on true
+""",
+    run_columns=RUN_COLUMNS,
+    answer_id=ANSWER_ID,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A submission, the id of its run, made beforehand, and what it may take: a slot of `claimer`, a place in line."""
+
+    submission: Submission
+    run_id: RunId
+    claimer: Claimer | None
+    caps: Caps
+
+
+async def submit_at_once(tx: Statements, new: NewRun) -> Submitted | None:
+    """Store the submission by one statement; None where anything is in its way, and nothing is stored then.
+
+    A statement sees what was committed before it began, so the line is looked at by a function, which sees what was
+    committed before the session was locked. A key that was taken at the same moment is a conflict, and tried again.
+    """
+    if new.submission.on_busy is OnBusy.INTERRUPT:
+        return None
+    rows = await _store(tx, new, is_alone=True)
+    return _read(rows[0], new) if rows and rows[0]["is_new"] else None
+
+
+async def submit(tx: Statements, new: NewRun) -> tuple[Submitted, RunId | None]:
+    """Store the submission under the session's lock; return it and the run that was asked to make way for it.
+
+    It is claimed at once where nothing of its owner's waits that could be taken: of an owner's runs the oldest comes
+    first, here as in `claim_next`. The session row's lock makes places in line and the queue's length exact. A running
+    run is asked to stop before that lock is taken: runs are locked before their sessions, everywhere. A repetition
+    after a lost answer finds the run by its id. Raises NotFound, InvalidInput (archived), IdempotencyKeyReused,
+    SessionBusy, QueueFull (also as OwnerQueueFull).
+    """
+    submission = new.submission
+    stopped = await tx.fetch(_INTERRUPT, **_identity(new)) if submission.on_busy is OnBusy.INTERRUPT else ()
+    session = await _lock_session(tx, submission)
+    if session["unread_run_count"]:  # due where the turn before them could only be failed: nothing else appends them
+        await append_due(tx, submission.session_id)
+        session = await _lock_session(tx, submission)
+    row = (await _store(tx, new, is_alone=False))[0]
+    if row["is_new"] is None:
+        raise _refusal(row, session, new)
+    return _read(row, new), RunId(stopped[0]["id"]) if stopped else None
+
+
+async def _store(tx: Statements, new: NewRun, *, is_alone: bool) -> Sequence[Row]:
+    """Run the statement; `is_alone`: nothing was locked before it, so it refuses whatever needs that."""
+    return await tx.fetch(
+        _SUBMIT,
+        **_identity(new),
+        **_parameters(new),
+        is_alone=is_alone,
+        max_queued=new.caps.queued_per_session,
+        max_queued_of_owner=new.caps.queued_per_owner,
+        max_running_of_owner=new.caps.running_per_owner,
+    )
+
+
+def _identity(new: NewRun) -> dict[str, object]:
+    """By what a repetition of the submission is found."""
+    submission = new.submission
+    return {
+        "run_id": new.run_id,
+        "session_id": submission.session_id,
+        "owner_id": submission.owner_id,
+        "idempotency_key": check_key(submission.idempotency_key),
+    }
+
+
+def _parameters(new: NewRun) -> dict[str, object]:
+    submission, claimer = new.submission, new.claimer
+    return {
+        "input": input_json(submission.input),
+        "source": submission.source.value,
+        "author": submission.author,
+        "actor": submission.actor,
+        "fingerprint": submission.fingerprint,
+        "title": title_of(submission.input.content),
+        "rejects": submission.on_busy is OnBusy.REJECT,
+        "worker": None if claimer is None else claimer.worker,
+        "lease_seconds": 0 if claimer is None else claimer.lease_seconds,
+    }
+
+
+async def _lock_session(tx: Statements, submission: Submission) -> Row:
+    rows = await tx.fetch(_LOCK_SESSION, session_id=submission.session_id, owner_id=submission.owner_id)
+    if not rows:
+        raise session_not_found(submission.session_id)
+    return rows[0]
+
+
+def _read(row: Row, new: NewRun) -> Submitted:
+    run, submission, claimer = run_from(row), new.submission, new.claimer
+    if not row["is_new"] and run.id != new.run_id:
+        if run.session_id != submission.session_id or row["fingerprint"] != submission.fingerprint:
+            raise key_reused(submission.idempotency_key)
+        return Submitted(run, replayed=True)
+    if claimer is None or not _is_ours(row, claimer):
+        return Submitted(run)
+    lease = Lease(run_id=run.id, session_id=run.session_id, worker=claimer.worker, fence=row["fence"])
+    return Submitted(run, claimed=ClaimedRun(run=run, lease=lease))
+
+
+def _is_ours(row: Row, claimer: Claimer) -> bool:
+    """Whether the submission itself claimed the run: always its first claim."""
+    return (row["status"], row["fence"], row["worker"]) == (RunStatus.RUNNING.value, 1, claimer.worker)
+
+
+def _refusal(row: Row, session: Row, new: NewRun) -> InvalidInput | SessionBusy | QueueFull:
+    submission, caps = new.submission, new.caps
+    if session["archived"]:  # what was accepted before is still answered
+        return InvalidInput(
+            f"Session {submission.session_id} is archived. Set `archived` to false before sending messages to it."
+        )
+    if submission.on_busy is OnBusy.REJECT and row["first_id"] is not None:
+        return SessionBusy(
+            f"The session's turn {row['first_id']} is not finished. Wait for it, cancel it, or send with `on_busy` "
+            "`enqueue` or `interrupt`.",
+            run_id=str(row["first_id"]),
+        )
+    waiting = row["queued"] + session["unread_run_count"]
+    if waiting >= caps.queued_per_session:
+        return QueueFull(
+            f"Session {submission.session_id} has {waiting} messages waiting, and that is the most there may be "
+            "(MAX_QUEUED_PER_SESSION). Send this one again when some are answered, or cancel some.",
+            cap="max_queued_per_session",
+            limit=caps.queued_per_session,
+        )
+    return OwnerQueueFull(
+        f"You have {row['owner_queued']} messages waiting in all your sessions, and {caps.queued_per_owner} is the "
+        "most there may be (MAX_QUEUED_PER_OWNER). Send this one again when some are answered, or cancel some.",
+        cap="max_queued_per_owner",
+        limit=caps.queued_per_owner,
+    )
+
+
+def new_run_id() -> RunId:
+    """Return the id for a run about to be submitted."""
+    return RunId(new_id())

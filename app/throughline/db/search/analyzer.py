@@ -1,0 +1,135 @@
+"""Cuts text into the terms that are indexed and looked for: words by their stem, code-like text also as it stands."""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import snowballstemmer  # type: ignore[import-untyped]  # ships no types
+
+from throughline.db.search.stop_words import STOP_WORDS
+from throughline.domain.errors import SettingInvalid
+
+ANALYZER_VERSION = 1
+"""Changes with every change of the terms a text gives: what was indexed under another number is indexed anew."""
+
+MAX_TERM_CHARACTERS = 128
+"""Longer runs are hashes, keys and encoded data: they are found by their beginning."""
+
+MAX_PARTS = 32
+"""Parts of one code-like run that are looked at; what follows in it is data, not words."""
+
+MAX_TEXT_CHARACTERS = 100_000
+"""Of a longer text the first four fifths and the last fifth of this are indexed."""
+
+RUN = re.compile(r"\w(?:[\w./:\\@#$%&+=~'’-]*\w)?")
+PART = re.compile(r"[^\W\d_]+|\d+")
+HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+APOSTROPHE = re.compile(r"['’]\w{0,2}$")
+SLASH = re.compile(r"[/\\]")
+LINE_NUMBER = re.compile(r"(?::\d+){1,2}$")
+# Scripts written without spaces: kana, Han with its extensions, Hangul, Thai, Lao, Khmer.
+UNSPACED = re.compile(
+    r"[\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A term and the characters of the text it stands for; a name is code-like, and a part is a part of one."""
+
+    text: str
+    start: int
+    end: int
+    is_name: bool = False
+    is_part: bool = False
+
+
+class Analyzer:
+    """Makes terms for one language; text in others is found too, by whole words and by pairs of characters."""
+
+    def __init__(self, language: str) -> None:
+        """Stem words by the Snowball rules of `language`. Raises SettingInvalid for one without rules."""
+        self.name = f"{language}-{ANALYZER_VERSION}"
+        try:
+            stemmer = snowballstemmer.stemmer(language)
+        except KeyError as error:
+            known = ", ".join(sorted(snowballstemmer.algorithms()))
+            raise SettingInvalid(f"SEARCH_LANGUAGE: {language!r} is not known; allowed: {known}.") from error
+        self._stem = lru_cache(maxsize=100_000)(stemmer.stemWord)
+        self._stop_words = STOP_WORDS.get(language, frozenset())
+
+    def terms(self, text: str) -> Iterator[Term]:
+        """Yield the terms of `text`: words, and code-like runs with their last name and their parts."""
+        for run in RUN.finditer(text):
+            yield from self._of_run(run.group(), run.start())
+
+    def is_stop_word(self, word: str) -> bool:
+        """Whether the word says nothing about what a text is about."""
+        return word in self._stop_words
+
+    def word(self, text: str) -> str:
+        """Return the term of a single word."""
+        folded = fold(text)
+        stemmed: str = self._stem(folded)
+        return stemmed[:MAX_TERM_CHARACTERS]
+
+    def _of_run(self, run: str, start: int) -> Iterator[Term]:
+        end = start + len(run)
+        plain = APOSTROPHE.sub("", run)
+        if plain.isalpha() and not HUMP.search(plain):
+            yield from self._of_word(plain, start)
+            return
+        for form in _forms(fold(run)[:MAX_TERM_CHARACTERS]):
+            yield Term(form, start, end, is_name=True)
+        for number, part in enumerate(PART.finditer(run)):
+            if number == MAX_PARTS:
+                return
+            for term in self._of_part(part.group(), start + part.start()):
+                yield replace(term, is_part=True)
+
+    def _of_part(self, part: str, start: int) -> Iterator[Term]:
+        """A part between signs, or the words of a name written like `getUserById`."""
+        for piece in HUMP.split(part):
+            yield from self._of_word(piece, start)
+            start += len(piece)
+
+    def _of_word(self, word: str, start: int) -> Iterator[Term]:
+        if UNSPACED.search(word):
+            yield from _pairs(word, start)
+            return
+        if not self.is_stop_word(fold(word)):
+            yield Term(self.word(word), start, start + len(word))
+
+
+@lru_cache(maxsize=100_000)
+def fold(text: str) -> str:
+    """Return `text` as terms are compared: without case, accents and differences of width."""
+    if text.isascii():
+        return text.lower()
+    taken_apart = unicodedata.normalize("NFKD", text.casefold())
+    kept = "".join(character for character in taken_apart if not unicodedata.combining(character))
+    return unicodedata.normalize("NFKC", kept)
+
+
+def shortened(text: str) -> str:
+    """Return what is indexed of a text: all of it, or its head and tail."""
+    if len(text) <= MAX_TEXT_CHARACTERS:
+        return text
+    tail = MAX_TEXT_CHARACTERS // 5
+    return f"{text[: MAX_TEXT_CHARACTERS - tail]}\n{text[-tail:]}"
+
+
+def _forms(run: str) -> dict[str, None]:
+    """Return the run, without a line number at its end, and of both what stands behind the last slash."""
+    whole = (run, LINE_NUMBER.sub("", run))
+    return dict.fromkeys(form for form in (*whole, *(SLASH.split(form)[-1] for form in whole)) if form)
+
+
+def _pairs(run: str, start: int) -> Iterator[Term]:
+    """Overlapping pairs of characters find words where no space tells them apart; one character stands for itself."""
+    if len(run) == 1:
+        yield Term(fold(run), start, start + 1)
+    for place in range(len(run) - 1):
+        yield Term(fold(run[place : place + 2]), start + place, start + place + 2)

@@ -1,0 +1,93 @@
+"""Indexing for a bounded time what is not indexed yet: before a search, which says what is left, and by a job.
+
+An owner's searches and job index one block at a time, so that they do no work twice and leave threads to others.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from weakref import WeakValueDictionary
+
+import structlog
+
+from throughline.db.search.entries import IndexedMessage
+from throughline.db.search.index_history import LIVE_MESSAGES, HistoryIndex, Waiting
+from throughline.domain.errors import DatabaseBusy
+from throughline.domain.ids import SessionId, UserId
+
+CATCH_UP_SECONDS = 2.0
+"""How long a search indexes before it goes on without the rest. A block that has begun is finished."""
+
+ROUND_SECONDS = 5.0
+"""How long a job indexes before other jobs have their turns."""
+log = structlog.get_logger(__name__)
+
+
+class CatchUp:
+    """Brings an owner's index near to what is stored."""
+
+    def __init__(self, index: HistoryIndex, now: Callable[[], float]) -> None:
+        """Write to `index`. `now` is a time in seconds that never goes back."""
+        self._index = index
+        self._now = now
+        self._lines: WeakValueDictionary[UserId, asyncio.Lock] = WeakValueDictionary()
+
+    async def catch_up(
+        self, owner_id: UserId, session_id: SessionId | None
+    ) -> tuple[tuple[IndexedMessage, ...], tuple[Waiting, ...]]:
+        """Index until little is left; return the messages to take as they are, and the sessions with others besides."""
+        deadline = self._now() + CATCH_UP_SECONDS
+        is_over = False
+        while True:
+            waiting = await self._index.waiting(owner_id, session_id)
+            live = await self._index.read_live(waiting)
+            left = _without(waiting, live)
+            if is_over or not left:
+                return live, left
+            is_over = not await self._index_some(owner_id, left, deadline)
+
+    async def index_owner(self, owner_id: UserId) -> tuple[int, bool]:
+        """Index what is due of the owner's sessions, short ones first; return how many messages, and if more is due."""
+        deadline, messages = self._now() + ROUND_SECONDS, 0
+        for found in sorted(await self._index.due(owner_id), key=lambda found: found.messages):
+            while self._now() < deadline:
+                indexed = await self._index_block(owner_id, found.session_id, deadline)
+                messages += indexed
+                if not indexed:
+                    break
+        return messages, bool(await self._index.due(owner_id))
+
+    async def _index_some(self, owner_id: UserId, left: Sequence[Waiting], deadline: float) -> bool:
+        """Index a block of each session until few messages are left; return whether there is time for more."""
+        messages, done = sum(found.messages for found in left), 0
+        for found in left:
+            indexed = await self._index_block(owner_id, found.session_id, deadline)
+            done += indexed
+            if self._now() >= deadline:
+                return False
+            if messages - done <= LIVE_MESSAGES:
+                break
+        return done > 0
+
+    async def _index_block(self, owner_id: UserId, session_id: SessionId, deadline: float) -> int:
+        """Index the session's next block once nobody else indexes for the owner; return how many messages."""
+        line = self._lines.setdefault(owner_id, asyncio.Lock())
+        try:
+            async with asyncio.timeout(deadline - self._now()):
+                await line.acquire()
+        except TimeoutError:
+            return 0
+        try:
+            return await self._index.index_block(session_id)
+        except DatabaseBusy as error:  # a search without it is better than none
+            log.warning("block was not indexed", session_id=str(session_id), cause=error.detail)
+            return 0
+        finally:
+            line.release()
+
+
+def _without(waiting: Sequence[Waiting], live: Sequence[IndexedMessage]) -> tuple[Waiting, ...]:
+    """Return the sessions of which not all waiting messages are live, those with the most messages first."""
+    taken = Counter(message.session_id for message in live)
+    left = (found for found in waiting if taken[found.session_id] < found.messages)
+    return tuple(sorted(left, key=lambda found: -found.messages))

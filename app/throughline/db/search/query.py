@@ -1,0 +1,144 @@
+"""Reads what a person or a model wrote into a search box: words, "phrases", and what narrows the search down.
+
+`author:anna`, `role:user`, `tool:grep`, `after:2026-03-01`, `before:2026-04-01` and `on:2026-03-14` narrow it down; a
+word in double quotes must stand in the text as written, whatever is in them. All else is looked for, `error:` and
+`http://…` like any word: names of authors and days, too, and a message by that author or of that day then counts for
+more. One of those six names with a value it cannot take is refused: it was meant to narrow the search down, and would
+find too much or nothing.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+
+from throughline.db.search.analyzer import Analyzer
+from throughline.db.search.entries import AUTHOR, DAY
+from throughline.domain.errors import InvalidInput
+from throughline.domain.message import Role
+from throughline.domain.recall import HistoryFilter
+
+MAX_QUERY_CHARACTERS = 1_000
+PART_WEIGHT = 0.5
+"""What the parts of a code-like name count for: it is the name itself that was asked for."""
+
+MAX_TERMS = 32
+"""Of a longer query the first terms count: each is a walk through the index."""
+
+SHOWN_VALUE = 40
+"""Characters of a wrong value that its error repeats."""
+
+PIECE = re.compile(
+    r'(?<!\S)(?P<name>author|role|tool|after|before|on):(?P<value>"[^"]*"|\S*)|"(?P<phrase>[^"]+)"', re.IGNORECASE
+)
+FORMS: Mapping[str, str] = {
+    "author": "for example `author:anna`",
+    "role": "`role:user`, `role:assistant` or `role:tool`",
+    "tool": "for example `tool:grep`",
+    "after": "the day as in `after:2026-03-14`",
+    "before": "the day as in `before:2026-03-14`",
+    "on": "the day as in `on:2026-03-14`",
+}
+ISO_DAY = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadQuery:
+    """A query as the index takes it: terms with their weights, the words alone, and which messages may be found."""
+
+    terms: Mapping[str, float]
+    words: frozenset[str]
+    only: HistoryFilter
+
+
+def read_query(analyzer: Analyzer, text: str, only: HistoryFilter, *, author_weight: float) -> ReadQuery:
+    """Return what `text` asks for; what it narrows down comes on top of `only`. Raises InvalidInput."""
+    text = text[:MAX_QUERY_CHARACTERS]
+    pieces = tuple(PIECE.finditer(text))
+    for found in pieces:
+        only = _narrowed(found, only) if found["name"] else only
+    rest = PIECE.sub(lambda found: "" if found["name"] else found.group(), text)
+    words = _words(analyzer, rest)
+    phrases = _phrases(found["phrase"] for found in pieces) or (() if words else _as_it_stands(rest))
+    terms = _terms(words, ISO_DAY.findall(rest), author_weight) if words else {}
+    return ReadQuery(terms, frozenset(words), replace(only, phrases=(*only.phrases, *phrases)))
+
+
+def _phrases(quoted: Iterable[str | None]) -> tuple[str, ...]:
+    stripped = ((phrase or "").strip() for phrase in quoted)
+    return tuple(phrase for phrase in stripped if phrase)
+
+
+def _as_it_stands(text: str) -> tuple[str, ...]:
+    """Return what no word is found in, signs for example, as one phrase."""
+    signs = text.strip(' "')
+    return (signs,) if signs else ()
+
+
+def _terms(words: Mapping[str, float], days: Iterable[str], author_weight: float) -> Mapping[str, float]:
+    authors = {f"{AUTHOR}{word}": author_weight for word in words}
+    return {**words} | authors | {f"{DAY}{day}": 1.0 for day in days}
+
+
+def _words(analyzer: Analyzer, text: str) -> dict[str, float]:
+    weights: dict[str, float] = {}
+    for term in analyzer.terms(text):
+        weight = PART_WEIGHT if term.is_part else 1.0
+        if term.text in weights or len(weights) < MAX_TERMS:
+            weights[term.text] = max(weight, weights.get(term.text, 0.0))
+    return weights
+
+
+def _narrowed(found: re.Match[str], only: HistoryFilter) -> HistoryFilter:
+    """Return the filter with what was found in it. Raises InvalidInput for a value that its name cannot take."""
+    name, value = found["name"].lower(), found["value"].strip('" ')
+    if not value:
+        raise _refused(found, "has no value")
+    match name:
+        case "author":
+            return replace(only, author=value)
+        case "tool":
+            return replace(only, tool=value)
+        case "role":
+            return replace(only, role=_role(found, value))
+        case _:
+            return _dated(name, _day(found, value), only)
+
+
+def _dated(name: str, day: datetime, only: HistoryFilter) -> HistoryFilter:
+    """`after` and `on` begin with the day, `before` ends before it."""
+    match name:
+        case "after":
+            return replace(only, since=day)
+        case "before":
+            return replace(only, until=day)
+        case _ if day.date() == date.max:
+            return replace(only, since=day)
+        case _:
+            return replace(only, since=day, until=day + timedelta(days=1))
+
+
+def _role(found: re.Match[str], value: str) -> Role:
+    try:
+        return Role(value.lower())
+    except ValueError:
+        raise _refused(found, "names no role") from None
+
+
+def _day(found: re.Match[str], value: str) -> datetime:
+    try:
+        return datetime.combine(date.fromisoformat(value), time(), UTC)
+    except ValueError:
+        raise _refused(found, "names no day") from None
+
+
+def _refused(found: re.Match[str], what: str) -> InvalidInput:
+    """The value is repeated on one line and cut: it is the caller's own."""
+    name = found["name"].lower()
+    shown = " ".join(found.group().split())
+    shown = shown if len(shown) <= SHOWN_VALUE else f"{shown[:SHOWN_VALUE]}…"
+    quoted = shown.replace('"', "")
+    return InvalidInput(
+        f'`{shown}` {what}. Write {FORMS[name]}, or put it in double quotes ("{quoted}") to look for it as text.',
+        field="q",
+    )

@@ -1,0 +1,139 @@
+"""Searching the stored history, always in the name of its owner, and keeping up the index it is searched with."""
+
+import time
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from throughline.context.recall_hints import RECALL_TOOLS
+from throughline.db.connection.statement import Row
+from throughline.db.connection.transactions import Transactions
+from throughline.db.jobs.kinds import index_job
+from throughline.db.jobs.queue import enqueue_job
+from throughline.db.search.analyzer import Analyzer
+from throughline.db.search.catch_up import CatchUp
+from throughline.db.search.find import Asked, Ranking, find, find_newest
+from throughline.db.search.index_history import IDLE_MINUTES, LARGE_CHARACTERS, LIVE_MESSAGES, HistoryIndex, Waiting
+from throughline.db.search.query import ReadQuery, read_query
+from throughline.db.search.snippet import snippet_of
+from throughline.db.sessions.messages import MessageQuery, MessageRepository
+from throughline.db.statements.rows import message_from, session_not_found
+from throughline.db.statements.sql import sql
+from throughline.domain.ids import SessionId, UserId
+from throughline.domain.message import Message, searched_text
+from throughline.domain.recall import Found, HistoryQuery, Hit
+from throughline.execution.error_boundary import ErrorBoundary
+from throughline.execution.off_loop import run_off_loop_if_large
+
+MOST_BLOCKS = 40
+"""Blocks of one session that are indexed in a row by the clock: the next time goes on."""
+
+RANKING = Ranking()
+log = structlog.get_logger(__name__)
+_EXISTS = sql("select 1 as found from sessions where id = :session_id and owner_id = :owner_id")
+# Ids of runs are UUIDv7: the first 48 bits are the milliseconds of their making.
+_IDLE = sql("""
+    with recent as (
+        select distinct r.session_id from runs r
+        where r.id > cast(lpad(to_hex(
+            cast(extract(epoch from now() - make_interval(mins => :minutes)) * 1000 as bigint)
+        ), 12, '0') || '00000000000000000000' as uuid)
+    )
+    select s.id from recent join sessions s on s.id = recent.session_id
+    where s.message_count - coalesce((
+        select max(b.through_position) from search_blocks b where b.session_id = s.id and b.analyzer = :analyzer
+    ), 0) >= case when s.updated_at < now() - make_interval(mins => :idle_minutes) then 1 else :messages end
+""")
+
+
+class SearchRepository:
+    """Implements the turn's History."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        messages: MessageRepository,
+        language: str,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Work through `transactions`; stem words by the rules of `language`. Raises SettingInvalid.
+
+        `now` is a time in seconds that never goes back.
+        """
+        self._transactions = transactions
+        self._messages = messages
+        self._analyzer = Analyzer(language)
+        self._index = HistoryIndex(transactions, self._analyzer)
+        self._catch_up = CatchUp(self._index, now)
+
+    async def search(
+        self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery, ranking: Ranking = RANKING
+    ) -> Found:
+        """Return the owner's messages that match best, of one session or of all.
+
+        A query without any word to look for returns the newest messages that pass its filter. Raises NotFound, and
+        InvalidInput for a `before:` and the like whose value narrows nothing down.
+        """
+        read = read_query(self._analyzer, query.text, query.only, author_weight=ranking.author)
+        asked = Asked(owner_id, session_id, read.terms, read.only, query.limit)
+        left: tuple[Waiting, ...] = ()
+        if not read.terms:
+            rows = await find_newest(self._transactions, asked, RECALL_TOOLS)
+        else:
+            live, left = await self._catch_up.catch_up(owner_id, session_id)
+            entries = await self._index.live_entries(live, read.terms)
+            rows = await find(self._transactions, asked, entries, ranking, RECALL_TOOLS)
+        if not rows and session_id is not None:
+            await self._check_exists(owner_id, session_id)
+        if left:
+            with ErrorBoundary(log.warning, "indexing was not put in line"):
+                await enqueue_job(self._transactions, index_job(owner_id))
+        return Found(await self._hits(rows, read), tuple(found.session_id for found in left))
+
+    async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
+        """Return messages by position, as many as one page of the history holds. Raises NotFound."""
+        query = MessageQuery(after=first - 1, before=last + 1, limit=200)
+        return (await self._messages.list_messages(owner_id, session_id, query)).items
+
+    async def index_session(self, session_id: SessionId, most_blocks: int = MOST_BLOCKS) -> int:
+        """Index what of the session is not indexed yet, `most_blocks` at most; return how many messages."""
+        done = 0
+        for _ in range(most_blocks):
+            messages = await self._index.index_block(session_id)
+            if not messages:
+                break
+            done += messages
+        return done
+
+    async def index_owner(self, owner_id: UserId) -> tuple[int, bool]:
+        """Index sessions of the owner for some seconds; return how many messages, and whether more is due."""
+        return await self._catch_up.index_owner(owner_id)
+
+    async def sessions_to_index(self, minutes: int) -> tuple[SessionId, ...]:
+        """Return the sessions with runs of the last minutes that have a good deal to index, or have fallen idle."""
+        rows = await self._transactions.fetch(
+            _IDLE,
+            minutes=minutes,
+            idle_minutes=IDLE_MINUTES,
+            messages=LIVE_MESSAGES,
+            analyzer=self._analyzer.name,
+        )
+        return tuple(SessionId(row["id"]) for row in rows)
+
+    async def _hits(self, rows: Sequence[Row], read: ReadQuery) -> tuple[Hit, ...]:
+        messages = [message_from(row) for row in rows]
+        characters = sum(len(searched_text(message)) for message in messages)
+        return await run_off_loop_if_large(
+            characters, lambda: self._render(rows, messages, read), large=LARGE_CHARACTERS
+        )
+
+    def _render(self, rows: Sequence[Row], messages: Sequence[Message], read: ReadQuery) -> tuple[Hit, ...]:
+        hits = []
+        for row, message in zip(rows, messages, strict=True):
+            shown = snippet_of(self._analyzer, searched_text(message), read.words)
+            hits.append(Hit(message, round(row["score"], 4), shown.text, shown.highlights))
+        return tuple(hits)
+
+    async def _check_exists(self, owner_id: UserId, session_id: SessionId) -> None:
+        if not await self._transactions.fetch(_EXISTS, owner_id=owner_id, session_id=session_id):
+            raise session_not_found(session_id)

@@ -1,0 +1,126 @@
+"""Reads what operators are shown of the service as a whole. Nothing is written, and no schema is changed."""
+
+from collections.abc import Sequence
+
+from throughline.db.connection.address import parse_address
+from throughline.db.connection.migrations import check_known, status
+from throughline.db.connection.pool import ConnectionPool, PoolConfig
+from throughline.db.connection.statement import Row
+from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.processes import SILENT_SECONDS
+from throughline.db.statements.sql import sql
+from throughline.domain.errors import DatabaseUnusable
+from throughline.domain.ids import ProcessId
+from throughline.domain.process import Process, ProcessKind, ProcessState
+from throughline.domain.service_status import HeldRuns, Line, NotedProcess, ServiceStatus, WorkLine
+
+_ONLY_READ = sql("set transaction isolation level repeatable read, read only")
+_PROCESSES = sql("""
+    select p.*, extract(epoch from now() - p.started_at)::float8 as up_seconds,
+        extract(epoch from now() - p.beat_at)::float8 as since_beat_seconds,
+        p.beat_at < now() - make_interval(secs => :silent_seconds) as is_silent
+    from processes p order by p.kind, p.started_at, p.id
+""")
+_QUEUED = sql("""
+    select count(*) as waiting, extract(epoch from now() - min(r.created_at))::float8 as oldest_seconds
+    from runs r where r.status = 'queued'
+""")
+_HELD = sql("""
+    select coalesce(r.worker, '') as worker, count(*) as runs, count(*) filter (where r.lease_until < now()) as expired,
+        extract(epoch from min(r.lease_until) - now())::float8 as lease_seconds,
+        extract(epoch from now() - min(r.started_at))::float8 as oldest_seconds
+    from runs r where r.status = 'running' group by 1 order by 3 desc, 1
+""")
+_JOBS = sql("""
+    with queue as (
+        select j.entrypoint as kind, count(*) filter (where j.status = 'queued') as waiting,
+            min(j.execute_after) filter (where j.status = 'queued') as due_at,
+            count(*) filter (where j.status = 'queued' and j.headers ->> 'failures' <> '0') as retrying,
+            count(*) filter (where j.status = 'picked') as in_hand,
+            count(*) filter (where j.status = 'failed') as failed
+        from throughline_jobs.pgqueuer j group by 1
+    ), logged as (
+        select l.entrypoint as kind, count(*) as failed from throughline_jobs.pgqueuer_log l
+        where l.status = 'exception' and l.created > now() - interval '24 hours' group by 1
+    )
+    select kind, coalesce(q.waiting, 0) as waiting, coalesce(q.retrying, 0) as retrying,
+        coalesce(q.in_hand, 0) as in_hand, coalesce(q.failed, 0) + coalesce(l.failed, 0) as failed,
+        case when q.due_at is not null then extract(epoch from now() - least(q.due_at, now()))::float8 end
+            as oldest_seconds
+    from queue q full join logged l using (kind) order by kind
+""")
+_SLACK = sql("""
+    select 'slack' as kind, count(*) filter (where d.status = 'waiting') as waiting,
+        extract(epoch from now() - min(d.created_at) filter (where d.status = 'waiting'))::float8 as oldest_seconds,
+        0 as retrying, count(*) filter (where d.status = 'delivering') as in_hand,
+        count(*) filter (where d.status = 'failed' and d.finished_at > now() - interval '24 hours') as failed
+    from slack_deliveries d where exists (select 1 from slack_conversations)
+        and (d.finished_at is null or d.finished_at > now() - interval '24 hours')
+    having exists (select 1 from slack_conversations)
+""")
+READ = PoolConfig(size=1, timeout_seconds=5.0)
+
+
+async def read_service_status(url: str) -> ServiceStatus:
+    """Return what stands in the database at `url`, all of it at one moment.
+
+    Raises DatabaseUnavailable, and DatabaseUnusable where the schema is another than this version's.
+    """
+    schema = await _check_schema(url)
+    pool = ConnectionPool(parse_address(url), READ)
+    try:
+        return await Transactions(pool).run(lambda tx: _read(tx, schema))
+    finally:
+        await pool.close()
+
+
+async def _check_schema(url: str) -> str:
+    found = await status(url)
+    check_known(found.current)
+    if found.current is None or not found.is_current:
+        raise DatabaseUnusable(
+            f"The database has schema revision {found.current or 'none'}, this version reads {found.head}. "
+            "Run `throughline db upgrade`, or ask with the version that the service runs."
+        )
+    return found.current
+
+
+async def _read(tx: Statements, schema: str) -> ServiceStatus:
+    await tx.fetch(_ONLY_READ)
+    processes = await tx.fetch(_PROCESSES, silent_seconds=SILENT_SECONDS)
+    queued, held = await tx.fetch(_QUEUED), await tx.fetch(_HELD)
+    jobs, slack = await tx.fetch(_JOBS), await tx.fetch(_SLACK)
+    return ServiceStatus(
+        schema=schema,
+        processes=tuple(_noted_from(row) for row in processes),
+        queued=_line_from(queued[0]),
+        held=tuple(HeldRuns(**row) for row in held),
+        jobs=_work_from(jobs),
+        slack=next(iter(_work_from(slack)), None),
+    )
+
+
+def _noted_from(row: Row) -> NotedProcess:
+    return NotedProcess(
+        process=Process(ProcessId(row["id"]), ProcessKind(row["kind"]), row["name"], row["version"]),
+        state=ProcessState(
+            concurrency=row["concurrency"],
+            open_turns=row["open_turns"],
+            jobs_in_hand=row["jobs_in_hand"],
+            is_claiming=row["is_claiming"],
+            is_listening=row["is_listening"],
+        ),
+        started_at=row["started_at"],
+        beat_at=row["beat_at"],
+        up_seconds=row["up_seconds"],
+        since_beat_seconds=row["since_beat_seconds"],
+        is_silent=row["is_silent"],
+    )
+
+
+def _line_from(row: Row) -> Line:
+    return Line(row["waiting"], row["oldest_seconds"])
+
+
+def _work_from(rows: Sequence[Row]) -> tuple[WorkLine, ...]:
+    return tuple(WorkLine(row["kind"], _line_from(row), row["in_hand"], row["failed"], row["retrying"]) for row in rows)

@@ -1,0 +1,57 @@
+"""Appending a message: position, row and fence check in one statement."""
+
+from throughline.db.connection.transactions import Statements
+from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.rows import MESSAGE_COLUMNS, lease_lost, message_from, message_parameters
+from throughline.db.statements.sql import sql
+from throughline.domain.message import Message, NewMessage
+from throughline.domain.run import Lease
+
+INSERT_COLUMNS = """
+    id, session_id, position, run_id, step, role, content, content_blocks, source, tool_calls, tool_call_id, name,
+    author, token_count, counter, metadata"""
+
+INSERT_VALUES = """
+    :message_id, seat.id, seat.message_count, :run_id, :step, :role, :content, cast(:content_blocks as json), :source,
+    cast(:tool_calls as jsonb), :tool_call_id, :name, :author, :token_count, :counter, cast(:metadata as jsonb)"""
+
+_APPEND = sql(
+    """
+    with held as (
+        select r.session_id from runs r where r.id = :run_id and r.fence = :fence and r.status = 'running' for share
+    ), earlier as (
+        select {message_columns} from messages m cross join held where m.run_id = :run_id and m.step = :step
+    ), seat as (
+        update sessions s set message_count = s.message_count + 1, message_tokens = s.message_tokens + :token_count
+        from held where s.id = held.session_id and not exists (select 1 from earlier)
+        returning s.id, s.message_count
+    ), written as (
+        insert into messages as m ({insert_columns}) select {insert_values} from seat returning {message_columns}
+    )
+    select * from written union all select * from earlier
+""",
+    message_columns=MESSAGE_COLUMNS,
+    insert_columns=INSERT_COLUMNS,
+    insert_values=INSERT_VALUES,
+)
+
+
+async def append_message(tx: Statements, lease: Lease, step: str, message: NewMessage) -> Message:
+    """Append the message under the lease, or return what (run, step) stored before. Raises LeaseLost.
+
+    The position is given out under the session row's lock and rolls back with the row, so there are no gaps. Two
+    attempts at the same step at once end in a unique violation for the later one, which then finds the row.
+    Each commit waits for the disk, that of the user's message too, though its run holds it: the turn outlives a crash
+    of the server, and would go on without it.
+    """
+    rows = await tx.fetch(
+        _APPEND,
+        message_id=new_id(),
+        run_id=lease.run_id,
+        fence=lease.fence,
+        step=step,
+        **message_parameters(message),
+    )
+    if not rows:
+        raise lease_lost(lease)
+    return message_from(rows[0])

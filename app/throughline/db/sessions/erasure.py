@@ -1,0 +1,60 @@
+"""Erasing a session: the only way a message ever leaves the database."""
+
+from throughline.db.connection.transactions import Statements
+from throughline.db.sessions.quotations import hold_history
+from throughline.db.sessions.redaction import redact_quotations
+from throughline.db.statements.rows import session_not_found
+from throughline.db.statements.sql import sql
+from throughline.domain.ids import RunId, SessionId, UserId
+
+POSITIONS_AT_ONCE = 20_000
+"""Messages deleted by one statement, so that none runs into the statement timeout."""
+
+_LOCK_RUNS = sql("""
+    select id from runs where session_id = :id and owner_id = :owner_id and status in ('queued', 'running') for update
+""")
+_LOCK_SESSION = sql("select message_count from sessions where id = :id and owner_id = :owner_id for update")
+_ALLOW = sql("select set_config('throughline.erasure', 'on', true)")
+_FORBID = sql("select set_config('throughline.erasure', '', true)")
+_DELETE_MESSAGES = sql("delete from messages where session_id = :id and position > :after and position <= :through")
+_BEFORE_MESSAGES = (
+    sql("update sessions set summary_through_id = null, summary_through_position = 0 where id = :id"),
+    sql("delete from message_pins where session_id = :id"),
+    sql("delete from message_redactions where session_id = :id"),
+    sql("delete from summary_versions where session_id = :id"),
+    sql("delete from summaries where session_id = :id"),
+    sql("delete from search_terms where session_id = :id"),
+    sql("delete from search_blocks where session_id = :id"),
+)
+_AFTER_MESSAGES = (
+    # Whoever deletes a run's events holds the run's row first: retention does it at the same time.
+    sql("""
+        with held as materialized (select id from runs where session_id = :id for update)
+        delete from run_events e using held where e.run_id = held.id
+    """),
+    sql("delete from runs where session_id = :id"),
+    sql("delete from sessions where id = :id"),
+)
+
+
+async def erase_session(tx: Statements, owner_id: UserId, session_id: SessionId) -> tuple[RunId, ...]:
+    """Delete every row of the session; return the runs that were waiting or running. Raises NotFound, SessionBusy.
+
+    Runs are locked before their session, as everywhere; a worker that still writes then finds its lease lost. What
+    recall tools quoted of it in the user's other sessions is redacted; a turn under way in one of those is SessionBusy.
+    """
+    await hold_history(tx, owner_id)
+    runs = await tx.fetch(_LOCK_RUNS, id=session_id, owner_id=owner_id)
+    found = await tx.fetch(_LOCK_SESSION, id=session_id, owner_id=owner_id)
+    if not found:
+        raise session_not_found(session_id)
+    await redact_quotations(tx, owner_id, session_id)
+    for statement in _BEFORE_MESSAGES:
+        await tx.fetch(statement, id=session_id)
+    await tx.fetch(_ALLOW)
+    for after in range(0, found[0]["message_count"], POSITIONS_AT_ONCE):
+        await tx.fetch(_DELETE_MESSAGES, id=session_id, after=after, through=after + POSITIONS_AT_ONCE)
+    await tx.fetch(_FORBID)
+    for statement in _AFTER_MESSAGES:
+        await tx.fetch(statement, id=session_id)
+    return tuple(RunId(row["id"]) for row in runs)

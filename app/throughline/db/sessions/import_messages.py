@@ -1,0 +1,96 @@
+"""Storing a conversation that was held elsewhere: a new session and its messages, all of it or nothing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from throughline.db.connection.transactions import Statements
+from throughline.db.jobs.kinds import index_job, summary_job
+from throughline.db.jobs.queue import enqueue_job
+from throughline.db.sessions.append import INSERT_COLUMNS, INSERT_VALUES
+from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.rows import SESSION_COLUMNS, message_parameters, session_from, to_json
+from throughline.db.statements.sql import sql
+from throughline.domain.ids import SessionId, UserId
+from throughline.domain.json_types import JsonObject
+from throughline.domain.message import NewMessage, Source
+from throughline.domain.session import Session
+
+_EXISTS = sql("select 1 as found from sessions where id = :id")
+_OPEN = sql("""
+    insert into sessions (id, owner_id, agent, title, source, metadata)
+    values (:id, :owner_id, :agent, :title, :source, cast(:metadata as jsonb))
+""")
+_APPEND = sql(
+    """
+    with seat as (
+        update sessions s set message_count = s.message_count + 1, message_tokens = s.message_tokens + :token_count
+        where s.id = :session_id returning s.id, s.message_count
+    )
+    insert into messages ({insert_columns}, created_at)
+    select {insert_values}, coalesce(cast(:created_at as timestamptz), clock_timestamp()) from seat
+""",
+    insert_columns=INSERT_COLUMNS,
+    insert_values=INSERT_VALUES,
+)
+_GET = sql("select {columns} from sessions s where s.id = :id", columns=SESSION_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class DatedMessage:
+    """A message of another conversation, and when it was written; without a time it is written now.
+
+    `counts` is False for one whose tokens are not counted: the marker of a message that was redacted.
+    """
+
+    message: NewMessage
+    created_at: datetime | None = None
+    counts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A conversation as it was handed in."""
+
+    agent: str
+    title: str
+    metadata: JsonObject
+    messages: tuple[DatedMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The session that an imported conversation becomes."""
+
+    owner_id: UserId
+    agent: str
+    title: str
+    source: Source
+    metadata: JsonObject
+
+
+async def import_session(
+    tx: Statements, session_id: SessionId, new: Imported, messages: Sequence[DatedMessage]
+) -> Session:
+    """Store the session under `session_id` with its messages; run again, it finds its own work and is content.
+
+    Jobs prepare its summary and index it, so that neither a turn nor a search waits for that.
+    """
+    if not await tx.fetch(_EXISTS, id=session_id):
+        await tx.fetch(
+            _OPEN,
+            id=session_id,
+            owner_id=new.owner_id,
+            agent=new.agent,
+            title=new.title,
+            source=new.source.value,
+            metadata=to_json(new.metadata),
+        )
+        for dated in messages:
+            parameters = {"session_id": session_id, "message_id": new_id(), "run_id": None, "step": None}
+            written = {"created_at": dated.created_at, **message_parameters(dated.message)}
+            await tx.fetch(_APPEND, **parameters, **written)
+    session = session_from((await tx.fetch(_GET, id=session_id))[0])
+    await enqueue_job(tx, summary_job(session_id))
+    await enqueue_job(tx, index_job(new.owner_id))
+    return session

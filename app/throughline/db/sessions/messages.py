@@ -1,0 +1,155 @@
+"""The message log: appending, loading for a turn, and reading the whole history page by page."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.sessions.append import append_message
+from throughline.db.sessions.load_newer import load_known_context
+from throughline.db.sessions.loaded_rows import LoadedRows
+from throughline.db.sessions.newest_rows import Wanted
+from throughline.db.sessions.quotations import quotes_elsewhere, still_quotable
+from throughline.db.sessions.redaction import Redaction, redact_message
+from throughline.db.statements.rows import MESSAGE_COLUMNS, PINNED, message_from, session_not_found
+from throughline.db.statements.sql import sql
+from throughline.domain.conversation import Conversation
+from throughline.domain.errors import NotFound
+from throughline.domain.ids import MessageId, RunId, SessionId, UserId
+from throughline.domain.message import Message, NewMessage
+from throughline.domain.page import Page
+from throughline.domain.run import Lease
+
+_OWNER = sql("select s.owner_id from sessions s where s.id = :id")
+_AFTER = sql(
+    """
+    select {message_columns}, {pinned} from messages m
+    where m.session_id = :session_id and m.position > coalesce(
+        (select a.position from messages a where a.id = :after_id and a.session_id = :session_id), 0)
+    order by m.position limit :limit
+""",
+    message_columns=MESSAGE_COLUMNS,
+    pinned=PINNED,
+)
+_GET = sql(
+    """
+    select {message_columns}, {pinned} from messages m join sessions s on s.id = m.session_id
+    where m.id = :id and s.id = :session_id and s.owner_id = :owner_id
+""",
+    message_columns=MESSAGE_COLUMNS,
+    pinned=PINNED,
+)
+_EXISTS = sql("select 1 as found from sessions where id = :session_id and owner_id = :owner_id")
+_PAGE = """
+    with asked as (
+        select {message_columns} from messages m join sessions s on s.id = m.session_id
+        where s.id = :session_id and s.owner_id = :owner_id and m.position > :after and m.position < :before
+        order by m.position {direction} limit :limit
+    ), measured as (
+        select m.*, count(*) over () as found, sum(
+            coalesce(octet_length(m.content), octet_length(cast(m.content_blocks as text)))
+            + octet_length(cast(m.tool_calls as text))) over (order by m.position {direction}) as bytes
+        from asked m
+    ), counted as (
+        select measured.*, lag(measured.bytes, 1, 0) over (order by position {direction}) as bytes_before from measured
+    )
+    select {message_columns}, {pinned}, m.found from counted m where m.bytes_before < :max_bytes
+    order by m.position {direction}
+"""
+_PAGES = {
+    order: sql(_PAGE, message_columns=MESSAGE_COLUMNS, pinned=PINNED, direction=order) for order in ("asc", "desc")
+}
+PAGE_BYTES = 8_000_000
+"""A page ends with the message that reaches this, so that no answer is larger than that and one message."""
+_LAST_POSITION = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class MessageQuery:
+    """Which messages to list: positions after and before the given ones, in order of position or against it."""
+
+    after: int | None = None
+    before: int | None = None
+    limit: int = 50
+    order: Literal["asc", "desc"] = "asc"
+
+
+class MessageRepository:
+    """Implements the turn's MessageStore, and what doors read of the log."""
+
+    def __init__(self, transactions: Transactions, loaded: LoadedRows) -> None:
+        """Work through `transactions`; rows of conversations are kept in `loaded`."""
+        self._transactions = transactions
+        self._loaded = loaded
+
+    async def find_owner(self, session_id: SessionId) -> UserId:
+        """Return whose session it is. Raises NotFound."""
+        rows = await self._transactions.fetch(_OWNER, id=session_id)
+        if not rows:
+            raise session_not_found(session_id)
+        return UserId(rows[0]["owner_id"])
+
+    async def load_context(self, session_id: SessionId, run_id: RunId | None, max_tokens: int) -> Conversation:
+        """Load session and newest messages after the cursor: of those that are kept only what is new.
+
+        Raises NotFound.
+        """
+        return await load_known_context(self._transactions, self._loaded, Wanted(session_id, run_id, max_tokens))
+
+    async def append_message(self, lease: Lease, step: str, message: NewMessage) -> Message:
+        """Append under the lease, once for each (run, step). Raises LeaseLost.
+
+        A result that quotes what was redacted or erased in another session meanwhile is stored as an error.
+        """
+        if not quotes_elsewhere(lease, message):
+            return await append_message(self._transactions, lease, step, message)
+        return await self._transactions.run(lambda tx: _append_quotation(tx, lease, step, message))
+
+    async def get_messages_after(
+        self, session_id: SessionId, after_message_id: MessageId | None, limit: int = 200
+    ) -> tuple[Message, ...]:
+        """Return up to `limit` messages after the given one (None: from the first), oldest first."""
+        rows = await self._transactions.fetch(_AFTER, session_id=session_id, after_id=after_message_id, limit=limit)
+        return tuple(message_from(row) for row in rows)
+
+    async def list_messages(self, owner_id: UserId, session_id: SessionId, query: MessageQuery) -> Page[Message]:
+        """Return one page of the history; `next_cursor` is the position to go on from. Raises NotFound."""
+        rows = await self._transactions.fetch(
+            _PAGES[query.order],
+            owner_id=owner_id,
+            session_id=session_id,
+            after=_bounded(query.after, 0),
+            before=_bounded(query.before, _LAST_POSITION),
+            limit=query.limit + 1,
+            max_bytes=PAGE_BYTES,
+        )
+        if not rows and not await self._transactions.fetch(_EXISTS, owner_id=owner_id, session_id=session_id):
+            raise session_not_found(session_id)
+        messages = tuple(message_from(row) for row in rows[: query.limit])
+        has_more = bool(rows) and rows[0]["found"] > len(messages)
+        return Page(messages, str(messages[-1].position) if has_more else None)
+
+    async def redact(self, wanted: Redaction) -> Message:
+        """Put a marker in the place of a message's text, and take away what was made from it.
+
+        Raises NotFound, SessionBusy.
+        """
+        try:
+            return await self._transactions.run(lambda tx: redact_message(tx, wanted))
+        finally:  # the old text is shown to nobody, and need not wait here for the next turn
+            self._loaded.forget(wanted.session_id)
+
+    async def get_message(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> Message:
+        """Return one message. Raises NotFound."""
+        rows = await self._transactions.fetch(_GET, id=message_id, session_id=session_id, owner_id=owner_id)
+        if not rows:
+            raise NotFound(f"There is no message {message_id} in session {session_id}.")
+        return message_from(rows[0])
+
+
+async def _append_quotation(tx: Statements, lease: Lease, step: str, message: NewMessage) -> Message:
+    return await append_message(tx, lease, step, await still_quotable(tx, lease, message))
+
+
+def _bounded(position: int | None, default: int) -> int:
+    """Return a position that fits its column; none lies beyond."""
+    return default if position is None else min(max(position, 0), _LAST_POSITION)

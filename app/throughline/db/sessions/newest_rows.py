@@ -1,0 +1,96 @@
+"""Which of a session's rows a turn is given, where they are in memory: the same ones that LOAD_CONTEXT chooses."""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from throughline.db.sessions.pins import REACH
+from throughline.domain.conversation import Conversation
+from throughline.domain.ids import MessageId, RunId, SessionId
+from throughline.domain.message import Message, Role
+from throughline.domain.session import Session
+from throughline.domain.summary import AdoptedSummary, Prepared
+
+SHARE_EACH, LEAST_EACH = 8, 64
+"""A message counts at most an eighth of what is loaded (a quarter of the window, as two windows are), or so many
+tokens: no prompt shows more of one for long, and one huge tool output must not keep away all that stands before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be loaded: of which session, for which run (None: for none), and how many tokens of messages."""
+
+    session_id: SessionId
+    run_id: RunId | None
+    max_tokens: int
+
+    @property
+    def most_each(self) -> int:
+        """What one message counts at most."""
+        return max(self.max_tokens // SHARE_EACH, LEAST_EACH)
+
+    def is_own(self, row: Message) -> bool:
+        """Whether the row is the run's."""
+        return self.run_id is not None and row.run_id == self.run_id
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A session with rows of it. `rows` are all from some position to the last, without a gap, and at least one.
+
+    `early` are those before them that are pinned or the run's own, in order; `pins` the ids of all that are pinned.
+    """
+
+    session: Session
+    rows: tuple[Message, ...]
+    early: tuple[Message, ...]
+    pins: AbstractSet[MessageId]
+    prepared: Prepared | None
+    adopted: AdoptedSummary | None
+
+
+def choose_rows(found: Found, wanted: Wanted) -> Conversation | None:
+    """Return what LOAD_CONTEXT would return, None where that takes rows which were not found."""
+    first = first_of_history(found.rows, found.session.summary_through_position, wanted)
+    if first is None:
+        return None
+    rows = (*found.early, *found.rows)
+    if found.pins:
+        rows = tuple(replace(row, pinned=True) if row.id in found.pins else row for row in rows)
+    others = [row for row in rows if not wanted.is_own(row)]
+    return Conversation(
+        session=found.session,
+        history=tuple(row for row in others if row.position >= first),
+        own=tuple(row for row in rows if wanted.is_own(row)),
+        pinned=tuple(row for row in others if row.pinned and row.position < first),
+        prepared=found.prepared,
+        adopted=found.adopted,
+    )
+
+
+def first_of_history(rows: Sequence[Message], cursor: int, wanted: Wanted) -> int | None:
+    """Return the position that the history begins with, None where `rows`, which have no gap, begin too late.
+
+    It is that of the message which reaches `max_tokens`, or of the call whose result that message is.
+    """
+    others = [row for row in rows if row.position > cursor and not wanted.is_own(row)]
+    left, edge, most_each = wanted.max_tokens, None, wanted.most_each
+    for row in reversed(others):
+        if left <= 0:
+            break
+        edge, left = row, left - min(row.token_count, most_each)
+    if left > 0 and rows[0].position > cursor + 1:
+        return None
+    if edge is None:
+        return rows[-1].position + 1
+    return _call_of(edge, others, max(edge.position - REACH, cursor + 1), rows[0].position)
+
+
+def _call_of(edge: Message, others: Sequence[Message], least: int, known_from: int) -> int | None:
+    """Return the position of the call from `least` on whose result `edge` is, that of `edge` where there is none."""
+    if edge.role is not Role.TOOL:
+        return edge.position
+    for row in reversed(others):
+        if least <= row.position < edge.position and any(call.id == edge.tool_call_id for call in row.tool_calls):
+            return row.position
+    return edge.position if known_from <= least else None

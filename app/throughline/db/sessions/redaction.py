@@ -1,0 +1,220 @@
+"""Redacting a message: a marker takes the place of its text, and all that was made from the text goes.
+
+What was made from it are stretches and versions of the summary, the index, the run's input and events, the title, and
+the results of recall tools that quoted it, or quoted such a result. The summary goes back to the newest version that
+does not reach the message; what lies behind its cursor is summarised again, from what remains. A pin stays: it holds a
+group of messages together, and keeps the marker in the prompt.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from throughline.db.connection.statement import Row
+from throughline.db.connection.transactions import Statements
+from throughline.db.sessions.quotations import MARKER as MARKER  # noqa: PLC0414  # part of what this module offers
+from throughline.db.sessions.quotations import find_quoting, find_quoting_session, hold_history
+from throughline.db.statements.locks import lock_session
+from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.rows import MESSAGE_COLUMNS, PINNED, message_from, to_json
+from throughline.db.statements.sql import sql
+from throughline.db.summaries.adopt import discard_prepared, supersede
+from throughline.domain.errors import NotFound, SessionBusy
+from throughline.domain.ids import MessageId, SessionId, UserId
+from throughline.domain.message import Message, text_of
+from throughline.domain.session import Session
+
+_GET = sql(
+    "select {columns}, {pinned} from messages m where m.id = :id and m.session_id = :session_id",
+    columns=MESSAGE_COLUMNS,
+    pinned=PINNED,
+)
+_IS_DONE = sql("select 1 as found from message_redactions where message_id = :id")
+_OPEN_RUN = """
+    select r.id from runs r where r.session_id = :session_id and r.owner_id = :owner_id
+        and r.status in ('queued', 'running')
+    order by r.seq limit 1
+"""
+_BUSY, _BUSY_NOW = sql(f"{_OPEN_RUN} for update"), sql(_OPEN_RUN)
+_ROW = sql("""
+    select m.id, m.session_id, m.position, m.run_id, m.role, m.token_count from messages m where m.id = :id
+""")
+_ALLOW = sql("select set_config('throughline.redaction', 'on', true)")
+_FORBID = sql("select set_config('throughline.redaction', '', true)")
+_OVERWRITE = sql("""
+    update messages m set content = :marker, content_blocks = null, metadata = '{"redacted": true}', token_count = 0,
+        counter = '', tool_calls = (
+            select coalesce(jsonb_agg(jsonb_build_object(
+                'id', c.call ->> 'id', 'name', c.call ->> 'name', 'arguments', '{}') order by c.place), '[]')
+            from jsonb_array_elements(m.tool_calls) with ordinality as c (call, place))
+    where m.id = any(:ids)
+""")
+_RECORD = sql("""
+    insert into message_redactions (message_id, session_id, position, actor)
+    select m.id, m.session_id, m.position, :actor from messages m where m.id = any(:ids)
+    on conflict (message_id) do nothing
+""")
+_CLEAN = (
+    # Whoever deletes a run's events holds the run's row first: retention does it at the same time.
+    sql("""
+        with held as materialized (select id from runs where id = any(:runs) for no key update)
+        delete from run_events e using held where e.run_id = held.id
+    """),
+    sql("""
+        update runs set input = cast(:input as json) where id in (
+            select m.run_id from messages m where m.id = any(:ids) and m.role = 'user')
+    """),
+    sql("""
+        delete from search_terms t using search_blocks b where b.session_id = :session_id
+            and b.through_position >= :first and t.session_id = b.session_id and t.from_position = b.from_position
+    """),
+    sql("delete from search_blocks where session_id = :session_id and through_position >= :first"),
+    sql("delete from summary_versions where session_id = :session_id and through_position >= :first"),
+    sql("""
+        delete from summaries t where t.session_id = :session_id and exists (
+            select 1 from unnest(cast(:positions as integer[])) as p (position)
+            where p.position between t.from_position and t.through_position)
+    """),
+)
+"""Versions that reach the message may hold its words in any of their parts; stretches only where they cover it."""
+
+_KEPT = sql("""
+    select v.id from summary_versions v where v.session_id = :session_id and v.version is not null
+    order by v.state = 'adopted' desc, v.through_position desc, v.version desc limit 1
+""")
+_COPY = sql("""
+    insert into summary_versions (id, session_id, version, base_version, state, stretch_ids, text, ledger, token_count,
+        through_id, through_position, model, run_id)
+    select :version_id, v.session_id, cast(:base_version as integer) + 1, :base_version, 'adopted', v.stretch_ids,
+        v.text, v.ledger, v.token_count, v.through_id, v.through_position, v.model, v.run_id
+    from summary_versions v where v.id = :kept_id
+""")
+_MOVE = sql("""
+    update sessions s set conversation_summary = coalesce(v.text, ''), summary_through_id = v.through_id,
+        summary_through_position = coalesce(v.through_position, 0), summary_tokens = coalesce(v.token_count, 0),
+        summary_version = s.summary_version + 1, view_state = '{}', redaction_count = s.redaction_count + 1,
+        message_tokens = s.message_tokens - :tokens, title = case
+            when s.title <> '' and position(rtrim(s.title, '…') in cast(:said as text)) > 0 then '' else s.title end
+    from (select 1) one left join summary_versions v on v.id = :version_id
+    where s.id = :session_id
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """Which message of whose session, and who asked for it where that was not the owner."""
+
+    owner_id: UserId
+    session_id: SessionId
+    message_id: MessageId
+    actor: str | None = None
+
+
+async def redact_message(tx: Statements, wanted: Redaction) -> Message:
+    """Redact the message and what quotes it; return it as it is now. Raises NotFound, SessionBusy.
+
+    A session with a waiting or running turn is refused: the turn holds the text, and would write it down again.
+    """
+    await hold_history(tx, wanted.owner_id)
+    session = await _lock(tx, wanted.session_id, wanted.owner_id)
+    message = await _get(tx, wanted)
+    if await tx.fetch(_IS_DONE, id=message.id):
+        return message
+    words = _Words(text_of(message.content), wanted.actor)
+    taking = _Taking(tx, wanted.owner_id, {session.id: session})
+    await taking.take(await tx.fetch(_ROW, id=message.id), words)
+    return await _get(tx, wanted)
+
+
+async def redact_quotations(tx: Statements, owner_id: UserId, session_id: SessionId) -> None:
+    """Redact what the user's other sessions quote of the session, which is about to be erased. Raises SessionBusy."""
+    await _Taking(tx, owner_id, {}).take(
+        await find_quoting_session(tx, owner_id, session_id), _Words("", None), without=session_id
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What is taken away, and for whom."""
+
+    said: str
+    actor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Taking:
+    """Messages being redacted with all that quotes them; `sessions` are those that are locked already."""
+
+    tx: Statements
+    owner_id: UserId
+    sessions: dict[SessionId, Session]
+
+    async def take(self, rows: Sequence[Row], words: _Words, *, without: SessionId | None = None) -> None:
+        """Redact the messages, and what quotes them, and what quotes that, but nothing in the session `without`.
+
+        A session is locked before it is asked what quotes its messages: nothing can be added to it meanwhile.
+        """
+        of_session: dict[SessionId, list[Row]] = defaultdict(list)
+        known: list[Row] = []
+        while rows:
+            known.extend(rows)
+            for row in rows:
+                of_session[SessionId(row["session_id"])].append(row)
+            for session_id in sorted(of_session.keys() - self.sessions.keys()):
+                self.sessions[session_id] = await _lock(self.tx, session_id, self.owner_id)
+            found = await find_quoting(self.tx, self.owner_id, known)
+            rows = [row for row in found if row["session_id"] != without]
+        for session_id, of_one in sorted(of_session.items()):
+            await _redact(self.tx, self.sessions[session_id], of_one, words)
+
+
+async def _lock(tx: Statements, session_id: SessionId, owner_id: UserId) -> Session:
+    """Runs are locked before their session, as everywhere; what was submitted meanwhile is seen under its lock."""
+    busy = await tx.fetch(_BUSY, session_id=session_id, owner_id=owner_id)
+    session = await lock_session(tx, session_id, owner_id)
+    busy = busy or await tx.fetch(_BUSY_NOW, session_id=session_id, owner_id=owner_id)
+    if busy:
+        raise SessionBusy(
+            f"The turn {busy[0]['id']} of session {session_id} is not finished. Wait for it or cancel it, then try "
+            "again.",
+            run_id=str(busy[0]["id"]),
+        )
+    return session
+
+
+async def _get(tx: Statements, wanted: Redaction) -> Message:
+    rows = await tx.fetch(_GET, id=wanted.message_id, session_id=wanted.session_id)
+    if not rows:
+        raise NotFound(f"There is no message {wanted.message_id} in session {wanted.session_id}.")
+    return message_from(rows[0])
+
+
+async def _redact(tx: Statements, session: Session, rows: Sequence[Row], words: _Words) -> None:
+    positions, ids = [row["position"] for row in rows], [row["id"] for row in rows]
+    await tx.fetch(_ALLOW)
+    await tx.fetch(_OVERWRITE, ids=ids, marker=MARKER)
+    await tx.fetch(_FORBID)
+    await tx.fetch(_RECORD, ids=ids, actor=words.actor)
+    parameters = {
+        "ids": ids,
+        "runs": [row["run_id"] for row in rows if row["run_id"] is not None],
+        "input": to_json({"content": MARKER, "metadata": {}}),
+        "session_id": session.id,
+        "first": min(positions),
+        "positions": positions,
+    }
+    for statement in _CLEAN:
+        await tx.fetch(statement, **parameters)
+    await _step_back(tx, session, sum(row["token_count"] for row in rows), words.said)
+
+
+async def _step_back(tx: Statements, session: Session, tokens: int, said: str) -> None:
+    """Adopt the newest version that is left, as a new one; without any, nothing is summarised."""
+    version_id = new_id()
+    await discard_prepared(tx, session.id)
+    kept = await tx.fetch(_KEPT, session_id=session.id)
+    if kept:
+        await supersede(tx, session.id)
+        base = {"base_version": session.summary_version, "kept_id": kept[0]["id"]}
+        await tx.fetch(_COPY, version_id=version_id, **base)
+    await tx.fetch(_MOVE, session_id=session.id, version_id=version_id, tokens=tokens, said=said)

@@ -1,0 +1,225 @@
+"""Sessions: made, read, listed, changed and erased, always in the name of their owner."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from throughline.db.connection.statement import Row
+from throughline.db.connection.transactions import Transactions
+from throughline.db.sessions.erasure import erase_session
+from throughline.db.sessions.import_messages import DatedMessage, Imported, import_session
+from throughline.db.sessions.loaded_rows import LoadedRows
+from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.paging import decode_cursor, encode_cursor
+from throughline.db.statements.rows import SESSION_COLUMNS, session_from, session_not_found, to_json
+from throughline.db.statements.sql import sql
+from throughline.domain.errors import IdempotencyKeyReused, InvalidInput
+from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.json_types import JsonObject
+from throughline.domain.message import Source
+from throughline.domain.page import Page
+from throughline.domain.session import Session
+
+MAX_KEY_LENGTH = 255
+
+_WILDCARDS = re.compile(r"([\\%_])")
+_CREATE = sql(
+    """
+    with earlier as (
+        select {session_columns}, s.fingerprint from sessions s
+        where s.id = :id or (s.owner_id = :owner_id and s.idempotency_key = :idempotency_key)
+    ), created as (
+        insert into sessions as s (id, owner_id, agent, title, source, metadata, idempotency_key, fingerprint)
+        select :id, :owner_id, :agent, :title, :source, cast(:metadata as jsonb), :idempotency_key, :fingerprint
+        where not exists (select 1 from earlier)
+        returning {session_columns}, s.fingerprint
+    )
+    select * from created union all select * from earlier
+""",
+    session_columns=SESSION_COLUMNS,
+)
+_GET = sql(
+    "select {session_columns} from sessions s where s.id = :id and s.owner_id = :owner_id",
+    session_columns=SESSION_COLUMNS,
+)
+_LIST = sql(
+    """
+    select {session_columns} from sessions s
+    where s.owner_id = :owner_id
+        and (cast(:before_time as timestamptz) is null
+            or (s.updated_at, s.id) < (:before_time, cast(:before_id as uuid)))
+        and (cast(:agent as text) is null or s.agent = :agent)
+        and (cast(:pattern as text) is null or s.title ilike :pattern)
+        and (:include_archived or not s.archived)
+    order by s.updated_at desc, s.id desc
+    limit :limit
+""",
+    session_columns=SESSION_COLUMNS,
+)
+_UPDATE = sql(
+    """
+    update sessions s set title = coalesce(:title, s.title), archived = coalesce(:archived, s.archived),
+        metadata = coalesce(cast(:metadata as jsonb), s.metadata), updated_at = now()
+    where s.id = :id and s.owner_id = :owner_id
+    returning {session_columns}
+""",
+    session_columns=SESSION_COLUMNS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewSession:
+    """A session to be made. `fingerprint` is a hash of the request, for the idempotency key."""
+
+    owner_id: UserId
+    agent: str
+    title: str
+    source: Source
+    metadata: JsonObject
+    idempotency_key: str | None = None
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionQuery:
+    """Which sessions to list; `q` is looked for in titles, whatever the case."""
+
+    limit: int = 50
+    cursor: str | None = None
+    agent: str | None = None
+    q: str | None = None
+    include_archived: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionChange:
+    """What to change; None leaves a value as it is."""
+
+    title: str | None = None
+    metadata: JsonObject | None = None
+    archived: bool | None = None
+
+
+class Announcements(Protocol):
+    """Tells workers and readers, here and elsewhere, to look at runs at once."""
+
+    def announce_cancel(self, run_id: RunId) -> None:
+        """Announce that the run is to stop."""
+        ...
+
+    def announce_events(self, run_id: RunId) -> None:
+        """Announce that the run has changed."""
+        ...
+
+    def announce_work(self) -> None:
+        """Announce that runs may be taken."""
+        ...
+
+
+class SessionRepository:
+    """Sessions by intent. Missing and foreign sessions are the same NotFound."""
+
+    def __init__(self, transactions: Transactions, announcements: Announcements, loaded: LoadedRows) -> None:
+        """Work through `transactions`; end turns and readers of erased sessions through `announcements`.
+
+        Their rows are not kept in `loaded` any longer.
+        """
+        self._transactions = transactions
+        self._announcements = announcements
+        self._loaded = loaded
+
+    async def create(self, new: NewSession) -> tuple[Session, bool]:
+        """Store the session; True where the idempotency key had already made it. Raises IdempotencyKeyReused."""
+        session_id = new_id()
+        rows = await self._transactions.fetch(
+            _CREATE,
+            id=session_id,
+            owner_id=new.owner_id,
+            agent=new.agent,
+            title=new.title,
+            source=new.source.value,
+            metadata=to_json(new.metadata),
+            idempotency_key=check_key(new.idempotency_key),
+            fingerprint=new.fingerprint,
+        )
+        session = session_from(rows[0])
+        if rows[0]["fingerprint"] != new.fingerprint:
+            raise key_reused(new.idempotency_key)
+        return session, session.id != session_id
+
+    async def import_conversation(self, new: Imported, messages: Sequence[DatedMessage]) -> Session:
+        """Store a conversation that was held elsewhere as a new session; its messages are counted already."""
+        session_id = SessionId(new_id())
+        return await self._transactions.run(lambda tx: import_session(tx, session_id, new, messages))
+
+    async def get(self, owner_id: UserId, session_id: SessionId) -> Session:
+        """Return the session. Raises NotFound."""
+        return _one(await self._transactions.fetch(_GET, id=session_id, owner_id=owner_id), session_id)
+
+    async def list(self, owner_id: UserId, query: SessionQuery) -> Page[Session]:
+        """Return the owner's sessions, the last used first. Raises InvalidInput for a cursor that is not ours."""
+        before_time, before_id = (None, None) if query.cursor is None else decode_cursor(query.cursor)
+        rows = await self._transactions.fetch(
+            _LIST,
+            owner_id=owner_id,
+            before_time=before_time,
+            before_id=before_id,
+            agent=query.agent,
+            pattern=_pattern(query.q),
+            include_archived=query.include_archived,
+            limit=query.limit + 1,
+        )
+        sessions = tuple(session_from(row) for row in rows[: query.limit])
+        has_more = len(rows) > query.limit
+        return Page(sessions, encode_cursor(sessions[-1].updated_at, sessions[-1].id) if has_more else None)
+
+    async def update(self, owner_id: UserId, session_id: SessionId, change: SessionChange) -> Session:
+        """Change what `change` names and return the session. Raises NotFound."""
+        rows = await self._transactions.fetch(
+            _UPDATE,
+            id=session_id,
+            owner_id=owner_id,
+            title=change.title,
+            archived=change.archived,
+            metadata=None if change.metadata is None else to_json(change.metadata),
+        )
+        return _one(rows, session_id)
+
+    async def delete(self, owner_id: UserId, session_id: SessionId) -> None:
+        """Erase the session and everything of it: messages, runs, events, summaries. Raises NotFound."""
+        stopped = await self._transactions.run(lambda tx: erase_session(tx, owner_id, session_id))
+        self._loaded.forget(session_id)
+        for run_id in stopped:
+            self._announcements.announce_cancel(run_id)
+            self._announcements.announce_events(run_id)
+        if stopped:
+            self._announcements.announce_work()  # others of the user's may begin now
+
+
+def check_key(key: str | None) -> str | None:
+    """Return the idempotency key. Raises InvalidInput for one that cannot be stored."""
+    if key is not None and not 0 < len(key) <= MAX_KEY_LENGTH:
+        raise InvalidInput(
+            f"An idempotency key has 1 to {MAX_KEY_LENGTH} characters, not {len(key)}.", field="Idempotency-Key"
+        )
+    return key
+
+
+def key_reused(key: str | None) -> IdempotencyKeyReused:
+    """Return the error for a key that came with another body before."""
+    return IdempotencyKeyReused(
+        f"The idempotency key {key!r} was used before with another request. Use a new key for a new request."
+    )
+
+
+def _one(rows: Sequence[Row], session_id: SessionId) -> Session:
+    if not rows:
+        raise session_not_found(session_id)
+    return session_from(rows[0])
+
+
+def _pattern(words: str | None) -> str | None:
+    """Return an ILIKE pattern that takes every character of `words` for itself."""
+    escaped = _WILDCARDS.sub(r"\\\1", words or "")
+    return f"%{escaped}%" if words else None

@@ -1,0 +1,209 @@
+"""Looking up what a command or a reaction in Slack is about: the session of a thread, the run of a message."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from throughline.db.connection.statement import Row
+from throughline.db.connection.transactions import Transactions
+from throughline.db.slack.arrivals import Place
+from throughline.db.slack.people import SlackId
+from throughline.db.slack.resume import bind
+from throughline.db.statements.sql import sql
+from throughline.domain.ids import RunId, SessionId, UserId
+
+_MAY = """(s.owner_id = :user_id or exists (
+        select 1 from slack_participants p join slack_users u using (team_id, slack_user_id)
+        where p.session_id = s.id and u.user_id = :user_id))"""
+_THREAD = "c.thread_ts, c.session_id, s.owner_id, s.title, s.archived, {may} as may"
+_NEWEST = sql(
+    """
+    with mine as (
+        select d.thread_ts from slack_deliveries d
+        where d.team_id = :team_id and d.channel_id = :channel_id and d.run_id is not null
+            and d.reader_id = :reader_id and d.reader_team_id = :reader_team_id
+        order by d.message_ts desc limit 1
+    )
+    select {thread} from mine
+    join slack_conversations c on c.team_id = :team_id and c.channel_id = :channel_id and c.thread_ts = mine.thread_ts
+    left join sessions s on s.id = c.session_id
+""",
+    thread=_THREAD.format(may=_MAY),
+)
+_LAST_USED = sql(
+    """
+    select {thread} from slack_conversations c left join sessions s on s.id = c.session_id
+    where c.team_id = :team_id and c.channel_id = :channel_id and c.thread_ts <> ''
+    order by c.updated_at desc limit 1
+""",
+    thread=_THREAD.format(may=_MAY),
+)
+"""In a direct conversation, where nobody else writes."""
+
+_LAST_USED_BY_ANY = sql("""
+    with mine as (
+        select distinct p.session_id from slack_users u join slack_participants p using (team_id, slack_user_id)
+        where u.user_id = :user_id
+    )
+    select c.thread_ts, c.session_id, s.owner_id, s.title, s.archived, true as may
+    from mine join slack_conversations c on c.session_id = mine.session_id
+    join sessions s on s.id = c.session_id and not s.archived
+    where c.team_id = :team_id and c.channel_id = :channel_id and c.thread_ts <> ''
+    order by c.updated_at desc limit 1
+""")
+"""Of those the asker takes part in, whoever wrote there last."""
+
+_IS_KNOWN = sql("""
+    select exists (select 1 from slack_conversations c
+        where c.team_id = :team_id and c.channel_id = :channel_id and c.thread_ts <> '') as is_known
+""")
+_PART = sql("""
+    update slack_conversations set session_id = null
+    where team_id = :team_id and channel_id = :channel_id and thread_ts = :thread_ts
+""")
+_OPEN_RUNS = sql("""
+    select id from runs where session_id = :session_id and status in ('queued', 'running') order by seq
+""")
+_RUN_AT = sql("""
+    with said as (
+        select e.run_id from slack_events e
+        where e.team_id = :team_id and e.channel_id = :channel_id and e.message_ts = :message_ts
+        union all
+        select d.run_id from slack_parts p join slack_deliveries d on d.id = p.delivery_id
+        where p.ts = :message_ts and d.team_id = :team_id and d.channel_id = :channel_id
+    )
+    select r.id, r.owner_id from said join runs r on r.id = said.run_id
+    where (
+        select count(distinct u.user_id) from slack_users u join (
+            select r.owner_id as user_id
+            union select w.user_id from slack_participants p join slack_users w using (team_id, slack_user_id)
+            where p.session_id = r.session_id
+        ) t on t.user_id = u.user_id
+        where u.slack_user_id = :slack_user_id) = 1
+    limit 1
+""")
+"""An id names one person of a workspace; where two users of one session have the same, nobody is meant by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A thread's session, in whose name it may be used by somebody who takes part in it."""
+
+    thread_ts: str
+    session_id: SessionId
+    owner_id: UserId
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """A thread that has no session by now: its next message opens one."""
+
+    thread_ts: str
+
+
+@dataclass(frozen=True, slots=True)
+class LastUsed:
+    """A conversation in which somebody takes part, but perhaps not the one they mean: others may have written since."""
+
+    conversation: Conversation
+
+
+Found: TypeAlias = Conversation | LastUsed | Parted | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Somebody who asks about a conversation: as Slack knows them, and the user they are here."""
+
+    slack_id: SlackId
+    user_id: UserId
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """A run and the owner of its session."""
+
+    run_id: RunId
+    owner_id: UserId
+
+
+class SlackConversations:
+    """Answers only about sessions of which the asking user is the owner or a participant."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        """Work through `transactions`."""
+        self._transactions = transactions
+
+    async def latest(self, team_id: str, channel_id: str, asker: Asker) -> Found:
+        """Return the thread of the asker's own newest message in the channel; None where they take no part in it.
+
+        Where all they wrote is older than what is kept of deliveries, it is the last used one: theirs in a direct
+        conversation, and in a channel the LastUsed of those they take part in.
+        """
+        where = {"team_id": team_id, "channel_id": channel_id, "user_id": asker.user_id}
+        is_direct = is_direct_channel(channel_id)
+        who = {"reader_id": asker.slack_id.user_id, "reader_team_id": asker.slack_id.team_id}
+        rows = await self._transactions.fetch(_NEWEST, **where, **who)
+        if not rows and not is_direct:
+            return _last_used(await self._transactions.fetch(_LAST_USED_BY_ANY, **where))
+        rows = rows or await self._transactions.fetch(_LAST_USED, **where)
+        return _found(rows[0], is_direct=is_direct) if rows else None
+
+    async def is_known(self, team_id: str, channel_id: str) -> bool:
+        """Whether somebody wrote to the bot in this channel or direct conversation."""
+        return bool((await self._transactions.fetch(_IS_KNOWN, team_id=team_id, channel_id=channel_id))[0]["is_known"])
+
+    async def leave(self, team_id: str, channel_id: str, thread_ts: str) -> None:
+        """Part the thread from its session: its next message opens a new one. The old one is kept."""
+        await self._transactions.fetch(_PART, team_id=team_id, channel_id=channel_id, thread_ts=thread_ts)
+
+    async def resume(self, team_id: str, channel_id: str, session_id: SessionId, user_id: UserId) -> str | None:
+        """Have the next new thread of a direct conversation go on with a session of the user's; return its title.
+
+        None where there is no such session, it is another's, or archived. It replaces the one named before.
+        """
+        return await bind(
+            self._transactions, team_id=team_id, channel_id=channel_id, session_id=session_id, user_id=user_id
+        )
+
+    async def open_runs(self, session_id: SessionId) -> tuple[RunId, ...]:
+        """Return the runs that wait or are at work, in their order."""
+        rows = await self._transactions.fetch(_OPEN_RUNS, session_id=session_id)
+        return tuple(RunId(row["id"]) for row in rows)
+
+    async def run_at(self, place: Place, slack_user_id: str) -> OpenRun | None:
+        """Return the run that a message asked for or answers, if somebody with this id takes part in its session.
+
+        Of whichever workspace they are; None where two users with this id take part.
+        """
+        rows = await self._transactions.fetch(
+            _RUN_AT,
+            team_id=place.team_id,
+            channel_id=place.channel_id,
+            message_ts=place.message_ts,
+            slack_user_id=slack_user_id,
+        )
+        return OpenRun(RunId(rows[0]["id"]), UserId(rows[0]["owner_id"])) if rows else None
+
+
+def is_direct_channel(channel_id: str) -> bool:
+    """Whether it is a conversation of one person with the bot; what their ids begin with is Slack's word for it."""
+    return channel_id.startswith("D")
+
+
+def _last_used(rows: Sequence[Row]) -> LastUsed | None:
+    return LastUsed(_conversation(rows[0])) if rows else None
+
+
+def _found(row: Row, *, is_direct: bool) -> Found:
+    """In a direct conversation, a session that is another user's by now is left by the next message, too."""
+    if row["session_id"] is None or (row["may"] and row["archived"]) or (is_direct and not row["may"]):
+        return Parted(row["thread_ts"])
+    if not row["may"]:
+        return None
+    return _conversation(row)
+
+
+def _conversation(row: Row) -> Conversation:
+    return Conversation(row["thread_ts"], SessionId(row["session_id"]), UserId(row["owner_id"]), row["title"])

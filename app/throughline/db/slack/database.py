@@ -1,0 +1,34 @@
+"""What the Slack door asks of the database, in one place."""
+
+from dataclasses import dataclass
+
+from throughline.db.connection.transactions import Transactions
+from throughline.db.connection.wakeup import EventHub, Wakeup
+from throughline.db.slack.conversations import SlackConversations
+from throughline.db.slack.inbox import InboxConfig, SlackInbox
+from throughline.db.slack.outbox import SlackOutbox
+from throughline.db.slack.participants import ParticipantRepository
+from throughline.db.slack.people import SlackPeople
+
+
+@dataclass(frozen=True, slots=True)
+class SlackDatabase:
+    """The repositories of the Slack door."""
+
+    inbox: SlackInbox
+    outbox: SlackOutbox
+    people: SlackPeople
+    conversations: SlackConversations
+    participants: ParticipantRepository
+
+
+def slack_database(transactions: Transactions, hub: EventHub, config: InboxConfig) -> SlackDatabase:
+    """Return the repositories; what comes in wakes what goes out."""
+    outgoing = Wakeup()
+    return SlackDatabase(
+        inbox=SlackInbox(transactions, hub, outgoing, config),
+        outbox=SlackOutbox(transactions, outgoing),
+        people=SlackPeople(transactions),
+        conversations=SlackConversations(transactions),
+        participants=ParticipantRepository(transactions),
+    )

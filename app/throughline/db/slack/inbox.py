@@ -1,0 +1,271 @@
+"""Taking messages from Slack: the event, its run and its place in the outbox are stored in one transaction."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from throughline.db.connection.statement import Row
+from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.connection.wakeup import Wakeup
+from throughline.db.runs import submit as run_submit
+from throughline.db.slack.arrivals import Deleted, Edited, EditOutcome, SlackMessage, WithdrawalOutcome
+from throughline.db.slack.changes import edit_message, forget_early_edits, spoken, take_event, withdraw_message
+from throughline.db.slack.people import Person, SlackId, ensure_user, guest_name, hold_person
+from throughline.db.slack.resume import take_bound
+from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.rows import to_json
+from throughline.db.statements.sql import sql
+from throughline.domain.errors import QueueFull
+from throughline.domain.ids import RunId, SessionId, UserId
+from throughline.domain.json_types import JsonValue
+from throughline.domain.message import Source
+from throughline.domain.run import Caps, RunInput, Submission
+
+_LOOK = sql("""
+    select
+        exists (select 1 from slack_events e where e.team_id = :team_id and e.early_edit is null and (
+            e.event_id = :event_id or (e.channel_id = :channel_id and e.message_ts = :message_ts))) as is_taken,
+        exists (select 1 from slack_conversations c where c.team_id = :team_id and c.channel_id = :channel_id
+            and c.thread_ts = :thread_ts) as is_engaged
+""")
+_ENGAGE = sql("""
+    insert into slack_conversations as c (team_id, channel_id, thread_ts, engaged_ts)
+    values (:team_id, :channel_id, :thread_ts,
+        case when :is_addressed then cast(cast(:message_ts as text) as numeric) end)
+    on conflict (team_id, channel_id, thread_ts) do update
+    set updated_at = now(), engaged_ts = least(c.engaged_ts, excluded.engaged_ts)
+    returning c.session_id, (select s.owner_id from sessions s where s.id = c.session_id and not s.archived) as owner_id
+""")
+_OPEN_SESSION = sql("""
+    with opened as (
+        insert into sessions (id, owner_id, agent, source, metadata)
+        values (:session_id, :owner_id, :agent, 'slack', cast(:metadata as jsonb))
+    )
+    update slack_conversations set session_id = :session_id
+    where team_id = :team_id and channel_id = :channel_id and thread_ts = :thread_ts
+""")
+_TAKE_PART = sql("""
+    insert into slack_participants (session_id, team_id, slack_user_id)
+    select :session_id, :reader_team_id, :reader_id where not exists (
+        select 1 from slack_departures d where d.team_id = :team_id and d.channel_id = :channel_id
+            and d.reader_team_id = :reader_team_id and d.reader_id = :reader_id
+            and d.left_ts > cast(cast(:message_ts as text) as numeric))
+    on conflict (session_id, team_id, slack_user_id) do nothing
+""")
+"""Whoever sent the message before they left the channel takes no part by it."""
+
+_PUT_OUT = sql("""
+    with noted as (
+        update slack_events set run_id = :run_id where team_id = :team_id and event_id = :event_id
+    )
+    insert into slack_deliveries
+        (id, run_id, team_id, channel_id, thread_ts, message_ts, reader_id, reader_team_id, notice)
+    values (:id, :run_id, :team_id, :channel_id, :thread_ts, :message_ts, :reader_id, :reader_team_id, :notice)
+""")
+
+
+class Taken(StrEnum):
+    """What became of a message. One that was deleted before it came is a duplicate too."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    NOT_FOR_US = "not_for_us"
+    QUEUE_FULL = "queue_full"
+
+
+class Announcements(Protocol):
+    """Tells workers and readers, here and elsewhere, to look at once."""
+
+    def announce_work(self) -> None:
+        """Announce that a run waits."""
+        ...
+
+    def announce_events(self, run_id: RunId) -> None:
+        """Announce that the run has changed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class InboxConfig:
+    """Which agent answers in Slack, how many messages may wait, and what is said to one too many."""
+
+    agent: str = "assistant"
+    caps: Caps = field(default_factory=Caps)
+    too_many: str = "I still have too many messages to answer. Send it again in a while."
+
+
+class SlackInbox:
+    """Takes, changes and withdraws messages."""
+
+    def __init__(
+        self, transactions: Transactions, announcements: Announcements, outgoing: Wakeup, config: InboxConfig
+    ) -> None:
+        """Work through `transactions`; wake `outgoing` for whoever delivers."""
+        self._transactions = transactions
+        self._announcements = announcements
+        self._outgoing = outgoing
+        self._config = config
+
+    async def accept(self, message: SlackMessage) -> Taken:
+        """Store the message with its run, once, however often and as whichever event it arrives."""
+        seen = (await self._transactions.fetch(_LOOK, event_id=message.event_id, **_parameters(message)))[0]
+        if seen["is_taken"]:
+            return Taken.DUPLICATE
+        if not (message.is_addressed or seen["is_engaged"]):
+            return Taken.NOT_FOR_US
+        run_id = run_submit.new_run_id()
+        try:
+            taken = await self._transactions.run(lambda tx: _accept(tx, message, run_id, self._config))
+        except QueueFull:
+            taken = await self._transactions.run(lambda tx: _refuse(tx, message, self._config.too_many))
+        if taken is Taken.ACCEPTED:
+            self._announcements.announce_work()
+        if taken in {Taken.ACCEPTED, Taken.QUEUE_FULL}:
+            self._outgoing.wake()
+        return taken
+
+    async def edit(self, edited: Edited) -> EditOutcome:
+        """Change a message that still waits; it is LEFT where it is being answered, is answered, or is not known.
+
+        So it is where a later edit was taken before: Slack may send an earlier one once more. The writer is known by
+        the Slack user: the user they are here may have become another, by linking. An edit that comes before the
+        message, where that will be for us, is kept for it.
+        """
+        return await self._transactions.run(lambda tx: edit_message(tx, edited))
+
+    async def withdraw(self, deleted: Deleted) -> WithdrawalOutcome:
+        """Cancel a message that still waits. One that comes later is not taken."""
+        run = await self._transactions.run(lambda tx: withdraw_message(tx, deleted))
+        if run is None:
+            return WithdrawalOutcome.LEFT
+        self._announcements.announce_events(run.id)
+        self._announcements.announce_work()
+        self._outgoing.wake()
+        return WithdrawalOutcome.WITHDRAWN if run.status.is_final else WithdrawalOutcome.STOPPING
+
+    async def forget_early_edits(self) -> None:
+        """Delete what is kept of edits whose message does not come any more."""
+        await self._transactions.run(forget_early_edits)
+
+
+async def _accept(tx: Statements, message: SlackMessage, run_id: RunId, config: InboxConfig) -> Taken:
+    taken = await take_event(tx, message)
+    if taken is None:
+        return Taken.DUPLICATE
+    message = taken
+    person = await hold_person(tx, message.who)
+    session_id, owner_id = await _session(tx, message, person, config)
+    submission = _submission(message, person, (session_id, owner_id))
+    await run_submit.submit(tx, run_submit.NewRun(submission, run_id, None, config.caps))
+    await _put_out(tx, message, run_id=run_id)
+    return Taken.ACCEPTED
+
+
+async def _refuse(tx: Statements, message: SlackMessage, notice: str) -> Taken:
+    """Tell the writer, once, that the message was not taken. In its thread they need not call the bot again."""
+    if await take_event(tx, message) is None:
+        return Taken.DUPLICATE
+    if not message.is_direct:
+        await _engage(tx, message)
+    await _put_out(tx, message, notice=notice)
+    return Taken.QUEUE_FULL
+
+
+async def _session(
+    tx: Statements, message: SlackMessage, person: Person, config: InboxConfig
+) -> tuple[SessionId, UserId]:
+    """Return the thread's session and its owner; opened where there is none, or only one that was archived.
+
+    A new thread of a direct conversation may instead go on with a session that its person named before.
+
+    So it is in a direct conversation with somebody who is another user by now: the session is the former one's.
+    """
+    known = (await _engage(tx, message))[0]
+    is_anothers = message.is_direct and known["owner_id"] != person.user_id
+    if known["owner_id"] is not None and not is_anothers:
+        session_id, owner_id = SessionId(known["session_id"]), UserId(known["owner_id"])
+    else:
+        session_id, owner_id = await _resumed(tx, message, person) or await _opened(tx, message, person, config)
+    if not message.is_direct:
+        who = {"reader_team_id": message.who.team_id, "reader_id": message.who.user_id}
+        await tx.fetch(_TAKE_PART, session_id=session_id, **who, **_parameters(message))
+    return session_id, owner_id
+
+
+async def _engage(tx: Statements, message: SlackMessage) -> Sequence[Row]:
+    return await tx.fetch(_ENGAGE, is_addressed=message.is_addressed, **_parameters(message))
+
+
+async def _resumed(tx: Statements, message: SlackMessage, person: Person) -> tuple[SessionId, UserId] | None:
+    """Return the session that its owner wanted to go on with in this direct conversation's next new thread."""
+    if not message.is_direct:
+        return None
+    session_id = await take_bound(tx, user_id=person.user_id, **_thread_parameters(message))
+    return None if session_id is None else (session_id, person.user_id)
+
+
+async def _opened(
+    tx: Statements, message: SlackMessage, person: Person, config: InboxConfig
+) -> tuple[SessionId, UserId]:
+    session_id, owner_id = SessionId(new_id()), await _owner(tx, message, person)
+    thread = _thread_parameters(message)
+    metadata: dict[str, JsonValue] = {"slack": dict(thread)}
+    await tx.fetch(
+        _OPEN_SESSION,
+        session_id=session_id,
+        owner_id=owner_id,
+        agent=config.agent,
+        metadata=to_json(metadata),
+        **thread,
+    )
+    return session_id, owner_id
+
+
+async def _owner(tx: Statements, message: SlackMessage, person: Person) -> UserId:
+    """A direct conversation is the person's; a channel's belongs to the channel, so that it reaches nobody's own."""
+    if message.is_direct:
+        return person.user_id
+    return await ensure_user(tx, guest_name(SlackId(message.place.team_id, message.place.channel_id)))
+
+
+def _submission(message: SlackMessage, person: Person, session: tuple[SessionId, UserId]) -> Submission:
+    place = message.place
+    said_by: dict[str, JsonValue] = {"user": message.who.user_id, "team": message.who.team_id}
+    where: dict[str, JsonValue] = {"channel": place.channel_id, "ts": place.message_ts}
+    edited: dict[str, JsonValue] = {"edited": message.edited_ts} if message.edited_ts else {}
+    return Submission(
+        owner_id=session[1],
+        session_id=session[0],
+        input=RunInput(
+            content=spoken(message.text, message.who, person, is_direct=message.is_direct),
+            metadata={"slack": {**said_by, **where, **edited}},
+        ),
+        source=Source.SLACK,
+        author=person.user_name,
+    )
+
+
+async def _put_out(tx: Statements, message: SlackMessage, *, run_id: RunId | None = None, notice: str = "") -> None:
+    await tx.fetch(
+        _PUT_OUT,
+        id=new_id(),
+        run_id=run_id,
+        event_id=message.event_id,
+        reader_id=message.who.user_id,
+        reader_team_id=message.who.team_id,
+        notice=notice,
+        **_parameters(message),
+    )
+
+
+def _thread_parameters(message: SlackMessage) -> dict[str, str]:
+    return {
+        "team_id": message.place.team_id,
+        "channel_id": message.place.channel_id,
+        "thread_ts": message.thread_ts,
+    }
+
+
+def _parameters(message: SlackMessage) -> dict[str, str]:
+    return {**_thread_parameters(message), "message_ts": message.place.message_ts}

@@ -1,0 +1,284 @@
+"""The outbox of answers to Slack: who delivers one holds its lease, and every note carries the fence."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NewType
+from uuid import UUID
+
+from throughline.db.connection.statement import Row
+from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.connection.wakeup import Wakeup
+from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, content_from, run_from
+from throughline.db.statements.sql import sql
+from throughline.domain.errors import LeaseLost
+from throughline.domain.ids import RunId
+from throughline.domain.message import text_of
+from throughline.domain.run import Run
+
+DeliveryId = NewType("DeliveryId", UUID)
+
+_CLAIM = sql("""
+    with next as (
+        select d.id from slack_deliveries d left join runs r on r.id = d.run_id
+        where ((d.status = 'waiting' and d.next_try_at <= now())
+                or (d.status = 'delivering' and d.lease_until < now()))
+            and (not :only_ready or d.run_id is null or r.finished_at is not null)
+            and not exists (
+                select 1 from slack_deliveries o
+                where o.team_id = d.team_id and o.channel_id = d.channel_id and o.thread_ts = d.thread_ts
+                    and o.seq < d.seq and o.status in ('waiting', 'delivering'))
+        order by d.seq limit :limit for update of d skip locked
+    )
+    update slack_deliveries d set status = 'delivering', fence = d.fence + 1, attempt = d.attempt + 1,
+        worker = :worker, lease_until = now() + make_interval(secs => :lease_seconds)
+    from next where d.id = next.id
+    returning d.id, d.seq, d.run_id, d.team_id, d.channel_id, d.thread_ts, d.message_ts, d.reader_id,
+        d.reader_team_id, d.notice, d.fence, d.attempt, extract(epoch from now() - case
+            when d.run_id is null then d.created_at
+            else coalesce((select r.finished_at from runs r where r.id = d.run_id), now()) end) as ready_seconds
+""")
+_BEAT = sql("""
+    update slack_deliveries set lease_until = now() + make_interval(secs => :lease_seconds)
+    where id = :id and fence = :fence and status = 'delivering' returning 1 as ours
+""")
+_FINISH = sql("""
+    update slack_deliveries set status = :status, lease_until = null, error = :error, finished_at = now()
+    where id = :id and fence = :fence and status = 'delivering' returning 1 as ours
+""")
+_PUT_BACK = sql("""
+    update slack_deliveries set status = 'waiting', lease_until = null, worker = null, error = :error,
+        attempt = attempt - :uncounted,
+        next_try_at = now() + make_interval(secs => :delay_seconds)
+    where id = :id and fence = :fence and status = 'delivering' returning 1 as ours
+""")
+_HELD = (
+    "select d.id from slack_deliveries d where d.id = :id and d.fence = :fence and d.status = 'delivering' for share"
+)
+_BEGIN_PART = sql(
+    """
+    with held as ({held})
+    insert into slack_parts as p (delivery_id, number, starts) select held.id, :number, :starts from held
+    on conflict (delivery_id, number) do update set starts = excluded.starts
+    returning 1 as ours
+""",
+    held=_HELD,
+)
+_NOTE_PART = sql(
+    """
+    with held as ({held})
+    update slack_parts p set ts = :ts, status = :status from held
+    where p.delivery_id = held.id and p.number = :number returning 1 as ours
+""",
+    held=_HELD,
+)
+_DROP_PARTS = sql(
+    """
+    with held as ({held})
+    delete from slack_parts p using held where p.delivery_id = held.id and p.number >= :number
+""",
+    held=_HELD,
+)
+_PARTS = sql("""
+    select number, ts, status, starts, extract(epoch from created_at) as begun from slack_parts
+    where delivery_id = :id order by number
+""")
+_KNOWN = sql("""
+    select p.ts from slack_parts p join slack_deliveries d on d.id = p.delivery_id
+    where d.team_id = :team_id and d.channel_id = :channel_id and d.thread_ts = :thread_ts and p.ts is not null
+""")
+_RUN = sql("select {columns}, {answer_id} from runs r where r.id = :run_id", columns=RUN_COLUMNS, answer_id=ANSWER_ID)
+_TEXTS = sql("""
+    select content, content_blocks from messages where run_id = :run_id and role = 'assistant' order by position
+""")
+_PRUNE = (
+    sql("""
+        delete from slack_events where ctid in (
+            select ctid from slack_events where created_at < now() - make_interval(hours => :hours) limit :limit)
+        returning 1
+    """),
+    sql("""
+        delete from slack_deliveries where id in (
+            select id from slack_deliveries where finished_at < now() - make_interval(hours => :hours) limit :limit)
+        returning 1
+    """),
+    sql("delete from slack_link_codes where expires_at < now()"),
+)
+PRUNED_AT_ONCE = 500
+
+
+class PartStatus(StrEnum):
+    """Where a posted message stands: about to be posted, posted and growing, done."""
+
+    SENDING = "sending"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One message of a delivery. `ts` is Slack's name for it, '' until known; `begun` is in seconds since 1970."""
+
+    number: int
+    ts: str
+    status: PartStatus
+    starts: int
+    begun: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryLease:
+    """The right to deliver: valid while the row still carries this fence."""
+
+    id: DeliveryId
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What is to stand in a thread: the answer of a run, or a notice. `reader` is who asked.
+
+    `ready_seconds` is for how long it could have been delivered when it was taken, 0 while its run was unfinished.
+    """
+
+    lease: DeliveryLease
+    run_id: RunId | None
+    team_id: str
+    channel_id: str
+    thread_ts: str
+    message_ts: str
+    reader_id: str
+    reader_team_id: str
+    notice: str
+    attempt: int
+    ready_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Who claims, how many at most, and for how long."""
+
+    worker: str
+    limit: int
+    lease_seconds: float
+
+
+class SlackOutbox:
+    """Hands out deliveries in each thread's order and keeps what became of them.
+
+    `waiting` is woken in this process when there is something to deliver.
+    """
+
+    def __init__(self, transactions: Transactions, waiting: Wakeup) -> None:
+        """Work through `transactions`."""
+        self._transactions = transactions
+        self.waiting = waiting
+
+    async def claim(
+        self, worker: str, *, limit: int, lease_seconds: float, only_ready: bool = False
+    ) -> tuple[Delivery, ...]:
+        """Take up to `limit` deliveries, each the first of its thread: notices and answers that are whole, then others.
+
+        `only_ready`: those alone. Within either sort the oldest come first.
+        """
+        wanted = _Wanted(worker, limit, lease_seconds)
+        rows = await self._transactions.run(lambda tx: _claim(tx, wanted, only_ready=only_ready))
+        return tuple(_delivery_from(row) for row in sorted(rows, key=lambda row: int(row["seq"])))
+
+    async def heartbeat(self, lease: DeliveryLease, lease_seconds: float) -> None:
+        """Extend the lease. Raises LeaseLost."""
+        _check(await self._transactions.fetch(_BEAT, id=lease.id, fence=lease.fence, lease_seconds=lease_seconds))
+
+    async def finish(self, lease: DeliveryLease, *, error: str = "") -> None:
+        """End the delivery, as failed where there is an error. Raises LeaseLost."""
+        status = "failed" if error else "delivered"
+        _check(await self._transactions.fetch(_FINISH, id=lease.id, fence=lease.fence, status=status, error=error))
+        self.waiting.wake()
+
+    async def put_back(self, lease: DeliveryLease, *, delay_seconds: float, error: str = "") -> None:
+        """Let it be tried again after a while; without an error it counts as never tried. Raises LeaseLost."""
+        parameters = {"delay_seconds": delay_seconds, "error": error, "uncounted": 0 if error else 1}
+        _check(await self._transactions.fetch(_PUT_BACK, id=lease.id, fence=lease.fence, **parameters))
+
+    async def parts(self, delivery_id: DeliveryId) -> tuple[Part, ...]:
+        """Return the messages begun so far, in order."""
+        return tuple(_part_from(row) for row in await self._transactions.fetch(_PARTS, id=delivery_id))
+
+    async def begin_part(self, lease: DeliveryLease, number: int, *, starts: int) -> None:
+        """Note that a message is about to be posted. Raises LeaseLost."""
+        _check(
+            await self._transactions.fetch(_BEGIN_PART, id=lease.id, fence=lease.fence, number=number, starts=starts)
+        )
+
+    async def note_part(self, lease: DeliveryLease, number: int, ts: str, status: PartStatus) -> None:
+        """Note under which `ts` a message was posted, and whether it is done. Raises LeaseLost."""
+        parameters = {"number": number, "ts": ts, "status": status.value}
+        _check(await self._transactions.fetch(_NOTE_PART, id=lease.id, fence=lease.fence, **parameters))
+
+    async def drop_parts(self, lease: DeliveryLease, number: int) -> None:
+        """Forget the notes of part `number` and all behind it: they were never posted."""
+        await self._transactions.fetch(_DROP_PARTS, id=lease.id, fence=lease.fence, number=number)
+
+    async def known_messages(self, delivery: Delivery) -> frozenset[str]:
+        """Return the `ts` of every message noted for the delivery's thread."""
+        rows = await self._transactions.fetch(
+            _KNOWN, team_id=delivery.team_id, channel_id=delivery.channel_id, thread_ts=delivery.thread_ts
+        )
+        return frozenset(str(row["ts"]) for row in rows)
+
+    async def run_of(self, run_id: RunId) -> Run | None:
+        """Return the run, None where it was erased."""
+        rows = await self._transactions.fetch(_RUN, run_id=run_id)
+        return run_from(rows[0]) if rows else None
+
+    async def is_erased(self, delivery: Delivery) -> bool:
+        """Whether the delivery's run is gone, and with it every note of the delivery."""
+        return delivery.run_id is not None and await self.run_of(delivery.run_id) is None
+
+    async def texts_of(self, run_id: RunId) -> tuple[str, ...]:
+        """Return the assistant texts of a run as stored, in order; steps that only call tools have none."""
+        rows = await self._transactions.fetch(_TEXTS, run_id=run_id)
+        return tuple(said for row in rows if (said := _text_from(row)).strip())
+
+    async def prune(self, hours: int) -> bool:
+        """Delete some of what ended or was taken longer ago, and link codes that are too old; False: there is more."""
+        deleted = [await self._transactions.fetch(statement, hours=hours, limit=PRUNED_AT_ONCE) for statement in _PRUNE]
+        return all(len(rows) < PRUNED_AT_ONCE for rows in deleted)
+
+
+def _check(rows: object) -> None:
+    if not rows:
+        raise LeaseLost("Another process delivers this answer by now.")
+
+
+def _text_from(row: Row) -> str:
+    content = row["content"]
+    return str(content) if content is not None else text_of(content_from(row["content_blocks"]))
+
+
+def _part_from(row: Row) -> Part:
+    return Part(row["number"], row["ts"] or "", PartStatus(row["status"]), row["starts"], float(row["begun"]))
+
+
+async def _claim(tx: Statements, wanted: _Wanted, *, only_ready: bool) -> list[Row]:
+    """Claim in two statements: each ends at its limit, where one that orders by two things reads all that waits."""
+    kept = {"worker": wanted.worker, "lease_seconds": wanted.lease_seconds}
+    rows = list(await tx.fetch(_CLAIM, limit=wanted.limit, only_ready=True, **kept))
+    if not only_ready and len(rows) < wanted.limit:
+        rows += await tx.fetch(_CLAIM, limit=wanted.limit - len(rows), only_ready=False, **kept)
+    return rows
+
+
+def _delivery_from(row: Row) -> Delivery:
+    return Delivery(
+        lease=DeliveryLease(DeliveryId(row["id"]), row["fence"]),
+        run_id=None if row["run_id"] is None else RunId(row["run_id"]),
+        team_id=row["team_id"],
+        channel_id=row["channel_id"],
+        thread_ts=row["thread_ts"],
+        message_ts=row["message_ts"],
+        reader_id=row["reader_id"],
+        reader_team_id=row["reader_team_id"],
+        notice=row["notice"],
+        attempt=row["attempt"],
+        ready_seconds=float(row["ready_seconds"]),
+    )

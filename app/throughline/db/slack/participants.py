@@ -1,0 +1,74 @@
+"""Who may read a session, and write to it, beside its owner: those who took part in it in a Slack channel.
+
+They take part as the person Slack knows: the user they are has their part, and a user they no longer are has not.
+"""
+
+from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.slack.arrivals import Left
+from throughline.db.slack.people import SlackId, guest_name, lock_person
+from throughline.db.statements.sql import sql
+from throughline.domain.ids import RunId, SessionId, UserId
+
+_ANY = sql("select exists (select 1 from slack_participants) as is_any")
+_OWNER_FOR = sql("""
+    select s.owner_id from sessions s
+    where (s.id = cast(:session_id as uuid)
+        or s.id = (select r.session_id from runs r where r.id = cast(:run_id as uuid))
+    ) and exists (
+        select 1 from slack_participants p join slack_users u using (team_id, slack_user_id)
+        where p.session_id = s.id and u.user_id = :user_id)
+""")
+_NOTE_DEPARTURE = sql("""
+    insert into slack_departures as d (team_id, channel_id, reader_team_id, reader_id, left_ts)
+    values (:team_id, :channel_id, :reader_team_id, :reader_id, cast(cast(:left_ts as text) as numeric))
+    on conflict (team_id, channel_id, reader_team_id, reader_id) do update
+    set left_ts = greatest(d.left_ts, excluded.left_ts), created_at = now()
+""")
+_END_PARTS = sql("""
+    delete from slack_participants p using sessions s, users o
+    where p.team_id = :reader_team_id and p.slack_user_id = :reader_id
+        and s.id = p.session_id and o.id = s.owner_id and o.name = :channel_name
+    returning p.session_id
+""")
+_PRUNE = sql("delete from slack_departures where created_at < now() - make_interval(hours => :hours)")
+
+
+class ParticipantRepository:
+    """Looks participants up, and takes them out; they come into being with the messages they write."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        """Read through `transactions`."""
+        self._transactions = transactions
+
+    async def any_exists(self) -> bool:
+        """Whether any session has participants."""
+        return bool((await self._transactions.fetch(_ANY))[0]["is_any"])
+
+    async def owner_for(
+        self, user_id: UserId, *, session_id: SessionId | None = None, run_id: RunId | None = None
+    ) -> UserId | None:
+        """Return the owner in whose name a participant may reach the session, None for everybody else."""
+        rows = await self._transactions.fetch(_OWNER_FOR, user_id=user_id, session_id=session_id, run_id=run_id)
+        return UserId(rows[0]["owner_id"]) if rows else None
+
+    async def leave(self, left: Left) -> int:
+        """Take whoever left a channel out of all its sessions; return of how many.
+
+        Somebody with several Slack ids stays by the others they wrote by. A message of theirs that is being taken is
+        waited for; one that Slack delivers later, but was sent before they left, makes them no participant.
+        """
+        return await self._transactions.run(lambda tx: _leave(tx, left))
+
+    async def prune(self, hours: int) -> None:
+        """Forget who left longer ago: nothing sent before that is delivered any more."""
+        await self._transactions.fetch(_PRUNE, hours=hours)
+
+
+async def _leave(tx: Statements, left: Left) -> int:
+    who = {"reader_team_id": left.who.team_id, "reader_id": left.who.user_id}
+    await lock_person(tx, left.who)
+    await tx.fetch(
+        _NOTE_DEPARTURE, team_id=left.team_id, channel_id=left.channel_id, left_ts=left.left_ts or "0", **who
+    )
+    channel = guest_name(SlackId(left.team_id, left.channel_id))
+    return len(await tx.fetch(_END_PARTS, channel_name=channel, **who))

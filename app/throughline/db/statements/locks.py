@@ -1,0 +1,52 @@
+"""Locks that a change of a summary takes first, always in this order: the run's row, then the session's.
+
+The statements after them see all that was committed before the lock was ours, which one statement with its single
+snapshot would not.
+"""
+
+from throughline.db.connection.transactions import Statements
+from throughline.db.statements.rows import SESSION_COLUMNS, lease_lost, session_from, session_not_found
+from throughline.db.statements.sql import sql
+from throughline.domain.errors import SummaryConflict
+from throughline.domain.ids import SessionId, UserId
+from throughline.domain.run import Lease
+from throughline.domain.session import Session
+
+_HOLD = sql("""
+    select r.id from runs r
+    where r.id = :run_id and r.session_id = :session_id and r.fence = :fence and r.status = 'running' for share
+""")
+_LOCK = sql(
+    """
+    select {session_columns} from sessions s
+    where s.id = :session_id and s.owner_id = coalesce(cast(:owner_id as uuid), s.owner_id) for no key update
+""",
+    session_columns=SESSION_COLUMNS,
+)
+
+
+async def hold_lease(tx: Statements, session_id: SessionId, lease: Lease | None) -> None:
+    """Keep the run from changing hands until the transaction ends; nothing where no turn asks. Raises LeaseLost."""
+    if lease is None:
+        return
+    if not await tx.fetch(_HOLD, run_id=lease.run_id, session_id=session_id, fence=lease.fence):
+        raise lease_lost(lease)
+
+
+async def lock_session(tx: Statements, session_id: SessionId, owner_id: UserId | None = None) -> Session:
+    """Keep everybody else from changing the session until the transaction ends.
+
+    Raises NotFound, also for a session of somebody other than `owner_id` (None: whoever's it is).
+    """
+    rows = await tx.fetch(_LOCK, session_id=session_id, owner_id=owner_id)
+    if not rows:
+        raise session_not_found(session_id)
+    return session_from(rows[0])
+
+
+def summary_moved(session: Session, expected_version: int) -> SummaryConflict:
+    """Return the error for a session whose summary somebody else has changed."""
+    return SummaryConflict(
+        f"The summary of session {session.id} is no longer at version {expected_version} but at "
+        f"{session.summary_version}. Load the session again and start from what it says."
+    )

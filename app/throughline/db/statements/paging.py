@@ -1,0 +1,27 @@
+"""Opaque cursors for keyset paging: where the last page ended, as base64 that callers hand back untouched."""
+
+import base64
+import binascii
+import json
+from datetime import UTC, datetime
+from uuid import UUID
+
+from throughline.domain.errors import InvalidInput
+
+
+def encode_cursor(time: datetime, row_id: UUID) -> str:
+    """Return the cursor for a list ordered by time and id."""
+    return base64.urlsafe_b64encode(json.dumps([time.isoformat(), str(row_id)]).encode()).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str) -> tuple[datetime, UUID]:
+    """Return what `encode_cursor` was given. Raises InvalidInput for anything it did not make."""
+    try:
+        text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+        time, row_id = json.loads(text)
+        parsed = datetime.fromisoformat(time).astimezone(UTC), UUID(row_id)
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError, binascii.Error):
+        raise InvalidInput(
+            "The cursor is not one of ours. Use `next_cursor` of the last page.", field="cursor"
+        ) from None
+    return parsed

@@ -1,0 +1,274 @@
+"""Reads rows into domain values and writes values into parameters: the only place that knows the column layout."""
+
+import json
+from collections.abc import Sequence
+
+from throughline.db.connection.statement import Row
+from throughline.domain.errors import LeaseLost, NotFound
+from throughline.domain.ids import MessageId, RunId, SessionId, StretchId, SummaryId, UserId
+from throughline.domain.json_types import JsonObject, JsonValue
+from throughline.domain.ledger import LedgerEntry, LedgerKind
+from throughline.domain.message import (
+    Block,
+    Content,
+    ImageBlock,
+    Message,
+    NewMessage,
+    Role,
+    Source,
+    TextBlock,
+    ToolCall,
+)
+from throughline.domain.prompt import Usage
+from throughline.domain.run import Lease, Run, RunError, RunInput, RunStatus
+from throughline.domain.session import Session
+from throughline.domain.summary import Stretch, SummaryState, SummaryVersion
+
+SESSION_COLUMNS = """
+    s.id, s.owner_id, s.agent, s.title, s.source, s.created_at, s.updated_at, s.conversation_summary,
+    s.summary_through_id, s.summary_through_position, s.summary_version, s.summary_tokens, s.message_count,
+    s.view_state, s.metadata, s.archived, s.redaction_count"""
+
+MESSAGE_COLUMNS = """
+    m.id, m.session_id, m.position, m.role, m.content, m.content_blocks, m.source, m.created_at, m.tool_calls,
+    m.tool_call_id, m.name, m.run_id, m.author, m.token_count, m.counter, m.metadata"""
+
+PINNED = "m.id in (select p.message_id from message_pins p where p.session_id = :session_id) as pinned"
+"""For statements with the parameter `session_id`: the session's pins are looked up once, not for every row."""
+
+RUN_COLUMNS = """
+    r.id, r.session_id, r.owner_id, r.agent, r.seq, r.status, r.input, r.source, r.created_at, r.author, r.actor,
+    r.attempt, r.cancel_requested, r.input_tokens, r.output_tokens, r.error_type, r.error_detail, r.context,
+    r.started_at, r.finished_at, r.fence"""
+
+ANSWER_ID = "(select a.id from messages a where a.run_id = r.id and a.step = 'answer') as message_id"
+
+VERSION_COLUMNS = """
+    v.id, v.session_id, v.version, v.state, v.text, v.token_count, v.through_id, v.through_position, v.model,
+    v.created_at, v.stretch_ids, v.ledger"""
+
+STRETCH_COLUMNS = """
+    t.id, t.from_position, t.through_position, t.through_id, t.level, t.text, t.token_count, t.model, t.read_hash"""
+
+
+def _stored_kind(kind: LedgerKind, said_by: Role) -> str:
+    return kind.value if said_by is Role.USER else f"{kind.value} {said_by.value}"
+
+
+_LEDGER_KINDS = {_stored_kind(kind, role): ((kind, role),) for kind in LedgerKind for role in Role}
+
+
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+"""As `json.dumps`, which makes such an encoder for every call."""
+
+
+def to_json(value: "JsonObject | JsonValue") -> str:
+    """Return the text for a json or jsonb parameter."""
+    return _encode(value)
+
+
+def prefixed(columns: str, alias: str, prefix: str) -> str:
+    """Return a list of columns, such as MESSAGE_COLUMNS, of the table `alias`, each to be named behind `prefix`."""
+    names = (column.strip().partition(".")[2] for column in columns.split(","))
+    return ", ".join(f"{alias}.{name} as {prefix}{name}" for name in names)
+
+
+def content_data(content: Content) -> JsonValue:
+    """Return what is stored of a content: text as it is, several blocks as a list of `{type: text | image, …}`."""
+    return content if isinstance(content, str) else [_block_data(block) for block in content]
+
+
+def content_from(stored: JsonValue) -> Content:
+    """Return the content that `content_data` stored. Raises ValueError for anything else."""
+    match stored:
+        case str():
+            return stored
+        case list():
+            return tuple(_block_from(item) for item in stored)
+        case _:
+            raise ValueError("content must be a string or a list of blocks")
+
+
+def session_from(row: Row, prefix: str = "") -> Session:
+    """Return the session of a row with SESSION_COLUMNS, each name behind `prefix`."""
+    through = row[f"{prefix}summary_through_id"]
+    return Session(
+        id=SessionId(row[f"{prefix}id"]),
+        owner_id=UserId(row[f"{prefix}owner_id"]),
+        agent=row[f"{prefix}agent"],
+        title=row[f"{prefix}title"],
+        source=Source(row[f"{prefix}source"]),
+        created_at=row[f"{prefix}created_at"],
+        updated_at=row[f"{prefix}updated_at"],
+        conversation_summary=row[f"{prefix}conversation_summary"],
+        summary_through_id=None if through is None else MessageId(through),
+        summary_through_position=row[f"{prefix}summary_through_position"],
+        summary_version=row[f"{prefix}summary_version"],
+        summary_tokens=row[f"{prefix}summary_tokens"],
+        message_count=row[f"{prefix}message_count"],
+        view_state=row[f"{prefix}view_state"],
+        metadata=row[f"{prefix}metadata"],
+        archived=row[f"{prefix}archived"],
+        redaction_count=row[f"{prefix}redaction_count"],
+    )
+
+
+def message_from(row: Row, prefix: str = "") -> Message:
+    """Return the message of a row with MESSAGE_COLUMNS and, where asked for, PINNED."""
+    content, run_id = row[f"{prefix}content"], row[f"{prefix}run_id"]
+    return Message(
+        id=MessageId(row[f"{prefix}id"]),
+        session_id=SessionId(row[f"{prefix}session_id"]),
+        position=row[f"{prefix}position"],
+        role=Role(row[f"{prefix}role"]),
+        content=content_from(row[f"{prefix}content_blocks"]) if content is None else content,
+        source=Source(row[f"{prefix}source"]),
+        created_at=row[f"{prefix}created_at"],
+        tool_calls=tuple(ToolCall(**call) for call in row[f"{prefix}tool_calls"]),
+        tool_call_id=row[f"{prefix}tool_call_id"],
+        name=row[f"{prefix}name"],
+        run_id=None if run_id is None else RunId(run_id),
+        author=row[f"{prefix}author"],
+        token_count=row[f"{prefix}token_count"],
+        counter=row[f"{prefix}counter"],
+        metadata=row[f"{prefix}metadata"],
+        pinned=bool(row.get("pinned")),
+    )
+
+
+def message_parameters(message: NewMessage) -> dict[str, object]:
+    """Return the parameters an insert into `messages` takes. Text is stored as it is, blocks as JSON."""
+    is_text = isinstance(message.content, str)
+    return {
+        "role": message.role.value,
+        "content": message.content if is_text else None,
+        "content_blocks": None if is_text else to_json(content_data(message.content)),
+        "source": message.source.value,
+        "tool_calls": to_json([_call_data(call) for call in message.tool_calls]) if message.tool_calls else "[]",
+        "tool_call_id": message.tool_call_id,
+        "name": message.name,
+        "author": message.author,
+        "token_count": message.token_count,
+        "counter": message.counter,
+        "metadata": to_json(message.metadata),
+    }
+
+
+def run_from(row: Row, prefix: str = "") -> Run:
+    """Return the run of a row with RUN_COLUMNS and `message_id`, each name behind `prefix`."""
+    stored = row[f"{prefix}input"]
+    context, message_id = row[f"{prefix}context"], row[f"{prefix}message_id"]
+    error_type, error_detail = row[f"{prefix}error_type"], row[f"{prefix}error_detail"] or ""
+    return Run(
+        id=RunId(row[f"{prefix}id"]),
+        session_id=SessionId(row[f"{prefix}session_id"]),
+        owner_id=UserId(row[f"{prefix}owner_id"]),
+        agent=row[f"{prefix}agent"],
+        seq=row[f"{prefix}seq"],
+        status=RunStatus(row[f"{prefix}status"]),
+        input=RunInput(content=content_from(stored["content"]), metadata=stored["metadata"]),
+        source=Source(row[f"{prefix}source"]),
+        created_at=row[f"{prefix}created_at"],
+        author=row[f"{prefix}author"],
+        actor=row[f"{prefix}actor"],
+        attempt=row[f"{prefix}attempt"],
+        cancel_requested=row[f"{prefix}cancel_requested"],
+        usage=Usage(input_tokens=row[f"{prefix}input_tokens"], output_tokens=row[f"{prefix}output_tokens"]),
+        error=None if error_type is None else RunError(type=error_type, detail=error_detail),
+        message_id=None if message_id is None else MessageId(message_id),
+        context=context,
+        started_at=row[f"{prefix}started_at"],
+        finished_at=row[f"{prefix}finished_at"],
+    )
+
+
+def input_json(run_input: RunInput) -> str:
+    """Return what the column `runs.input` stores."""
+    return to_json({"content": content_data(run_input.content), "metadata": dict(run_input.metadata)})
+
+
+def version_from(row: Row) -> SummaryVersion:
+    """Return the summary version of a row with VERSION_COLUMNS."""
+    return SummaryVersion(
+        id=SummaryId(row["id"]),
+        session_id=SessionId(row["session_id"]),
+        version=row["version"],
+        state=SummaryState(row["state"]),
+        text=row["text"],
+        token_count=row["token_count"],
+        through_id=MessageId(row["through_id"]),
+        through_position=row["through_position"],
+        model=row["model"],
+        created_at=row["created_at"],
+        stretch_ids=tuple(StretchId(stretch_id) for stretch_id in row["stretch_ids"]),
+        ledger=_ledger_from(row["ledger"]),
+    )
+
+
+def stretch_from(row: Row) -> Stretch:
+    """Return the stretch of a row with STRETCH_COLUMNS."""
+    return Stretch(
+        id=StretchId(row["id"]),
+        from_position=row["from_position"],
+        through_position=row["through_position"],
+        through_id=MessageId(row["through_id"]),
+        level=row["level"],
+        text=row["text"],
+        token_count=row["token_count"],
+        model=row["model"],
+        read_hash=row["read_hash"],
+    )
+
+
+def _block_data(block: Block) -> JsonValue:
+    match block:
+        case TextBlock(text=text):
+            return {"type": "text", "text": text}
+        case ImageBlock(url=url, detail=detail):
+            return {"type": "image", "url": url, "detail": detail}
+
+
+def _block_from(stored: JsonValue) -> Block:
+    match stored:
+        case {"type": "text", "text": str(text)}:
+            return TextBlock(text)
+        case {"type": "image", "url": str(url), **rest}:
+            return ImageBlock(url, str(rest.get("detail", "auto")))
+        case _:
+            raise ValueError("a block must be {type: text, text} or {type: image, url}")
+
+
+def _call_data(call: ToolCall) -> JsonValue:
+    return {"id": call.id, "name": call.name, "arguments": call.arguments}
+
+
+def ledger_json(ledger: Sequence[LedgerEntry]) -> str:
+    """Return what the column `summary_versions.ledger` stores: [kind, text, position] for each entry.
+
+    Where the user did not say it, the kind is followed by who did. Versions that know no such kinds leave it aside.
+    """
+    return to_json([[_stored_kind(entry.kind, entry.said_by), entry.text, entry.position] for entry in ledger])
+
+
+def _ledger_from(stored: Sequence[Sequence[str]]) -> tuple[LedgerEntry, ...]:
+    """Read a stored ledger. Kinds that a newer version wrote and this one does not know are left aside."""
+    return tuple(
+        LedgerEntry(kind, text, int(position), said_by)
+        for stored_kind, text, position in stored
+        for kind, said_by in _LEDGER_KINDS.get(stored_kind, ())
+    )
+
+
+def session_not_found(session_id: SessionId) -> NotFound:
+    """Return the error for a session that is missing or somebody else's."""
+    return NotFound(f"There is no session {session_id}.")
+
+
+def run_not_found(run_id: RunId) -> NotFound:
+    """Return the error for a run that is missing or somebody else's."""
+    return NotFound(f"There is no run {run_id}.")
+
+
+def lease_lost(lease: Lease) -> LeaseLost:
+    """Return the error for a lease that is over."""
+    return LeaseLost(f"The run {lease.run_id} is no longer held with fence {lease.fence}: write nothing more for it.")

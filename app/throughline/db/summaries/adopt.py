@@ -1,0 +1,98 @@
+"""Adopting a summary: version, text and cursor change together, or not at all."""
+
+from throughline.db.connection.transactions import Statements
+from throughline.db.statements.locks import hold_lease, lock_session, summary_moved
+from throughline.db.statements.rows import SESSION_COLUMNS, ledger_json, session_from
+from throughline.db.statements.sql import sql
+from throughline.db.summaries.stretches import check_stretches
+from throughline.domain.errors import SummaryConflict
+from throughline.domain.ids import SessionId, SummaryId
+from throughline.domain.run import Lease
+from throughline.domain.session import Session
+from throughline.domain.summary import Adoption
+
+INSERT_VERSION = sql("""
+    insert into summary_versions (id, session_id, version, base_version, state, stretch_ids, text, ledger, token_count,
+        through_id, through_position, model, run_id)
+    values (:version_id, :session_id, :version, :base_version, :state, :stretch_ids, :text, cast(:ledger as jsonb),
+        :token_count, :through_id, :through_position, :model, :run_id)
+""")
+_SUPERSEDE = sql("""
+    update summary_versions set state = 'superseded' where session_id = :session_id and state = 'adopted'
+""")
+_DISCARD = sql("delete from summary_versions where session_id = :session_id and state = 'prepared'")
+_MOVE = sql(
+    """
+    update sessions s set conversation_summary = v.text, summary_through_id = v.through_id,
+        summary_through_position = v.through_position, summary_tokens = v.token_count, summary_version = v.version
+    from summary_versions v where v.id = :version_id and s.id = v.session_id
+    returning {session_columns}
+""",
+    session_columns=SESSION_COLUMNS,
+)
+_IS_ADOPTED = sql("select 1 as found from summary_versions where id = :version_id and state = 'adopted'")
+
+
+async def adopt_summary(tx: Statements, adoption: Adoption, version_id: SummaryId, lease: Lease | None) -> Session:
+    """Store the version under `version_id` and move the session to it, if the session's version is the expected one.
+
+    A transaction that is run again because the answer to its commit was lost finds its own version and is content.
+    Raises SummaryConflict, NotFound, LeaseLost, and ValueError for stretches that are not what the summary stands for.
+    """
+    await hold_lease(tx, adoption.session_id, lease)
+    session = await lock_session(tx, adoption.session_id)
+    if session.summary_version != adoption.expected_version:
+        if await is_adopted(tx, version_id):
+            return session
+        raise summary_moved(session, adoption.expected_version)
+    check_forward(session, adoption.through_position)
+    await check_stretches(tx, adoption)
+    await discard_prepared(tx, session.id)
+    await supersede(tx, session.id)
+    version = {"version": session.summary_version + 1, "base_version": session.summary_version, "state": "adopted"}
+    await tx.fetch(INSERT_VERSION, version_id=version_id, **version, **version_parameters(adoption))
+    return await move_session(tx, version_id)
+
+
+def check_forward(session: Session, through_position: int) -> None:
+    """Raise SummaryConflict unless the summary stands for more than the adopted one."""
+    if through_position <= session.summary_through_position:
+        raise SummaryConflict(
+            f"The summary of session {session.id} already reaches position {session.summary_through_position}, this "
+            f"one only {through_position}. Load the session again and start from what it says."
+        )
+
+
+async def is_adopted(tx: Statements, version_id: SummaryId) -> bool:
+    """Return whether a version of this id is the one in use."""
+    return bool(await tx.fetch(_IS_ADOPTED, version_id=version_id))
+
+
+async def discard_prepared(tx: Statements, session_id: SessionId) -> None:
+    """Forget what was prepared: it builds on a summary that is about to be replaced."""
+    await tx.fetch(_DISCARD, session_id=session_id)
+
+
+async def supersede(tx: Statements, session_id: SessionId) -> None:
+    """Make the adopted version step back: at most one may be adopted at any moment."""
+    await tx.fetch(_SUPERSEDE, session_id=session_id)
+
+
+async def move_session(tx: Statements, version_id: SummaryId) -> Session:
+    """Give the session text, cursor and number of an adopted version."""
+    return session_from((await tx.fetch(_MOVE, version_id=version_id))[0])
+
+
+def version_parameters(adoption: Adoption) -> dict[str, object]:
+    """Return the parameters of INSERT_VERSION that come with the adoption."""
+    return {
+        "session_id": adoption.session_id,
+        "stretch_ids": list(adoption.stretch_ids),
+        "text": adoption.text,
+        "ledger": ledger_json(adoption.ledger),
+        "token_count": adoption.token_count,
+        "through_id": adoption.through_id,
+        "through_position": adoption.through_position,
+        "model": adoption.model,
+        "run_id": adoption.run_id,
+    }

@@ -1,0 +1,140 @@
+"""Summaries by intent: what turns write of them (the turn's SummaryStore), and what doors read and restore."""
+
+from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.jobs.kinds import summary_job
+from throughline.db.jobs.queue import enqueue_job
+from throughline.db.statements.locks import lock_session
+from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.rows import session_not_found
+from throughline.db.summaries.adopt import adopt_summary, is_adopted
+from throughline.db.summaries.prepared import adopt_prepared, prepare_summary
+from throughline.db.summaries.restore import restore
+from throughline.db.summaries.stretches import find_stretch, save_stretch
+from throughline.db.summaries.summary_lease import release_lease, renew_lease, take_lease
+from throughline.db.summaries.versions import find_version, latest_version, list_versions, load_parts
+from throughline.db.summaries.view import save_skipped, save_view
+from throughline.domain.errors import NotFound
+from throughline.domain.ids import SessionId, SummaryId, UserId
+from throughline.domain.json_types import JsonObject
+from throughline.domain.page import Page
+from throughline.domain.run import Lease
+from throughline.domain.session import Session
+from throughline.domain.summary import (
+    Adoption,
+    NewStretch,
+    Stretch,
+    SummaryLease,
+    SummaryState,
+    SummaryVersion,
+    SummaryWithStretches,
+)
+
+
+class SummaryRepository:
+    """Stretches and versions; every change of a cursor is a compare-and-set on the session's `summary_version`."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        """Work through `transactions`."""
+        self._transactions = transactions
+
+    async def find_stretch(self, session_id: SessionId, read_hash: str) -> Stretch | None:
+        """Return the stretch that was made from exactly this, None where it was never made."""
+        return await find_stretch(self._transactions, session_id, read_hash)
+
+    async def save_stretch(self, session_id: SessionId, stretch: NewStretch, lease: Lease | None = None) -> Stretch:
+        """Store a stretch once for its `read_hash`. Raises LeaseLost, NotFound."""
+        return await self._transactions.run(lambda tx: save_stretch(tx, session_id, stretch, lease))
+
+    async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithStretches | None:
+        """Return the adopted, or the prepared version that builds on it, with its stretches."""
+        return await load_parts(self._transactions, session_id, state)
+
+    async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
+        """Store a version and move the session's cursor forward to it. Raises SummaryConflict, NotFound, LeaseLost."""
+        version_id = SummaryId(new_id())
+        return await self._transactions.run(lambda tx: adopt_summary(tx, adoption, version_id, lease))
+
+    async def prepare_summary(self, adoption: Adoption) -> SummaryVersion:
+        """Store a version for later, in place of an earlier prepared one. Raises SummaryConflict, NotFound."""
+        version_id = SummaryId(new_id())
+        return await self._transactions.run(lambda tx: prepare_summary(tx, adoption, version_id))
+
+    async def adopt_prepared(
+        self, session_id: SessionId, summary_id: SummaryId, expected_version: int, lease: Lease | None = None
+    ) -> Session:
+        """Make the prepared version the session's summary. Raises SummaryConflict, NotFound, LeaseLost.
+
+        Once the transaction is run again, an adopted version may be our own work whose answer was lost: that is then
+        no conflict.
+        """
+        is_repeated = False
+
+        async def adopt(tx: Statements) -> Session:
+            nonlocal is_repeated
+            was_tried, is_repeated = is_repeated, True
+            if was_tried and await is_adopted(tx, summary_id):
+                return await lock_session(tx, session_id)
+            return await adopt_prepared(tx, session_id, summary_id, expected_version, lease)
+
+        return await self._transactions.run(adopt)
+
+    async def save_view(
+        self, session_id: SessionId, view_state: JsonObject, expected_version: int, lease: Lease | None = None
+    ) -> bool:
+        """Keep the view state; False where the summary changed meanwhile. Raises LeaseLost."""
+        return await save_view(self._transactions, session_id, view_state, expected_version, lease)
+
+    async def save_skipped(self, session_id: SessionId, through_position: int, expected_version: int) -> None:
+        """Note that a summary up to there was not worth it; nothing where the summary changed meanwhile."""
+        await save_skipped(self._transactions, session_id, through_position, expected_version)
+
+    async def ask_for_next(self, session_id: SessionId) -> None:
+        """Put the job in line that prepares the session's next summary; nothing where it is there already."""
+        await enqueue_job(self._transactions, summary_job(session_id))
+
+    async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
+        """Keep others from summarizing the session on demand for so long. Raises SummaryInProgress, NotFound."""
+        lease_id = new_id()
+        return await self._transactions.run(lambda tx: take_lease(tx, session_id, lease_id, seconds))
+
+    async def renew_lease(self, lease: SummaryLease, seconds: float) -> None:
+        """Let the lease last for so long from now."""
+        await renew_lease(self._transactions, lease, seconds)
+
+    async def release_lease(self, lease: SummaryLease) -> None:
+        """End the lease."""
+        await release_lease(self._transactions, lease)
+
+    async def latest(self, session_id: SessionId) -> SummaryVersion | None:
+        """Return the adopted version, None where nothing is summarised."""
+        return await latest_version(self._transactions, session_id)
+
+    async def list(
+        self, owner_id: UserId, session_id: SessionId, *, limit: int = 50, newest: int | None = None
+    ) -> Page[SummaryVersion]:
+        """Return a page of the versions: a prepared one first, then the newest. Raises NotFound.
+
+        `newest` is the `next_cursor` of the page before: the number of the first version wanted.
+        """
+        page = await list_versions(self._transactions, owner_id, session_id, limit=limit, newest=newest)
+        if page is None:
+            raise session_not_found(session_id)
+        return page
+
+    async def get(self, owner_id: UserId, session_id: SessionId, wanted: SummaryId | int) -> SummaryVersion:
+        """Return the version with this id or number. Raises NotFound."""
+        version, has_session = await find_version(self._transactions, owner_id, session_id, wanted)
+        if not has_session:
+            raise session_not_found(session_id)
+        if version is None:
+            name = f"version {wanted} of the summary" if isinstance(wanted, int) else f"summary {wanted}"
+            raise NotFound(f"There is no {name} of session {session_id}.")
+        return version
+
+    async def restore(self, owner_id: UserId, session_id: SessionId, summary_id: SummaryId) -> Session:
+        """Adopt an earlier version again, as a new version; the cursor may go back. Raises NotFound, InvalidInput.
+
+        A turn that summarises meanwhile finds another `summary_version` than it expected and stores nothing.
+        """
+        version_id = SummaryId(new_id())
+        return await self._transactions.run(lambda tx: restore(tx, owner_id, session_id, summary_id, version_id))

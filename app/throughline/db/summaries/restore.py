@@ -1,0 +1,77 @@
+"""Going back to an earlier version of a session's summary, as a new version: the only way a cursor ever goes back."""
+
+from throughline.db.connection.transactions import Statements
+from throughline.db.statements.locks import lock_session
+from throughline.db.statements.rows import SESSION_COLUMNS, VERSION_COLUMNS, session_from, version_from
+from throughline.db.statements.sql import sql
+from throughline.db.summaries.adopt import discard_prepared, is_adopted, move_session, supersede
+from throughline.domain.errors import InvalidInput, NotFound
+from throughline.domain.ids import SessionId, SummaryId, UserId
+from throughline.domain.session import Session
+from throughline.domain.summary import SummaryState, SummaryVersion
+
+_FIND = sql(
+    """
+    select {version_columns} from summary_versions v join sessions s on s.id = v.session_id
+    where v.id = :summary_id and s.id = :session_id and s.owner_id = :owner_id
+""",
+    version_columns=VERSION_COLUMNS,
+)
+_IS_SAME = sql("""
+    select 1 as found from summary_versions v join summary_versions a on a.session_id = v.session_id
+    where v.id = :summary_id and v.session_id = :session_id and a.state = 'adopted'
+        and a.through_id = v.through_id and a.stretch_ids = v.stretch_ids and a.text = v.text and a.ledger = v.ledger
+""")
+_COPY = sql("""
+    insert into summary_versions (id, session_id, version, base_version, state, stretch_ids, text, ledger, token_count,
+        through_id, through_position, model, run_id)
+    select :version_id, v.session_id, cast(:base_version as integer) + 1, :base_version, 'adopted', v.stretch_ids,
+        v.text, v.ledger, v.token_count, v.through_id, v.through_position, v.model, v.run_id
+    from summary_versions v where v.id = :summary_id
+""")
+_BEGIN_VIEW = sql(
+    """
+    update sessions s set view_state = jsonb_build_object('skipped_through_position', s.message_count,
+        'restored_at_position', s.message_count, 'summary_position', s.summary_through_position)
+    where s.id = :session_id returning {session_columns}
+""",
+    session_columns=SESSION_COLUMNS,
+)
+
+
+async def restore(
+    tx: Statements, owner_id: UserId, session_id: SessionId, summary_id: SummaryId, version_id: SummaryId
+) -> Session:
+    """Adopt the version `summary_id` again, as the new version `version_id`; prepared ones are discarded.
+
+    The view starts afresh: what was done to it belongs to a summary that reached elsewhere. Messages and tokens are
+    counted anew from here, and above the threshold too nothing is summarised before the conversation has grown, so
+    that the next message does not undo what the user asked for; what does not fit meanwhile is left out of the view.
+    Where what it says is in use already, nothing changes.
+    Raises NotFound, and InvalidInput for a version that was never in use.
+    """
+    session = await lock_session(tx, session_id, owner_id)
+    if await is_adopted(tx, version_id):
+        return session
+    wanted = await _find(tx, session, summary_id)
+    if wanted.state is SummaryState.ADOPTED or await tx.fetch(_IS_SAME, summary_id=summary_id, session_id=session_id):
+        return session
+    await discard_prepared(tx, session_id)
+    await supersede(tx, session_id)
+    await tx.fetch(_COPY, version_id=version_id, summary_id=summary_id, base_version=session.summary_version)
+    await move_session(tx, version_id)
+    return session_from((await tx.fetch(_BEGIN_VIEW, session_id=session_id))[0])
+
+
+async def _find(tx: Statements, session: Session, summary_id: SummaryId) -> SummaryVersion:
+    rows = await tx.fetch(_FIND, summary_id=summary_id, session_id=session.id, owner_id=session.owner_id)
+    if not rows:
+        raise NotFound(f"There is no summary {summary_id} of session {session.id}.")
+    version = version_from(rows[0])
+    if version.state is SummaryState.PREPARED:
+        raise InvalidInput(
+            f"The summary {summary_id} is prepared and was never in use: there is nothing to go back to. "
+            "Name one that has a version number.",
+            field="summary_id",
+        )
+    return version

@@ -1,0 +1,57 @@
+"""Who writes a summary on demand for a session: one at a time, whichever process is asked.
+
+A lease is two columns of the session and no lock, so that no connection is held while the model is asked. It lasts for
+a while by the database's clock and is renewed: that of a process that died runs out.
+"""
+
+from uuid import UUID
+
+from throughline.db.connection.transactions import Statements
+from throughline.db.statements.locks import lock_session
+from throughline.db.statements.sql import sql
+from throughline.domain.errors import SummaryInProgress
+from throughline.domain.ids import SessionId
+from throughline.domain.summary import SummaryLease
+
+_HOLDER = sql("""
+    select s.summarizing_id, s.summarizing_since from sessions s
+    where s.id = :session_id and s.summarizing_id <> :lease_id and s.summarizing_until > now()
+""")
+_TAKE = sql("""
+    update sessions set summarizing_id = :lease_id, summarizing_since = now(),
+        summarizing_until = now() + make_interval(secs => :seconds)
+    where id = :session_id
+""")
+_RENEW = sql("""
+    update sessions set summarizing_until = now() + make_interval(secs => :seconds)
+    where id = :session_id and summarizing_id = :lease_id
+""")
+_RELEASE = sql("""
+    update sessions set summarizing_id = null, summarizing_since = null, summarizing_until = null
+    where id = :session_id and summarizing_id = :lease_id
+""")
+
+
+async def take_lease(tx: Statements, session_id: SessionId, lease_id: UUID, seconds: float) -> SummaryLease:
+    """Take the session's lease, free or run out; the same one again is ours. Raises SummaryInProgress, NotFound."""
+    await lock_session(tx, session_id)
+    holders = await tx.fetch(_HOLDER, session_id=session_id, lease_id=lease_id)
+    if holders:
+        request_id, since = holders[0]["summarizing_id"], holders[0]["summarizing_since"]
+        raise SummaryInProgress(
+            f"A summary of session {session_id} is being written already: {request_id}, asked for at "
+            f"{since.isoformat()}. Wait for it: GET /v1/sessions/{session_id}/summaries will show it.",
+            summary_request_id=str(request_id),
+        )
+    await tx.fetch(_TAKE, session_id=session_id, lease_id=lease_id, seconds=seconds)
+    return SummaryLease(id=lease_id, session_id=session_id)
+
+
+async def renew_lease(tx: Statements, lease: SummaryLease, seconds: float) -> None:
+    """Let the lease last longer; one that has passed to somebody else stays theirs."""
+    await tx.fetch(_RENEW, session_id=lease.session_id, lease_id=lease.id, seconds=seconds)
+
+
+async def release_lease(tx: Statements, lease: SummaryLease) -> None:
+    """Free the session for the next one."""
+    await tx.fetch(_RELEASE, session_id=lease.session_id, lease_id=lease.id)

@@ -1,0 +1,32 @@
+"""The table of the processes that work on this database."""
+
+from sqlalchemy import CheckConstraint
+from sqlalchemy.orm import Mapped
+
+from throughline.db.tables.columns import Base, Key, Now, String, Time, one_of
+from throughline.domain.process import ProcessKind
+
+
+class ProcessRow(Base):
+    """A process as its last beat left it. Belongs to no user and tells nothing of any.
+
+    Unlogged: an idle service waits for no disk, and after a crash each process is back with its next beat.
+    """
+
+    __tablename__ = "processes"
+    __table_args__ = (
+        CheckConstraint(one_of("kind", tuple(kind.value for kind in ProcessKind)), name="kind"),
+        {"prefixes": ["UNLOGGED"], "postgresql_with": {"fillfactor": 50}},
+    )
+
+    id: Mapped[Key]
+    kind: Mapped[String]
+    name: Mapped[String]
+    version: Mapped[String]
+    started_at: Mapped[Time]
+    beat_at: Mapped[Now]
+    concurrency: Mapped[int]
+    open_turns: Mapped[int]
+    jobs_in_hand: Mapped[int]
+    is_claiming: Mapped[bool]
+    is_listening: Mapped[bool]

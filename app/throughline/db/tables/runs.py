@@ -1,0 +1,110 @@
+"""The tables of turns: runs and their events, and what was learned of each model's counting."""
+
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Float,
+    ForeignKey,
+    Identity,
+    Index,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.orm import Mapped, mapped_column
+
+from throughline.db.tables.columns import Base, EmptyString, Json, Key, No, Now, String, Time, Zero, one_of
+from throughline.db.tables.sessions import SOURCES
+from throughline.domain.events import EventType
+from throughline.domain.run import RunStatus
+
+WAITING = "status in ('queued', 'running')"
+
+
+class RunRow(Base):
+    """One turn, with its input. Who writes for it holds its lease and knows its `fence`."""
+
+    __tablename__ = "runs"
+    __table_args__ = (
+        CheckConstraint(one_of("status", tuple(status.value for status in RunStatus)), name="status"),
+        CheckConstraint(one_of("source", SOURCES), name="source"),
+        CheckConstraint("(status = 'running') = (lease_until is not null)", name="lease"),
+        CheckConstraint("length(idempotency_key) <= 255", name="idempotency_key_length"),
+        UniqueConstraint("session_id", "id"),
+        Index(
+            "runs_idempotency",
+            "owner_id",
+            "idempotency_key",
+            unique=True,
+            postgresql_where=text("idempotency_key is not null"),
+        ),
+        Index("runs_keyed", "id", postgresql_where=text("idempotency_key is not null")),
+        Index("runs_one_running", "session_id", unique=True, postgresql_where=text("status = 'running'")),
+        Index("runs_waiting", "owner_id", "seq", postgresql_where=text("status = 'queued'")),
+        Index("runs_held", "owner_id", postgresql_where=text("status = 'running'")),
+        Index("runs_served", "owner_id", "started_at", postgresql_where=text("started_at is not null")),
+        Index("runs_line", "session_id", "seq", postgresql_where=text(WAITING)),
+        Index("runs_unread", "session_id", "seq", postgresql_where=text("is_unread")),
+        {"postgresql_with": {"fillfactor": 70}},
+    )
+
+    id: Mapped[Key]
+    session_id: Mapped[UUID] = mapped_column(ForeignKey("sessions.id"))
+    owner_id: Mapped[UUID] = mapped_column(ForeignKey("users.id"))
+    agent: Mapped[String]
+    seq: Mapped[int] = mapped_column(BigInteger, Identity(always=True))
+    status: Mapped[String]
+    input: Mapped[Json]
+    source: Mapped[String]
+    author: Mapped[str | None] = mapped_column(Text)
+    actor: Mapped[str | None] = mapped_column(Text)
+    idempotency_key: Mapped[str | None] = mapped_column(Text)
+    fingerprint: Mapped[EmptyString]
+    worker: Mapped[str | None] = mapped_column(Text)
+    lease_until: Mapped[Time | None]
+    fence: Mapped[Zero]
+    attempt: Mapped[Zero]
+    cancel_requested: Mapped[No]
+    is_unread: Mapped[No]
+    input_tokens: Mapped[int | None]
+    output_tokens: Mapped[int | None]
+    error_type: Mapped[str | None] = mapped_column(Text)
+    error_detail: Mapped[str | None] = mapped_column(Text)
+    context: Mapped[Json | None]
+    created_at: Mapped[Now]
+    started_at: Mapped[Time | None]
+    finished_at: Mapped[Time | None]
+
+
+class RunEventRow(Base):
+    """What a reader can resume from. Unlogged: after a crash of the database readers start over from the messages.
+
+    No foreign key: every insert already holds its run's row, and a key check per event would cost more than the row.
+    """
+
+    __tablename__ = "run_events"
+    __table_args__ = (
+        CheckConstraint(one_of("type", tuple(event.value for event in EventType)), name="type"),
+        {"prefixes": ["UNLOGGED"]},
+    )
+
+    run_id: Mapped[Key]
+    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    type: Mapped[String]
+    data: Mapped[Json] = mapped_column(comment="an event, pointing at the message or run it shows")
+    created_at: Mapped[Now]
+
+
+class TokenCalibrationRow(Base):
+    """What was learned of how a model's provider counts."""
+
+    __tablename__ = "token_calibration"
+    __table_args__ = (CheckConstraint("ratio > 0", name="ratio"), CheckConstraint("samples >= 0", name="samples"))
+
+    model: Mapped[str] = mapped_column(Text, primary_key=True)
+    ratio: Mapped[float] = mapped_column(Float)
+    samples: Mapped[int]
+    learned_window: Mapped[int | None]
+    updated_at: Mapped[Now]

@@ -1,0 +1,57 @@
+"""The tables that history is searched with, which can be made again from the messages, and users' memories."""
+
+from uuid import UUID
+
+from sqlalchemy import ARRAY, BigInteger, CheckConstraint, ForeignKey, Index, Integer, Text, Uuid, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from throughline.db.tables.columns import Base, EmptyObject, Key, Now, String, Zero
+
+
+class SearchBlockRow(Base):
+    """Messages in a row that are indexed, and by which rules their text was cut into terms."""
+
+    __tablename__ = "search_blocks"
+    __table_args__ = (
+        CheckConstraint(
+            "from_position > 0 and through_position between from_position and from_position + 65535", name="positions"
+        ),
+    )
+
+    session_id: Mapped[UUID] = mapped_column(ForeignKey("sessions.id"), primary_key=True)
+    from_position: Mapped[int] = mapped_column(primary_key=True)
+    through_position: Mapped[int]
+    term_count: Mapped[int] = mapped_column(BigInteger)
+    analyzer: Mapped[String]
+    created_at: Mapped[Now]
+
+
+class SearchTermRow(Base):
+    """Where a term stands in one block: an entry for each message that has it, see db/search/entries.py."""
+
+    __tablename__ = "search_terms"
+
+    session_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    term: Mapped[str] = mapped_column(Text(collation="C"), primary_key=True)
+    from_position: Mapped[int] = mapped_column(primary_key=True)
+    entries: Mapped[list[int]] = mapped_column(ARRAY(Integer))
+
+
+class MemoryRow(Base):
+    """A text a user keeps, with the terms it is found by and the rules they were made by."""
+
+    __tablename__ = "memories"
+    __table_args__ = (
+        CheckConstraint("length(text) between 1 and 10000", name="text_length"),
+        Index("memories_newest", "user_id", text("created_at desc"), text("id desc")),
+    )
+
+    id: Mapped[Key]
+    user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id"))
+    text: Mapped[String]
+    metadata_: Mapped[EmptyObject] = mapped_column("metadata")
+    terms: Mapped[list[str]] = mapped_column(ARRAY(Text))
+    analyzer: Mapped[String]
+    created_at: Mapped[Now]
+    updated_at: Mapped[Now]
+    text_version: Mapped[Zero]

@@ -1,0 +1,196 @@
+"""The tables of conversations: users, keys, sessions, messages, pins."""
+
+from uuid import UUID
+
+from sqlalchemy import (
+    ARRAY,
+    Boolean,
+    CheckConstraint,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    LargeBinary,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+from sqlalchemy.orm import Mapped, mapped_column
+
+from throughline.db.tables.columns import (
+    Base,
+    BigZero,
+    EmptyList,
+    EmptyObject,
+    EmptyString,
+    Id,
+    Json,
+    Key,
+    No,
+    Now,
+    String,
+    Time,
+    Zero,
+    one_of,
+)
+from throughline.domain.message import Role, Source
+from throughline.domain.principal import Scope
+
+SOURCES = tuple(source.value for source in Source)
+
+
+class WriteCheckRow(Base):
+    """One row that readiness writes to."""
+
+    __tablename__ = "write_checks"
+    __table_args__ = (CheckConstraint("is_only", name="is_only"),)
+
+    is_only: Mapped[bool] = mapped_column(Boolean, primary_key=True)
+    checked_at: Mapped[Now]
+
+
+class UserRow(Base):
+    """Whoever owns sessions."""
+
+    __tablename__ = "users"
+    __table_args__ = (CheckConstraint("length(name) between 1 and 200", name="name_length"),)
+
+    id: Mapped[Key]
+    name: Mapped[str] = mapped_column(Text, unique=True)
+    created_at: Mapped[Now]
+
+
+class ApiKeyRow(Base):
+    """An API key: the SHA-256 of its secret, and the prefix by which people name it."""
+
+    __tablename__ = "api_keys"
+    __table_args__ = (
+        CheckConstraint(f"scopes <@ array[{', '.join(repr(s.value) for s in Scope)}]::text[]", name="scopes"),
+        CheckConstraint("octet_length(secret_hash) = 32", name="secret_hash_length"),
+    )
+
+    id: Mapped[Key]
+    user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id"), index=True)
+    name: Mapped[EmptyString]
+    prefix: Mapped[str] = mapped_column(Text, unique=True)
+    secret_hash: Mapped[bytes] = mapped_column(LargeBinary, unique=True)
+    scopes: Mapped[list[str]] = mapped_column(ARRAY(Text))
+    created_at: Mapped[Now]
+    last_used_at: Mapped[Time | None]
+    revoked_at: Mapped[Time | None]
+
+
+class SessionRow(Base):
+    """One conversation. `message_count` is also the last position given out; it moves under this row's lock."""
+
+    __tablename__ = "sessions"
+    __table_args__ = (
+        CheckConstraint(one_of("source", SOURCES), name="source"),
+        CheckConstraint("message_count >= 0", name="message_count"),
+        CheckConstraint("summary_through_position between 0 and message_count", name="cursor"),
+        CheckConstraint("(summary_through_id is null) = (summary_through_position = 0)", name="cursor_id"),
+        CheckConstraint("length(idempotency_key) <= 255", name="idempotency_key_length"),
+        Index(
+            "sessions_idempotency",
+            "owner_id",
+            "idempotency_key",
+            unique=True,
+            postgresql_where=text("idempotency_key is not null"),
+        ),
+        Index("sessions_keyed", "id", postgresql_where=text("idempotency_key is not null")),
+        Index("sessions_archived", "updated_at", "id", postgresql_where=text("archived")),
+        Index("sessions_newest", "owner_id", text("updated_at desc"), text("id desc")),
+        Index(
+            "sessions_summary_through", "summary_through_id", postgresql_where=text("summary_through_id is not null")
+        ),
+        {"postgresql_with": {"fillfactor": 70}},
+    )
+
+    id: Mapped[Key]
+    owner_id: Mapped[UUID] = mapped_column(ForeignKey("users.id"))
+    agent: Mapped[String]
+    title: Mapped[EmptyString]
+    source: Mapped[String]
+    conversation_summary: Mapped[EmptyString]
+    summary_through_id: Mapped[UUID | None] = mapped_column(
+        ForeignKey("messages.id", name="sessions_summary_through_id_fkey", use_alter=True)
+    )
+    summary_through_position: Mapped[Zero]
+    summary_version: Mapped[Zero]
+    summary_tokens: Mapped[Zero]
+    view_state: Mapped[EmptyObject]
+    redaction_count: Mapped[Zero]
+    unread_run_count: Mapped[Zero]
+    message_count: Mapped[Zero]
+    message_tokens: Mapped[BigZero]
+    input_tokens: Mapped[BigZero]
+    output_tokens: Mapped[BigZero]
+    metadata_: Mapped[EmptyObject] = mapped_column("metadata")
+    archived: Mapped[No]
+    idempotency_key: Mapped[str | None] = mapped_column(Text)
+    fingerprint: Mapped[EmptyString]
+    created_at: Mapped[Now]
+    updated_at: Mapped[Now]
+    summarizing_id: Mapped[Id | None]
+    summarizing_since: Mapped[Time | None]
+    summarizing_until: Mapped[Time | None]
+
+
+class MessageRow(Base):
+    """One stored message; a trigger refuses any change but redaction.
+
+    Exactly one of `content` and `content_blocks` holds it.
+    """
+
+    __tablename__ = "messages"
+    __table_args__ = (
+        CheckConstraint(one_of("role", tuple(role.value for role in Role)), name="role"),
+        CheckConstraint(one_of("source", SOURCES), name="source"),
+        CheckConstraint("position > 0", name="position"),
+        CheckConstraint("token_count >= 0", name="token_count"),
+        CheckConstraint("(role = 'tool') = (tool_call_id is not null)", name="tool_call_id"),
+        CheckConstraint("(content is null) <> (content_blocks is null)", name="one_content"),
+        UniqueConstraint("session_id", "position"),
+        UniqueConstraint("run_id", "step"),
+        ForeignKeyConstraint(["session_id", "run_id"], ["runs.session_id", "runs.id"], name="messages_run_fkey"),
+    )
+
+    id: Mapped[Key]
+    session_id: Mapped[UUID] = mapped_column(ForeignKey("sessions.id"))
+    position: Mapped[int]
+    role: Mapped[String]
+    content: Mapped[str | None] = mapped_column(Text)
+    content_blocks: Mapped[Json | None]
+    tool_calls: Mapped[EmptyList]
+    tool_call_id: Mapped[str | None] = mapped_column(Text)
+    name: Mapped[str | None] = mapped_column(Text)
+    run_id: Mapped[Id | None]
+    step: Mapped[str | None] = mapped_column(Text)
+    author: Mapped[str | None] = mapped_column(Text)
+    source: Mapped[String]
+    token_count: Mapped[Zero]
+    counter: Mapped[EmptyString]
+    metadata_: Mapped[EmptyObject] = mapped_column("metadata")
+    created_at: Mapped[Time] = mapped_column(server_default=text("clock_timestamp()"))
+
+
+class MessageRedactionRow(Base):
+    """The record of a redaction: which message, when, and who asked for it in the owner's name."""
+
+    __tablename__ = "message_redactions"
+
+    message_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
+    session_id: Mapped[UUID] = mapped_column(ForeignKey("sessions.id"), index=True)
+    position: Mapped[int]
+    actor: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[Now]
+
+
+class MessagePinRow(Base):
+    """A pin: this message is always shown. It lies beside the message because messages never change."""
+
+    __tablename__ = "message_pins"
+
+    message_id: Mapped[UUID] = mapped_column(ForeignKey("messages.id"), primary_key=True)
+    session_id: Mapped[UUID] = mapped_column(ForeignKey("sessions.id"), index=True)
+    created_at: Mapped[Now]

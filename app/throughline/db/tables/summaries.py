@@ -1,0 +1,89 @@
+"""The tables of summaries: stretches with their texts, and versions made of them."""
+
+from uuid import UUID
+
+from sqlalchemy import (
+    ARRAY,
+    CheckConstraint,
+    Float,
+    ForeignKey,
+    Index,
+    SmallInteger,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+from sqlalchemy.orm import Mapped, mapped_column
+
+from throughline.db.tables.columns import Base, EmptyList, Id, Key, Now, String, one_of
+from throughline.domain.summary import SummaryState
+
+WAITING = "status in ('queued', 'running')"
+
+
+class SummaryRow(Base):
+    """One stretch with its own summary; `read_hash` identifies what was read for it, and is there once.
+
+    Those of prompt version 1 were stored with every adoption, some more than once: they are kept and never found again.
+    """
+
+    __tablename__ = "summaries"
+    __table_args__ = (
+        CheckConstraint("from_position > 0 and from_position <= through_position", name="positions"),
+        Index(
+            "summaries_once",
+            "session_id",
+            "read_hash",
+            unique=True,
+            postgresql_where=text("prompt_version <> '1'"),
+        ),
+    )
+
+    id: Mapped[Key]
+    session_id: Mapped[UUID] = mapped_column(ForeignKey("sessions.id"))
+    from_position: Mapped[int]
+    through_position: Mapped[int]
+    through_id: Mapped[Id]
+    level: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
+    text: Mapped[String]
+    token_count: Mapped[int]
+    model: Mapped[String]
+    prompt_version: Mapped[String]
+    read_hash: Mapped[String]
+    input_tokens: Mapped[int]
+    output_tokens: Mapped[int]
+    duration_seconds: Mapped[float] = mapped_column(Float)
+    created_at: Mapped[Now]
+
+
+class SummaryVersionRow(Base):
+    """One version of a session's summary: the stretches in it, the text made of them, and how far it reaches.
+
+    A prepared one has no number yet; `base_version` is the session's `summary_version` it was written on. `run_id` is
+    the turn that wrote it, for whoever looks into a case: no key, since nothing is looked up by it.
+    """
+
+    __tablename__ = "summary_versions"
+    __table_args__ = (
+        CheckConstraint(one_of("state", tuple(state.value for state in SummaryState)), name="state"),
+        CheckConstraint("version is not null or state = 'prepared'", name="version"),
+        CheckConstraint("base_version is not null or state <> 'prepared'", name="base_version"),
+        UniqueConstraint("session_id", "version"),
+        Index("summary_versions_one_adopted", "session_id", unique=True, postgresql_where=text("state = 'adopted'")),
+        Index("summary_versions_one_prepared", "session_id", unique=True, postgresql_where=text("state = 'prepared'")),
+    )
+
+    id: Mapped[Key]
+    session_id: Mapped[UUID] = mapped_column(ForeignKey("sessions.id"))
+    version: Mapped[int | None]
+    state: Mapped[String]
+    stretch_ids: Mapped[list[UUID]] = mapped_column(ARRAY(Uuid))
+    text: Mapped[String]
+    ledger: Mapped[EmptyList]
+    token_count: Mapped[int]
+    through_id: Mapped[Id]
+    through_position: Mapped[int]
+    model: Mapped[String]
+    created_at: Mapped[Now]
+    base_version: Mapped[int | None]
+    run_id: Mapped[Id | None]

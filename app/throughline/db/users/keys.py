@@ -1,0 +1,118 @@
+"""API keys: made once, shown once, stored as a hash, revoked for good."""
+
+import hashlib
+import secrets
+import string
+
+from throughline.db.connection.statement import Row
+from throughline.db.connection.transactions import Transactions
+from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.sql import sql
+from throughline.db.users.users import UserRepository
+from throughline.domain.ids import KeyId, UserId
+from throughline.domain.keys import PREFIX_LENGTH, AuthenticatedKey, CreatedKey, NewKey, StoredKey
+from throughline.domain.principal import Scope
+
+SECRET_BYTES = 32
+_ALPHABET = string.ascii_lowercase + string.digits
+
+_COLUMNS = (
+    "k.id, k.user_id, u.name as user_name, k.name, k.prefix, k.scopes, k.created_at, k.last_used_at, k.revoked_at"
+)
+_CREATE = sql("""
+    insert into api_keys (id, user_id, name, prefix, secret_hash, scopes)
+    values (:id, :user_id, :name, :prefix, :secret_hash, cast(:scopes as text[]))
+    on conflict (secret_hash) do nothing
+""")
+_LIST = sql(
+    "select {columns} from api_keys k join users u on u.id = k.user_id order by k.created_at, k.id", columns=_COLUMNS
+)
+_ANY = sql("select exists(select 1 from api_keys) as found")
+_REVOKE = sql("""
+    update api_keys set revoked_at = now()
+    where (prefix = :key or cast(id as text) = :key) and revoked_at is null
+    returning id
+""")
+_AUTHENTICATE = sql(
+    """
+    with found as (
+        select {columns} from api_keys k join users u on u.id = k.user_id
+        where k.secret_hash = :secret_hash and k.revoked_at is null
+    ), touched as (
+        update api_keys k set last_used_at = now() from found
+        where k.id = found.id and (k.last_used_at is null or k.last_used_at < now() - interval '1 minute')
+    )
+    select * from found
+""",
+    columns=_COLUMNS,
+)
+
+
+class KeyRepository:
+    """Makes, checks and revokes keys."""
+
+    def __init__(self, transactions: Transactions, users: UserRepository) -> None:
+        """Work through `transactions`; the users of new keys come from `users`."""
+        self._transactions = transactions
+        self._users = users
+
+    async def create(self, new: NewKey) -> CreatedKey:
+        """Make a key `tl_<prefix>_<43 characters>` for the user, who is created if new."""
+        prefix = "".join(secrets.choice(_ALPHABET) for _ in range(PREFIX_LENGTH))
+        secret = f"tl_{prefix}_{secrets.token_urlsafe(SECRET_BYTES)}"
+        key_id = await self._store(new, secret, prefix)
+        return CreatedKey(id=key_id, secret=secret, prefix=prefix)
+
+    async def ensure(self, secret: str, user_name: str, scopes: frozenset[Scope]) -> None:
+        """See to it that a key with this secret has been made. One that was revoked stays revoked."""
+        new = NewKey(user_name=user_name, name="bootstrap", scopes=scopes)
+        await self._store(new, secret, f"boot-{_hash(secret).hex()[:PREFIX_LENGTH]}")
+
+    async def authenticate(self, secret: str) -> AuthenticatedKey | None:
+        """Return the key in force with this secret; notes its use at most once a minute."""
+        rows = await self._transactions.fetch(_AUTHENTICATE, secret_hash=_hash(secret))
+        return _key_from(rows[0]) if rows else None
+
+    async def list(self) -> tuple[StoredKey, ...]:
+        """Return all keys, the oldest first, revoked ones too."""
+        return tuple(_key_from(row) for row in await self._transactions.fetch(_LIST))
+
+    async def revoke(self, prefix_or_id: str) -> bool:
+        """Revoke a key; False where no key in force has this prefix or id."""
+        return bool(await self._transactions.fetch(_REVOKE, key=prefix_or_id))
+
+    async def any_exists(self) -> bool:
+        """Whether a key was ever made. Revoking the last one must not open the service to everybody."""
+        return bool((await self._transactions.fetch(_ANY))[0]["found"])
+
+    async def _store(self, new: NewKey, secret: str, prefix: str) -> KeyId:
+        key_id = new_id()
+        await self._transactions.fetch(
+            _CREATE,
+            id=key_id,
+            user_id=await self._users.get_or_create(new.user_name),
+            name=new.name,
+            prefix=prefix,
+            secret_hash=_hash(secret),
+            scopes=sorted(scope.value for scope in new.scopes),
+        )
+        return KeyId(key_id)
+
+
+def _hash(secret: str) -> bytes:
+    """A plain hash is enough: the secret has 256 random bits, nothing can be guessed."""
+    return hashlib.sha256(secret.encode("utf-8", "replace")).digest()
+
+
+def _key_from(row: Row) -> StoredKey:
+    return StoredKey(
+        id=KeyId(row["id"]),
+        user_id=UserId(row["user_id"]),
+        user_name=row["user_name"],
+        name=row["name"],
+        prefix=row["prefix"],
+        scopes=frozenset(Scope(scope) for scope in row["scopes"]),
+        created_at=row["created_at"],
+        last_used_at=row["last_used_at"],
+        revoked_at=row["revoked_at"],
+    )

@@ -1,0 +1,36 @@
+"""Sessions: one conversation of one owner with one agent."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from throughline.domain.ids import MessageId, SessionId, UserId
+from throughline.domain.json_types import JsonObject
+from throughline.domain.message import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session as stored.
+
+    `conversation_summary` is the adopted summary's text and stands for messages 1 to `summary_through_position`
+    (the cursor; 0 where nothing is summarised). `summary_version` grows with every change of the summary and is
+    what compare-and-set compares. `redaction_count` grows with every redaction: what was read before it is not kept.
+    """
+
+    id: SessionId
+    owner_id: UserId
+    agent: str
+    title: str
+    source: Source
+    created_at: datetime
+    updated_at: datetime
+    conversation_summary: str = ""
+    summary_through_id: MessageId | None = None
+    summary_through_position: int = 0
+    summary_version: int = 0
+    summary_tokens: int = 0
+    message_count: int = 0
+    view_state: JsonObject = field(default_factory=dict)
+    metadata: JsonObject = field(default_factory=dict)
+    archived: bool = False
+    redaction_count: int = 0

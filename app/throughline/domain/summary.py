@@ -1,0 +1,135 @@
+"""Summaries: text standing for messages 1..p, and the versions a session can go back to."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from throughline.domain.ids import MessageId, RunId, SessionId, StretchId, SummaryId
+from throughline.domain.ledger import LedgerEntry
+
+
+class SummaryState(StrEnum):
+    """What a summary version is to its session now."""
+
+    PREPARED = "prepared"
+    ADOPTED = "adopted"
+    SUPERSEDED = "superseded"
+
+
+@dataclass(frozen=True, slots=True)
+class NewStretch:
+    """What a summariser call produced for one stretch, before it is stored.
+
+    `read_hash` identifies what was read (messages, or the stretches that were merged, and what stood before them), so
+    that the same stretch is never paid for twice. Positions are inclusive. `level` is 0 for one made from messages,
+    one more than its parts' for one made from stretches; a rolling summary stands for 1..through at level 0.
+    """
+
+    from_position: int
+    through_position: int
+    through_id: MessageId
+    text: str
+    token_count: int
+    model: str
+    prompt_version: str
+    read_hash: str
+    duration_seconds: float
+    input_tokens: int
+    output_tokens: int
+    level: int = 0
+    redaction_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stored stretch: a run of messages with its own summary."""
+
+    id: StretchId
+    from_position: int
+    through_position: int
+    through_id: MessageId
+    level: int
+    text: str
+    token_count: int
+    model: str
+    read_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """A further summary of a session: this text stands for messages 1..`through_position`.
+
+    `stretch_ids` are stored stretches that cover 1..`through_position` without a gap, oldest first; `text` is what
+    they and the `ledger` look like in a prompt. `expected_version` is the session's `summary_version` it builds on.
+    """
+
+    session_id: SessionId
+    expected_version: int
+    stretch_ids: tuple[StretchId, ...]
+    text: str
+    token_count: int
+    ledger: tuple[LedgerEntry, ...]
+    through_id: MessageId
+    through_position: int
+    model: str
+    run_id: RunId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A summary that is written and not yet used, as a plan needs to know it."""
+
+    id: SummaryId
+    base_version: int
+    text: str
+    token_count: int
+    through_position: int
+    created_at: datetime
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedSummary:
+    """The summary in use, as a report shows it: all of its version but the text and what that is made of."""
+
+    version: int
+    token_count: int
+    through_id: MessageId | None
+    through_position: int
+    model: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryVersion:
+    """A summary version of a session, as stored. A prepared one has no `version` yet: it gets it when adopted."""
+
+    id: SummaryId
+    session_id: SessionId
+    version: int | None
+    state: SummaryState
+    text: str
+    token_count: int
+    through_id: MessageId | None
+    through_position: int
+    model: str
+    created_at: datetime
+    stretch_ids: tuple[StretchId, ...] = ()
+    ledger: tuple[LedgerEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryWithStretches:
+    """A version with its stretches, oldest first: what a further summary builds on."""
+
+    version: SummaryVersion
+    stretches: tuple[Stretch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryLease:
+    """The right to summarize a session on demand, for a while."""
+
+    id: UUID
+    session_id: SessionId

@@ -1,0 +1,37 @@
+"""The Anthropic wire, where a usage number that is no whole number must not cost the answer it stands beside.
+
+Imported only when such a model is used: the provider package is optional.
+"""
+
+from typing import Any
+
+from langchain_anthropic import ChatAnthropic
+from langchain_core.messages import AIMessageChunk
+from pydantic import BaseModel
+
+from throughline.llm.usage_check import is_token_count
+
+
+class UsageMendingChatAnthropic(ChatAnthropic):
+    """ChatAnthropic that leaves out usage which is no number of tokens, as some gateways report it."""
+
+    def _make_message_chunk_from_anthropic_event(
+        self,
+        event: Any,  # noqa: ANN401  # LangChain's signature: one of many events
+        **kwargs: Any,  # noqa: ANN401  # LangChain's signature
+    ) -> tuple[AIMessageChunk | None, Any]:
+        usage = getattr(event, "usage", None)
+        if isinstance(usage, BaseModel):
+            event.usage = _mended(usage)
+        return super()._make_message_chunk_from_anthropic_event(event, **kwargs)
+
+
+def _mended(usage: BaseModel) -> BaseModel:
+    """Return the usage with None in the place of what is neither a number of tokens nor a group of such numbers."""
+    return usage.model_copy(update={name: None for name, value in usage if not _is_readable(value)})
+
+
+def _is_readable(value: object) -> bool:
+    if isinstance(value, BaseModel):
+        return all(is_token_count(part) for _, part in value)
+    return is_token_count(value)

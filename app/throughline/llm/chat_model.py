@@ -1,0 +1,179 @@
+"""A LangChain chat model behind the turn's ChatModel port: our values in, our events and errors out."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.runnables import Runnable
+
+from throughline.domain.errors import ModelInvalidRequest, ModelTimeout, ModelUnavailable, ThroughlineError
+from throughline.domain.json_types import JsonObject
+from throughline.domain.message import text_of
+from throughline.domain.prompt import ModelEvent, ModelRequest, Prompt, TextDelta
+from throughline.llm.answer import AnswerAssembly
+from throughline.llm.bounded_http import too_much
+from throughline.llm.cache_markers import with_cache_markers
+from throughline.llm.chunks import stream_chunks
+from throughline.llm.classify import Call, classify
+from throughline.llm.openai_limits import within_openai_limits
+from throughline.llm.translate import to_langchain, to_tools
+from throughline.llm.usage_check import checked_usage
+
+CHARACTERS_PER_TOKEN = 4
+"""A low guess, used only to judge whether a refused prompt was nearly full."""
+
+MOST_CHUNKS = 200_000
+"""Of one answer. The longest answers have 128,000 tokens, of which some providers send each in a chunk of its own."""
+
+CHUNKS_AT_ONCE = 16
+"""After so many the event loop runs: with a fast provider the next chunk is always there already."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTraits:
+    """What we must know of a model beside its LangChain class.
+
+    `output_parameter` is the provider's name for the most tokens of an answer; `adds_usage` is True where a stream
+    reports its usage in parts that must be added up; `forbidden_tools` is the `tool_choice` that forbids tools where
+    they are named even so, as the conversation has calls in it (Anthropic insists) or as a prompt that begins without
+    them is not in the provider's cache (OpenAI), None where they are left out;
+    `takes_cache_markers` is True where the provider caches prompts only where it is told to; `may_share_messages`
+    where the class is known to change no message that it is given; `has_openai_limits` where OpenAI's wire is spoken,
+    which takes less than a prompt of ours may hold. `max_chunks` bounds an answer in its number of chunks, empty ones
+    included.
+    """
+
+    name: str
+    context_limit: int
+    idle_timeout_seconds: float
+    output_parameter: str = "max_tokens"
+    adds_usage: bool = True
+    has_known_tokenizer: bool = False
+    forbidden_tools: JsonObject | str | None = None
+    takes_cache_markers: bool = False
+    may_share_messages: bool = False
+    has_openai_limits: bool = False
+    base_url: str | None = None
+    max_chunks: int = MOST_CHUNKS
+
+
+class LangChainChatModel:
+    """Implements ChatModel over any LangChain chat model that streams."""
+
+    def __init__(self, model: BaseChatModel, traits: ModelTraits) -> None:
+        """Wrap `model`; its own retries must be off, as the turn has the one retry place."""
+        self._model = model
+        self._traits = traits
+
+    @property
+    def name(self) -> str:
+        """The full name, provider included."""
+        return self._traits.name
+
+    @property
+    def calibration_key(self) -> str:
+        """The name, with its server's address where it has one: two servers may count and limit differently."""
+        return f"{self.name}@{self._traits.base_url}" if self._traits.base_url else self.name
+
+    @property
+    def context_limit(self) -> int:
+        """The window in tokens."""
+        return self._traits.context_limit
+
+    @property
+    def has_known_tokenizer(self) -> bool:
+        """Whether tiktoken is this model's own tokenizer, or nearly so."""
+        return self._traits.has_known_tokenizer
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
+        """Stream the answer: TextDelta, then one AnswerComplete. Closing the stream hangs up on the provider."""
+        assembly = AnswerAssembly(
+            adds_usage=self._traits.adds_usage,
+            max_call_characters=request.max_answer_bytes,  # a character has a byte at least; whoever asked counts those
+        )
+        async with aclosing(self._chunks(request)) as chunks:
+            async for chunk in chunks:
+                if text := assembly.add(chunk):
+                    yield TextDelta(text)
+        if text := assembly.text.flush():
+            yield TextDelta(text)
+        taken_ids = {call.id for message in request.prompt.messages for call in message.tool_calls}
+        answer = assembly.finish(self.name, taken_ids)
+        yield replace(answer, usage=checked_usage(answer.usage, request.prompt, self.name))
+
+    async def _chunks(self, request: ModelRequest) -> AsyncGenerator[AIMessageChunk]:
+        source, count = self._open(request), 0
+        async with aclosing(source):
+            while (chunk := await self._next(source, request)) is not None:
+                count += 1
+                if count > self._traits.max_chunks:
+                    raise self._classified(too_much(self._traits.max_chunks, "chunks"), request)
+                if count % CHUNKS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                yield chunk
+        if not count:
+            raise ModelUnavailable(f"{self.name}: the provider sent an answer that cannot be read; try again")
+
+    def _open(self, request: ModelRequest) -> AsyncGenerator[AIMessage]:
+        limit: dict[str, Any] = {self._traits.output_parameter: request.max_output_tokens}  # provider keyword arguments
+        try:
+            messages = to_langchain(self._sendable(request.prompt), may_share=self._traits.may_share_messages)
+            if self._traits.takes_cache_markers:
+                messages = with_cache_markers(messages)
+            return stream_chunks(self._with_tools(request), messages, limit)
+        except (TypeError, ValueError, KeyError) as error:
+            raise ModelInvalidRequest(
+                f"{self.name}: the messages or tools cannot be put into this provider's form ({type(error).__name__})"
+            ) from error
+
+    def _sendable(self, prompt: Prompt) -> Prompt:
+        if not self._traits.has_openai_limits:
+            return prompt
+        return replace(prompt, messages=within_openai_limits(prompt.messages))
+
+    def _with_tools(self, request: ModelRequest) -> Runnable[LanguageModelInput, AIMessage]:
+        tools = to_tools(request.tools)
+        if tools and request.may_call_tools:
+            return self._model.bind_tools(tools)
+        forbidden = self._traits.forbidden_tools
+        if tools and forbidden:
+            choice = forbidden if isinstance(forbidden, str) else dict(forbidden)
+            return self._model.bind_tools(tools).bind(tool_choice=choice)
+        return self._model
+
+    async def _next(self, source: AsyncGenerator[AIMessage], request: ModelRequest) -> AIMessageChunk | None:
+        """Return the next chunk, None at the end; whatever a provider package raises is classified here."""
+        seconds = self._traits.idle_timeout_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                chunk = await anext(source, None)
+        except TimeoutError as error:
+            raise ModelTimeout(f"{self.name}: the provider sent nothing for {seconds:g} seconds; try again") from error
+        except Exception as error:
+            raise self._classified(error, request) from error
+        # A model without a streaming of its own hands over one whole message.
+        return chunk if chunk is None or isinstance(chunk, AIMessageChunk) else _as_chunk(chunk)
+
+    def _classified(self, error: Exception, request: ModelRequest) -> ThroughlineError:
+        shown = sum(len(text_of(message.content)) for message in request.prompt.messages)
+        tokens = (shown + len(request.prompt.system)) // CHARACTERS_PER_TOKEN
+        return classify(error, Call(self.name, prompt_tokens=tokens, window_tokens=self.context_limit))
+
+
+def _as_chunk(message: AIMessage) -> AIMessageChunk:
+    fields = message.model_dump(exclude={"type", "tool_calls", "invalid_tool_calls"})
+    calls = [*message.tool_calls, *message.invalid_tool_calls]
+    pieces = [
+        {"name": call["name"], "args": _arguments(call["args"]), "id": call["id"], "index": index}
+        for index, call in enumerate(calls)
+    ]
+    return AIMessageChunk(**fields, tool_call_chunks=pieces)
+
+
+def _arguments(arguments: object) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)

@@ -1,0 +1,161 @@
+"""Token counters by name: `tiktoken`, `tiktoken:<encoding>`, `transformers:<name or path>`, `chars`.
+
+Anything else with a colon is an operator's own function, see own_counter.py.
+"""
+
+import functools
+import importlib
+from collections.abc import Callable, Iterator, Sequence, Sized
+from dataclasses import dataclass
+from typing import Protocol
+
+from throughline.context.measure import count_message
+from throughline.domain.errors import SettingInvalid
+from throughline.domain.message import Message, NewMessage
+from throughline.domain.prompt import PromptMessage
+from throughline.domain.text import clean_text
+from throughline.execution.off_loop import run_in_compute_thread
+from throughline.llm.chars_counter import CharsCounter
+from throughline.llm.encodings import SHIPPED, load_encoding
+from throughline.llm.own_counter import import_counter
+from throughline.ports.models import TokenCounter
+
+PIECE_CHARACTERS = 20_000
+"""Longer texts are counted in pieces: tiktoken panics at a million blanks in a row and slows down long before."""
+
+PIECE_SEARCH = 200
+"""So far back from a piece's end a blank is looked for: tokens begin with one, so that no word is counted in two."""
+
+SHORT_CHARACTERS = 64
+"""Call ids and tool names are no longer; planning a prompt asks for all of theirs again before every call."""
+
+KEPT_SHORT, KEPT_LONG = 16_384, 64
+"""So many counts are kept, of short texts and of others; a system prompt is asked for again before every call, too."""
+
+DEFAULT_ENCODING = "cl100k_base"
+
+
+@dataclass(frozen=True, slots=True)
+class TiktokenCounter:
+    """Counts with a shipped tiktoken encoding, loaded at the first count."""
+
+    encoding: str = DEFAULT_ENCODING
+
+    @property
+    def name(self) -> str:
+        """The counter's full name, for example `tiktoken:cl100k_base`."""
+        return f"tiktoken:{self.encoding}"
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens; special tokens and lone surrogates count as plain text."""
+        if len(text) <= SHORT_CHARACTERS:
+            return _count_short(self.encoding, text)
+        if len(text) <= PIECE_CHARACTERS:
+            return _count_long(self.encoding, text)
+        encode = load_encoding(self.encoding).encode_ordinary
+        return sum(count_piece(piece, encode) for piece in _pieces(text))
+
+
+@functools.lru_cache(KEPT_SHORT)
+def _count_short(encoding: str, text: str) -> int:
+    return count_piece(text, load_encoding(encoding).encode_ordinary)
+
+
+@functools.lru_cache(KEPT_LONG)
+def _count_long(encoding: str, text: str) -> int:
+    return count_piece(text, load_encoding(encoding).encode_ordinary)
+
+
+class LocalTokenizer(Protocol):
+    """The part of a Hugging Face tokenizer that counting needs; its package is optional."""
+
+    def encode(self, sequence: str, *, add_special_tokens: bool) -> Sized:
+        """Encode a text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TransformersCounter:
+    """Counts with a model's own tokenizer from a local file."""
+
+    name: str
+    tokenizer: LocalTokenizer
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens; special tokens and lone surrogates count as plain text."""
+        return sum(count_piece(piece, self._encode) for piece in _pieces(clean_text(text)))
+
+    def _encode(self, text: str) -> Sized:
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+
+@functools.cache
+def make_counter(name: str) -> TokenCounter:
+    """Return the counter of that name; the same name gives the same counter.
+
+    Raises SettingInvalid for a name that is neither known nor an importable function that counts.
+    """
+    kind, _, rest = name.partition(":")
+    if name == "chars":
+        return CharsCounter()
+    if kind == "tiktoken":
+        return _make_tiktoken(name, rest or DEFAULT_ENCODING)
+    if kind == "transformers" and rest:
+        return _make_transformers(name, rest)
+    if kind and rest:
+        return import_counter(name, kind, rest)
+    raise SettingInvalid(
+        f"unknown token counter {name!r}: use tiktoken, tiktoken:o200k_base, transformers:<name or path>, chars or "
+        "module:function"
+    )
+
+
+def count_tokens(text_or_messages: str | Sequence[Message | NewMessage | PromptMessage], counter: TokenCounter) -> int:
+    """Return the number of tokens of a text, or of messages with their framing, counted anew."""
+    if isinstance(text_or_messages, str):
+        return counter.count(text_or_messages) if text_or_messages else 0
+    return sum(count_message(message, counter.count) for message in text_or_messages)
+
+
+async def warm_counter(counter: TokenCounter) -> None:
+    """Let the counter load what it needs in a thread, before the first turn has to wait for it."""
+    await run_in_compute_thread(functools.partial(counter.count, "warm"))
+
+
+def count_piece(text: str, encode: Callable[[str], Sized]) -> int:
+    """Return the tokens of a piece; what makes the tokenizer panic is estimated from its characters."""
+    try:
+        return len(encode(text))
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # pyo3's, no Exception, and nowhere to be imported from
+            raise
+        return CharsCounter().count(text)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Cut a long text before blanks where there are some, so that the sum exceeds the whole by next to nothing."""
+    start = 0
+    while len(text) - start > PIECE_CHARACTERS:
+        end = start + PIECE_CHARACTERS
+        blank = text.rfind(" ", end - PIECE_SEARCH, end)
+        end = end if blank < 0 else blank
+        yield text[start:end]
+        start = end
+    yield text[start:] if start else text
+
+
+def _make_tiktoken(name: str, encoding: str) -> TiktokenCounter:
+    if encoding not in SHIPPED:
+        raise SettingInvalid(f"unknown token counter {name!r}: shipped encodings are {', '.join(sorted(SHIPPED))}")
+    return TiktokenCounter(encoding)
+
+
+def _make_transformers(name: str, rest: str) -> TransformersCounter:
+    try:
+        local = importlib.import_module("throughline.llm.local_tokenizers")  # late: its packages are optional
+    except ImportError as error:
+        raise SettingInvalid(
+            f"token counter {name!r} needs packages that are not installed: pip install 'throughline[transformers]'"
+        ) from error
+    load: Callable[[str], LocalTokenizer] = local.load_tokenizer
+    return TransformersCounter(name, load(rest))

@@ -1,0 +1,166 @@
+"""Embedding models, through LangChain's `init_embeddings`: one place that asks, times out and tells what failed."""
+
+import asyncio
+import importlib
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain.embeddings import init_embeddings
+from langchain_core.embeddings import Embeddings
+
+from throughline.domain.embedding import MAX_DIMENSIONS, Vector
+from throughline.domain.errors import ContextOverflow, ModelUnavailable, SettingInvalid
+from throughline.llm.bounded_http import ResponseBounds, bound_responses
+from throughline.llm.classify import Call, classify
+from throughline.llm.provider_keys import Access, ReadVariable, choose_key, no_variable
+from throughline.llm.providers import ModelName, parse_model_name
+
+OPENAI_WIRE = ("openai", "azure_openai")
+SHORTEST_CUT = 64
+"""A text of so many characters that is still too long for a model is not cut any further."""
+MOST_BYTES = 64_000_000
+BOUNDS = ResponseBounds(whole_bytes=MOST_BYTES, event_bytes=MOST_BYTES, lines=MOST_BYTES)
+"""Of one response: of all vectors of a batch, on one line or one number a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingConfig:
+    """Which model: as `init_embeddings` takes it, or any name at an OpenAI-compatible server's `base_url`.
+
+    `dimensions` is what the model is asked for, None its own. `api_key_env` names the variable with the key for
+    `base_url`, which `read_variable` reads; the packages read the environment for a provider's own key.
+    """
+
+    model: str
+    base_url: str | None = None
+    dimensions: int | None = None
+    timeout_seconds: float = 60.0
+    connect_timeout_seconds: float = 5.0
+    bounds: ResponseBounds = BOUNDS
+    api_key_env: str | None = None
+    read_variable: ReadVariable = no_variable
+
+
+class LangChainEmbedder:
+    """Implements the Embedder port over one LangChain model."""
+
+    def __init__(self, model: str, embeddings: Embeddings, timeout_seconds: float) -> None:
+        """Ask `embeddings`, at most `timeout_seconds` for one answer."""
+        self._model = model
+        self._embeddings = embeddings
+        self._timeout_seconds = timeout_seconds
+
+    @property
+    def model(self) -> str:
+        """`provider:model`."""
+        return self._model
+
+    async def embed(self, texts: Sequence[str]) -> tuple[Vector, ...]:
+        """Return the vectors. Of a text too long for the model, the first half is taken, or the half of that."""
+        try:
+            return await self._ask(texts)
+        except ContextOverflow:
+            if len(texts) > 1:
+                return tuple([(await self.embed([text]))[0] for text in texts])
+            if len(texts[0]) <= SHORTEST_CUT:
+                raise
+            return await self.embed([texts[0][: len(texts[0]) // 2]])
+
+    async def close(self) -> None:
+        """Close the connections; afterwards nothing may be asked."""
+        client = getattr(self._embeddings, "http_async_client", None)
+        close: Callable[[], Awaitable[None]] | None = getattr(client, "aclose", None)
+        if close is not None:
+            await close()
+
+    async def _ask(self, texts: Sequence[str]) -> tuple[Vector, ...]:
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                answer = await self._embeddings.aembed_documents(list(texts))
+        except Exception as error:  # every package has its own; the classifier knows them all
+            raise classify(error, Call(self._model)) from error
+        return self._read(answer, len(texts))
+
+    def _read(self, answer: list[list[float]], count: int) -> tuple[Vector, ...]:
+        vectors = _as_vectors(answer)
+        if len(vectors) != count or len({len(vector) for vector in vectors}) != 1:
+            raise self._unreadable("vectors are missing or differ in length")
+        if not 0 < len(vectors[0]) <= MAX_DIMENSIONS:
+            raise self._unreadable(f"vectors have {len(vectors[0])} dimensions")
+        if not all(_has_direction(vector) for vector in vectors):
+            raise self._unreadable("a vector is zero or holds what is no number")
+        return vectors
+
+    def _unreadable(self, detail: str) -> ModelUnavailable:
+        return ModelUnavailable(f"{self._model}: the provider sent an answer that cannot be used: {detail}")
+
+
+def _as_vectors(answer: list[list[float]]) -> tuple[Vector, ...]:
+    """Return no vector at all where one of them is none."""
+    try:
+        return tuple(tuple(map(float, vector)) for vector in answer)
+    except (TypeError, ValueError):
+        return ()
+
+
+def _has_direction(vector: Vector) -> bool:
+    """Whether its length is a number above 0 in the four bytes that each place is stored in."""
+    length = math.sqrt(sum(value * value for value in vector))
+    return 1e-30 < length < 1e30  # noqa: PLR2004  # far inside of what a 4-byte float holds, and far beyond any model
+
+
+def make_embedder(config: EmbeddingConfig) -> LangChainEmbedder:
+    """Return the embedder. Raises SettingInvalid for an unknown provider, a missing package or a missing key."""
+    name = parse_model_name(config.model, config.base_url)
+    try:
+        embeddings = _construct(name, config)
+    except ImportError as error:
+        raise SettingInvalid(
+            f"model {name.full!r} needs a package that is not installed: pip install {name.provider.install}"
+        ) from error
+    except SettingInvalid:
+        raise
+    except Exception as error:  # every package has its own error for a missing key or a bad option
+        raise SettingInvalid(_refusal(name, error)) from error
+    bound_responses(embeddings, config.bounds)
+    return LangChainEmbedder(name.full, embeddings, config.timeout_seconds)
+
+
+def _construct(name: ModelName, config: EmbeddingConfig) -> Embeddings:
+    provider = name.provider.name
+    if provider in OPENAI_WIRE:
+        return _construct_openai(name, config)
+    if config.dimensions is not None:
+        raise SettingInvalid(f"model {name.full!r} takes no dimensions from here: leave EMBEDDING_DIMENSIONS empty")
+    return init_embeddings(name.model, provider=provider, **_access(name, config).options())
+
+
+def _access(name: ModelName, config: EmbeddingConfig) -> Access:
+    return Access(config.base_url, choose_key(name.provider, config.base_url, config.api_key_env, config.read_variable))
+
+
+def _construct_openai(name: ModelName, config: EmbeddingConfig) -> Embeddings:
+    openai = importlib.import_module("openai")  # late: the provider package is optional
+    timeout = openai.Timeout(config.timeout_seconds, connect=config.connect_timeout_seconds)
+    options: dict[str, Any] = {  # keyword arguments of OpenAIEmbeddings
+        "max_retries": 0,
+        "timeout": timeout,
+        "check_embedding_ctx_length": False,  # send text: not all servers take OpenAI's tokens
+        "model_kwargs": {"encoding_format": "float"},  # and not all know base64
+        "http_async_client": openai.DefaultAsyncHttpxClient(timeout=timeout),
+        **_access(name, config).options(),
+    }
+    if config.dimensions is not None:
+        options["dimensions"] = config.dimensions
+    return init_embeddings(name.model, provider=name.provider.name, **options)
+
+
+def _refusal(name: ModelName, error: Exception) -> str:
+    variable, said = name.provider.key_variable, str(error).lower()
+    if variable and ("key" in said or "credential" in said):
+        return f"model {name.full!r} has no key: set {variable}"
+    if "not supported" in said or "must specify" in said:
+        return f"{name.provider.name} offers no embedding models through init_embeddings: choose another provider"
+    return f"model {name.full!r} cannot be set up ({type(error).__name__}): check its name and options"

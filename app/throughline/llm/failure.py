@@ -1,0 +1,212 @@
+"""What a provider's error says, read into one shape: from the parsed body and the status, never from `str(error)`.
+
+Three SDKs, their streams and LangChain's wrappers tell the same things in different places. No SDK is imported here:
+providers are optional, and gateways behind one SDK speak the dialect of another.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from throughline.execution.outcome import Returned, outcome_of
+from throughline.llm.retry_after import read_retry_after
+
+MAX_MESSAGE = 2000
+_OK = 200
+_FIRST_ERROR = 400
+_LAST_STATUS = 599
+
+# A stream that fails after `200 OK` names its error by type or code only.
+STATUS_OF_TYPE: Mapping[str, int] = {
+    "invalid_request_error": 400,
+    "badrequesterror": 400,
+    "exceed_context_size_error": 400,
+    "context_length_exceeded": 400,
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "billing_error": 402,
+    "insufficient_quota": 429,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "api_error": 500,
+    "server_error": 500,
+    "internal_server_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+
+_ECHO = re.compile(r"""(?<!\w)'[^']{16,}'(?!\w)|(?<!\w)"[^"]{16,}"(?!\w)|\binput_value=.*|\bReceived:.*""", re.DOTALL)
+"""Parts of an error message that may repeat what the user wrote, which must not be taken for the provider's words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A provider error in one shape. Strings are empty and numbers None where the provider said nothing.
+
+    `status` is the HTTP status, or what the error's type stands for where a stream failed after `200 OK`. `kinds`
+    are the class names of the error and its causes; `body` is the innermost error object. `has_echo` is True where
+    a part of the message was left out of `message` because it may repeat the user.
+    """
+
+    status: int | None
+    code: str
+    type: str
+    message: str
+    has_echo: bool
+    body: Mapping[str, object]
+    in_stream: bool
+    retry_after_seconds: float | None
+    kinds: frozenset[str]
+
+
+def read_failure(error: BaseException) -> Failure:
+    """Read the error and its causes; the first of them that carries a status or a body is the one that counts."""
+    chain = tuple(error_chain(error))
+    carrier = next(filter(_says_something, chain), error)
+    raw = _body_of(carrier)
+    body = _error_object(raw)
+    status = _status_of(carrier)
+    said = _message(body, raw)
+    message = _ECHO.sub("", said)
+    kind, code = _text(body.get("type")), _text(body.get("code"))
+    in_stream = status is None or status == _OK
+    return Failure(
+        status=_status_in_stream(kind, code) if in_stream else status,
+        code=code,
+        type=kind or _text(body.get("status")),
+        message=message[:MAX_MESSAGE],
+        has_echo=message != said,
+        body=body,
+        in_stream=in_stream and raw is not None,
+        retry_after_seconds=read_retry_after(_headers_of(carrier), body),
+        kinds=frozenset(cls.__name__ for link in chain for cls in type(link).__mro__),
+    )
+
+
+def error_chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield the error and its causes."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+
+
+def _says_something(error: BaseException) -> bool:
+    return _status_of(error) is not None or _body_of(error) is not None
+
+
+def _status_of(error: BaseException) -> int | None:
+    response = getattr(error, "response", None)
+    if isinstance(response, Mapping):
+        return _amazon_status(response)
+    for holder, name in ((error, "status_code"), (error, "code"), (response, "status_code")):
+        value = getattr(holder, name, None)
+        if isinstance(value, int) and _OK <= value <= _LAST_STATUS:
+            return value
+    return None
+
+
+def _body_of(error: BaseException) -> object | None:
+    """The parsed body; '' is a body that is empty, None none at all.
+
+    `body` in the OpenAI, Anthropic and Cohere SDKs, `details` in Google's, `error` in Ollama's, `message` in Google's
+    older one, a part of the response in Amazon's, its text where a package raises httpx's own error (Mistral).
+    """
+    bodies = [value for value in _held_by(error) if isinstance(value, Mapping | list | str)]
+    said = next(filter(None, bodies), None)
+    if said is not None or "" in bodies:
+        return said or ""
+    message = getattr(error, "message", None) if _status_of(error) is not None else None
+    return message if isinstance(message, str) else None
+
+
+def _held_by(error: BaseException) -> Iterator[object]:
+    for name in ("body", "details", "error"):
+        yield getattr(error, name, None)
+    response = getattr(error, "response", None)
+    yield _amazon_error(response)
+    yield _text_of_response(response)
+
+
+def _amazon_status(response: Mapping[str, object]) -> int | None:
+    metadata = response.get("ResponseMetadata")
+    status = metadata.get("HTTPStatusCode") if isinstance(metadata, Mapping) else None
+    return status if isinstance(status, int) else None
+
+
+def _amazon_error(response: object) -> Mapping[str, object] | None:
+    """`{"Error": {"Code": …, "Message": …}}`, as botocore keeps it."""
+    said = response.get("Error") if isinstance(response, Mapping) else None
+    return {str(name).lower(): value for name, value in said.items()} if isinstance(said, Mapping) else None
+
+
+def _text_of_response(response: object) -> str | None:
+    """None also where reading it raises: in a body that was not read yet, or has a charset that no text comes of."""
+    match outcome_of(lambda: getattr(response, "text", None)):
+        case Returned(str() as text):
+            return text
+        case _:
+            return None
+
+
+def _headers_of(error: BaseException) -> Mapping[str, str]:
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    return headers if isinstance(headers, Mapping) else {}
+
+
+def _error_object(raw: object) -> Mapping[str, object]:
+    """Unwrap `{"error": {…}}`, one-element lists, and a JSON text inside `message` (gateways nest them)."""
+    value = _parsed(raw)
+    for _ in range(3):
+        if isinstance(value, list) and value:
+            value = value[0]
+        if not isinstance(value, Mapping):
+            return {}
+        inner = _parsed(value.get("error"))
+        if not isinstance(inner, Mapping):
+            return _unwrap_message(value)
+        value = inner
+    return value if isinstance(value, Mapping) else {}
+
+
+def _unwrap_message(value: Mapping[str, object]) -> Mapping[str, object]:
+    message = value.get("message")
+    inner = _parsed(message) if isinstance(message, str) and message.lstrip().startswith("{") else None
+    if not isinstance(inner, Mapping):
+        return value
+    nested = inner.get("error", inner)
+    return {**value, **nested} if isinstance(nested, Mapping) else value
+
+
+def _parsed(value: object) -> object:
+    if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
+        return value
+    try:
+        parsed: object = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return parsed
+
+
+def _message(body: Mapping[str, object], raw: object) -> str:
+    for name in ("message", "error", "detail", "msg"):
+        value = body.get(name)
+        if isinstance(value, str) and value:
+            return value
+    return raw if isinstance(raw, str) and not body and "<html" not in raw.lower() else ""
+
+
+def _status_in_stream(kind: str, code: str) -> int | None:
+    if code.isdigit() and _FIRST_ERROR <= int(code) <= _LAST_STATUS:
+        return int(code)
+    return STATUS_OF_TYPE.get(code.lower(), STATUS_OF_TYPE.get(kind.lower()))
+
+
+def _text(value: object) -> str:
+    return str(value) if isinstance(value, str | int) else ""

@@ -1,0 +1,159 @@
+"""The providers an `init_chat_model` string may name, what to install for them and which variable holds their key."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from throughline.domain.errors import SettingInvalid
+from throughline.domain.json_types import JsonObject
+
+PLACEHOLDER_KEY = "no-key-needed"
+"""Sent to servers at a `base_url` when the operator has set no key: local ones need none, the SDKs insist on one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One provider. `install` is what pip must be told, `key_variable` the environment variable of its key.
+
+    `own_host` is where the provider itself is asked, `address_variables` hold the address that the operator's
+    environment gives in its place; the key in `key_variable` is for these alone (`provider_keys.py`). `key_field` names
+    the LangChain model's field with the key, where its class accepts an empty one; the rest is explained at
+    `ModelTraits`.
+    """
+
+    name: str
+    install: str
+    key_variable: str = ""
+    key_field: str = ""
+    output_parameter: str = "max_tokens"
+    adds_usage: bool = True
+    forbidden_tools: JsonObject | str | None = None
+    takes_cache_markers: bool = False
+    may_share_messages: bool = False
+    has_openai_limits: bool = False
+    own_host: str = ""
+    address_variables: tuple[str, ...] = ()
+
+
+def _plain(name: str, package: str, key_variable: str = "") -> Provider:
+    return Provider(name, package, key_variable)
+
+
+PROVIDERS: Mapping[str, Provider] = {
+    provider.name: provider
+    for provider in (
+        Provider(
+            "openai",
+            "'throughline[openai]'",
+            "OPENAI_API_KEY",
+            adds_usage=False,
+            forbidden_tools="none",
+            may_share_messages=True,
+            has_openai_limits=True,
+            own_host="api.openai.com",
+            address_variables=("OPENAI_API_BASE", "OPENAI_BASE_URL"),
+        ),
+        Provider(
+            "anthropic",
+            "'throughline[anthropic]'",
+            "ANTHROPIC_API_KEY",
+            "anthropic_api_key",
+            adds_usage=False,
+            forbidden_tools={"type": "none"},
+            takes_cache_markers=True,
+            own_host="api.anthropic.com",
+            address_variables=("ANTHROPIC_API_URL", "ANTHROPIC_BASE_URL"),
+        ),
+        Provider(
+            "google_genai",
+            "'throughline[google-genai]'",
+            "GOOGLE_API_KEY",
+            output_parameter="max_output_tokens",
+            own_host="generativelanguage.googleapis.com",
+            address_variables=("GOOGLE_GEMINI_BASE_URL",),
+        ),
+        Provider("google_vertexai", "langchain-google-vertexai", output_parameter="max_output_tokens"),
+        Provider(
+            "azure_openai",
+            "'throughline[openai]'",
+            "AZURE_OPENAI_API_KEY",
+            address_variables=("AZURE_OPENAI_ENDPOINT",),
+            adds_usage=False,
+            forbidden_tools="none",
+            has_openai_limits=True,
+        ),
+        Provider("langsmith", "'throughline[openai]'", "LANGSMITH_API_KEY", adds_usage=False, has_openai_limits=True),
+        Provider("ollama", "langchain-ollama", output_parameter="num_predict"),
+        _plain("anthropic_bedrock", "langchain-aws"),
+        _plain("azure_ai", "langchain-azure-ai"),
+        _plain("baseten", "langchain-baseten", "BASETEN_API_KEY"),
+        _plain("bedrock", "langchain-aws"),
+        _plain("bedrock_converse", "langchain-aws"),
+        _plain("bedrock_mantle_anthropic", "langchain-aws"),
+        _plain("bedrock_mantle_openai", "langchain-aws"),
+        _plain("cohere", "langchain-cohere", "COHERE_API_KEY"),
+        _plain("deepseek", "langchain-deepseek", "DEEPSEEK_API_KEY"),
+        _plain("fireworks", "langchain-fireworks", "FIREWORKS_API_KEY"),
+        _plain("google_anthropic_vertex", "langchain-google-vertexai"),
+        _plain("groq", "langchain-groq", "GROQ_API_KEY"),
+        _plain("huggingface", "langchain-huggingface", "HUGGINGFACEHUB_API_TOKEN"),
+        _plain("ibm", "langchain-ibm", "WATSONX_APIKEY"),
+        _plain("litellm", "langchain-litellm"),
+        _plain("meta", "langchain-meta"),
+        _plain("mistralai", "langchain-mistralai", "MISTRAL_API_KEY"),
+        _plain("nvidia", "langchain-nvidia-ai-endpoints", "NVIDIA_API_KEY"),
+        _plain("openrouter", "langchain-openrouter", "OPENROUTER_API_KEY"),
+        _plain("perplexity", "langchain-perplexity", "PPLX_API_KEY"),
+        _plain("together", "langchain-together", "TOGETHER_API_KEY"),
+        _plain("upstage", "langchain-upstage", "UPSTAGE_API_KEY"),
+        _plain("xai", "langchain-xai", "XAI_API_KEY"),
+    )
+}
+
+# As init_chat_model infers them, but for Gemini, which it sends to Vertex AI with a warning of change.
+INFERRED: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("gpt-", "o1", "o3", "o4", "chatgpt", "text-davinci"), "openai"),
+    (("claude",), "anthropic"),
+    (("gemini",), "google_genai"),
+    (("command",), "cohere"),
+    (("accounts/fireworks",), "fireworks"),
+    (("amazon.", "anthropic.", "meta."), "bedrock"),
+    (("mistral", "mixtral"), "mistralai"),
+    (("deepseek",), "deepseek"),
+    (("grok",), "xai"),
+    (("sonar",), "perplexity"),
+    (("solar",), "upstage"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelName:
+    """A model's name taken apart."""
+
+    provider: Provider
+    model: str
+
+    @property
+    def full(self) -> str:
+        """`provider:model`."""
+        return f"{self.provider.name}:{self.model}"
+
+
+def parse_model_name(name: str, base_url: str | None) -> ModelName:
+    """Take `provider:model` apart, or infer the provider; with a `base_url` and no provider it is `openai`.
+
+    A colon that follows no known provider belongs to the model (`qwen2.5:7b`). Raises SettingInvalid.
+    """
+    prefix, _, rest = name.partition(":")
+    provider = PROVIDERS.get(prefix.replace("-", "_").lower())
+    if provider is not None and rest:
+        return ModelName(provider, rest)
+    if base_url is not None:
+        return ModelName(PROVIDERS["openai"], name)
+    lowered = name.lower()
+    inferred = next((provider for prefixes, provider in INFERRED if lowered.startswith(prefixes)), None)
+    if inferred is None:
+        raise SettingInvalid(
+            f"model {name!r} names no known provider: write provider:model (for example openai:gpt-4o), give a "
+            f"base_url for an OpenAI-compatible server, or use offline; providers: {', '.join(sorted(PROVIDERS))}"
+        )
+    return ModelName(PROVIDERS[inferred], name)

@@ -1,0 +1,201 @@
+"""Where chat models come from: names in agent files and settings become models, made once and kept."""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from langchain.chat_models import init_chat_model
+from langchain_core.language_models import BaseChatModel
+from pydantic import SecretStr
+
+from throughline.domain.errors import SettingInvalid
+from throughline.llm.bounded_http import CHAT_BOUNDS, ResponseBounds, bound_responses
+from throughline.llm.chat_model import MOST_CHUNKS, LangChainChatModel, ModelTraits
+from throughline.llm.offline import OfflineModel
+from throughline.llm.provider_keys import Access, ReadVariable, choose_key, no_variable
+from throughline.llm.providers import ModelName, parse_model_name
+from throughline.llm.streamed_arguments import parse_in_linear_time
+from throughline.llm.windows import get_context_limit
+from throughline.ports.models import ChatModel
+
+OFFLINE = "offline"
+OPENAI_FAMILIES = ("gpt-", "o1", "o3", "o4", "chatgpt")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsConfig:
+    """What the operator says about models. Provider packages read the environment for a provider's own key.
+
+    `default_base_url` belongs to `default_model`, whether it is meant by name or by no name. `default_api_key_env`
+    names the variable with the key for that address, whoever names the address. `read_variable` reads such a variable.
+    """
+
+    default_model: str = OFFLINE
+    default_base_url: str | None = None
+    default_api_key_env: str | None = None
+    read_variable: ReadVariable = no_variable
+    idle_timeout_seconds: float = 60.0
+    connect_timeout_seconds: float = 5.0
+    bounds: ResponseBounds = CHAT_BOUNDS
+    max_chunks: int = MOST_CHUNKS
+
+
+def address_beside(model: str, *, default_model: str, default_base_url: str) -> str | None:
+    """Return where `model` lives if its own address is not written: beside the default model, if of one provider.
+
+    None is the provider's own address. Without this, the texts an operator keeps at a server of their own would leave
+    it as soon as a second model of that server is named.
+    """
+    if not default_base_url or OFFLINE in {model, default_model}:
+        return None
+    is_beside = _provider_at(model, default_base_url) == _provider_at(default_model, default_base_url)
+    return default_base_url if is_beside else None
+
+
+def _provider_at(model: str, base_url: str) -> str:
+    """A name that tells no provider is one of an OpenAI-compatible server."""
+    try:
+        return parse_model_name(model, None).provider.name
+    except SettingInvalid:
+        return parse_model_name(model, base_url).provider.name
+
+
+class ModelRegistry:
+    """Implements the Models port."""
+
+    def __init__(self, config: ModelsConfig | None = None) -> None:
+        """Keep the configuration; no model is made before it is asked for."""
+        parse_in_linear_time()
+        self._config = config or ModelsConfig()
+        self._models: dict[tuple[str, str | None, str | None], ChatModel] = {}
+        self._opened: list[BaseChatModel] = []
+
+    def get(self, model: str, base_url: str | None = None, api_key_env: str | None = None) -> ChatModel:
+        """Return the model of that name; '' is the default model at its own address.
+
+        `api_key_env` names the variable with the key for `base_url`. Raises SettingInvalid for an unknown provider, a
+        missing package or a missing key: a model that was named is never silently replaced by another one.
+        """
+        name, address = model.strip(), base_url or None
+        if name in {"", self._config.default_model}:
+            name, address = self._config.default_model, address or self._config.default_base_url or None
+        if address is not None and address == self._config.default_base_url:
+            api_key_env = api_key_env or self._config.default_api_key_env
+        key = (name, address, api_key_env)
+        if key not in self._models:
+            self._models[key] = self._make(*key)
+        return self._models[key]
+
+    async def close(self) -> None:
+        """Close the connections to providers; afterwards models may not be used."""
+        for model in self._opened:
+            await _close(model)
+        self._opened.clear()
+        self._models.clear()
+
+    def _make(self, name: str, base_url: str | None, api_key_env: str | None) -> ChatModel:
+        if name == OFFLINE:
+            return OfflineModel()
+        parsed = parse_model_name(name, base_url)
+        api_key = choose_key(parsed.provider, base_url, api_key_env, self._config.read_variable)
+        model = _construct(parsed, Access(base_url, api_key), self._config)
+        self._opened.append(model)
+        bound_responses(model, self._config.bounds)
+        traits = ModelTraits(
+            name=parsed.full,
+            context_limit=get_context_limit(parsed.full, model.profile),
+            idle_timeout_seconds=self._config.idle_timeout_seconds,
+            output_parameter=parsed.provider.output_parameter,
+            adds_usage=parsed.provider.adds_usage,
+            has_known_tokenizer=parsed.provider.name == "openai" and parsed.model.startswith(OPENAI_FAMILIES),
+            forbidden_tools=parsed.provider.forbidden_tools,
+            takes_cache_markers=parsed.provider.takes_cache_markers,
+            may_share_messages=parsed.provider.may_share_messages,
+            has_openai_limits=parsed.provider.has_openai_limits,
+            base_url=base_url,
+            max_chunks=self._config.max_chunks,
+        )
+        return LangChainChatModel(model, traits)
+
+
+def _construct(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
+    """Make the LangChain model; whatever its package refuses is the operator's setting."""
+    maker = MAKERS.get(name.provider.name, _make_other)
+    try:
+        model = maker(name, access, config)
+    except ImportError as error:
+        raise SettingInvalid(
+            f"model {name.full!r} needs a package that is not installed: pip install {name.provider.install}"
+        ) from error
+    except SettingInvalid:
+        raise
+    except Exception as error:  # every package has its own error for a missing key or a bad option
+        raise SettingInvalid(_refusal(name, error)) from error
+    _require_key(model, name)
+    return model
+
+
+def _make_openai(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
+    wire = importlib.import_module("throughline.llm.openai_wire")  # late: the provider package is optional
+    make: Callable[..., BaseChatModel] = wire.make_openai
+    return make(
+        name.model,
+        access.base_url,
+        api_key=access.api_key,
+        idle_seconds=config.idle_timeout_seconds,
+        connect_seconds=config.connect_timeout_seconds,
+    )
+
+
+def _make_anthropic(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
+    wire = importlib.import_module("throughline.llm.anthropic_wire")  # late: the provider package is optional
+    make: Callable[..., BaseChatModel] = wire.UsageMendingChatAnthropic
+    return make(model=name.model, max_retries=0, timeout=config.idle_timeout_seconds, **access.options())
+
+
+def _make_other(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
+    # 1 is "no retry" for Google, whose 0 means "the SDK's own default"
+    retries = 1 if name.provider.name.startswith("google") else 0
+    model: BaseChatModel = init_chat_model(
+        name.model,
+        model_provider=name.provider.name,
+        max_retries=retries,
+        timeout=config.idle_timeout_seconds,
+        **access.options(),
+    )
+    if name.provider.name == "google_genai":
+        _keep_to_httpx(model)
+    return model
+
+
+MAKERS = {"openai": _make_openai, "anthropic": _make_anthropic}
+"""Makers of models whose reading of the wire is mended; all others are LangChain's own."""
+
+
+def _keep_to_httpx(model: BaseChatModel) -> None:
+    """Let Google's SDK use httpx, as it does until somebody else installs aiohttp: with that it loses error bodies."""
+    client = getattr(getattr(model, "client", None), "_api_client", None)
+    if client is not None:
+        client._http_options.httpx_async_client = client._async_httpx_client  # noqa: SLF001  # there is no public way
+
+
+def _require_key(model: BaseChatModel, name: ModelName) -> None:
+    field = name.provider.key_field
+    key = getattr(model, field, None) if field else None
+    if isinstance(key, SecretStr) and not key.get_secret_value():
+        raise SettingInvalid(f"model {name.full!r} has no key: set {name.provider.key_variable}")
+
+
+def _refusal(name: ModelName, error: Exception) -> str:
+    variable = name.provider.key_variable
+    if variable and ("key" in str(error).lower() or "credential" in str(error).lower()):
+        return f"model {name.full!r} has no key: set {variable}, or choose another model (offline needs none)"
+    return f"model {name.full!r} cannot be set up ({type(error).__name__}): check its name and options"
+
+
+async def _close(model: BaseChatModel) -> None:
+    """Close the model's own connections; LangChain's Anthropic client is shared in the process and stays open."""
+    client = getattr(model, "http_async_client", None)
+    close = getattr(client, "aclose", None) or getattr(model, "aclose", None)
+    if callable(close):
+        await close()

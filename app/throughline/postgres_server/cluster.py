@@ -1,0 +1,192 @@
+"""Makes the cluster (PostgreSQL's data directory), checks it, and writes its settings.
+
+Everything that needs the superuser is done while the cluster is made, in single-user mode: afterwards nobody can log in
+as superuser, and the service's role owns its database and no more.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+from throughline.domain.errors import DatabaseUnusable
+from throughline.postgres_server.installation import Installation
+from throughline.postgres_server.layout import write_privately
+from throughline.postgres_server.process import end_orphans, wait_until
+from throughline.postgres_server.server_log import shorten
+
+ROLE = "throughline"
+DATABASE = "throughline"
+_SETTINGS_FILE = "throughline.conf"
+# Errors are the application's to tell: their text may hold values, so the server keeps them out of its log.
+_SETTINGS = """\
+# Written anew at every start.
+cluster_name = '{mark}'
+listen_addresses = ''
+port = 5432
+unix_socket_directories = '{socket_dir}'
+unix_socket_permissions = 0700
+max_connections = 100
+shared_buffers = 128MB
+jit = off
+fsync = on
+synchronous_commit = on
+full_page_writes = on
+wal_level = minimal
+max_wal_senders = 0
+max_logical_replication_workers = 0
+max_wal_size = 512MB
+timezone = 'UTC'
+log_timezone = 'UTC'
+log_destination = 'stderr'
+logging_collector = off
+log_checkpoints = off
+log_error_verbosity = terse
+log_min_messages = log
+log_min_error_statement = panic
+log_statement = none
+log_min_duration_statement = -1
+log_lock_waits = off
+log_temp_files = -1
+log_autovacuum_min_duration = -1
+log_parameter_max_length = 0
+log_parameter_max_length_on_error = 0
+"""
+_ACCESS = f"""\
+# The superuser has no way in; see the module that makes this file.
+local {DATABASE} {ROLE} scram-sha-256
+local all {ROLE} scram-sha-256
+local all all reject
+"""
+
+
+def make_cluster_if_missing(installation: Installation, *, password: str, may_create_databases: bool) -> None:
+    """Make the cluster with its role, database and vector extension; a cluster appears whole or not at all.
+
+    Raises:
+        DatabaseUnusable: it cannot be made; the text carries what the program said.
+    """
+    layout, account = installation.layout, installation.account
+    if layout.cluster.exists():
+        return
+    fresh = layout.unfinished_cluster
+    if fresh.exists():
+        end_orphans(fresh, mark=layout.mark)
+        _remove(fresh)
+    fresh.mkdir(mode=0o700)
+    account.own(fresh)
+    _run_initdb(installation, fresh)
+    write_settings(fresh, mark=layout.mark, socket_dir=layout.home)
+    createdb = "CREATEDB" if may_create_databases else "NOCREATEDB"
+    _run_as_superuser(
+        installation,
+        fresh,
+        [
+            "CREATE EXTENSION vector",
+            f"CREATE ROLE {ROLE} LOGIN NOSUPERUSER NOCREATEROLE {createdb} PASSWORD '{password}'",
+            f"CREATE DATABASE {DATABASE} OWNER {ROLE}",
+        ],
+    )
+    fresh.rename(layout.cluster)
+    _make_durable(layout.home)
+
+
+def check_version(installation: Installation) -> None:
+    """Refuse a cluster of another PostgreSQL version.
+
+    Raises:
+        DatabaseUnusable: wrong version, or no cluster at all.
+    """
+    cluster, wanted = installation.layout.cluster, installation.binaries.major_version
+    try:
+        found = (cluster / "PG_VERSION").read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        raise DatabaseUnusable(
+            f"{cluster} holds no PostgreSQL data (PG_VERSION is missing): restore it from a backup, move the folder "
+            "away to begin anew, or choose another place with --data-dir or DATA_DIR."
+        ) from None
+    if found != wanted:
+        raise DatabaseUnusable(
+            f"The data in {cluster} were written by PostgreSQL {found}, this release brings {wanted}: dump them with "
+            "the release that wrote them and load them into a new data directory, or use that release."
+        )
+
+
+def set_password(installation: Installation, password: str) -> None:
+    """Give the service's role this password; only while the server does not run."""
+    _run_as_superuser(installation, installation.layout.cluster, [f"ALTER ROLE {ROLE} PASSWORD '{password}'"])
+
+
+def write_settings(cluster: Path, *, mark: str, socket_dir: Path) -> None:
+    """Write our settings and who may log in; settings of older releases do not linger."""
+    settings = _SETTINGS.format(mark=mark, socket_dir=str(socket_dir).replace("'", "''"))
+    files = {_SETTINGS_FILE: settings, "pg_hba.conf": _ACCESS}
+    for name, text in files.items():
+        write_privately(cluster / name, text, model=cluster)
+    main = cluster / "postgresql.conf"
+    include = f"include '{_SETTINGS_FILE}'\n"
+    text = main.read_text(encoding="utf-8")
+    if not text.endswith(include):
+        write_privately(main, text + include, model=cluster)
+
+
+def _remove(folder: Path) -> None:
+    """Remove what a killed start left, also while a program of it that we may not see still writes there."""
+
+    def is_removed() -> bool:
+        shutil.rmtree(folder, ignore_errors=True)
+        return not folder.exists()
+
+    if not wait_until(is_removed, seconds=10.0):
+        raise DatabaseUnusable(f"{folder}, left by an interrupted start, cannot be removed: remove it and start again.")
+
+
+def _run_initdb(installation: Installation, folder: Path) -> None:
+    """Make an empty cluster. Full text search asks C.UTF-8 what a letter is, where the system knows that locale."""
+    arguments = [
+        installation.binaries.initdb,
+        f"--pgdata={installation.name_for_server(folder)}",
+        "--username=postgres",
+        "--encoding=UTF8",
+        "--locale=C",
+        "--locale-provider=builtin",
+        "--builtin-locale=C.UTF-8",
+        "--auth=reject",
+        "--no-instructions",
+    ]
+    result = installation.account.run([*arguments, "--lc-ctype=C.UTF-8"], folder=folder)
+    if result.returncode != 0:
+        result = installation.account.run(arguments, folder=folder)
+    if result.returncode != 0:
+        raise _cannot_make(folder, result.stderr)
+
+
+def _run_as_superuser(installation: Installation, cluster: Path, statements: list[str]) -> None:
+    """Run statements in template1, so that databases made later have what they make."""
+    arguments = [
+        installation.binaries.postgres,
+        "--single",
+        "-D",
+        installation.name_for_server(cluster),
+        "-c",
+        "exit_on_error=true",
+        "template1",
+    ]
+    result = installation.account.run(arguments, folder=cluster, script="".join(f"{line}\n" for line in statements))
+    if result.returncode != 0:
+        raise _cannot_make(cluster, result.stderr)
+
+
+def _cannot_make(cluster: Path, output: str) -> DatabaseUnusable:
+    return DatabaseUnusable(
+        f"The embedded PostgreSQL could not set up its data in {cluster}: {shorten(output)} Disk space and permissions "
+        "are the usual reasons: see to them, choose another place with --data-dir or DATA_DIR, or set DATABASE_URL."
+    )
+
+
+def _make_durable(folder: Path) -> None:
+    """Write the folder's entries to disk: a power cut must not bring back the unfinished name."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,70 @@
+"""The embedded server as the service sees it: start, watch, stop, and the address to connect to."""
+
+import asyncio
+
+import structlog
+from sqlalchemy import URL
+
+from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from throughline.postgres_server.cluster import DATABASE, ROLE
+from throughline.postgres_server.config import EmbeddedConfig
+from throughline.postgres_server.server_share import ServerShare
+
+_WATCH_SECONDS = 0.5
+_MAX_PAUSE_SECONDS = 30.0
+_log = structlog.get_logger()
+
+
+class EmbeddedServer:
+    """A share of the PostgreSQL server that all processes of one data directory use together."""
+
+    def __init__(self, share: ServerShare) -> None:
+        """Take the share; `start` is the way to make one."""
+        self._share = share
+
+    @classmethod
+    async def start(cls, config: EmbeddedConfig) -> "EmbeddedServer":
+        """Return when the server takes connections: found running, or started, or made and started.
+
+        Cancelling it gives the share back first.
+
+        Raises:
+            DatabaseUnusable: the data directory or the programs cannot be used; the text says why and what to do.
+            DatabaseUnavailable: not ready in time (crash recovery goes on), or another process holds the start lock.
+        """
+        attaching = asyncio.create_task(asyncio.to_thread(ServerShare.attach, config))
+        try:
+            return cls(await asyncio.shield(attaching))
+        except asyncio.CancelledError:
+            await asyncio.wait([attaching])
+            if attaching.exception() is None:
+                await asyncio.to_thread(attaching.result().release)
+            raise
+
+    @property
+    def url(self) -> str:
+        """SQLAlchemy's address of the database for the service's role, through the socket; holds the password."""
+        return URL.create(
+            "postgresql+asyncpg",
+            username=ROLE,
+            password=self._share.password,
+            database=DATABASE,
+            query={"host": str(self._share.socket_dir), "port": "5432"},
+        ).render_as_string(hide_password=False)
+
+    async def watch(self) -> None:
+        """Start the server again whenever it is found dead; runs until cancelled, and never gives up."""
+        pause_seconds = _WATCH_SECONDS
+        while True:
+            await asyncio.sleep(pause_seconds)
+            try:
+                if await asyncio.to_thread(self._share.revive):
+                    _log.warning("embedded_server_was_dead_and_is_back")
+                pause_seconds = _WATCH_SECONDS
+            except (DatabaseUnusable, DatabaseUnavailable, OSError) as error:
+                _log.error("embedded_server_does_not_come_back", detail=str(error))
+                pause_seconds = min(pause_seconds * 2, _MAX_PAUSE_SECONDS)
+
+    async def stop(self) -> None:
+        """Give the share back, once; the last one out stops the server. Cancel `watch` first."""
+        await asyncio.to_thread(self._share.release)

@@ -1,0 +1,159 @@
+"""Learning how a model's provider counts: the factor that is applied on top of our own counts."""
+
+import asyncio
+from dataclasses import replace
+
+import structlog
+
+from throughline.context.budget import make_budget
+from throughline.context.calibration import Calibration, factor, learn, learn_overflow, trusted_window
+from throughline.context.fit import FittedPrompt
+from throughline.domain.clock import Clock
+from throughline.domain.errors import ContextOverflow, ThroughlineError
+from throughline.domain.message import ImageBlock
+from throughline.domain.prompt import Prompt
+from throughline.ports.storage import CalibrationStore
+from throughline.prompting.ready_agent import PromptParts, ReadyAgent
+
+CACHED_SECONDS = 30.0
+log = structlog.get_logger(__name__)
+WORTH_SAVING = 0.005
+
+
+async def learn_from_usage(parts: PromptParts, agent: ReadyAgent, fitted: FittedPrompt, *, reported: int) -> ReadyAgent:
+    """Keep the ratio of the provider's count to ours for one prompt; return the agent with a factor no lower than it.
+
+    The turn under way takes a higher factor at once, as a tool output may fill the window before it ends; a lower one
+    waits for the next turn. A prompt with images teaches nothing: models count them from a tenth of our estimate to
+    sixteen times it, which says nothing of text.
+
+    A report above the window says that the provider took a prompt it should have refused.
+    """
+    key, model = agent.model.calibration_key, agent.model.name
+    parts.metrics.estimate_compared(model=model, estimated=fitted.tokens, reported=reported)
+    if reported > agent.budget.window_tokens:
+        parts.metrics.overflow_met(model=model)
+        log.warning("provider took more than the window", model=model, reported=reported, estimated=fitted.tokens)
+    if _holds_images(fitted.prompt):
+        return agent
+    known = await parts.calibrations.load(key)
+    learned = learn(known, ours=fitted.raw_tokens, provider=reported, configured_window=_largest(agent))
+    await parts.calibrations.save(key, learned)
+    return _with_factor(agent, learned)
+
+
+async def learn_from_overflow(
+    parts: PromptParts, agent: ReadyAgent, overflow: ContextOverflow, refused: FittedPrompt
+) -> ReadyAgent:
+    """Return the agent with the window and factor that the provider's refusal of a prompt teaches.
+
+    A window too small to be believed for good holds for this turn: the next prompt has to be smaller than this one. So
+    does the factor where the prompt held images: it may be for them that it was too long.
+    """
+    key, configured = agent.model.calibration_key, _configured(agent)
+    known = await parts.calibrations.load(key)
+    if _holds_images(refused.prompt):
+        learned = _learned_of_overflow(_as_unproven(known), overflow, refused, configured)
+        await _keep_window(parts, key, known, learned.learned_window)
+    else:
+        learned = _learned_of_overflow(known, overflow, refused, configured)
+        await parts.calibrations.save(key, learned)
+    named = overflow.window_tokens or configured
+    window = max(min(agent.budget.window_tokens, trusted_window(learned, configured), named), 1)
+    return replace(_with_factor(agent, learned), budget=make_budget(agent.definition.context, window))
+
+
+def _learned_of_overflow(
+    known: Calibration | None, overflow: ContextOverflow, refused: FittedPrompt, configured_window: int
+) -> Calibration:
+    return learn_overflow(
+        known,
+        ours=refused.raw_tokens,
+        prompt_tokens=overflow.prompt_tokens,
+        window_tokens=overflow.window_tokens,
+        configured_window=configured_window,
+    )
+
+
+def _as_unproven(known: Calibration | None) -> Calibration | None:
+    """What text has taught bounds no prompt with images: as far as any ratio may, one refusal may raise the factor."""
+    return None if known is None else replace(known, samples=0)
+
+
+async def _keep_window(parts: PromptParts, key: str, known: Calibration | None, window: int | None) -> None:
+    """Keep the window that a refusal named and nothing else of it."""
+    before = known or Calibration(ratio=1.0, samples=0)
+    if window != before.learned_window:
+        await parts.calibrations.save(key, replace(before, learned_window=window))
+
+
+def _holds_images(prompt: Prompt) -> bool:
+    return any(
+        isinstance(block, ImageBlock)
+        for message in prompt.messages
+        if not isinstance(message.content, str)
+        for block in message.content
+    )
+
+
+def _with_factor(agent: ReadyAgent, learned: Calibration) -> ReadyAgent:
+    """Within a turn the factor only grows."""
+    return replace(agent, factor=max(factor(learned, is_known_tokenizer=agent.model.has_known_tokenizer), agent.factor))
+
+
+def _configured(agent: ReadyAgent) -> int:
+    return agent.definition.context.window or agent.model.context_limit
+
+
+def _largest(agent: ReadyAgent) -> int:
+    """Agents share what is learned of a model: the small window of one must not erase what holds for another."""
+    return max(_configured(agent), agent.model.context_limit)
+
+
+class CalibrationCache:
+    """Keeps calibrations in memory, so that a turn asks the database rarely and writes only what has changed."""
+
+    def __init__(self, store: CalibrationStore, clock: Clock) -> None:
+        """Stand in front of `store`."""
+        self._store = store
+        self._clock = clock
+        self._known: dict[str, tuple[float, Calibration | None]] = {}
+        self._saved: dict[str, Calibration | None] = {}
+        self._writing: dict[str, asyncio.Task[None]] = {}
+
+    async def load(self, model: str) -> Calibration | None:
+        """Return what is known of the model, at most 30 s behind other processes."""
+        read_at, known = self._known.get(model, (float("-inf"), None))
+        if self._clock.monotonic() - read_at < CACHED_SECONDS:
+            return known
+        known = await self._store.load(model)
+        if model in self._writing:  # what was learned meanwhile is newer
+            return self._known[model][1]
+        self._saved[model] = known
+        self._known[model] = (self._clock.monotonic(), known)
+        return known
+
+    async def save(self, model: str, calibration: Calibration) -> None:
+        """Remember at once; write behind the turn what differs from what is stored by more than half a percent."""
+        read_at, _ = self._known.get(model, (self._clock.monotonic(), None))
+        self._known[model] = (read_at, calibration)
+        if _is_worth_saving(self._saved.get(model), calibration) and model not in self._writing:
+            self._writing[model] = asyncio.create_task(self._write(model), name="keep a calibration")
+
+    async def _write(self, model: str) -> None:
+        """Write what is known by then; what cannot be written now is written with what is learned next."""
+        _, calibration = self._known[model]
+        try:
+            if calibration is not None:
+                await self._store.save(model, calibration)
+                self._saved[model] = calibration
+        except ThroughlineError as error:
+            log.warning("a calibration could not be kept", model=model, error=error.code)
+        finally:
+            del self._writing[model]
+
+
+def _is_worth_saving(saved: Calibration | None, now: Calibration) -> bool:
+    if saved is None or saved.learned_window != now.learned_window:
+        return True
+    return abs(saved.ratio - now.ratio) > WORTH_SAVING * saved.ratio

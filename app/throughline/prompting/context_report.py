@@ -1,0 +1,123 @@
+"""What is told of a session's context: GET …/context, POST …/context/preview, and the end of every turn."""
+
+import math
+from dataclasses import dataclass, replace
+
+import structlog
+
+from throughline.context.explain import (
+    ContextReport,
+    SummariserReport,
+    SummaryFacts,
+    explain_context,
+    explain_end,
+    report_json,
+)
+from throughline.context.preview import preview_json
+from throughline.domain.conversation import Conversation
+from throughline.domain.errors import TemporaryError
+from throughline.domain.json_types import JsonObject
+from throughline.domain.message import Content, Message, NewMessage, Role, Source
+from throughline.domain.session import Session
+from throughline.domain.summary import AdoptedSummary, SummaryVersion
+from throughline.domain.text import clean_content
+from throughline.execution.off_loop import run_off_loop_if_large
+from throughline.prompting.conversation import at_rest
+from throughline.prompting.planning import characters_planned, context_input, count_new
+from throughline.prompting.ready_agent import PromptParts, ReadyAgent
+from throughline.prompting.summary_model import named_summary_model, read_health
+
+log = structlog.get_logger(__name__)
+
+
+async def report_context(parts: PromptParts, session: Session) -> ContextReport:
+    """Report on a session at rest. Raises NotFound where its agent is gone."""
+    agent, conversation = await at_rest(parts, session)
+    inp, facts = context_input(agent, conversation, None), await _facts(parts, agent, conversation)
+    return await run_off_loop_if_large(characters_planned(inp), lambda: explain_context(inp, facts))
+
+
+async def preview_context(parts: PromptParts, session: Session, content: Content) -> JsonObject:
+    """Return the plan for the first model call of a turn that would begin with `content`; nothing is changed.
+
+    Raises NotFound where the session's agent is gone, PromptCannotFit where no prompt would fit.
+    """
+    agent, conversation = await at_rest(parts, session)
+    message = NewMessage(role=Role.USER, content=clean_content(content), source=Source.API)
+    inp = context_input(agent, conversation, await count_new(message, agent.counter))
+    return await run_off_loop_if_large(characters_planned(inp), lambda: preview_json(inp))
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The report of a turn's end, and whether the next summary should be written in the background now."""
+
+    report: JsonObject
+    is_summary_due: bool
+
+
+async def close_context(
+    parts: PromptParts, agent: ReadyAgent, conversation: Conversation, answer: NewMessage
+) -> Closing:
+    """Return the report as it will stand once `answer` is stored; computed before, written with it."""
+    inp = context_input(agent, conversation.with_own(_as_stored(conversation, answer)), None)
+    facts = await _facts_if_there(parts, agent, conversation)
+    report, is_due = await run_off_loop_if_large(characters_planned(inp), lambda: explain_end(inp, facts))
+    return Closing(report_json(report), is_summary_due=is_due)
+
+
+async def _facts_if_there(parts: PromptParts, agent: ReadyAgent, conversation: Conversation) -> SummaryFacts:
+    """An answer that is there is not given up because its report cannot be made whole."""
+    try:
+        return await _facts(parts, agent, conversation)
+    except TemporaryError as error:
+        session = conversation.session
+        log.warning("a context report lacks its summary", session_id=str(session.id), error=error.code)
+        return replace(_facts_at_hand(parts, agent, session), summary_count=session.summary_version)
+
+
+async def _facts(parts: PromptParts, agent: ReadyAgent, conversation: Conversation) -> SummaryFacts:
+    """Only a summary that came into use after the conversation was loaded costs a query."""
+    session, adopted = conversation.session, conversation.adopted
+    facts = _facts_at_hand(parts, agent, session)
+    if session.summary_version == 0:
+        return facts
+    if adopted is None or adopted.version != session.summary_version:
+        adopted = _as_adopted(await parts.summaries.latest(session.id))
+    return replace(facts, summary_count=session.summary_version, adopted=adopted)
+
+
+def _facts_at_hand(parts: PromptParts, agent: ReadyAgent, session: Session) -> SummaryFacts:
+    summariser = named_summary_model(parts.models, agent) or agent.model
+    found = read_health(parts.breakers, summariser.calibration_key, str(session.id))
+    report = SummariserReport(summariser.name, found.state.value, math.ceil(found.retry_after_seconds))
+    return SummaryFacts(agent=agent.definition.name, model=agent.model.name, summariser=report)
+
+
+def _as_adopted(version: SummaryVersion | None) -> AdoptedSummary | None:
+    if version is None or version.version is None:
+        return None
+    return AdoptedSummary(
+        version=version.version,
+        token_count=version.token_count,
+        through_id=version.through_id,
+        through_position=version.through_position,
+        model=version.model,
+        created_at=version.created_at,
+    )
+
+
+def _as_stored(conversation: Conversation, answer: NewMessage) -> Message:
+    """The answer with the position it is going to have; id and time do not matter to a report."""
+    last = conversation.own[-1]
+    return replace(
+        last,
+        position=last.position + 1,
+        role=answer.role,
+        content=answer.content,
+        tool_calls=(),
+        tool_call_id=None,
+        name=None,
+        token_count=answer.token_count,
+        counter=answer.counter,
+    )

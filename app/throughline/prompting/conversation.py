@@ -1,0 +1,60 @@
+"""What is to be shown of a session: loaded at rest, loaded again in a turn, and with a further summary in place."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from throughline.context.groups import group_messages
+from throughline.domain.conversation import Conversation
+from throughline.domain.ids import RunId
+from throughline.domain.message import Message
+from throughline.domain.session import Session
+from throughline.ports.storage import MessageStore
+from throughline.prompting.ready_agent import PromptParts, ReadyAgent, assemble_agent
+
+WINDOWS_LOADED = 2
+"""A turn reads at most the newest rows worth so many windows."""
+
+
+async def at_rest(parts: PromptParts, session: Session) -> tuple[ReadyAgent, Conversation]:
+    """Return agent and conversation of a session outside any turn."""
+    agent = await assemble_agent(parts, parts.agents.get(session.agent))
+    conversation = await parts.messages.load_context(session.id, None, max_tokens=tokens_loaded(agent))
+    return agent, conversation
+
+
+async def reload_conversation(
+    messages: MessageStore, run_id: RunId | None, agent: ReadyAgent, conversation: Conversation
+) -> Conversation:
+    """Return the conversation as it is stored now, where somebody else has changed its summary in the middle of a turn.
+
+    What this turn knows of its own calls stays.
+    """
+    loaded = await messages.load_context(conversation.session.id, run_id, max_tokens=tokens_loaded(agent))
+    return replace(loaded, resumed_calls=conversation.resumed_calls)
+
+
+def tokens_loaded(agent: ReadyAgent) -> int:
+    """Return how many tokens of messages a turn loads."""
+    return WINDOWS_LOADED * agent.budget.window_tokens
+
+
+def with_summary(conversation: Conversation, session: Session) -> Conversation:
+    """Return the conversation once `session` stands for more: that leaves the history, but for pinned groups.
+
+    What was prepared on the old summary is of no use any more. The rows stay where they are stored.
+    """
+    cursor = session.summary_through_position
+    pins = _with_pinned_groups([message for message in conversation.history if message.position <= cursor])
+    return replace(
+        conversation,
+        session=session,
+        history=tuple(message for message in conversation.history if message.position > cursor),
+        pinned=tuple(sorted((*conversation.pinned, *pins), key=lambda message: message.position)),
+        prepared=None,
+    )
+
+
+def _with_pinned_groups(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages whose group holds a pinned one."""
+    groups = (group.messages for group in group_messages(messages))
+    return [message for group in groups if any(member.pinned for member in group) for message in group]

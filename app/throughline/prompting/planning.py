@@ -1,0 +1,66 @@
+"""From the state of a turn to the values the context engine works on."""
+
+from dataclasses import replace
+
+from throughline.context.context_input import ContextInput
+from throughline.context.measure import count_message
+from throughline.context.plan import ContextPlan, plan_context
+from throughline.context.recall_hints import hints_for
+from throughline.context.triggers import Cause
+from throughline.context.view_state import view_state_from
+from throughline.domain.conversation import Conversation
+from throughline.domain.message import Message, NewMessage
+from throughline.execution.off_loop import characters_of, run_off_loop_if_large
+from throughline.ports.models import TokenCounter
+from throughline.prompting.ready_agent import ReadyAgent
+
+
+def context_input(agent: ReadyAgent, conversation: Conversation, pending: NewMessage | None) -> ContextInput:
+    """Return what the engine needs; `pending` is the user's message while it is not stored yet."""
+    session = conversation.session
+    return ContextInput(
+        policy=agent.definition.context,
+        budget=agent.budget,
+        factor=agent.factor,
+        system_prompt=agent.definition.system_prompt,
+        tools_tokens=agent.tools_tokens,
+        summary=session.conversation_summary,
+        summary_tokens=session.summary_tokens,
+        summary_through_position=session.summary_through_position,
+        history=conversation.history,
+        own=conversation.own,
+        user=pending,
+        count=agent.counter.count,
+        counter_name=agent.counter.name,
+        pinned=_pinned(conversation),
+        view_state=view_state_from(session.view_state),
+        prepared=conversation.prepared,
+        model_key=agent.model.calibration_key,
+        recall=hints_for(agent.definition.tools),
+    )
+
+
+def _pinned(conversation: Conversation) -> tuple[Message, ...]:
+    """Return the pinned messages that are not after the cursor; a compaction may have just moved it past some."""
+    cursor = conversation.session.summary_through_position
+    known = {row.position for row in conversation.pinned}
+    passed = (row for row in (*conversation.history, *conversation.own) if row.pinned and row.position <= cursor)
+    return (*conversation.pinned, *(row for row in passed if row.position not in known))
+
+
+async def count_new(message: NewMessage, counter: TokenCounter) -> NewMessage:
+    """Return `message` with its token count, which is stored beside it and never taken again."""
+    tokens = await run_off_loop_if_large(characters_of([message]), lambda: count_message(message, counter.count))
+    return replace(message, token_count=tokens, counter=counter.name)
+
+
+def characters_planned(inp: ContextInput) -> int:
+    """Return the characters that planning and fitting a prompt may have to read."""
+    pending = () if inp.user is None else (inp.user,)
+    rows = characters_of((*inp.rows, *inp.pinned, *pending))
+    return rows + len(inp.system_prompt) + len(inp.summary)
+
+
+async def plan_off_loop(inp: ContextInput, *, forced: Cause | None = None) -> ContextPlan:
+    """Return the engine's plan; that of a long conversation is made in a thread."""
+    return await run_off_loop_if_large(characters_planned(inp), lambda: plan_context(inp, forced=forced))

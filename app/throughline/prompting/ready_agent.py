@@ -1,0 +1,74 @@
+"""An agent made ready: its model, tools, counter, and its budget in that model's window."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from throughline.agents.definition import AgentDefinition
+from throughline.agents.registry import AgentRegistry
+from throughline.context.budget import Budget, make_budget
+from throughline.context.calibration import Calibration, factor, trusted_window
+from throughline.context.measure import count_tool_specs
+from throughline.domain.prompt import ToolSpec
+from throughline.execution.breaker import Breakers
+from throughline.ports.metrics import Metrics
+from throughline.ports.models import ChatModel, Models, TokenCounter
+from throughline.ports.storage import CalibrationStore, MessageStore
+from throughline.ports.summaries import SummaryStore
+from throughline.ports.tools import Tools
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyAgent:
+    """An agent ready for a turn: its definition, model, tools and counter, fixed for the whole turn.
+
+    `factor` is what our counts are multiplied by before they are held against the window; within a turn it only
+    grows, with what the provider reports of the prompts it was sent.
+    """
+
+    definition: AgentDefinition
+    model: ChatModel
+    counter: TokenCounter
+    tools: tuple[ToolSpec, ...]
+    tools_tokens: int
+    budget: Budget
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class PromptParts:
+    """What preparing a prompt, and reporting on one, needs from outside."""
+
+    messages: MessageStore
+    summaries: SummaryStore
+    models: Models
+    tools: Tools
+    agents: AgentRegistry
+    calibrations: CalibrationStore
+    breakers: Breakers
+    metrics: Metrics
+    make_counter: Callable[[str], TokenCounter]
+
+
+async def assemble_agent(parts: PromptParts, definition: AgentDefinition) -> ReadyAgent:
+    """Find the agent's model, tools and counter, and its budget in that model's window."""
+    model = parts.models.get(definition.model, definition.base_url, definition.api_key_env)
+    counter = parts.make_counter(definition.context.token_counter)
+    tools = parts.tools.specs(definition.tools)
+    tools_tokens = count_tool_specs(tools, counter.count)
+    calibration = await parts.calibrations.load(model.calibration_key)
+    budget = _budget(definition, model.context_limit, calibration)
+    return ReadyAgent(
+        definition=definition,
+        model=model,
+        counter=counter,
+        tools=tools,
+        tools_tokens=tools_tokens,
+        budget=budget,
+        factor=factor(calibration, is_known_tokenizer=model.has_known_tokenizer),
+    )
+
+
+def _budget(definition: AgentDefinition, model_limit: int, calibration: Calibration | None) -> Budget:
+    """The marks of the agent's window, or of the smaller one that the provider has told us of."""
+    configured = definition.context.window or model_limit
+    return make_budget(definition.context, trusted_window(calibration, configured))

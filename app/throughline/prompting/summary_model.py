@@ -1,0 +1,39 @@
+"""Which model an agent names for its summaries, and whether a session can have it asked now."""
+
+import structlog
+
+from throughline.domain.errors import SettingInvalid
+from throughline.execution.breaker import BreakerReading, Breakers, BreakerState
+from throughline.ports.models import ChatModel, Models
+from throughline.prompting.ready_agent import ReadyAgent
+
+log = structlog.get_logger(__name__)
+
+
+def named_summary_model(models: Models, agent: ReadyAgent) -> ChatModel | None:
+    """Return the agent's summary model; None where its own writes its summaries, or the named one cannot be had."""
+    policy = agent.definition.context.summary
+    if not policy.model:
+        return None
+    try:
+        return models.get(policy.model, policy.base_url, policy.api_key_env)
+    except SettingInvalid as error:
+        log.warning("summary model cannot be used", model=policy.model, error=error.code)
+        return None
+
+
+def content_key(model_key: str, session_id: str) -> str:
+    """Under what the answers of a model that a session cannot use are counted."""
+    return f"{model_key} for {session_id}"
+
+
+def turn_key(model_key: str) -> str:
+    """Under what is counted that a model is too slow for a turn: a summary ahead of one, or on demand, has longer."""
+    return f"{model_key} within a turn"
+
+
+def read_health(breakers: Breakers, model_key: str, session_id: str) -> BreakerReading:
+    """Return whether the session can have the model asked within a turn: of its breakers the one that lasts longest."""
+    keys = (model_key, content_key(model_key, session_id), turn_key(model_key))
+    readings = [breakers.reading(key) for key in keys]
+    return max(readings, key=lambda reading: (reading.state is not BreakerState.CLOSED, reading.retry_after_seconds))

@@ -1,0 +1,294 @@
+"""Every setting of the service: read once from the environment (or `.env`), frozen, handed down in small values."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, NoDecode, SettingsConfigDict, SettingsError
+
+from throughline.agents.addresses import check_address, check_variable
+from throughline.agents.policy_fields import policy_field
+from throughline.api.http.config import ANY_ORIGIN
+from throughline.context.policy import ContextPolicy
+from throughline.domain.errors import SettingInvalid
+from throughline.domain.run import Caps
+
+SHORTEST_KEY = 24
+LEAST_KEY_HOURS = 24
+"""Clients, and Slack, send a request again for hours: its key must still be known then."""
+
+TRACING_PREFIXES = ("LANGCHAIN_", "LANGSMITH_", "OTEL_")
+KEY_SUFFIX = "_API_KEY"
+
+VISIBLE_ASCII = re.compile(r"[!-~]*")
+"""What every client can send in a header."""
+
+ORIGIN = re.compile(r"\A[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?\Z")
+"""An origin as browsers send it: compared as text, so a path, a wildcard or a name in other letters matches none."""
+
+MOST_SHOWN = 80
+DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+HOUR, DAY = 3_600, 86_400
+"""Upper bounds in seconds: beyond them a wait is a mistake, and what counts with it (a clock, an interval) breaks."""
+
+
+class Settings(BaseSettings):
+    """What the operator may set. Names are the environment variables in lower case; an empty one is not set."""
+
+    model_config = SettingsConfigDict(
+        env_file=".env",
+        env_file_encoding="utf-8",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        allow_inf_nan=False,
+    )
+
+    database_url: str = Field("", description="PostgreSQL 15 or newer; empty: the embedded server")
+    database_direct_url: str = Field(
+        "", description="PostgreSQL itself, where DATABASE_URL leads to a pooler in transaction mode"
+    )
+    data_dir: Path | None = Field(None, description="where the embedded server keeps its data; empty: per user")
+    migrate_on_start: bool = Field(default=True, description="run migrations when a service starts, under a lock")
+    db_pool_size: int = Field(10, ge=1, le=200, description="database connections that requests and turns share")
+    db_pool_timeout_seconds: float = Field(5.0, gt=0, le=HOUR, description="how long to wait for a free connection")
+
+    host: str = "127.0.0.1"
+    port: int = Field(8000, ge=0, le=65535)
+    health_port: int | None = Field(
+        None, ge=0, le=65535, description="where `worker` and `slack` answer for health and metrics; empty: nowhere"
+    )
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="origins allowed to call from a browser, separated by commas"
+    )
+    bootstrap_api_key: str = Field("", description="a key that exists from the first start (at least 24 characters)")
+    max_connections: int = Field(5_000, ge=1, le=1_000_000, description="open connections; beyond, 503")
+    max_body_bytes: int = Field(2_000_000, ge=1_000, le=1_000_000_000, description="largest request body")
+    max_import_bytes: int = Field(
+        32_000_000, ge=1_000, le=1_000_000_000, description="largest body of an import; it is held in memory"
+    )
+    max_held_body_bytes: int = Field(
+        128_000_000,
+        ge=1_000,
+        le=100_000_000_000,
+        description="bytes of bodies over 64 kB that are held at once; a user may have half, the rest waits",
+    )
+
+    default_llm: str = Field("offline", description="model of agents that name none")
+    default_llm_base_url: str = Field("", description="OpenAI-compatible server for `default_llm`")
+    default_llm_api_key_env: str = Field("", description="name of the variable with the key for `default_llm_base_url`")
+    context_usage_threshold: float = policy_field(
+        ContextPolicy, "usage_threshold", description="fraction of the window that compacts"
+    )
+    context_summary_model: str = Field("", description="model that writes summaries; empty: `default_llm`")
+    context_summary_model_base_url: str = Field(
+        "", description="server of `context_summary_model`; empty: that of `default_llm` if of the same provider"
+    )
+    context_summary_model_api_key_env: str = Field(
+        "", description="name of the variable with the key for `context_summary_model_base_url`"
+    )
+    embedding_model: str = Field("", description="model that memories are compared by; empty: by their words alone")
+    embedding_base_url: str = Field("", description="OpenAI-compatible server for `embedding_model`")
+    embedding_api_key_env: str = Field("", description="name of the variable with the key for `embedding_base_url`")
+    embedding_dimensions: int | None = Field(
+        None, ge=1, le=16_000, description="length of the vectors to ask the model for; empty: its own"
+    )
+    agents_dir: Path | None = Field(None, description="folder of agent files that add to or override the shipped ones")
+    tool_timeout_seconds: float = Field(30.0, gt=0, le=DAY)
+    turn_timeout_seconds: float = Field(300.0, gt=0, le=DAY, description="one deadline for all model calls of a turn")
+    model_idle_timeout_seconds: float = Field(60.0, gt=0, le=DAY, description="longest silence of a model")
+
+    worker_concurrency: int = Field(500, ge=1, le=5_000, description="open turns of this process")
+    loaded_rows_bytes: int = Field(
+        64_000_000, ge=0, le=100_000_000_000, description="memory for rows of sessions, kept for their next turn"
+    )
+    compute_threads: int = Field(2, ge=1, le=64, description="threads of this process that work on long texts")
+    lease_seconds: float = Field(
+        10.0, ge=2, le=HOUR, description="how long a silent process keeps its runs and answers"
+    )
+    job_concurrency: int = Field(32, ge=1, le=500, description="side jobs at once in this process")
+    no_worker_timeout_seconds: float = Field(30.0, gt=0, le=HOUR, description="how long a request waits for a worker")
+    max_queued_per_session: int = Field(10, ge=1, le=10_000, description="waiting messages of one session")
+    max_queued_per_owner: int = Field(1_000, ge=1, le=1_000_000, description="waiting messages of one owner")
+    max_running_per_owner: int = Field(250, ge=1, le=1_000_000, description="running turns of one owner")
+    shutdown_grace_seconds: float = Field(
+        20.0, ge=0, le=HOUR, description="how long running turns may take to end at shutdown"
+    )
+
+    slack_bot_token: str = Field(
+        "", repr=False, description="xoxb-…: the app's token in its workspace; empty: no Slack"
+    )
+    slack_signing_secret: str = Field("", repr=False, description="for events over HTTP, at /slack/events of `serve`")
+    slack_app_token: str = Field("", repr=False, description="xapp-…: for Socket Mode, `throughline slack`")
+    slack_agent: str = Field("assistant", description="the agent that answers in Slack")
+    slack_link_by_email: bool = Field(
+        default=False, description="a workspace member with a confirmed e-mail address is the user of that name"
+    )
+    slack_api_url: str = Field("https://slack.com/api/", pattern="^https?://.+/$", description="Slack's Web API")
+
+    search_language: str = Field("english", description="language whose words history search takes to their stem")
+
+    run_events_retention_hours: int = Field(24, ge=1, le=8760, description="how long events of ended runs are kept")
+    idempotency_keys_retention_hours: int = Field(
+        720, ge=0, le=87_600, description="how long a request is known by its key; 0: for ever"
+    )
+    archived_sessions_retention_days: int | None = Field(
+        None, ge=1, le=3650, description="how long archived sessions are kept until they are erased; empty: for ever"
+    )
+    unused_summaries_retention_days: int = Field(30, ge=1, le=3650, description="how long unused summaries are kept")
+    job_log_retention_hours: int = Field(72, ge=1, le=8760, description="how long records of side jobs are kept")
+
+    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+    log_format: str = Field("auto", pattern="^(auto|json|console)$")
+
+    @property
+    def caps(self) -> Caps:
+        """How many runs may wait and run."""
+        return Caps(self.max_queued_per_session, self.max_queued_per_owner, self.max_running_per_owner)
+
+    @field_validator("bootstrap_api_key")
+    @classmethod
+    def _check_key(cls, value: str) -> str:
+        if value and len(value) < SHORTEST_KEY:
+            raise ValueError(f"a key needs at least {SHORTEST_KEY} characters, this one has {len(value)}")
+        if not VISIBLE_ASCII.fullmatch(value):
+            raise ValueError("no client could send this key: use letters, digits and punctuation of ASCII, no blanks")
+        return value
+
+    @field_validator("idempotency_keys_retention_hours")
+    @classmethod
+    def _check_keys_outlive_repetitions(cls, value: int) -> int:
+        if 0 < value < LEAST_KEY_HOURS:
+            raise ValueError(
+                f"{value} is too short, requests are sent again for hours: set at least {LEAST_KEY_HOURS}, or 0 to keep"
+                " keys for ever"
+            )
+        return value
+
+    @field_validator("default_llm_base_url", "context_summary_model_base_url", "embedding_base_url")
+    @classmethod
+    def _check_address(cls, value: str) -> str:
+        return check_address(value) if value else value
+
+    @field_validator("default_llm_api_key_env", "context_summary_model_api_key_env", "embedding_api_key_env")
+    @classmethod
+    def _check_variable(cls, value: str) -> str:
+        return check_variable(value) if value else value
+
+    @model_validator(mode="after")
+    def _check_key_has_an_address(self) -> Self:
+        for name in ("default_llm", "context_summary_model", "embedding"):
+            if getattr(self, f"{name}_api_key_env") and not getattr(self, f"{name}_base_url"):
+                variable = name.upper()
+                raise ValueError(f"{variable}_API_KEY_ENV needs {variable}_BASE_URL, the address that the key is for")
+        return self
+
+    @model_validator(mode="after")
+    def _check_address_has_a_model(self) -> Self:
+        if self.context_summary_model_base_url and not self.context_summary_model:
+            raise ValueError("CONTEXT_SUMMARY_MODEL_BASE_URL needs CONTEXT_SUMMARY_MODEL, the model at that address")
+        if not self.embedding_model and (self.embedding_base_url or self.embedding_dimensions):
+            raise ValueError("EMBEDDING_BASE_URL and EMBEDDING_DIMENSIONS need EMBEDDING_MODEL")
+        return self
+
+    @model_validator(mode="after")
+    def _check_direct_url_has_a_pooler(self) -> Self:
+        if self.database_direct_url and not self.database_url:
+            raise ValueError("DATABASE_DIRECT_URL needs DATABASE_URL, the pooler's; without a pooler set that alone")
+        return self
+
+    @model_validator(mode="after")
+    def _check_every_body_can_be_held(self) -> Self:
+        """A body larger than the whole budget would never be admitted."""
+        largest = max(self.max_body_bytes, self.max_import_bytes)
+        if self.max_held_body_bytes < largest:
+            raise ValueError(
+                f"MAX_HELD_BODY_BYTES ({self.max_held_body_bytes}) must be at least {largest}, the larger of "
+                "MAX_BODY_BYTES and MAX_IMPORT_BYTES"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_app_token_has_a_bot(self) -> Self:
+        if self.slack_app_token and not self.slack_bot_token:
+            raise ValueError("SLACK_APP_TOKEN needs SLACK_BOT_TOKEN; to go on without Slack, unset both")
+        return self
+
+    @field_validator("cors_origins", mode="before")
+    @classmethod
+    def _split_origins(cls, value: object) -> object:
+        """Take `http://a, http://b`, as people write lists into environment variables, or a JSON list."""
+        if not isinstance(value, str):
+            return value
+        if value.lstrip().startswith("["):
+            return _read_json_list(value)
+        return tuple(origin.strip() for origin in value.split(",") if origin.strip())
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _check_origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(origin if origin == ANY_ORIGIN else _check_origin(origin) for origin in value)
+
+
+def _check_origin(written: str) -> str:
+    """Return an origin as browsers send it: in small letters, without a default port."""
+    origin = written.strip().rstrip("/").lower()
+    if not ORIGIN.fullmatch(origin):
+        raise ValueError(
+            f"{written[:MOST_SHOWN]!r} is no origin: write scheme, host and port alone, such as https://app.example.com"
+        )
+    return origin.removesuffix(DEFAULT_PORTS.get(origin.partition("://")[0], ""))
+
+
+def _read_json_list(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ValueError("neither a JSON list nor origins separated by commas") from None
+
+
+def read_variable(name: str) -> str:
+    """Return a variable that is no setting, such as a provider's key, from the environment or `.env`; '' if not set."""
+    if value := os.environ.get(name):
+        return value
+    return DotEnvSettingsSource(Settings, env_file=".env", case_sensitive=True).env_vars.get(name) or ""
+
+
+class ClientSettings(BaseSettings):
+    """What a program beside the service reads: where the database is, and no file. The rest of Settings is others'."""
+
+    model_config = SettingsConfigDict(env_ignore_empty=True, extra="ignore", frozen=True)
+
+    database_url: str = ""
+    database_direct_url: str = ""
+
+
+def read_settings(data_dir: Path | None = None) -> Settings:
+    """Read the settings; `data_dir` from the command line wins. Raises SettingInvalid naming each wrong one."""
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(map(str, item['loc'])).upper()}: {item['msg'].removeprefix('Value error, ')}".removeprefix(": ")
+            for item in error.errors()
+        )
+        raise SettingInvalid(f"Settings that cannot be used: {wrong}.") from None
+    except SettingsError as error:
+        raise SettingInvalid(f"Settings that cannot be read: {error}.") from None
+    return settings if data_dir is None else settings.model_copy(update={"data_dir": data_dir})
+
+
+def remove_tracing_variables() -> tuple[str, ...]:
+    """Remove the variables by which libraries begin to trace from this process's environment; return their names.
+
+    With one of them, set for another program, LangChain would send each turn with the users' words to a third party,
+    or refuse every turn, and FastAPI would export its requests. Keys stay: they are those of model providers.
+    """
+    names = (name for name in os.environ if name.startswith(TRACING_PREFIXES) and not name.endswith(KEY_SUFFIX))
+    found = tuple(sorted(names))
+    for name in found:
+        del os.environ[name]
+    return found

@@ -1,0 +1,93 @@
+"""What a run says, as one text: while it grows from its events, and once it has ended from what is stored."""
+
+from collections.abc import Sequence
+
+from throughline.domain.events import AnswerReset, MessageCompleted, MessageDelta, RunEvent, ToolAnswered, ToolCalled
+from throughline.domain.message import text_of
+from throughline.domain.run import Run, RunError, RunStatus
+from throughline.slack.markdown.shown import settled
+
+NOTHING_SAID = "_(no text)_"
+STOPPED = "_Stopped._"
+LONGEST_SENTENCE = 300
+BETWEEN_STEPS = "\n\n"
+
+
+class GrowingAnswer:
+    """Joins the texts of a run's steps as its events tell them. `changes` counts how often the text was another."""
+
+    def __init__(self) -> None:
+        """Start with nothing said."""
+        self._steps: list[str] = []
+        self._current = ""
+        self._tools: dict[str | None, str] = {}
+        self.changes = 0
+
+    @property
+    def text(self) -> str:
+        """All that was said so far."""
+        return _joined([*self._steps, self._current])
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the step under way has said nothing: a tool is at work, or the model is yet to begin."""
+        return not self._current.strip()
+
+    @property
+    def status(self) -> str:
+        """What the run is at while it is silent."""
+        return f"is using {list(self._tools.values())[-1]}…" if self._tools else "is thinking…"
+
+    def settled_text(self) -> str:
+        """Return the beginning of the text that can be shown: of whole steps all that a blank line behind settles."""
+        text = self.text
+        return text[: settled(f"{text}{BETWEEN_STEPS}" if self.is_silent else text)]
+
+    def feed(self, event: RunEvent) -> None:
+        """Take one event."""
+        match event.event:
+            case MessageDelta(text=text):
+                self._say(self._steps, self._current + text)
+            case MessageCompleted(message=message):
+                self._say([*self._steps, text_of(message.content)], "")
+            case ToolCalled(call=call):
+                self._tools[call.id] = call.name
+            case ToolAnswered(message=message):
+                self._tools.pop(message.tool_call_id, None)
+            case AnswerReset():
+                self._tools.clear()
+                self._say([], "")
+            case _:
+                pass
+
+    def _say(self, steps: Sequence[str], current: str) -> None:
+        self._steps, self._current = list(steps), current
+        self.changes += 1
+
+
+def final_text(run: Run, stored: Sequence[str], shown: str) -> str:
+    """Return what is to stand in Slack for an ended run, '' for one that was withdrawn before it began.
+
+    `stored` are its assistant messages; `shown` is what was streamed, which a failed run has not stored.
+    """
+    said = _joined(stored)
+    match run.status:
+        case RunStatus.SUCCEEDED:
+            return said or NOTHING_SAID
+        case RunStatus.CANCELLED:
+            begun = said or (STOPPED if run.started_at is not None else "")
+            return f"{said}\n\n{STOPPED}" if said else begun
+        case _:
+            before = shown if shown.startswith(said) else said
+            return _joined([before, sentence(run.error)])
+
+
+def sentence(error: RunError | None) -> str:
+    """Return what a person is told of a failure: one short sentence, nothing of our inside."""
+    told = error.detail if error is not None and error.detail else "Something went wrong here. Send it again."
+    line = " ".join(told.split())
+    return f":warning: {line if len(line) <= LONGEST_SENTENCE else line[: LONGEST_SENTENCE - 1] + '…'}"
+
+
+def _joined(texts: Sequence[str]) -> str:
+    return BETWEEN_STEPS.join(text for text in texts if text.strip())

@@ -1,0 +1,133 @@
+"""The bolt application: verifies, finds the listener, acknowledges. It is the same for HTTP and Socket Mode."""
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+from slack_bolt.async_app import AsyncAck, AsyncApp
+from slack_bolt.authorization import AuthorizeResult
+from slack_bolt.response import BoltResponse
+from slack_sdk.web.async_client import AsyncWebClient
+
+from throughline.domain.errors import TemporaryError, ThroughlineError, places_of
+from throughline.slack.config import Identity, SlackConfig
+
+EVENTS_OF_APP = ("app_uninstalled", "tokens_revoked")
+EVERYTHING = re.compile(".+")
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What only the asker sees; `blocks` are Block Kit, `text` is for where they cannot be shown."""
+
+    text: str
+    blocks: Sequence[dict[str, object]] = ()
+
+
+async def _ignore(_body: Mapping[str, object]) -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """What is done with events, and with `/agent`, which is answered at once; what takes longer follows later.
+
+    `take_of_app` takes those about the app itself, of whatever workspace.
+    """
+
+    take: Callable[[Mapping[str, object]], Awaitable[None]]
+    command: Callable[[Mapping[str, object]], Awaitable[Shown]]
+    take_of_app: Callable[[Mapping[str, object]], Awaitable[None]] = _ignore
+
+
+def silent_logger() -> logging.Logger:
+    """Return a logger for bolt and the SDK that writes nothing: at INFO and WARNING they log whole messages."""
+    logger = logging.Logger("throughline.slack.silent", level=logging.CRITICAL + 1)  # noqa: LOG001  # not to be found by name
+    logger.disabled = True
+    return logger
+
+
+def make_client(config: SlackConfig, logger: logging.Logger) -> AsyncWebClient:
+    """Return a client that never tries again by itself: whoever calls knows what may be repeated."""
+    return AsyncWebClient(token=config.bot_token, base_url=config.api_url, logger=logger, retry_handlers=[], timeout=20)
+
+
+def make_bolt(config: SlackConfig, identity: Identity, listeners: Listeners) -> AsyncApp:
+    """Return the application. Listeners end before the acknowledgement; one that raises leaves it out."""
+    logger = silent_logger()
+
+    async def authorize(team_id: str | None, enterprise_id: str | None) -> AuthorizeResult | None:
+        """Answer from what was learned at start: no call to Slack stands before an acknowledgement."""
+        if identity.team_id not in {team_id, enterprise_id}:
+            log.warning("slack event of a workspace that is not ours", team=team_id)
+            return None
+        return AuthorizeResult(
+            enterprise_id=enterprise_id,
+            team_id=team_id,
+            bot_token=config.bot_token,
+            bot_id=identity.bot_id,
+            bot_user_id=identity.bot_user_id,
+        )
+
+    app = AsyncApp(
+        logger=logger,
+        name="throughline",
+        process_before_response=True,
+        signing_secret=config.signing_secret,
+        authorize=authorize,  # type: ignore[arg-type]  # bolt's own way to say "not ours" is None
+        client=make_client(config, logger),
+        ssl_check_enabled=False,
+    )
+    _listen(app, listeners)
+    return app
+
+
+def _listen(app: AsyncApp, listeners: Listeners) -> None:
+    async def on_event(body: dict[str, object]) -> None:
+        await listeners.take(body)
+
+    async def on_event_of_app(body: dict[str, object]) -> None:
+        await listeners.take_of_app(body)
+
+    async def on_command(ack: AsyncAck, command: dict[str, object]) -> None:
+        shown = await listeners.command(command)
+        await ack(text=shown.text, blocks=list(shown.blocks) or None)
+
+    async def on_action(ack: AsyncAck) -> None:
+        await ack()
+
+    app.use(_note_held_back)
+    for kind in EVENTS_OF_APP:
+        app.event(kind)(on_event_of_app)
+    app.event(EVERYTHING)(on_event)
+    app.command(EVERYTHING)(on_command)
+    app.action(EVERYTHING)(on_action)
+    app.error(_on_error)
+
+
+async def _note_held_back(body: dict[str, object], next_: Callable[[], Awaitable[BoltResponse]]) -> BoltResponse:
+    """Tell of events that Slack did not send; it says so in a body of its own kind, which no listener is asked about.
+
+    See https://docs.slack.dev/apis/events-api/#rate-limiting .
+    """
+    if body.get("type") != "app_rate_limited":
+        return await next_()
+    minute = body.get("minute_rate_limited")
+    log.warning(
+        "slack holds events back: too many of this workspace, or too many not acknowledged. What was written in this "
+        "minute may never arrive",
+        minute=minute if isinstance(minute, int) else None,
+    )
+    return BoltResponse(status=200, body="")
+
+
+async def _on_error(error: Exception) -> BoltResponse:
+    """Leave the event unacknowledged: Slack sends it again."""
+    if isinstance(error, ThroughlineError):
+        log.warning("slack event was not taken", error=error.code)
+    else:
+        log.error("slack event was not taken", error=type(error).__name__, where=places_of(error))
+    return BoltResponse(status=503 if isinstance(error, TemporaryError) else 500, body="")

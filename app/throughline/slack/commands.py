@@ -1,0 +1,191 @@
+"""`/agent` and the stop sign: what people may do to a conversation they take part in."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from uuid import UUID
+
+import structlog
+from pydantic import BaseModel, ValidationError
+
+from throughline.db.slack.conversations import Asker, Conversation, Found, LastUsed, Parted, is_direct_channel
+from throughline.db.slack.people import CodeLink, SlackId
+from throughline.domain.errors import ThroughlineError
+from throughline.domain.ids import SessionId
+from throughline.execution.error_boundary import ErrorBoundary
+from throughline.slack.blocks import HELP, named, plain, show_context
+from throughline.slack.bolt import Shown
+from throughline.slack.config import Identity
+from throughline.slack.incoming import StopSign
+from throughline.slack.services import SlackServices
+from throughline.summary.summarize_now import CompactionResult
+
+AT_ONCE_SECONDS = 1.5
+"""Slack wants an answer within three; what takes longer follows over the command's `response_url`."""
+
+NOTHING_HERE = "You have no conversation here yet. Write to me, or mention me in a channel."
+PARTED = "The next message in that thread begins a new conversation already."
+FORGOTTEN = "I no longer know in which thread here you wrote last. Write to me there first, then ask again."
+WRITE_FIRST = "Write to me here first, then use `/agent resume` again. It works only where nobody else reads along."
+NO_SUCH_SESSION = "There is no such session of yours. `throughline sessions list` shows what there is."
+ONLY_DIRECTLY = "Only in a direct conversation with me: in a channel its members would read your own history."
+BROKEN = "Something went wrong here. Try it again."
+log = structlog.get_logger(__name__)
+
+
+class _Command(BaseModel):
+    user_id: str
+    team_id: str = ""
+    enterprise_id: str = ""
+    channel_id: str
+    text: str = ""
+    response_url: str = ""
+
+
+class Commands:
+    """Answers `/agent`, to its asker alone; whoever takes no part in a conversation is told there is none."""
+
+    def __init__(
+        self, services: SlackServices, identity: Identity, respond: Callable[[str, Shown], Awaitable[None]]
+    ) -> None:
+        """`respond` sends what took longer to a `response_url`."""
+        self._services = services
+        self._identity = identity
+        self._respond = respond
+        self._late: set[asyncio.Task[None]] = set()
+
+    async def answer(self, body: Mapping[str, object]) -> Shown:
+        """Return the answer, or that it follows."""
+        try:
+            command = _Command.model_validate(body)
+        except ValidationError:
+            return plain(HELP)
+        work = asyncio.create_task(self._do(command))
+        done, _ = await asyncio.wait({work}, timeout=AT_ONCE_SECONDS)
+        if done:
+            return work.result()
+        late = asyncio.create_task(self._follow_up(command, work))
+        self._late.add(late)
+        late.add_done_callback(self._late.discard)
+        return plain("I am at it…")
+
+    async def stop_by_sign(self, sign: StopSign) -> None:
+        """Stop the run of the message that a participant put a stop sign under."""
+        found = await self._services.slack.conversations.run_at(sign.place, sign.user_id)
+        if found is not None:
+            await self._services.database.runs.request_cancel(found.owner_id, found.run_id)
+            log.info("slack run stopped by reaction", run_id=str(found.run_id))
+
+    async def close(self) -> None:
+        """Give up on what is still being done."""
+        for task in self._late:
+            task.cancel()
+        await asyncio.gather(*self._late, return_exceptions=True)
+
+    async def _do(self, command: _Command) -> Shown:
+        verb, _, rest = command.text.strip().partition(" ")
+        with ErrorBoundary(log.error, "slack command broke"):
+            try:
+                return await self._verb(verb.lower(), rest.strip(), command)
+            except ThroughlineError as error:
+                return plain(f":warning: {error.detail}")
+        return plain(BROKEN)
+
+    async def _verb(self, verb: str, rest: str, command: _Command) -> Shown:
+        match verb:
+            case "link" if rest:
+                return plain(_linked(await self._services.slack.people.link_by_code(self._who(command), rest)))
+            case "resume" if rest:
+                return plain(await self._resume(rest, command))
+            case "context" | "summarize" | "new" | "stop":
+                return await self._on_latest(verb, rest, command)
+            case _:
+                return plain(HELP)
+
+    async def _resume(self, named_session: str, command: _Command) -> str:
+        if not is_direct_channel(command.channel_id):
+            return ONLY_DIRECTLY
+        person = await self._services.slack.people.find(self._who(command))
+        session_id = _session_id(named_session)
+        if person is None or session_id is None:
+            return NO_SUCH_SESSION
+        conversations, team_id = self._services.slack.conversations, self._identity.team_id
+        if not await conversations.is_known(team_id, command.channel_id):  # perhaps one with somebody else
+            return WRITE_FIRST
+        title = await conversations.resume(team_id, command.channel_id, session_id, person.user_id)
+        if title is None:
+            return NO_SUCH_SESSION
+        return f"Your next message here (outside a thread) goes on with {named(title)}."
+
+    async def _on_latest(self, verb: str, focus: str, command: _Command) -> Shown:
+        match await self._latest(command):
+            case None:
+                return plain(NOTHING_HERE)
+            case Parted():
+                return plain(PARTED)
+            case LastUsed() if verb != "context":  # which changes nothing, and names the thread
+                return plain(FORGOTTEN)
+            case LastUsed(conversation=conversation) | (Conversation() as conversation):
+                try:
+                    return await self._on_conversation(verb, focus, command, conversation)
+                except ThroughlineError as error:
+                    return plain(f":warning: {named(conversation.title)}: {error.detail}")
+
+    async def _on_conversation(self, verb: str, focus: str, command: _Command, conversation: Conversation) -> Shown:
+        owner_id, session_id, name = conversation.owner_id, conversation.session_id, named(conversation.title)
+        match verb:
+            case "context":
+                return show_context(await self._services.report_context(owner_id, session_id), conversation.title)
+            case "summarize":
+                return plain(_summarized(await self._services.summarize_now(owner_id, session_id, focus), name))
+            case "new":
+                await self._services.slack.conversations.leave(
+                    self._identity.team_id, command.channel_id, conversation.thread_ts
+                )
+                return plain(f"The next message in the thread of {name} begins a new conversation. This one is kept.")
+            case _:
+                return await self._stop(conversation)
+
+    async def _stop(self, conversation: Conversation) -> Shown:
+        runs = await self._services.slack.conversations.open_runs(conversation.session_id)
+        for run_id in reversed(runs):  # what waits first, or it would begin meanwhile
+            await self._services.database.runs.request_cancel(conversation.owner_id, run_id)
+        name = named(conversation.title)
+        return plain(f"Stopped: {name}." if runs else f"There is nothing to stop in {name}.")
+
+    async def _latest(self, command: _Command) -> Found:
+        who = self._who(command)
+        person = await self._services.slack.people.find(who)
+        if person is None:
+            return None
+        asker = Asker(who, person.user_id)
+        return await self._services.slack.conversations.latest(self._identity.team_id, command.channel_id, asker)
+
+    def _who(self, command: _Command) -> SlackId:
+        return self._identity.person(command.user_id, command.team_id, enterprise_id=command.enterprise_id)
+
+    async def _follow_up(self, command: _Command, work: "asyncio.Task[Shown]") -> None:
+        shown = await work
+        if command.response_url:
+            await self._respond(command.response_url, shown)
+
+
+def _linked(link: CodeLink) -> str:
+    became = f"You are {named(link.user_name)} from now on"
+    return f"{became}; what you wrote to me goes with you." if link.was_guest else f"{became}."
+
+
+def _session_id(text: str) -> SessionId | None:
+    try:
+        return SessionId(UUID(text))
+    except ValueError:
+        return None
+
+
+def _summarized(result: CompactionResult, name: str) -> str:
+    match result.outcome:
+        case "adopted":
+            done = result.session.summary_through_position
+            freed = f"{result.tokens_before:,} → {result.tokens_after:,} tokens"
+            return f"Summarized {name}: {done} messages stand in the summary now ({freed})."
+        case _:
+            return f"{name}: {result.detail or 'nothing was summarized.'}"

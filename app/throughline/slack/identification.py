@@ -1,0 +1,83 @@
+"""Finding out who the bot is: what is wrong ends the start, and a Slack that is away is asked again."""
+
+import asyncio
+from contextlib import suppress
+
+import structlog
+from slack_sdk.web.async_client import AsyncWebClient
+
+from throughline.domain.clock import Clock
+from throughline.domain.errors import SettingInvalid
+from throughline.execution.error_boundary import ErrorBoundary
+from throughline.slack.config import Identity, SlackConfig
+from throughline.slack.health import SlackHealth
+from throughline.slack.refusals import SlackUnsure
+from throughline.slack.setup_check import ask_identity, check_app_token, check_settings
+
+START_SECONDS = 5.0
+"""How long a start waits for each answer of Slack's: the rest of the service is not to wait for it."""
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+AWAY = "Slack does not answer at {url} (SLACK_API_URL). It is asked again and again."
+log = structlog.get_logger(__name__)
+
+
+class Identification:
+    """Asks Slack, and notes in `health` why it does not know yet."""
+
+    def __init__(self, client: AsyncWebClient, config: SlackConfig, clock: Clock, health: SlackHealth) -> None:
+        """Ask through `client`."""
+        self._client = client
+        self._config = config
+        self._clock = clock
+        self._health = health
+        self._told = ""
+        self.first_address = ""
+        """Where the first connection of Socket Mode may be opened, soon; '' where Slack has not been asked."""
+
+    async def at_start(self, *, over_http: bool) -> Identity | None:
+        """Return who the bot is, None where Slack does not answer now.
+
+        Raises SettingInvalid where a token, a scope or the signing secret is missing or wrong.
+        """
+        check_settings(self._config, over_http=over_http)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                identity = await ask_identity(self._client, self._config)
+        except (SlackUnsure, TimeoutError):
+            self._tell(self._away())
+            return None
+        if not over_http:
+            await self._check_app_token()
+        return identity
+
+    async def until_known(self) -> Identity:
+        """Ask less and less often until Slack says who the bot is; what it refuses now may be mended there."""
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            await self._clock.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            with ErrorBoundary(log.error, "asking slack who the bot is broke"):
+                try:
+                    return await ask_identity(self._client, self._config)
+                except SlackUnsure:
+                    self._tell(self._away())
+                except SettingInvalid as error:
+                    self._tell(error.detail)
+                    pause = LONGEST_PAUSE_SECONDS
+
+    async def _check_app_token(self) -> None:
+        """Raise SettingInvalid where it is refused; without an answer the connection will tell."""
+        with suppress(SlackUnsure, TimeoutError):
+            async with asyncio.timeout(START_SECONDS):
+                self.first_address = await check_app_token(self._client, self._config)
+
+    def _away(self) -> str:
+        return AWAY.format(url=self._client.base_url)
+
+    def _tell(self, reason: str) -> None:
+        """Note why it is not known, and say so where it is another reason than before."""
+        self._health.note_unheard(reason)
+        if reason != self._told:
+            self._told = reason
+            log.warning("slack is not taken part in yet", reason=reason)

@@ -1,0 +1,143 @@
+"""What a request of Slack's must look like before anything reads it: JSON, a form, or a form with JSON in `payload`."""
+
+import json
+from collections.abc import Iterator, Mapping
+from urllib.parse import parse_qsl
+
+from throughline.domain.json_types import JsonValue
+from throughline.domain.text import clean_text
+
+MAX_DEPTH = 64
+JSON_TYPE = "application/json"
+NAMES = frozenset({
+    "type",
+    "subtype",
+    "channel",
+    "user",
+    "team",
+    "user_team",
+    "enterprise",
+    "command",
+    "reaction",
+    "ts",
+})
+"""Fields that name something, beside KEPT and those that end in `_id`; some events have an object in their place."""
+
+KEPT = frozenset({
+    "channel",
+    "channel_id",
+    "context_enterprise_id",
+    "context_team_id",
+    "deleted_ts",
+    "enterprise_id",
+    "event_id",
+    "event_ts",
+    "team",
+    "team_id",
+    "thread_ts",
+    "ts",
+    "user",
+    "user_id",
+    "user_team",
+})
+"""Of these names, what is stored and found again."""
+
+MAX_KEPT_BYTES = 64
+"""Slack's ids have up to some twenty. The database keeps several in one entry of an index, whose size is bounded."""
+
+
+class MalformedPayload(ValueError):
+    """The text is not what Slack sends; the message says in what way."""
+
+
+def check_payload(text: str, content_type: str) -> None:
+    """Raise MalformedPayload for what cannot be read, or would break whoever reads it. Unknown fields may be there."""
+    check_body(_parsed(text, content_type))
+
+
+def check_body(body: object) -> None:
+    """Raise MalformedPayload for a parsed body that cannot be read, or would break whoever reads it."""
+    if not isinstance(body, dict):
+        raise MalformedPayload("the body is not a JSON object")
+    if _is_deep(body):
+        raise MalformedPayload(f"the body is nested more than {MAX_DEPTH} levels deep")
+    for part in _parts(body):
+        _check_names(part)
+
+
+def _parsed(text: str, content_type: str) -> JsonValue:
+    """Return the body as bolt will read it."""
+    if not text.strip():
+        raise MalformedPayload("the body is empty")
+    if content_type.partition(";")[0].strip().lower() == JSON_TYPE or text.startswith("{"):
+        return _json(text)
+    form: dict[str, JsonValue] = dict(parse_qsl(text, keep_blank_values=True))
+    payload = form.get("payload")
+    return _json(payload) if isinstance(payload, str) else form
+
+
+def _json(text: str) -> JsonValue:
+    try:
+        value: JsonValue = json.loads(text)
+    except RecursionError:
+        raise MalformedPayload(f"the body is nested more than {MAX_DEPTH} levels deep") from None
+    except ValueError:
+        raise MalformedPayload("the body is not valid JSON") from None
+    return value
+
+
+def _is_deep(body: JsonValue) -> bool:
+    level = [body]
+    for _ in range(MAX_DEPTH):
+        level = [inner for value in level for inner in _inside(value)]
+    return any(isinstance(value, (dict, list)) for value in level)
+
+
+def _inside(value: JsonValue) -> Iterator[JsonValue]:
+    if isinstance(value, dict):
+        yield from value.values()
+    elif isinstance(value, list):
+        yield from value
+
+
+def _parts(body: Mapping[str, JsonValue]) -> Iterator[Mapping[str, JsonValue]]:
+    """Return the objects that are read: the body, who it is for, the event, and the messages in it."""
+    yield body
+    if "authorizations" in body:
+        yield _first(body["authorizations"])
+    if "event" not in body and body.get("type") != "event_callback":
+        return
+    event = _event(body)
+    yield event
+    for name in ("message", "previous_message", "item"):
+        inner = event.get(name)
+        if isinstance(inner, dict):
+            yield inner
+
+
+def _event(body: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    event = body.get("event")
+    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+        raise MalformedPayload("`event` is not an object with a `type`")
+    if not isinstance(body.get("event_id"), str):
+        raise MalformedPayload("`event_id` is missing")
+    return event
+
+
+def _first(authorizations: JsonValue) -> Mapping[str, JsonValue]:
+    found = authorizations[0] if isinstance(authorizations, list) and authorizations else None
+    if not isinstance(found, dict):
+        raise MalformedPayload("`authorizations` is not a list of objects with at least one")
+    return found
+
+
+def _check_names(part: Mapping[str, JsonValue]) -> None:
+    for key, value in part.items():
+        if not (key in NAMES or key in KEPT or key.endswith("_id")):
+            continue
+        if not (value is None or isinstance(value, (str, dict))):
+            raise MalformedPayload("a field that names something holds neither text nor an object")
+        if isinstance(value, str) and clean_text(value) != value:
+            raise MalformedPayload("a field that names something holds NUL or a lone surrogate")
+        if isinstance(value, str) and key in KEPT and len(value.encode()) > MAX_KEPT_BYTES:
+            raise MalformedPayload(f"`{key}` has more than {MAX_KEPT_BYTES} bytes, which no id of Slack's has")

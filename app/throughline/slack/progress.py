@@ -1,0 +1,113 @@
+"""Shows an answer while it grows: what it says now and then, and while it says nothing what its run is at."""
+
+from dataclasses import dataclass
+
+import structlog
+
+from throughline.db.slack.outbox import Delivery
+from throughline.domain.errors import TemporaryError
+from throughline.slack.answer_text import GrowingAnswer
+from throughline.slack.markdown.shown import as_slack
+from throughline.slack.refusals import SlackRefused
+from throughline.slack.writer import AnswerWriter, DeliveryServices
+
+FLUSH_SECONDS = 1.0
+FLUSH_CHARS = 256
+APPENDS_PER_MINUTE = 100
+"""What Slack takes at least of a workspace: https://docs.slack.dev/reference/methods/chat.appendStream/ , tier 4."""
+
+FULL_PACE_ANSWERS = APPENDS_PER_MINUTE * FLUSH_SECONDS / 60
+"""How many answers can grow at once and each be shown every FLUSH_SECONDS; of more each is shown less often."""
+
+STATUS_SECONDS = 90.0
+"""Slack takes a status away after two minutes."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Growth:
+    """How many answers a process shows growing."""
+
+    answers: int = 0
+
+    @property
+    def slowdown(self) -> float:
+        """How many times longer than FLUSH_SECONDS each waits, so that all together keep within Slack's limit."""
+        return max(1.0, self.answers / FULL_PACE_ANSWERS)
+
+
+class Progress:
+    """Brings what `growing` was fed into the thread, by and by; `show` is cheap where there is nothing to do."""
+
+    def __init__(self, services: DeliveryServices, delivery: Delivery, writer: AnswerWriter, growth: Growth) -> None:
+        """Start with nothing fed and nothing shown; `end` once nothing more is to grow."""
+        self.growing = GrowingAnswer()
+        self._services = services
+        self._delivery = delivery
+        self._writer = writer
+        self._flushed = services.clock.monotonic()
+        self._seen, self._length, self._text = 0, 0, ""
+        self._told, self._told_at = "", 0.0
+        self._is_told_beside = False
+        self._growth = growth
+        self._is_counted = False
+
+    def end(self) -> None:
+        """Leave the others what this one took of Slack's limit."""
+        self._growth.answers -= self._is_counted
+        self._is_counted = False
+
+    async def show(self) -> None:
+        """Show what is new once there is enough of it; tell the status while nothing is said."""
+        await self._show_text()
+        if self.growing.is_silent or not self._writer.has_shown:
+            await self._tell_status()
+
+    async def tell(self, status: str) -> None:
+        """Set the thread's status; an answer does not depend on it."""
+        try:
+            await self._services.calls.set_status(self._delivery.channel_id, self._delivery.thread_ts, status)
+        except (SlackRefused, TemporaryError) as error:
+            log.debug("slack status not shown", error=error.code)
+
+    async def withdraw_status(self) -> None:
+        """Take away a status told beside a message: Slack does so for a new one, and not for one that goes on."""
+        if self._is_told_beside:
+            self._is_told_beside = False
+            await self.tell("")
+
+    async def _show_text(self) -> None:
+        is_new = self.growing.changes != self._seen
+        if not (is_new or self._writer.lacks(self._text)) or not self._is_due():
+            return
+        self._flushed = self._services.clock.monotonic()
+        if is_new:
+            self._seen, self._length = self.growing.changes, len(self.growing.text)
+            self._text = as_slack(self.growing.settled_text())
+        if self._writer.lacks(self._text):
+            await self._writer.show(self._text)
+            if not self._writer.lacks(self._text):
+                self._told = ""  # with a new message Slack takes it away
+            if not self.growing.is_silent:
+                await self.withdraw_status()
+            self._count()
+
+    def _count(self) -> None:
+        if not self._is_counted:
+            self._is_counted = True
+            self._growth.answers += 1
+
+    def _is_due(self) -> bool:
+        """Whether to show what is new; the first words as soon as there are some."""
+        slowdown = self._growth.slowdown if self._is_counted else 1.0
+        grown, passed = len(self.growing.text) - self._length, self._services.clock.monotonic() - self._flushed
+        return grown >= FLUSH_CHARS * slowdown or passed >= FLUSH_SECONDS * slowdown
+
+    async def _tell_status(self) -> None:
+        now, status = self._services.clock.monotonic(), self.growing.status
+        if self._told == status and now - self._told_at <= STATUS_SECONDS:
+            return
+        self._told, self._told_at = status, now
+        self._is_told_beside = self._writer.has_shown
+        await self.tell(status)

@@ -1,0 +1,22 @@
+"""What the Slack door needs from the rest of the service, handed in by `assembly/`."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from throughline.context.explain import ContextReport
+from throughline.db.database import Database
+from throughline.db.slack.database import SlackDatabase
+from throughline.domain.clock import Clock
+from throughline.domain.ids import SessionId, UserId
+from throughline.summary.summarize_now import CompactionResult
+
+
+@dataclass(frozen=True, slots=True)
+class SlackServices:
+    """The parts behind the door."""
+
+    database: Database
+    slack: SlackDatabase
+    report_context: Callable[[UserId, SessionId], Awaitable[ContextReport]]
+    summarize_now: Callable[[UserId, SessionId, str], Awaitable[CompactionResult]]
+    clock: Clock

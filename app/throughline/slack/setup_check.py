@@ -1,0 +1,139 @@
+"""Who we are in the workspace, and whether we may do what we are there for; what is wrong is told in a sentence."""
+
+import aiohttp
+import structlog
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+
+from throughline.domain.errors import SettingInvalid
+from throughline.slack.config import Identity, SlackConfig
+from throughline.slack.refusals import TOKEN_REFUSED, SlackUnsure, will_pass, word_of
+
+BOT_SCOPES = (
+    "app_mentions:read",
+    "assistant:write",
+    "channels:history",
+    "chat:write",
+    "commands",
+    "groups:history",
+    "im:history",
+    "mpim:history",
+    "reactions:read",
+    "users:read",
+)
+EMAIL_SCOPE = "users:read.email"
+LEAVING_SCOPES = ("channels:read", "groups:read")
+"""Without them Slack does not tell who leaves a channel; apps that were installed before go on without."""
+
+PAGE = "https://api.slack.com/apps"
+SECRET_LENGTH = 32
+log = structlog.get_logger(__name__)
+
+
+def check_settings(config: SlackConfig, *, over_http: bool) -> None:
+    """Refuse what cannot work, without asking Slack. Raises SettingInvalid."""
+    if not config.bot_token.startswith("xoxb-"):
+        raise SettingInvalid(
+            f"SLACK_BOT_TOKEN {_state(config.bot_token, 'xoxb-')}. It stands on the app's page ({PAGE}) under "
+            "OAuth & Permissions, once the app is installed to the workspace."
+        )
+    if over_http and len(config.signing_secret) != SECRET_LENGTH:
+        length = len(config.signing_secret)
+        found = f"has {length} characters instead of {SECRET_LENGTH}" if length else "is not set"
+        raise SettingInvalid(
+            f"SLACK_SIGNING_SECRET {found}. Set it to the signing secret on the app's page ({PAGE}) under Basic "
+            f"Information, App Credentials: {SECRET_LENGTH} characters. To go on without Slack, unset SLACK_BOT_TOKEN."
+        )
+    if not over_http and not config.app_token.startswith("xapp-"):
+        raise SettingInvalid(
+            f"SLACK_APP_TOKEN {_state(config.app_token, 'xapp-')}. Socket Mode needs an app-level token with the scope "
+            f"connections:write: on the app's page ({PAGE}) under Basic Information, App-Level Tokens."
+        )
+
+
+async def ask_identity(client: AsyncWebClient, config: SlackConfig) -> Identity:
+    """Ask once who the bot is. Raises SettingInvalid where Slack refuses to say, or scopes are missing; SlackUnsure."""
+    try:
+        response = await client.auth_test()
+    except SlackApiError as error:
+        if will_pass(error):
+            raise SlackUnsure(f"auth.test: {word_of(error) or 'not readable'}.") from None
+        raise _refused(word_of(error)) from None
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise SlackUnsure(f"auth.test: {type(error).__name__}.") from None
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    answer = _Answer(_data(response.data), headers.get("x-oauth-scopes", ""))
+    _check_scopes(answer.scopes, config)
+    _tell_what_is_missed(answer.scopes)
+    return answer.identity
+
+
+async def check_app_token(client: AsyncWebClient, config: SlackConfig) -> str:
+    """Ask whether Socket Mode may be used; return the address for one connection, which has to be opened soon.
+
+    Raises SettingInvalid where Slack refuses it; SlackUnsure.
+    """
+    try:
+        return str((await client.apps_connections_open(app_token=config.app_token))["url"])
+    except SlackApiError as error:
+        if will_pass(error):
+            raise SlackUnsure(f"apps.connections.open: {word_of(error) or 'not readable'}.") from None
+        raise SettingInvalid(
+            f"Slack does not accept SLACK_APP_TOKEN ({word_of(error)}). It has to be an app-level token "
+            f"with the scope connections:write, and Socket Mode has to be switched on ({PAGE})."
+        ) from None
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise SlackUnsure(f"apps.connections.open: {type(error).__name__}.") from None
+
+
+class _Answer:
+    """What `auth.test` said."""
+
+    def __init__(self, data: dict[str, object], scopes: str) -> None:
+        enterprise = str(data.get("enterprise_id") or "") if data.get("is_enterprise_install") else ""
+        workspace = str(data["team_id"])
+        self.scopes = frozenset(scope.strip() for scope in scopes.split(",") if scope.strip())
+        self.identity = Identity(
+            team_id=enterprise or workspace,
+            team_name=str(data.get("team", "")),
+            bot_user_id=str(data["user_id"]),
+            bot_id=str(data.get("bot_id") or ""),
+            workspace_id=workspace,
+        )
+
+
+def _data(data: object) -> dict[str, object]:
+    return data if isinstance(data, dict) else {}
+
+
+def _refused(error: str) -> SettingInvalid:
+    if error in TOKEN_REFUSED:
+        return SettingInvalid(
+            f"Slack does not accept SLACK_BOT_TOKEN ({error}). Install the app to the workspace again and copy the Bot "
+            f"User OAuth Token ({PAGE}, OAuth & Permissions)."
+        )
+    return SettingInvalid(f"Slack refused auth.test: {error}.")
+
+
+def _check_scopes(scopes: frozenset[str], config: SlackConfig) -> None:
+    needed = (*BOT_SCOPES, EMAIL_SCOPE) if config.link_by_email else BOT_SCOPES
+    missing = [scope for scope in needed if scope not in scopes]
+    if missing:
+        raise SettingInvalid(
+            f"The Slack app lacks the bot scopes {', '.join(missing)}. Add them under OAuth & Permissions ({PAGE}), or "
+            "take the manifest that `throughline slack manifest` prints; then install the app again."
+        )
+
+
+def _tell_what_is_missed(scopes: frozenset[str]) -> None:
+    missing = [scope for scope in LEAVING_SCOPES if scope not in scopes]
+    if missing:
+        log.warning(
+            "slack does not tell who leaves a channel: they keep reaching its sessions over REST. Add the scopes and "
+            "the event member_left_channel, as in `throughline slack manifest`, and install the app again",
+            missing=", ".join(missing),
+        )
+
+
+def _state(token: str, prefix: str) -> str:
+    return f"does not begin with {prefix}" if token else "is not set"

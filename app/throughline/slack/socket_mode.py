@@ -1,0 +1,138 @@
+"""Socket Mode: Slack's events over a WebSocket that we open, for where no public address leads to us."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import structlog
+from slack_bolt.async_app import AsyncApp
+
+from throughline.domain.clock import Clock
+from throughline.execution.error_boundary import ErrorBoundary
+from throughline.execution.pauses import doubled_pause
+from throughline.execution.running_beside import running_beside
+from throughline.slack.config import SlackConfig
+from throughline.slack.health import SlackHealth
+from throughline.slack.socket_client import LOST, NotOpened, SocketConnection
+
+LOOK_SECONDS = 1.0
+DEAF_SECONDS = 20.0
+"""How long nothing is said about: Slack ends connections now and then, and the next is soon open."""
+
+ACKNOWLEDGED_SECONDS = 3.0
+"""How long Slack waits for an acknowledgement."""
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+LONGEST_DELAY_SECONDS = 300.0
+"""What Slack asks for is waited out up to here: its own pauses are at most a minute."""
+
+log = structlog.get_logger(__name__)
+
+
+class SocketMode:
+    """Keeps a connection: opens another as soon as one is over, and says where none can be had."""
+
+    def __init__(
+        self, app: AsyncApp, config: SlackConfig, clock: Clock, health: SlackHealth, first_address: str = ""
+    ) -> None:
+        """Hand events to `app`; `health` is told whether they can arrive.
+
+        `first_address`: one that Slack has given and nobody has connected to, '' where there is none.
+        """
+        self._app = app
+        self._config = config
+        self._clock = clock
+        self._health = health
+        self._lost_at = clock.monotonic()
+        self._is_told = False
+        self._failures = 0
+        self._asked_pause = 0.0
+        self._address = first_address
+        self._open: list[SocketConnection] = []
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Take events inside the block."""
+        try:
+            async with running_beside(self.run(), "listen to slack"):
+                yield
+        finally:
+            await self._close_but()
+
+    async def run(self) -> None:
+        """Keep a connection until cancelled."""
+        while True:
+            with ErrorBoundary(log.error, "slack socket mode broke") as boundary:
+                try:
+                    await self._watch(await self._opened())
+                except NotOpened as error:
+                    self._not_opened(error)
+            self._failures += boundary.error is not None
+            await self._clock.sleep(self._pause())
+
+    async def _opened(self) -> SocketConnection:
+        """Open a connection. The one before it stays for a while, for what is being acknowledged over it."""
+        await self._drop_gone()
+        connection = SocketConnection(self._app, self._config)
+        self._open.append(connection)
+        address, self._address = self._address, ""
+        try:
+            await connection.open(address)
+        except BaseException:
+            await self._close(connection)  # and no other: Slack may still send over the one before it
+            raise
+        await self._close_but(*self._open[-2:])
+        self._asked_pause = 0.0
+        self._health.note_heard()
+        self._is_told = False
+        log.info("slack is heard")
+        return connection
+
+    def _not_opened(self, error: NotOpened) -> None:
+        self._failures += 1
+        self._asked_pause = min(error.delay_seconds, LONGEST_DELAY_SECONDS)
+        self._tell_deaf(error.reason, at_once=error.is_refused)
+
+    async def _watch(self, connection: SocketConnection) -> None:
+        """Return once the connection is over; one that did not last counts as a failure."""
+        opened_at = self._clock.monotonic()
+        while not await connection.is_over():
+            await self._clock.sleep(LOOK_SECONDS)
+            if self._clock.monotonic() - opened_at >= ACKNOWLEDGED_SECONDS:
+                await self._close_but(connection)
+        reason, now = connection.end_reason or LOST, self._clock.monotonic()
+        log.info("slack connection is over", reason=reason)
+        if now - opened_at >= DEAF_SECONDS:
+            self._failures, self._lost_at = 0, now
+        else:
+            self._failures += 1
+            self._tell_deaf(reason)
+
+    def _pause(self) -> float:
+        """Return for how long to wait before the next try: not at all after one that lasted, as long as Slack asks."""
+        if self._failures == 0:
+            return 0.0
+        return max(doubled_pause(self._failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS), self._asked_pause)
+
+    def _tell_deaf(self, reason: str, *, at_once: bool = False) -> None:
+        """Say once that Slack is not heard: when that has lasted, or `at_once` where it will."""
+        if not (self._is_told or at_once or self._clock.monotonic() - self._lost_at >= DEAF_SECONDS):
+            return
+        self._health.note_unheard(f"not connected, {reason}")
+        if not self._is_told:
+            self._is_told = True
+            log.warning("slack is not heard, a connection is tried again and again", reason=reason)
+
+    async def _close_but(self, *kept: SocketConnection) -> None:
+        """Close the other connections."""
+        for connection in [one for one in self._open if one not in kept]:
+            await self._close(connection)
+
+    async def _drop_gone(self) -> None:
+        """Let go of the connections that Slack or the network has ended."""
+        for connection in list(self._open):
+            if not await connection.is_connected():
+                await self._close(connection)
+
+    async def _close(self, connection: SocketConnection) -> None:
+        await connection.close()  # type: ignore[no-untyped-call]  # the SDK left it without types
+        self._open.remove(connection)

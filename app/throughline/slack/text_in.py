@@ -1,0 +1,50 @@
+"""What people wrote in Slack, as plain text: mentions, links and entities undone.
+
+The markup is that of https://docs.slack.dev/messaging/formatting-message-text/#advanced .
+"""
+
+import re
+from functools import cache
+
+from throughline.domain.text import clean_text, is_blank
+
+MARKUP = re.compile(r"<([^<>\n]*)>")
+NOTHING_SAID = "(a message without text)"
+
+
+def readable(text: str, *, bot_user_id: str) -> str:
+    """Return the text without the call for the bot itself."""
+    without_call = _call_of(bot_user_id).sub("", text)
+    plain = MARKUP.sub(_undone, without_call)
+    return clean_text(plain.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&").strip())
+
+
+def with_files(text: str, names: tuple[str, ...]) -> str:
+    """Return the text with the names of attached files, which are not read."""
+    lines = [text] if not is_blank(text) else []
+    lines += [f"[file: {clean_text(name)}]" for name in names]
+    return "\n".join(lines) or NOTHING_SAID
+
+
+def calls(text: str, bot_user_id: str) -> bool:
+    """Whether the text mentions the bot."""
+    return f"<@{bot_user_id}>" in text or f"<@{bot_user_id}|" in text
+
+
+@cache
+def _call_of(bot_user_id: str) -> re.Pattern[str]:
+    return re.compile(rf"<@{re.escape(bot_user_id)}(\|[^<>]*+)?>[:,]?\s?")
+
+
+def _undone(found: re.Match[str]) -> str:
+    inside, _, label = found[1].partition("|")
+    match inside[:1]:
+        case "@":
+            return f"@{label or inside[1:]}"
+        case "#":
+            return f"#{label or inside[1:]}"
+        case "!":
+            return f"@{label.removeprefix('@') or inside[1:].partition('^')[0]}"
+        case _:
+            address = inside.removeprefix("mailto:")
+            return address if not label or label == address else f"{label} ({inside})"

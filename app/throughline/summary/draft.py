@@ -1,0 +1,158 @@
+"""A summary in the making: the stretches and the ledger it consists of, and what they look like in a prompt."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from throughline.context.measure import Count
+from throughline.context.policy import SummaryKind
+from throughline.context.summaries.ledger import merge_ledgers
+from throughline.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
+from throughline.context.summaries.tiers import RenderedSummary, render_beside_instructions, render_summary
+from throughline.context.summaries.transcript import PROMPT_VERSION, read_hash
+from throughline.domain.errors import SummaryConflict
+from throughline.domain.ids import MessageId
+from throughline.domain.ledger import FACT_KINDS, LedgerEntry
+from throughline.domain.run import Lease
+from throughline.domain.session import Session
+from throughline.domain.summary import NewStretch, Stretch, SummaryState, SummaryWithStretches
+from throughline.ports.summaries import SummaryStore
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What stands for messages 1 to `through_position` so far.
+
+    `stretches` are stored and follow each other without a gap, the first beginning at 1. `replaced_tokens` is our
+    count of the messages that were added to what the session has adopted (or of the text that stood for them when this
+    was prepared). `model` wrote the newest stretch.
+    """
+
+    stretches: tuple[Stretch, ...] = ()
+    ledger: tuple[LedgerEntry, ...] = ()
+    through_position: int = 0
+    through_id: MessageId | None = None
+    model: str = ""
+    replaced_tokens: int = 0
+
+    @property
+    def text(self) -> str:
+        """The narrative, oldest first, as a summariser reads it."""
+        return "\n\n".join(stretch.text for stretch in self.stretches)
+
+    def extended(self, stretches: tuple[Stretch, ...], facts: Sequence[LedgerEntry], replaced_tokens: int) -> "Draft":
+        """Return the draft once it consists of `stretches`, the last of which reaches further."""
+        last = stretches[-1]
+        return replace(
+            self,
+            stretches=stretches,
+            ledger=merge_ledgers(self.ledger, facts) if facts else self.ledger,
+            through_position=last.through_position,
+            through_id=last.through_id,
+            model=last.model,
+            replaced_tokens=self.replaced_tokens + replaced_tokens,
+        )
+
+    def rendered(self, session: Session, *, limit_tokens: int, kind: SummaryKind, count: Count) -> RenderedSummary:
+        """Return the text to adopt, within the limit.
+
+        Facts that would make it as large as what it replaces are left out of it (they stay in the version). The
+        standing instructions never are: what the narrative says beside them is cut instead.
+        """
+        replaced = max(session.summary_tokens + self.replaced_tokens, SMALL_SUMMARY_TOKENS)
+        ledger = self.ledger if kind is SummaryKind.HYBRID else ()
+        instructions = tuple(entry for entry in ledger if entry.kind not in FACT_KINDS)
+        for shown in (ledger, instructions):
+            text = render_summary(self.stretches, shown, limit_tokens=limit_tokens, kind=kind, count=count)
+            if text.tokens < replaced or not shown:
+                return text
+        return render_beside_instructions(
+            self.stretches, instructions, limit_tokens=limit_tokens, aim_tokens=replaced - 1, count=count
+        )
+
+
+async def open_draft(
+    summaries: SummaryStore, session: Session, count: Count, *, lease: Lease | None, extends_prepared: bool
+) -> Draft:
+    """Return the draft that a further summary of `session` begins with: what is adopted, or what is prepared.
+
+    Raises SummaryConflict where the session's summary, or what is prepared, has changed since `session` was read.
+    """
+    if extends_prepared:
+        return await _of_prepared(summaries, session)
+    adopted = await summaries.load_parts(session.id, SummaryState.ADOPTED)
+    if adopted is not None and adopted.version.version != session.summary_version:
+        raise SummaryConflict("The session's summary was changed meanwhile.")
+    if session.summary_through_position == 0 or session.summary_through_id is None:
+        return Draft()
+    if adopted is not None and _is_whole(adopted):
+        return _draft(adopted)
+    draft = await _of_text_alone(summaries, session, _of_text(session, session.summary_through_id, count), lease)
+    return draft if adopted is None else replace(draft, ledger=adopted.version.ledger)
+
+
+async def _of_prepared(summaries: SummaryStore, session: Session) -> Draft:
+    prepared = await summaries.load_parts(session.id, SummaryState.PREPARED)
+    if prepared is not None and _covers(prepared.stretches, prepared.version.through_position):
+        return replace(_draft(prepared), replaced_tokens=prepared.version.token_count)
+    raise SummaryConflict("The prepared summary was adopted or replaced meanwhile.")
+
+
+async def _of_text_alone(summaries: SummaryStore, session: Session, new: NewStretch, lease: Lease | None) -> Draft:
+    """Store a text whose stretches are not known as a stretch of its own, so that others can follow it."""
+    stretch = await summaries.save_stretch(session.id, new, lease)
+    return Draft(
+        stretches=(stretch,),
+        through_position=stretch.through_position,
+        through_id=stretch.through_id,
+        model=stretch.model,
+    )
+
+
+def _draft(parts: SummaryWithStretches) -> Draft:
+    version = parts.version
+    return Draft(
+        stretches=parts.stretches,
+        ledger=version.ledger,
+        through_position=version.through_position,
+        through_id=version.through_id,
+        model=version.model,
+    )
+
+
+def _is_whole(parts: SummaryWithStretches) -> bool:
+    """Whether the stretches make the version's text.
+
+    In versions written before there were ledgers the last stretch alone holds everything, whatever stands before it.
+    """
+    stretches, version = parts.stretches, parts.version
+    is_cumulative = len(stretches) > 1 and stretches[-1].text == version.text
+    return _covers(stretches, version.through_position) and not is_cumulative
+
+
+def _covers(stretches: Sequence[Stretch], through_position: int) -> bool:
+    """Whether the stretches reach from 1 to `through_position` without a gap or an overlap."""
+    reach = 0
+    for stretch in stretches:
+        if stretch.from_position != reach + 1:
+            return False
+        reach = stretch.through_position
+    return reach == through_position
+
+
+def _of_text(session: Session, through_id: MessageId, count: Count) -> NewStretch:
+    """The session's text as one stretch, so that others can follow it."""
+    text = session.conversation_summary
+    return NewStretch(
+        from_position=1,
+        through_position=session.summary_through_position,
+        through_id=through_id,
+        text=text,
+        token_count=count(text),
+        model="",
+        prompt_version=PROMPT_VERSION,
+        read_hash=read_hash(text, ()),
+        duration_seconds=0,
+        input_tokens=0,
+        output_tokens=0,
+        redaction_count=session.redaction_count,
+    )

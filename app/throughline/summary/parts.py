@@ -1,0 +1,21 @@
+"""What writing a summary needs from outside, whether a turn asks for it, a job or a user."""
+
+from dataclasses import dataclass, field
+
+from throughline.domain.clock import Clock
+from throughline.ports.hooks import Hooks
+from throughline.prompting.ready_agent import PromptParts
+from throughline.summary.hook_calls import HangingHooks
+from throughline.summary.reading_pace import ReadingPace
+from throughline.summary.refused_merges import RefusedMerges
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryParts(PromptParts):
+    """What preparing a prompt needs, and what stands around the models that write summaries."""
+
+    hooks: Hooks
+    clock: Clock
+    refused_merges: RefusedMerges = field(default_factory=RefusedMerges, kw_only=True)
+    reading_pace: ReadingPace = field(default_factory=ReadingPace, kw_only=True)
+    hanging_hooks: HangingHooks = field(default_factory=HangingHooks, kw_only=True)

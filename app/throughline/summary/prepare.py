@@ -1,0 +1,148 @@
+"""Writing the next summary ahead, between turns, so that the turn that needs it does not wait for a model."""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import structlog
+
+from throughline.context.context_input import ContextInput
+from throughline.context.explain import NEXT_MESSAGE, is_summary_due
+from throughline.context.plan import ContextPlan
+from throughline.context.reopen import waiting_for_growth
+from throughline.context.triggers import Cause
+from throughline.domain.errors import NotFound, SummaryConflict, TemporaryError, ThroughlineError
+from throughline.domain.session import Session
+from throughline.execution.off_loop import run_off_loop_if_large
+from throughline.prompting.conversation import at_rest, with_summary
+from throughline.prompting.planning import characters_planned, context_input, plan_off_loop
+from throughline.summary.compact import Compaction, Ended, Writing, hook_event
+from throughline.summary.parts import SummaryParts
+
+PREPARE_SECONDS = 60.0
+"""Nobody waits for it, so it may take its time: never less than a turn would give it. A session has one such job at a
+time."""
+
+ROUND_SECONDS = 20.0
+"""Then what is written of a long history is kept, and others have their turn: the limit above would cut a call off."""
+
+log = structlog.get_logger(__name__)
+
+
+class Preparation(Enum):
+    """How an attempt to prepare a summary ended.
+
+    `STALE`: the session's summary was changed meanwhile; what is due now has to be planned anew.
+    """
+
+    PREPARED = "prepared"
+    NOTHING_DUE = "nothing due"
+    STALE = "stale"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt to prepare a summary; one that failed is of no use again before `delay_seconds`."""
+
+    outcome: Preparation
+    delay_seconds: float = 0.0
+
+
+NOTHING_DUE, STALE = Attempt(Preparation.NOTHING_DUE), Attempt(Preparation.STALE)
+
+
+async def prepare_next(parts: SummaryParts, session: Session) -> Attempt:
+    """Write the next summary if a trigger has fired, and keep it as prepared. Raises no ThroughlineError.
+
+    It holds no lease and moves no cursor: a turn that runs meanwhile is not disturbed. What was written until something
+    failed is kept, and is then the next summary.
+    """
+    try:
+        task = await _task(parts, session)
+        inp = context_input(task.agent, task.conversation, None)
+        if not await _is_due(inp):
+            return NOTHING_DUE
+        return await _prepare(parts, task, await plan_off_loop(inp))
+    except NotFound:
+        return NOTHING_DUE
+    except SummaryConflict:
+        return STALE
+    except ThroughlineError as error:
+        log.warning("summary was not prepared", session_id=str(session.id), error=error.code)
+        delay = error.delay_seconds if isinstance(error, TemporaryError) else None
+        return Attempt(Preparation.FAILED, delay or 0.0)
+
+
+async def is_next_due(parts: SummaryParts, session: Session) -> bool:
+    """Whether a further summary is due beyond what is prepared by now. Raises NotFound, DatabaseUnavailable."""
+    task = await _task(parts, session)
+    return await _is_due(context_input(task.agent, task.conversation, None))
+
+
+async def _task(parts: SummaryParts, session: Session) -> Compaction:
+    agent, conversation = await at_rest(parts, session)
+    seconds = max(PREPARE_SECONDS, agent.definition.context.summary.timeout_seconds)
+    return Compaction(agent, conversation, pending=NEXT_MESSAGE, seconds_left=seconds)
+
+
+async def _is_due(inp: ContextInput) -> bool:
+    return await run_off_loop_if_large(characters_planned(inp), lambda: is_summary_due(inp))
+
+
+async def _prepare(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> Attempt:
+    further = await _plan_further(task)
+    if further.cause is None:
+        return NOTHING_DUE
+    is_further = task.conversation.prepared is not None
+    told = hook_event(task, further, extends_prepared=is_further)
+    event = replace(told, trigger="auto", tokens=plan.tokens, must_compact=False)
+    writing = Writing(parts, task, further, event, extends_prepared=is_further, round_seconds=ROUND_SECONDS)
+    ended = await writing.run()
+    writer = writing.writer
+    if writer is None or writer.draft.through_position <= _reach(task):
+        log.info("summary was not prepared", session_id=event.session_id, outcome=ended.outcome)
+        return await _nothing_written(parts, task, further, writing, ended)
+    try:
+        await parts.summaries.prepare_summary(writer.adoption())
+    except SummaryConflict:
+        writing.calls.wasted("stale")
+        return STALE
+    log.info("summary prepared", session_id=event.session_id, through_position=writer.draft.through_position)
+    return Attempt(Preparation.PREPARED)
+
+
+async def _nothing_written(
+    parts: SummaryParts, task: Compaction, plan: ContextPlan, writing: Writing, ended: Ended
+) -> Attempt:
+    if ended.is_stale:
+        return STALE
+    if ended.is_not_worth_it:
+        await _wait_for_growth(parts, task.conversation.session, plan)
+    return Attempt(Preparation.FAILED, writing.rest_seconds) if ended.outcome == "failed" else NOTHING_DUE
+
+
+async def _wait_for_growth(parts: SummaryParts, session: Session, plan: ContextPlan) -> None:
+    """Note that a summary was not worth it, so that the next job does not pay for finding that out again."""
+    skipped = waiting_for_growth(plan.view).state.skipped_through_position
+    await parts.summaries.save_skipped(session.id, skipped, session.summary_version)
+
+
+async def _plan_further(task: Compaction) -> ContextPlan:
+    """Return what is to be summarised beyond the newest summary: all but the newest messages, the next one included."""
+    conversation = task.conversation
+    prepared = conversation.prepared
+    if prepared is not None:
+        there = replace(
+            conversation.session,
+            conversation_summary=prepared.text,
+            summary_tokens=prepared.token_count,
+            summary_through_position=prepared.through_position,
+        )
+        conversation = with_summary(conversation, there)
+    return await plan_off_loop(context_input(task.agent, conversation, task.pending), forced=Cause.MANUAL)
+
+
+def _reach(task: Compaction) -> int:
+    prepared = task.conversation.prepared
+    adopted = task.conversation.session.summary_through_position
+    return adopted if prepared is None else max(adopted, prepared.through_position)

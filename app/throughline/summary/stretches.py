@@ -1,0 +1,344 @@
+"""Writing stretches: message after message is read and stands in one, and neighbours are merged as they get many.
+
+Each stretch is stored before the next is asked for, and found again by what was read: nothing is paid for twice. The
+cursor does not move here.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import structlog
+
+from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
+from throughline.context.summaries.ledger import extract_ledger
+from throughline.context.summaries.stretch_ends import first_stretch
+from throughline.context.summaries.summary_check import Sources, Verdict, check_summary
+from throughline.context.summaries.tiers import (
+    LEAST_NODE_TOKENS,
+    MERGED,
+    MergeTask,
+    merge_due,
+    merge_of_large,
+    stretch_tokens,
+    summary_room,
+)
+from throughline.context.summaries.transcript import (
+    PROMPT_VERSION,
+    SMALLEST_BUDGET,
+    chunk_for_summariser,
+    merge_hash,
+    merge_request,
+    read_hash,
+    render_transcript,
+    stretch_request,
+    summary_request,
+)
+from throughline.domain.errors import ContextOverflow, SummaryConflict
+from throughline.domain.ids import MessageId
+from throughline.domain.ledger import LedgerEntry
+from throughline.domain.message import Message
+from throughline.domain.prompt import Prompt
+from throughline.domain.run import Lease
+from throughline.domain.session import Session
+from throughline.domain.summary import Adoption, NewStretch, Stretch
+from throughline.execution.off_loop import characters_of, run_off_loop_if_large
+from throughline.ports.summaries import SummaryStore
+from throughline.summary.draft import Draft
+from throughline.summary.refused_merges import RefusedMerges
+from throughline.summary.summariser import NotWorthIt, Summariser, SummaryRejected
+from throughline.summary.summariser_calls import SUMMARISER_ERRORS, Ask, SummariserCalls, Written
+from throughline.summary.unsummarised import Batch
+
+HALVINGS = 3
+"""How often a stretch that the summariser calls too long is halved before the smallest is tried."""
+
+SLACK_TOKENS = 64
+"""Counts of parts do not add up exactly to the count of the whole."""
+
+MANY_CHARACTERS = 8_000
+"""From this length on facts are found beside the event loop: 48,000 characters take a quarter of a second."""
+
+BY_HOOK = "pre_compact"
+"""Stands for a model's name where the hook wrote the text."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Whose summary is written, and how large it may be: `limit_tokens` by our count."""
+
+    session: Session
+    policy: SummaryPolicy
+    limit_tokens: int
+    lease: Lease | None = None
+
+    @property
+    def narrative_tokens(self) -> int:
+        """What the narrative may take of the limit."""
+        return summary_room(self.limit_tokens, self.policy.kind).narrative_tokens
+
+
+@dataclass(slots=True)
+class StretchWriter:
+    """Extends `draft`. The summarisers are asked in their order; `rooms` keeps what a model was found to take."""
+
+    summaries: SummaryStore
+    assignment: Assignment
+    summarisers: tuple[Summariser, ...]
+    calls: SummariserCalls
+    draft: Draft
+    refused_merges: RefusedMerges
+    rooms: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def room_tokens(self) -> int:
+        """What one stretch may stand for, by our count: as much as the first summariser can read at once."""
+        return self._room_now(self.summarisers[0])
+
+    async def read(self, batch: Batch, *, until: float = math.inf) -> None:
+        """Summarise the batch, which follows the draft, stretch after stretch; what is achieved stays in the draft.
+
+        Where more follows, the last messages are left for a stretch that they fill together with those. What no turn
+        waits for is merged as it grows, so that no merge is left over where it is cut off. At `until`, by the calls'
+        clock, nothing further is begun.
+        Raises NotWorthIt, SUMMARISER_ERRORS, LeaseLost, DatabaseUnavailable.
+        """
+        rest = batch.messages
+        while rest and self.calls.clock.monotonic() < until:
+            taken = await self.calls.first_success(self.summarisers, partial(self._read_next, rest))
+            rest = rest[taken:]
+            if self.assignment.lease is None and (rest or batch.more_follows):
+                await self.merge()
+            if batch.more_follows and not self._fills_stretch(rest):
+                return
+
+    async def merge(self) -> None:
+        """Merge neighbours while there are too many; one that fails is left for the next time.
+
+        One that was answered with what cannot be used is left until there are further stretches.
+        Raises LeaseLost, DatabaseUnavailable.
+        """
+        while (task := self._merge_due()) is not None:
+            parts, number = self.draft.stretches[task.start : task.stop], len(self.draft.stretches)
+            known = merge_hash(parts, _wishes(self.summarisers[0]))
+            if not self.refused_merges.may_try(known, number):
+                return
+            try:
+                merged = await self.calls.first_success(self.summarisers, partial(self._merge, task))
+            except (*SUMMARISER_ERRORS, NotWorthIt) as error:
+                if isinstance(error, SummaryRejected | NotWorthIt):
+                    self.refused_merges.note(known, number)
+                log.info("stretches are merged another time", error=error.code, level=task.level)
+                return
+            stretches = self.draft.stretches
+            self.draft = replace(self.draft, stretches=(*stretches[: task.start], merged, *stretches[task.stop :]))
+
+    async def take(self, text: str, reached: Session, facts: Sequence[LedgerEntry], replaced_tokens: int) -> bool:
+        """Use `text` as the summary of all up to the cursor of `reached`; False where it cannot serve as one."""
+        limit, sources = self.assignment.narrative_tokens, Sources(reach=(1, reached.summary_through_position))
+        check = partial(check_summary, text, replaced_tokens=replaced_tokens, max_tokens=limit, count=self._count)
+        checked = await run_off_loop_if_large(len(text), partial(check, sources=sources))
+        if checked.verdict is not Verdict.ACCEPT or reached.summary_through_id is None:
+            return False
+        written = Written(checked.text, checked.tokens, BY_HOOK, input_tokens=0, output_tokens=0, seconds=0)
+        first, last = self.draft.through_position + 1, reached.summary_through_position
+        known = read_hash(checked.text, (), f"{BY_HOOK} {first} {last}")
+        stretch = await self._save(_new_stretch(written, (first, last), reached.summary_through_id, known))
+        self.draft = self.draft.extended((*self.draft.stretches, stretch), facts, replaced_tokens)
+        return True
+
+    def adoption(self) -> Adoption:
+        """Return what is to be adopted, or prepared. The draft must reach further than the session's summary."""
+        draft, assignment = self.draft, self.assignment
+        session, policy = assignment.session, assignment.policy
+        if draft.through_id is None:
+            raise AssertionError("an empty draft has nothing to adopt")
+        text = draft.rendered(session, limit_tokens=assignment.limit_tokens, kind=policy.kind, count=self._count)
+        return Adoption(
+            session_id=session.id,
+            expected_version=session.summary_version,
+            stretch_ids=tuple(stretch.id for stretch in draft.stretches),
+            text=text.text,
+            token_count=text.tokens,
+            ledger=draft.ledger if policy.kind is SummaryKind.HYBRID else (),
+            through_id=draft.through_id,
+            through_position=draft.through_position,
+            model=draft.model,
+            run_id=None if assignment.lease is None else assignment.lease.run_id,
+        )
+
+    def session(self) -> Session:
+        """Return the session as it will be once the draft is adopted."""
+        session = self.assignment.session
+        if not self.reaches_further:
+            return session
+        adoption = self.adoption()
+        return replace(
+            session,
+            conversation_summary=adoption.text,
+            summary_tokens=adoption.token_count,
+            summary_through_id=adoption.through_id,
+            summary_through_position=adoption.through_position,
+        )
+
+    @property
+    def reaches_further(self) -> bool:
+        """Whether the draft stands for more than the session's summary."""
+        return self.draft.through_position > self.assignment.session.summary_through_position
+
+    @property
+    def _count(self) -> Callable[[str], int]:
+        return self.summarisers[0].count
+
+    @property
+    def _is_rolling(self) -> bool:
+        """In a summary too small for three stretches that say something, one text says more."""
+        is_too_small = self.assignment.narrative_tokens < (MERGED - 1) * LEAST_NODE_TOKENS
+        return is_too_small or self.assignment.policy.shape is SummaryShape.ROLLING
+
+    def _merge_due(self) -> MergeTask | None:
+        """A hook's texts may be as large as the whole narrative; a model's are made to fit, or roll on as one."""
+        stretches, room = self.draft.stretches, self.assignment.narrative_tokens
+        due = None if self._is_rolling else merge_due(stretches, room)
+        if due is not None or not any(stretch.model == BY_HOOK for stretch in stretches):
+            return due
+        return merge_of_large(stretches, room)
+
+    async def _read_next(self, rest: tuple[Message, ...], summariser: Summariser) -> int:
+        """Summarise the beginning of `rest`; return how many messages that were.
+
+        What the summariser calls too long is halved; nothing is learned of that beyond this compaction.
+        """
+        room = self._room_now(summariser)
+        for _ in range(HALVINGS):
+            chunk = await self._chunk(rest, room, summariser)
+            try:
+                return await self._read_chunk(chunk, rest, summariser)
+            except ContextOverflow:
+                used = summariser.count(render_transcript(chunk))
+                room = max(min(room, used) // 2, SMALLEST_BUDGET)
+                self.rooms[summariser.key] = room
+        smallest = await self._chunk(rest, SMALLEST_BUDGET, summariser)
+        try:
+            return await self._read_chunk(smallest, rest, summariser)
+        except ContextOverflow:
+            self.calls.too_long(summariser)
+            raise
+
+    def _fills_stretch(self, messages: Sequence[Message]) -> bool:
+        most = self.assignment.policy.chunk_messages
+        is_many = most is not None and len(messages) > most
+        return is_many or sum(message.token_count for message in messages) > self.room_tokens
+
+    def _room_now(self, summariser: Summariser) -> int:
+        room = self._room(summariser)
+        in_time = self.calls.tokens_in_time(summariser)
+        slow = room if in_time is None else max(in_time, SMALLEST_BUDGET)
+        return min(self.rooms.get(summariser.key, room), slow, room)
+
+    def _room(self, summariser: Summariser) -> int:
+        """Return what a transcript may take of the summariser's window, by our count."""
+        max_tokens = self._max_tokens()
+        whole = summariser.request_tokens(max_tokens)
+        return max(whole - summariser.prompt_tokens(self._request((), summariser)) - SLACK_TOKENS, SMALLEST_BUDGET)
+
+    async def _chunk(self, rest: tuple[Message, ...], room: int, summariser: Summariser) -> tuple[Message, ...]:
+        """Return the first messages of `rest` that fit, or the first group cut so that it fits."""
+        count, most = summariser.count, self.assignment.policy.chunk_messages
+
+        def choose() -> tuple[Message, ...]:
+            chosen = first_stretch(rest, room_tokens=room, max_messages=most, count=count)
+            frame = summariser.prompt_tokens(summary_request("…", (), SummaryPolicy()))
+            budget = room + frame + SLACK_TOKENS
+            return chunk_for_summariser(chosen, budget_tokens=budget, count=count)[0]
+
+        return await run_off_loop_if_large(characters_of(rest), choose)
+
+    async def _read_chunk(self, chunk: tuple[Message, ...], rest: tuple[Message, ...], summariser: Summariser) -> int:
+        """Summarise the chunk, the beginning of `rest` as a summariser is shown it; facts are read in `rest` itself."""
+        if chunk[0].position != self.draft.through_position + 1:
+            raise SummaryConflict("What was to be read does not follow what is summarised.")
+        existing = self.draft.text if self._is_rolling else ""
+        known = read_hash(existing, chunk, _wishes(summariser))
+        stretch = await self.summaries.find_stretch(self.assignment.session.id, known)
+        replaced = sum(message.token_count for message in chunk)
+        if stretch is None:
+            first = 1 if self._is_rolling else self.draft.through_position + 1
+            reach = (first, chunk[-1].position)
+            ask = Ask(
+                prompt=self._request(chunk, summariser),
+                max_tokens=self._max_tokens(),
+                replaced_tokens=replaced + (summariser.count(existing) if existing else 0),
+                reach=reach,
+            )
+            written = await self.calls.ask(summariser, ask)
+            stretch = await self._save(_new_stretch(written, reach, chunk[-1].id, known))
+        facts = await self.facts(rest[: len(chunk)])
+        kept = () if self._is_rolling else self.draft.stretches
+        self.draft = self.draft.extended((*kept, stretch), facts, replaced)
+        return len(chunk)
+
+    async def facts(self, messages: Sequence[Message]) -> tuple[LedgerEntry, ...]:
+        """Return what the ledger keeps of `messages`; nothing where the agent wants no ledger."""
+        if self.assignment.policy.kind is not SummaryKind.HYBRID:
+            return ()
+        characters, finding = characters_of(messages), partial(extract_ledger, messages)
+        return await run_off_loop_if_large(characters, finding, large=MANY_CHARACTERS)
+
+    async def _merge(self, task: MergeTask, summariser: Summariser) -> Stretch:
+        parts = self.draft.stretches[task.start : task.stop]
+        known = merge_hash(parts, _wishes(summariser))
+        found = await self.summaries.find_stretch(self.assignment.session.id, known)
+        if found is not None:
+            return found
+        policy, wishes = summariser.policy, summariser.instructions
+        prompt = merge_request(parts, policy, max_tokens=task.max_tokens, instructions=wishes)
+        replaced = sum(part.token_count for part in parts)
+        reach = (parts[0].from_position, parts[-1].through_position)
+        written = await self.calls.ask(summariser, Ask(prompt, task.max_tokens, replaced, reach))
+        return await self._save(_new_stretch(written, reach, parts[-1].through_id, known, task.level))
+
+    async def _save(self, new: NewStretch) -> Stretch:
+        session = self.assignment.session
+        known = replace(new, redaction_count=session.redaction_count)
+        stretch = await self.summaries.save_stretch(session.id, known, self.assignment.lease)
+        self.calls.saved()
+        return stretch
+
+    def _max_tokens(self) -> int:
+        narrative = self.assignment.narrative_tokens
+        return narrative if self._is_rolling else stretch_tokens(self.draft.stretches, narrative)
+
+    def _request(self, chunk: Sequence[Message], summariser: Summariser) -> Prompt:
+        most, wishes = self._max_tokens(), summariser.instructions
+        if not self._is_rolling:
+            return stretch_request(chunk, summariser.policy, max_tokens=most, instructions=wishes)
+        policy = replace(summariser.policy, max_tokens=most)
+        return summary_request(self.draft.text, chunk, policy, instructions=wishes)
+
+
+def _wishes(summariser: Summariser) -> str:
+    """What the operator and the user want of the text: another wish makes another stretch."""
+    return "\n".join(part for part in (summariser.policy.style, summariser.instructions) if part)
+
+
+def _new_stretch(
+    written: Written, reach: tuple[int, int], through_id: MessageId, known: str, level: int = 0
+) -> NewStretch:
+    return NewStretch(
+        from_position=reach[0],
+        through_position=reach[1],
+        through_id=through_id,
+        text=written.text,
+        token_count=written.tokens,
+        model=written.model,
+        prompt_version=PROMPT_VERSION,
+        read_hash=known,
+        duration_seconds=written.seconds,
+        input_tokens=written.input_tokens,
+        output_tokens=written.output_tokens,
+        level=level,
+    )

@@ -1,0 +1,193 @@
+"""Models that write summaries: which an agent has, and one call of one. `summarize_messages` needs no turn."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from throughline.context.budget import summary_limit
+from throughline.context.calibration import factor, trusted_window, unscale
+from throughline.context.policy import SummaryPolicy
+from throughline.context.summaries.summary_check import (
+    MOST_CHARACTERS_PER_TOKEN,
+    CheckedSummary,
+    Sources,
+    Verdict,
+    check_summary,
+    without_thinking,
+)
+from throughline.context.summaries.summary_text import cut_back
+from throughline.context.summaries.transcript import summary_request
+from throughline.domain.errors import AnswerIncomplete, AnswerTooLong, PermanentError
+from throughline.domain.message import Message, text_of
+from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, TextDelta, Usage
+from throughline.domain.text import clean_text
+from throughline.execution.off_loop import run_off_loop_if_large
+from throughline.ports.models import ChatModel
+from throughline.prompting.ready_agent import ReadyAgent
+from throughline.prompting.summary_model import named_summary_model
+from throughline.summary.parts import SummaryParts
+
+LEAST_ANSWER_BYTES = 200_000
+"""So much is always taken in of an answer: models that think aloud do so beside their limit."""
+
+
+class NotWorthIt(PermanentError):
+    """The summary is no smaller than what it would replace; nothing is wrong."""
+
+    code = "summary_not_worth_it"
+
+
+class SummaryRejected(PermanentError):
+    """What the summary model wrote cannot serve as a summary."""
+
+    code = "summary_rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Summarised:
+    """What the summary model wrote, and the tokens it reported; `has_calls`: it called tools that it was not given."""
+
+    text: str
+    usage: Usage
+    has_calls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Summariser:
+    """A summary model and how to use it.
+
+    `count` counts tokens of a text, `factor` turns them into the model's. `max_tokens` is what a summary may have by
+    that count: the policy's own maximum, or less in a small window. `window_tokens` is the summary model's own.
+    """
+
+    model: ChatModel
+    policy: SummaryPolicy
+    count: Callable[[str], int]
+    max_tokens: int
+    window_tokens: int
+    factor: float = 1.15
+    instructions: str = ""
+
+    @property
+    def key(self) -> str:
+        """Under what the model's failures are counted."""
+        return self.model.calibration_key
+
+    def request_tokens(self, max_tokens: int) -> int:
+        """Return how large, by our count, a request may be that leaves room for a text of `max_tokens`."""
+        return int((self.window_tokens - self.output_tokens(max_tokens)) / self._safe_factor)
+
+    def prompt_tokens(self, prompt: Prompt) -> int:
+        """Return what the texts of a request take by our count."""
+        return sum(self.count(text) for text in (prompt.system, *(text_of(said.content) for said in prompt.messages)))
+
+    def output_tokens(self, max_tokens: int) -> int:
+        """Return `max_tokens` as the model counts them."""
+        return math.ceil(max_tokens * self._safe_factor)
+
+    @property
+    def _safe_factor(self) -> float:
+        """The factor, but never below 1.
+
+        One below is learned on prompts with tools, whose schemas we count too high; these requests have none.
+        """
+        return max(self.factor, 1.0)
+
+
+async def summarize_messages(messages: Sequence[Message], existing_summary: str, summariser: Summariser) -> Summarised:
+    """Return one text for `existing_summary` and `messages` together.
+
+    The messages must fit the summary model's window. No tools are offered.
+    Raises the ModelRejected and ModelUnavailable families.
+    """
+    policy = replace(summariser.policy, max_tokens=summariser.max_tokens)
+    prompt = summary_request(existing_summary, messages, policy, instructions=summariser.instructions)
+    return await write_summary(prompt, summariser, max_tokens=summariser.max_tokens)
+
+
+async def write_summary(prompt: Prompt, summariser: Summariser, *, max_tokens: int) -> Summarised:
+    """Send one request for a text of at most `max_tokens` by our count; no tools are offered.
+
+    An answer that met its limit is cut back to its last whole line or sentence and marked; nothing may be left of it.
+    Raises the ModelRejected and ModelUnavailable families.
+    """
+    output_tokens = summariser.output_tokens(max_tokens)
+    most = max(output_tokens * MOST_CHARACTERS_PER_TOKEN, LEAST_ANSWER_BYTES)
+    request = ModelRequest(prompt=prompt, tools=(), max_output_tokens=output_tokens, max_answer_bytes=most)
+    answer = await _collect(summariser.model, request)
+    text = clean_text(answer.text).strip()
+    if answer.is_cut:
+        text = cut_back(without_thinking(text))
+    return Summarised(text=text, usage=answer.usage, has_calls=bool(answer.tool_calls))
+
+
+async def check_answer(
+    answer: Summarised, summariser: Summariser, *, replaced_tokens: int, max_tokens: int, sources: Sources
+) -> CheckedSummary:
+    """Return the answer as it may be stored; large ones are judged beside the loop.
+
+    Raises SummaryRejected for what cannot serve as a summary, NotWorthIt for one too large.
+    """
+    check = partial(
+        check_summary,
+        "" if answer.has_calls else answer.text,
+        replaced_tokens=replaced_tokens,
+        max_tokens=max_tokens,
+        count=summariser.count,
+        sources=sources,
+    )
+    size = len(answer.text) + len(sources.record) + len(sources.existing)
+    checked = await run_off_loop_if_large(size, check)
+    if checked.verdict is Verdict.ACCEPT:
+        return checked
+    raise NotWorthIt(checked.reason) if checked.verdict is Verdict.SKIP else SummaryRejected(checked.reason)
+
+
+async def _collect(model: ChatModel, request: ModelRequest) -> AnswerComplete:
+    """Return the answer; one longer than the request allows is given up, which hangs up on the provider."""
+    stream, left = model.stream(request), request.max_answer_bytes
+    try:
+        async for event in stream:
+            left -= len(event.text.encode()) if isinstance(event, TextDelta) else 0
+            if left < 0 or len(event.text) > request.max_answer_bytes:
+                raise AnswerTooLong(f"The summary model wrote more than {request.max_answer_bytes} bytes.")
+            if isinstance(event, AnswerComplete):
+                return event
+    finally:
+        await stream.aclose()
+    raise AnswerIncomplete("The summary model ended without an answer.")
+
+
+async def find_summarisers(parts: SummaryParts, agent: ReadyAgent, instructions: str = "") -> tuple[Summariser, ...]:
+    """Return the agent's summary model (the setting's, where the agent names none), then the agent's own model.
+
+    A summary model that cannot be had any more does not stop summaries: the agent's own writes them.
+    """
+    policy = agent.definition.context.summary
+    wishes = "\n".join(part for part in (policy.instructions, instructions) if part)
+    models = [model for model in (named_summary_model(parts.models, agent), agent.model) if model is not None]
+    if len(models) > 1 and models[0].calibration_key == agent.model.calibration_key:
+        models.pop()
+    return tuple([await _summariser(parts, agent, model, wishes) for model in models])
+
+
+def summary_tokens(agent: ReadyAgent) -> int:
+    """Return how many tokens, by our count, the agent's summary may have."""
+    limit = summary_limit(agent.definition.context.summary, agent.budget)
+    return max(unscale(limit, agent.factor), 1)
+
+
+async def _summariser(parts: SummaryParts, agent: ReadyAgent, model: ChatModel, instructions: str) -> Summariser:
+    """The agent's own window holds for its own model only; what is learned of a model holds for all."""
+    is_own = model.calibration_key == agent.model.calibration_key
+    calibration = None if is_own else await parts.calibrations.load(model.calibration_key)
+    return Summariser(
+        model=model,
+        policy=agent.definition.context.summary,
+        count=agent.counter.count,
+        max_tokens=summary_tokens(agent),
+        window_tokens=agent.budget.window_tokens if is_own else trusted_window(calibration, model.context_limit),
+        factor=agent.factor if is_own else factor(calibration, is_known_tokenizer=model.has_known_tokenizer),
+        instructions=instructions,
+    )

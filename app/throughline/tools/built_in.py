@@ -1,0 +1,18 @@
+"""The tools that every agent may name without any of the operator's own code."""
+
+import time
+from collections.abc import Callable
+
+from throughline.tools.calculator import calculator
+from throughline.tools.current_time import make_current_time
+from throughline.tools.function_tool import make_function_tool
+from throughline.tools.tool import Tool
+
+
+def make_built_in_tools(*further: Callable[..., object], now: Callable[[], float] = time.time) -> tuple[Tool, ...]:
+    """Return `calculator`, `current_time` and `further` functions of the service: those that need the database.
+
+    `now` returns seconds since the epoch.
+    """
+    functions = (calculator, make_current_time(now), *further)
+    return tuple(make_function_tool(function, origin=function.__name__) for function in functions)

@@ -1,0 +1,228 @@
+"""Makes a tool of a plain function: its annotations become the JSON schema, its docstring the description."""
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+import structlog
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+
+from throughline.domain.errors import SettingInvalid, places_of
+from throughline.domain.json_types import JsonObject, JsonValue
+from throughline.domain.prompt import ToolSpec
+from throughline.domain.text import clean_text
+from throughline.domain.tool import ToolContext, ToolOutcome
+from throughline.execution.operator_code import ThreadsTakenError, call_function
+from throughline.execution.outcome import Returned
+from throughline.tools.result import result_text
+from throughline.tools.tool import CallLimits, ToolFailed, failed, is_repeatable
+
+log = structlog.get_logger(__name__)
+
+CONTEXT = "context"
+"""The parameter through which a function asks for its ToolContext; the model never sees it."""
+
+TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+ARGS_SECTION = re.compile(r"^Args:\n((?:[ \t][^\n]*+\n?|\n)*+)", re.MULTILINE)
+NEXT_SECTION = re.compile(r"^(?:Args|Returns|Raises|Yields):$", re.MULTILINE)
+ARGUMENT_LINE = re.compile(r"^(\s+)(\w+)(?: \([^)]*\))?: (.*)$")
+UNKNOWABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
+MAX_SHOWN_CHARACTERS = 100
+
+
+class Arguments(BaseModel):
+    """What a call's arguments are validated with; its fields come from the function."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTool:
+    """A function with what the model is told of it.
+
+    `origin` names where it comes from: `module:attribute` for the operator's, else one of ours.
+    """
+
+    spec: ToolSpec
+    function: Callable[..., object]
+    arguments: type[Arguments]
+    wants_context: bool
+    origin: str
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the function is part of the service and may use what belongs to its event loop."""
+        return ":" not in self.origin
+
+    @property
+    def source(self) -> object:
+        """The function."""
+        return self.function
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the function may be called again where its first outcome is unknown."""
+        return is_repeatable(self.function)
+
+    async def call(self, arguments: str, context: ToolContext, limits: CallLimits) -> ToolOutcome:
+        """Call the function, beside the service's event loop if it is the operator's."""
+        try:
+            parsed = self.parse(arguments)
+        except ToolFailed as error:
+            return failed(str(error))
+        if self.wants_context:
+            parsed[CONTEXT] = context
+        function = functools.partial(self.function, **parsed)
+        outcome = await call_function(function, limits.timeout_seconds, is_ours=self.is_ours)
+        if isinstance(outcome, Returned):
+            return self._result(outcome.value, context, limits)
+        if outcome is None:
+            log.warning("tool timed out", tool=self.spec.name, run_id=str(context.run_id))
+            return failed(
+                f"{self.spec.name} did not answer within {limits.timeout_seconds:g} seconds and was given up. "
+                "Whether it took effect is unknown."
+            )
+        return self._failure(outcome.error, context, limits)
+
+    def _result(self, value: object, context: ToolContext, limits: CallLimits) -> ToolOutcome:
+        try:
+            return ToolOutcome(result_text(value, limits.max_result_bytes))
+        except ValueError as error:  # also pydantic's own serialisation errors
+            return self._failure(error, context, limits)
+
+    def _failure(self, error: BaseException, context: ToolContext, limits: CallLimits) -> ToolOutcome:
+        """Tell the model a ToolFailed's text, of anything else the class; the log learns where it was raised."""
+        name, run_id = self.spec.name, str(context.run_id)
+        if isinstance(error, ToolFailed):
+            return failed(result_text(str(error), limits.max_result_bytes))
+        if isinstance(error, ThreadsTakenError):
+            log.warning("tool was not called", tool=name, run_id=run_id, reason=str(error))
+            return failed(f"{name} was not called: {error}. Try again later.")
+        kind = type(error).__name__
+        log.warning("tool failed", tool=name, run_id=run_id, error=kind, where=places_of(error))
+        return failed(f"{name} failed with {kind}.")
+
+    def parse(self, text: str) -> dict[str, object]:
+        """Return the keyword arguments in `text`, the model's JSON. Raises ToolFailed saying what is wrong.
+
+        An empty text stands for no arguments: some providers send it so.
+        """
+        try:
+            parsed = self.arguments.model_validate_json(clean_text(text).strip() or "{}")
+        except ValidationError as error:
+            raise ToolFailed(self._complain(error)) from error
+        fields = self.arguments.model_fields
+        return {str(info.alias): getattr(parsed, name) for name, info in fields.items()}
+
+    def _complain(self, error: ValidationError) -> str:
+        problems = "; ".join(_problem(details["loc"], details["msg"], details["input"]) for details in error.errors())
+        return f"The arguments of {self.spec.name} are not valid: {problems}. {self._expected()}"
+
+    def _expected(self) -> str:
+        fields = self.arguments.model_fields.values()
+        named = [f"{info.alias} ({'required' if info.is_required() else 'optional'})" for info in fields]
+        return f"Send one JSON object with: {', '.join(named)}." if named else "Send an empty JSON object: {}."
+
+
+def make_function_tool(function: object, *, origin: str) -> FunctionTool:
+    """Return the tool that `function` is. Raises SettingInvalid, naming `origin`, for what cannot be one."""
+    if not (inspect.isfunction(function) or inspect.ismethod(function)):
+        raise SettingInvalid(f"tool {origin!r} is a {type(function).__name__}; it must be a plain function")
+    if TOOL_NAME.fullmatch(function.__name__) is None:
+        raise SettingInvalid(f"tool {origin!r}: the name {function.__name__!r} must match {TOOL_NAME.pattern}")
+    description, notes = _read_docstring(function, origin)
+    annotations = _annotations(function, origin)
+    wants_context = annotations.get(CONTEXT) is ToolContext
+    if wants_context:
+        del annotations[CONTEXT]
+    arguments = _make_arguments(function, annotations, notes)
+    spec = ToolSpec(name=function.__name__, description=description, parameters=_schema(arguments, origin))
+    return FunctionTool(spec, function, arguments, wants_context, origin)
+
+
+def _read_docstring(function: Callable[..., object], origin: str) -> tuple[str, Mapping[str, str]]:
+    """Return the description and a note for each argument of the Google-style `Args:` section."""
+    text = inspect.getdoc(function)
+    if not text:
+        raise SettingInvalid(f"tool {origin!r} has no docstring; write one: it is what the model knows of the tool")
+    section = ARGS_SECTION.search(text)
+    description = NEXT_SECTION.split(text, maxsplit=1)[0]
+    return description.strip(), _argument_notes(section.group(1)) if section else {}
+
+
+def _argument_notes(section: str) -> dict[str, str]:
+    notes: dict[str, str] = {}
+    name, indent = "", None
+    for line in section.splitlines():
+        found = ARGUMENT_LINE.match(line)
+        if found and (indent is None or found.group(1) == indent):
+            indent, name = found.group(1), found.group(2)
+            notes[name] = found.group(3)
+        elif name:
+            notes[name] = f"{notes[name]} {line.strip()}".strip()
+    return notes
+
+
+def _annotations(function: Callable[..., object], origin: str) -> dict[str, Any]:  # Any: an annotation may be anything
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise SettingInvalid(f"tool {origin!r}: an annotation names {error.name!r}, which does not exist") from error
+    found: dict[str, Any] = {}  # Any: as above
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind in UNKNOWABLE:
+            raise SettingInvalid(f"tool {origin!r}: {parameter} cannot be described; use named parameters only")
+        if name not in hints:
+            raise SettingInvalid(f"tool {origin!r}: the parameter {name!r} has no annotation")
+        if hints[name] is ToolContext and name != CONTEXT:
+            raise SettingInvalid(f"tool {origin!r}: the ToolContext parameter must be named {CONTEXT!r}, not {name!r}")
+        found[name] = hints[name]
+    return found
+
+
+def _make_arguments(
+    function: Callable[..., object],
+    annotations: Mapping[str, Any],
+    notes: Mapping[str, str],  # Any: as above
+) -> type[Arguments]:
+    """Fields are numbered and carry the parameter's name as alias, so that no name can hide one of pydantic's."""
+    fields: dict[str, Any] = {}  # Any: what create_model takes
+    parameters = inspect.signature(function).parameters
+    for number, (name, annotation) in enumerate(annotations.items()):
+        default = parameters[name].default
+        value = ... if default is inspect.Parameter.empty else default
+        fields[f"argument_{number}"] = (annotation, Field(value, alias=name, description=notes.get(name)))
+    try:
+        made: type[Arguments] = create_model("arguments", __base__=Arguments, **fields)
+    except PydanticUserError as error:
+        raise SettingInvalid(
+            f"tool {function.__name__!r}: its parameters cannot be read from JSON ({str(error).splitlines()[0]})"
+        ) from error
+    return made
+
+
+def _schema(arguments: type[Arguments], origin: str) -> JsonObject:
+    try:
+        schema: dict[str, JsonValue] = arguments.model_json_schema()
+    except PydanticUserError as error:
+        raise SettingInvalid(f"tool {origin!r}: {str(error).splitlines()[0]}") from error
+    for field in ("title", "description"):
+        schema.pop(field, None)
+    properties = schema.setdefault("properties", {})
+    assert isinstance(properties, dict)
+    for value in properties.values():
+        if isinstance(value, dict):
+            value.pop("title", None)
+    return schema
+
+
+def _problem(path: tuple[str | int, ...], message: str, given: object) -> str:
+    name = ".".join(str(step) for step in path)
+    if not name:
+        return message
+    shown = clean_text(repr(given))[:MAX_SHOWN_CHARACTERS]
+    return f"{name}: {message}" if isinstance(given, dict) else f"{name}: {message}, not {shown}"

@@ -1,0 +1,39 @@
+"""Finds the operator's `pre_compact` functions, which turns ask before each compaction."""
+
+import inspect
+from contextlib import suppress
+from typing import cast
+
+from throughline.domain.errors import SettingInvalid
+from throughline.ports.hooks import Hook
+from throughline.tools.imports import import_attribute
+
+FIELD = "pre_compact"
+
+
+class ImportedHooks:
+    """Implements the turn's `Hooks`: each name is imported and checked when it is first asked for."""
+
+    def __init__(self) -> None:
+        """Begin with no hook imported."""
+        self._found: dict[str, Hook] = {}
+
+    def get(self, name: str) -> Hook:
+        """Return the hook `module:function`. Raises SettingInvalid where it cannot be imported or called."""
+        if name not in self._found:
+            self._found[name] = _check(name, import_attribute(name, field=FIELD))
+        return self._found[name]
+
+
+def _check(name: str, found: object) -> Hook:
+    """Refuse what can be seen to be no hook without calling it."""
+    if inspect.isclass(found) or not callable(found):
+        raise SettingInvalid(f"{FIELD} {name!r}: is no function; write one that takes the compaction and may decide")
+    try:
+        with suppress(ValueError):  # some functions of compiled modules have no signature to look at
+            inspect.signature(found).bind(object())
+    except TypeError as error:
+        raise SettingInvalid(
+            f"{FIELD} {name!r}: must be callable with one argument, what the compaction is about ({error})"
+        ) from error
+    return cast("Hook", found)  # what it returns is known only once it is called

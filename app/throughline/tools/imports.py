@@ -1,0 +1,33 @@
+"""Finds what an agent file names as `module:attribute`: a tool, or a hook."""
+
+import importlib
+
+from throughline.domain.errors import SettingInvalid
+
+
+def import_attribute(path: str, *, field: str = "tool") -> object:
+    """Return the attribute of `module:attribute`. Raises SettingInvalid saying which half is wrong.
+
+    `field` is the word the error begins with: what the path is written for.
+    """
+    module_name, _, attribute = path.partition(":")
+    module = _import_module(f"{field} {path!r}", module_name)
+    try:
+        found: object = getattr(module, attribute)
+    except AttributeError as error:
+        raise SettingInvalid(f"{field} {path!r}: the module {module_name} has no attribute {attribute!r}") from error
+    return found
+
+
+def _import_module(origin: str, module_name: str) -> object:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise SettingInvalid(
+            f"{origin}: there is no module {error.name!r}; install it beside this service or put its folder "
+            "into PYTHONPATH"
+        ) from error
+    except (Exception, SystemExit) as error:  # the operator's module may fail in any way, a script may even end itself
+        raise SettingInvalid(
+            f"{origin}: importing {module_name} failed with {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,29 @@
+"""Turns what a tool returned into text for the model: clean, never empty, never above the limit."""
+
+from pydantic import ConfigDict, TypeAdapter
+
+from throughline.domain.text import clean_text, is_blank
+
+NOTHING = "(the tool returned nothing)"
+ANY_VALUE: TypeAdapter[object] = TypeAdapter(object, config=ConfigDict(ser_json_inf_nan="strings"))
+
+
+def result_text(value: object, max_bytes: int) -> str:
+    """Return `value` as text of at most `max_bytes`: a str as it is, all else as JSON.
+
+    Raises ValueError for a value JSON cannot hold (circular, bytes that are not UTF-8).
+    """
+    text = value if isinstance(value, str) else _as_json(value)
+    whole = len(text)
+    text = clean_text(text[: max_bytes + 1])
+    if is_blank(text):
+        return NOTHING
+    encoded = text.encode()
+    if len(encoded) <= max_bytes and len(text) >= whole:
+        return text
+    marker = f"\n[result cut: it had {whole} characters, more than the {max_bytes} bytes a result may have]"
+    return encoded[: max(0, max_bytes - len(marker))].decode(errors="ignore") + marker
+
+
+def _as_json(value: object) -> str:
+    return "" if value is None else ANY_VALUE.dump_json(value, fallback=str).decode()

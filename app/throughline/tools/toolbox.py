@@ -1,0 +1,63 @@
+"""The box of all tools that agents may name: those of the service, and what is imported for them by name."""
+
+from collections.abc import Sequence
+
+from throughline.domain.errors import SettingInvalid
+from throughline.domain.message import ToolCall
+from throughline.domain.prompt import ToolSpec
+from throughline.domain.tool import ToolContext, ToolOutcome
+from throughline.tools.function_tool import make_function_tool
+from throughline.tools.imports import import_attribute
+from throughline.tools.tool import CallLimits, Tool, failed
+
+
+class ToolBox:
+    """Implements the turn's `Tools`. Calls may run side by side; the box itself keeps nothing of them."""
+
+    def __init__(self, tools: Sequence[Tool], limits: CallLimits, *, imported: Sequence[str] = ()) -> None:
+        """Hold `tools`, and those that `imported` names (`module:attribute`). Raises SettingInvalid."""
+        self._limits = limits
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            self._add(tool)
+        self._imported: dict[str, str] = {}
+        self.specs(imported)
+
+    def specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
+        """Return the specs of the named tools; a `module:attribute` is imported when first named.
+
+        Raises SettingInvalid for an unknown name, one that cannot be imported, and two tools of one name.
+        """
+        return tuple(self._find(name).spec for name in names)
+
+    def is_repeatable(self, name: str) -> bool:
+        """Whether the tool may be called again where its first outcome is unknown (True for unknown tools)."""
+        tool = self._tools.get(name)
+        return tool is None or tool.is_repeatable
+
+    async def run(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
+        """Run one call; whatever goes wrong is an outcome that the model can read."""
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return failed(f"There is no tool named {call.name[:80]!r}. Tools you can call: {', '.join(self._tools)}.")
+        return await tool.call(call.arguments, context, self._limits)
+
+    def _find(self, name: str) -> Tool:
+        if ":" in name and name not in self._imported:
+            tool = make_function_tool(import_attribute(name), origin=name)
+            self._add(tool)
+            self._imported[name] = tool.spec.name
+        found = self._tools.get(self._imported.get(name, name))
+        if found is None:
+            raise SettingInvalid(
+                f"There is no tool named {name!r}; allowed: {', '.join(self._tools)}, or module:attribute."
+            )
+        return found
+
+    def _add(self, tool: Tool) -> None:
+        present = self._tools.get(tool.spec.name)
+        if present is not None and present.source is not tool.source:
+            raise SettingInvalid(
+                f"tools {present.origin!r} and {tool.origin!r} would both be called {tool.spec.name!r}: rename one"
+            )
+        self._tools[tool.spec.name] = tool

@@ -1,0 +1,95 @@
+"""The one place where a model call is tried again: jitter, Retry-After, and one deadline for the whole turn."""
+
+import asyncio
+import random
+
+import structlog
+
+from throughline.domain.errors import AnswerTooLong, ModelRejected, ModelUnavailable, TurnTimeout
+from throughline.domain.events import AnswerReset
+from throughline.domain.prompt import AnswerComplete, ModelRequest, TextDelta
+from throughline.execution.pauses import doubled_pause
+from throughline.ports.models import ChatModel
+from throughline.turn.state import Turn
+
+MAX_TRIES = 4
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 8.0
+log = structlog.get_logger(__name__)
+
+
+async def call_model(turn: Turn, model: ChatModel, request: ModelRequest) -> AnswerComplete:
+    """Stream one answer to the readers and return it whole.
+
+    Raises the ModelRejected family at once, the ModelUnavailable family after the last try or where the provider
+    asks for more time than the turn has, TurnTimeout at the deadline.
+    """
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return await _before_deadline(turn, model, request)
+        except ModelUnavailable as error:
+            turn.parts.metrics.model_failed(model=model.name, error=error.code)
+            pause = _pause(error, tries)
+            if tries >= MAX_TRIES or turn.parts.clock.monotonic() + pause >= turn.deadline:
+                raise
+            log.info("model call is tried again", model=model.name, error=error.code, tries=tries, pause=pause)
+        except ModelRejected as error:
+            turn.parts.metrics.model_failed(model=model.name, error=error.code)
+            raise
+        _take_back(turn)
+        await turn.parts.clock.sleep(pause)
+
+
+async def _before_deadline(turn: Turn, model: ChatModel, request: ModelRequest) -> AnswerComplete:
+    left = turn.deadline - turn.parts.clock.monotonic()
+    try:
+        async with asyncio.timeout(max(left, 0)):
+            return await _stream(turn, model, request)
+    except TimeoutError as error:
+        seconds = turn.parts.config.deadline_seconds
+        raise TurnTimeout(
+            f"The model did not finish within the turn's {seconds:g} seconds. Send the message again."
+        ) from error
+
+
+async def _stream(turn: Turn, model: ChatModel, request: ModelRequest) -> AnswerComplete:
+    stream, left = model.stream(request), request.max_answer_bytes
+    try:
+        async for event in stream:
+            match event:
+                case TextDelta(text=text):
+                    left -= len(text.encode())
+                    _check_size(model, request, left)
+                    turn.events.emit_text(text)
+                case AnswerComplete():
+                    left -= sum(len((call.name + call.arguments).encode()) for call in event.tool_calls)
+                    _check_size(model, request, left)
+                    return event
+    finally:
+        await stream.aclose()
+    raise AssertionError("a model stream ended without AnswerComplete and without an error")
+
+
+def _check_size(model: ChatModel, request: ModelRequest, left_bytes: int) -> None:
+    """Raise AnswerTooLong; the stream is closed then, which hangs up on the provider."""
+    if left_bytes < 0:
+        raise AnswerTooLong(
+            f"{model.name}: the answer was stopped, it was longer than the {request.max_answer_bytes} bytes "
+            "an answer may have. Ask for less at a time."
+        )
+
+
+def _take_back(turn: Turn) -> None:
+    """Tell readers that the text of the failed try does not count."""
+    if turn.events.shown_text:
+        turn.events.emit(AnswerReset(turn.attempt))
+
+
+def _pause(error: ModelUnavailable, tries: int) -> float:
+    """Return what the provider asked for, else an exponential pause with full jitter on its upper half."""
+    if error.delay_seconds is not None:
+        return error.delay_seconds
+    ceiling = doubled_pause(tries, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+    return ceiling * (0.5 + random.random() / 2)  # noqa: S311  # spreads retries, guards no secret

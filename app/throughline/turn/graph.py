@@ -1,0 +1,51 @@
+"""The graph of one turn: process_message → retrieve_context → save_user_message → llm_node ↔ tool_node."""
+
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+
+from throughline.turn.llm_node import llm_node
+from throughline.turn.process_message import process_message
+from throughline.turn.retrieve_context import retrieve_context
+from throughline.turn.save_user_message import save_user_message
+from throughline.turn.state import Turn, TurnState, present
+from throughline.turn.tool_node import has_open_calls, tool_node
+
+TurnGraph = CompiledStateGraph[TurnState, Turn, TurnState, TurnState]
+
+
+def build_graph() -> TurnGraph:
+    """Build and compile the graph; it holds no state and serves every turn of the process.
+
+    All its functions are async: LangGraph would take others to a thread.
+    """
+    graph = StateGraph(TurnState, context_schema=Turn)
+    graph.add_node("process_message", process_message)
+    graph.add_node("retrieve_context", retrieve_context)
+    graph.add_node("save_user_message", save_user_message)
+    graph.add_node("llm_node", llm_node)
+    graph.add_node("tool_node", tool_node)
+    graph.add_edge(START, "process_message")
+    graph.add_edge("process_message", "retrieve_context")
+    graph.add_edge("retrieve_context", "save_user_message")
+    graph.add_conditional_edges("save_user_message", after_saving, ["tool_node", "llm_node"])
+    graph.add_conditional_edges("llm_node", after_answering, ["tool_node", END])
+    graph.add_edge("tool_node", "llm_node")
+    return graph.compile()
+
+
+async def after_saving(state: TurnState) -> str:
+    """A resumed run may have tool calls without results: they come first."""
+    return "tool_node" if has_open_calls(present(state.conversation)) else "llm_node"
+
+
+async def after_answering(state: TurnState) -> str:
+    """An answer ends the turn; anything else was a step with tool calls."""
+    return END if state.answer is not None else "tool_node"
+
+
+def step_limit(max_tool_rounds: int) -> int:
+    """Return the recursion limit of a turn: the fixed nodes, two steps a tool round, and some slack.
+
+    LangGraph's own default is about 10,000 steps.
+    """
+    return 2 * max_tool_rounds + 10

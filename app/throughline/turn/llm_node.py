@@ -1,0 +1,185 @@
+"""Fourth node: makes room, calls the model, and stores the step or hands over the answer."""
+
+import secrets
+from dataclasses import dataclass, replace
+
+import structlog
+from langgraph.runtime import Runtime
+
+from throughline.context.fit import FittedPrompt
+from throughline.domain.conversation import Conversation
+from throughline.domain.errors import ContextOverflow, PromptCannotFit, TemporaryError
+from throughline.domain.events import MessageCompleted, ToolCalled
+from throughline.domain.message import NewMessage, Role
+from throughline.domain.prompt import AnswerComplete, ModelRequest, Usage
+from throughline.domain.text import clean_text, is_blank
+from throughline.prompting.calibrate import learn_from_overflow, learn_from_usage
+from throughline.prompting.planning import count_new
+from throughline.prompting.ready_agent import ReadyAgent
+from throughline.turn.call_model import call_model
+from throughline.turn.keep_step import keep_step
+from throughline.turn.make_room import Ready, fit_room, make_room
+from throughline.turn.state import Turn, TurnState, present
+
+OUT_OF_ROUNDS = "I have used all the tool calls I may make for one message and still wanted more. Ask me to go on."
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A model call that ended well: what it was asked with, and the step it answered."""
+
+    agent: ReadyAgent
+    ready: Ready
+    step: AnswerComplete
+
+
+async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
+    """Make one model call. An answer without tool calls ends the turn; a step with calls is stored at once.
+
+    Room is made before every call, so no prompt is sent that is over the budget; if the provider still calls one too
+    long, what it says is learned, the conversation is compacted harder, and a smaller prompt is sent once.
+    """
+    turn, conversation = runtime.context, present(state.conversation)
+    asked = await _ask(turn, present(state.agent), conversation)
+    agent, conversation, step = asked.agent, asked.ready.conversation, asked.step
+    if not _may_use_tools(agent, conversation):
+        step = without_calls(step)
+    step = with_new_ids(step, conversation)
+    message = await count_new(_as_message(step, state), agent.counter)
+    found: dict[str, object] = {
+        "agent": agent,
+        "conversation": conversation,
+        "usage": _add(state.usage, step.usage),
+        "stages": (*state.stages, *asked.ready.stages),
+    }
+    if not step.tool_calls:
+        _log_context(turn, asked, (*state.stages, *asked.ready.stages))
+        return {**found, "answer": message}
+    stored = await keep_step(turn, f"assistant:{rounds(conversation)}", message)
+    turn.events.emit(MessageCompleted(stored))
+    for call in step.tool_calls:
+        turn.events.emit(ToolCalled(call))
+    return {**found, "conversation": conversation.with_own(stored)}
+
+
+def rounds(conversation: Conversation) -> int:
+    """Return how many steps with tool calls this run has stored."""
+    return sum(1 for message in conversation.own if message.tool_calls)
+
+
+def without_calls(step: AnswerComplete) -> AnswerComplete:
+    """Make an answer of a step that calls tools although none were offered: its text, or a sentence that says so."""
+    if not step.tool_calls:
+        return step
+    return replace(step, tool_calls=(), text=step.text if not is_blank(step.text) else OUT_OF_ROUNDS)
+
+
+def with_new_ids(step: AnswerComplete, conversation: Conversation) -> AnswerComplete:
+    """Give another id to each call whose id an earlier call of the run has: some servers count from 0 in every answer.
+
+    The model has seen the ids of its prompt only, in which earlier calls may not be shown any more.
+    """
+    taken = {call.id for message in conversation.own for call in message.tool_calls}
+    calls = []
+    for call in step.tool_calls:
+        new = call if call.id not in taken else replace(call, id=f"call_{secrets.token_hex(12)}")
+        taken.add(new.id)
+        calls.append(new)
+    return replace(step, tool_calls=tuple(calls))
+
+
+async def _ask(turn: Turn, agent: ReadyAgent, conversation: Conversation) -> Asked:
+    """Make room and call; a prompt that is refused as too long is followed by one smaller one."""
+    ready = await fit_room(turn, await make_room(turn, agent, conversation))
+    try:
+        return await _call(turn, agent, ready)
+    except ContextOverflow as overflow:
+        turn.parts.metrics.overflow_met(model=agent.model.name)
+        agent = await learn_from_overflow(turn.parts, agent, overflow, ready.fitted)
+        smaller = await _make_smaller(turn, agent, ready, overflow)
+    return await _call(turn, agent, smaller)
+
+
+async def _make_smaller(turn: Turn, agent: ReadyAgent, ready: Ready, overflow: ContextOverflow) -> Ready:
+    """Return a prompt smaller than the refused one; where there can be none, the refusal is the turn's error."""
+    room = await make_room(turn, agent, ready.conversation, refused_tokens=ready.fitted.raw_tokens)
+    try:
+        return await fit_room(turn, replace(room, stages=(*ready.stages, "refused", *room.stages)))
+    except PromptCannotFit:
+        raise overflow from None
+
+
+async def _call(turn: Turn, agent: ReadyAgent, ready: Ready) -> Asked:
+    """Call the model; after the last tool round without tools. Learn from what it reports of the prompt's size.
+
+    Nothing is learned where tools are forbidden: they are counted, and not every provider is sent them or counts them.
+    """
+    fitted = ready.fitted
+    request = ModelRequest(
+        prompt=fitted.prompt,
+        tools=agent.tools,
+        max_output_tokens=agent.budget.reserve_tokens,
+        may_call_tools=_may_use_tools(agent, ready.conversation),
+        max_answer_bytes=turn.parts.config.max_answer_bytes,
+    )
+    turn.parts.metrics.prompt_sent(
+        model=agent.model.name, tokens=fitted.tokens, window_tokens=agent.budget.window_tokens
+    )
+    step = await call_model(turn, agent.model, request)
+    is_sent_as_counted = request.may_call_tools or not request.tools
+    if step.usage.input_tokens is not None and is_sent_as_counted:
+        agent = await _learned(turn, agent, fitted, reported=step.usage.input_tokens)
+    return Asked(agent, ready, step)
+
+
+async def _learned(turn: Turn, agent: ReadyAgent, fitted: FittedPrompt, *, reported: int) -> ReadyAgent:
+    """Learn from the report where the database lets us: an answer that is there is not given up for it."""
+    try:
+        return await learn_from_usage(turn.parts, agent, fitted, reported=reported)
+    except TemporaryError as error:
+        log.warning("nothing was learned from a report", run_id=str(turn.lease.run_id), error=error.code)
+        return agent
+
+
+def _may_use_tools(agent: ReadyAgent, conversation: Conversation) -> bool:
+    return rounds(conversation) < agent.definition.max_tool_rounds
+
+
+def _log_context(turn: Turn, asked: Asked, stages: tuple[str, ...]) -> None:
+    """The one line a turn writes about its context."""
+    fitted, window = asked.ready.fitted, asked.agent.budget.window_tokens
+    log.info(
+        "context",
+        run_id=str(turn.lease.run_id),
+        session_id=str(turn.lease.session_id),
+        used=fitted.tokens,
+        unreduced=fitted.unreduced_tokens,
+        window=window,
+        usage=f"{100 * fitted.tokens / window:.0f}%",
+        stage=",".join(dict.fromkeys(stages)) or "none",
+    )
+
+
+def _as_message(step: AnswerComplete, state: TurnState) -> NewMessage:
+    return NewMessage(
+        role=Role.ASSISTANT,
+        content=clean_text(step.text),
+        source=state.claimed.run.source,
+        tool_calls=step.tool_calls,
+        metadata={"finish_reason": step.finish_reason} if step.finish_reason == "length" else {},
+    )
+
+
+def _add(total: Usage, step: Usage) -> Usage:
+    """Sum what was reported; None stays None where nothing was."""
+    return Usage(
+        input_tokens=_sum(total.input_tokens, step.input_tokens),
+        output_tokens=_sum(total.output_tokens, step.output_tokens),
+    )
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    if first is None or second is None:
+        return first if second is None else second
+    return first + second

@@ -1,0 +1,171 @@
+"""One turn from the claim to the last event: runs the graph under the lease and writes how it ended."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+import structlog
+
+from throughline.domain.errors import DatabaseBusy, DatabaseUnavailable, LeaseLost, ThroughlineError, places_of
+from throughline.domain.message import NewMessage, Role
+from throughline.domain.run import ClaimedRun, Outcome, RunStatus
+from throughline.domain.text import is_blank
+from throughline.execution.off_loop import work_for
+from throughline.prompting.context_report import close_context
+from throughline.prompting.planning import count_new
+from throughline.turn.end_turn import end_turn, failed
+from throughline.turn.event_writer import EventWriter
+from throughline.turn.graph import TurnGraph, step_limit
+from throughline.turn.keep_step import PAUSE_SECONDS, wait_for_database
+from throughline.turn.lease import Heartbeat, StopReason
+from throughline.turn.state import Turn, TurnParts, TurnState, present
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStart:
+    """What is needed to take a claimed run through its turn."""
+
+    parts: TurnParts
+    graph: TurnGraph
+    claimed: ClaimedRun
+    heartbeat: Heartbeat
+
+
+async def take_turn(start: TurnStart) -> None:
+    """Run the turn to its end, or until the lease is lost, a stop is asked for, or the asyncio task is cancelled.
+
+    Cancelling that asyncio task (shutdown) gives the run back; another worker resumes it from the rows it has written.
+    """
+    work_for(start.claimed.run.owner_id)
+    turn = _open(start)
+    started = start.parts.clock.monotonic()
+    graph = asyncio.create_task(_run(start, turn))
+    watch = asyncio.create_task(start.heartbeat.watch())
+    try:
+        await asyncio.wait({graph, watch}, return_when=asyncio.FIRST_COMPLETED)
+        async with _lease_renewed(start):
+            ended = await _ended(turn, graph, watch)
+            status = None if ended is None else await end_turn(turn, start.claimed.run, ended)
+    except asyncio.CancelledError:
+        await _stop(graph)
+        await _leave(start)
+        raise
+    finally:
+        await _stop(graph, watch)
+    if ended is None or status is None:
+        return
+    seconds = start.parts.clock.monotonic() - started
+    start.parts.metrics.turn_finished(agent=start.claimed.run.agent, status=status.value, seconds=seconds)
+    log.info("turn finished", run_id=str(turn.lease.run_id), status=status.value, seconds=round(seconds, 3))
+
+
+@asynccontextmanager
+async def _lease_renewed(start: TurnStart) -> AsyncGenerator[None]:
+    """Go on renewing the lease inside the block, in which the turn ends."""
+    holding = asyncio.create_task(start.heartbeat.hold())
+    try:
+        yield
+    finally:
+        await _stop(holding)
+
+
+def _open(start: TurnStart) -> Turn:
+    return Turn(
+        parts=start.parts,
+        lease=start.claimed.lease,
+        events=EventWriter(start.parts.events, start.claimed),
+        deadline=start.parts.clock.monotonic() + start.parts.config.deadline_seconds,
+        attempt=start.claimed.run.attempt,
+        source=start.claimed.run.source,
+    )
+
+
+async def _run(start: TurnStart, turn: Turn) -> Outcome | None:
+    """Run the graph; None means that nothing may or can be written and another worker will go on."""
+    try:
+        return await _through_the_graph(start, turn)
+    except LeaseLost:
+        log.warning("lease lost", run_id=str(turn.lease.run_id))
+        return None
+    except DatabaseUnavailable as error:
+        await start.parts.clock.sleep(PAUSE_SECONDS)
+        await _give_back(start, counts=isinstance(error, DatabaseBusy))
+        return None
+    except ThroughlineError as error:
+        log.info("turn failed", run_id=str(turn.lease.run_id), error=error.code)
+        return failed(error.code, error.detail)
+    except Exception as error:  # noqa: BLE001  # the one outer loop: a defect ends this turn, never the worker
+        log.error("turn broke", run_id=str(turn.lease.run_id), error=type(error).__name__, where=places_of(error))
+        return failed(
+            ThroughlineError.code, "Something unexpected went wrong here. Your message is kept; send it again."
+        )
+
+
+async def _through_the_graph(start: TurnStart, turn: Turn) -> Outcome:
+    limit = step_limit(start.parts.agents.get(start.claimed.run.agent).max_tool_rounds)
+    values = await start.graph.ainvoke(
+        TurnState(claimed=start.claimed), context=turn, config={"recursion_limit": limit}
+    )
+    state = TurnState(**values)
+    answer = present(state.answer)
+    conversation = present(state.conversation)
+    closing = await close_context(start.parts, present(state.agent), conversation, answer)
+    return Outcome(
+        status=RunStatus.SUCCEEDED,
+        answer=answer,
+        usage=state.usage,
+        context=closing.report,
+        is_summary_due=closing.is_summary_due,
+    )
+
+
+async def _ended(
+    turn: Turn, graph: "asyncio.Task[Outcome | None]", watch: "asyncio.Task[StopReason]"
+) -> Outcome | None:
+    if graph.done():
+        return graph.result()
+    await _stop(graph)
+    if watch.result() is StopReason.CANCEL_REQUESTED:
+        return Outcome(status=RunStatus.CANCELLED, answer=await _partial_answer(turn))
+    log.warning("lease lost", run_id=str(turn.lease.run_id))
+    return None
+
+
+async def _partial_answer(turn: Turn) -> NewMessage | None:
+    """Return what readers have seen of the answer so far, marked as interrupted."""
+    text = turn.events.shown_text
+    if is_blank(text):
+        return None
+    message = NewMessage(role=Role.ASSISTANT, content=text, source=turn.source, metadata={"interrupted": True})
+    return await count_new(message, turn.parts.make_counter(turn.parts.config.token_counter))
+
+
+async def _give_back(start: TurnStart, *, counts: bool) -> None:
+    """Give the run back once the database is there. An outage costs no attempt; what the run did itself `counts`."""
+    runs, lease = start.parts.runs, start.claimed.lease
+    with _left_to_its_lease(start):
+        await wait_for_database(start.parts, lease.run_id, lambda: runs.give_back(lease, counts=counts))
+
+
+async def _leave(start: TurnStart) -> None:
+    """Give the run back at a shutdown, which waits for nothing."""
+    with _left_to_its_lease(start):
+        await start.parts.runs.give_back(start.claimed.lease)
+
+
+@contextmanager
+def _left_to_its_lease(start: TurnStart) -> Generator[None]:
+    """What cannot be given back inside the block is taken over by somebody once its lease has run out."""
+    try:
+        yield
+    except DatabaseUnavailable as error:
+        log.warning("run is left to its lease", run_id=str(start.claimed.lease.run_id), error=error.code)
+
+
+async def _stop(*tasks: "asyncio.Task[Outcome | None] | asyncio.Task[StopReason] | asyncio.Task[None]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

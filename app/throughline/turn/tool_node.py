@@ -1,0 +1,161 @@
+"""Fifth node: runs the calls of the last step that have no result yet, and stores each result as it happens."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+
+from langgraph.runtime import Runtime
+
+from throughline.agents.definition import RecallReach
+from throughline.context.budget import result_limit
+from throughline.domain.conversation import Conversation
+from throughline.domain.events import ToolAnswered
+from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall, text_of
+from throughline.domain.tool import ResultRoom, ToolContext, ToolOutcome
+from throughline.prompting.planning import count_new
+from throughline.prompting.ready_agent import ReadyAgent
+from throughline.turn.keep_step import keep_step
+from throughline.turn.state import Turn, TurnState, present
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A tool call without a result; `step` names its place in the run, so that its result exists once.
+
+    `index` is its place in its step, counted from 0.
+    """
+
+    call: ToolCall
+    step: str
+    index: int
+
+
+ALWAYS_ADMITTED_BYTES = 1000
+"""A result as short as an error that would take its place is never left out."""
+
+
+@dataclass(slots=True)
+class StepRoom:
+    """What the results of one step may still have, in bytes of UTF-8, of `most_bytes` in all."""
+
+    most_bytes: int
+    left_bytes: int
+
+    def admit(self, outcome: ToolOutcome) -> ToolOutcome:
+        """Return the outcome, or an error in its place where the results before it have left too little room."""
+        size = len(outcome.text.encode())
+        if size <= max(self.left_bytes, ALWAYS_ADMITTED_BYTES):
+            self.left_bytes -= size
+            return outcome
+        return ToolOutcome(
+            f"The result was left out: it has {size} bytes, and of the {self.most_bytes} bytes the results of one step "
+            f"may have together {max(self.left_bytes, 0)} are left. Whatever the call does is done. "
+            "Ask for less, or for it alone.",
+            is_error=True,
+        )
+
+
+async def tool_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
+    """Run the open calls side by side; whatever goes wrong becomes a result the model can read. Raises LeaseLost."""
+    turn, conversation = runtime.context, present(state.conversation)
+    slots, room = asyncio.Semaphore(turn.parts.config.max_parallel_tools), _step_room(turn, conversation)
+
+    async def answer(open_call: OpenCall) -> Message:
+        async with slots:
+            return await _answer(turn, state, open_call, room)
+
+    results = await _side_by_side([answer(open_call) for open_call in open_calls(conversation)])
+    return {"conversation": conversation.with_own(*sorted(results, key=lambda message: message.position))}
+
+
+async def _side_by_side(answers: Sequence[Coroutine[None, None, Message]]) -> list[Message]:
+    """Return all results. The first failure stops the others and is raised as itself, not in a group."""
+    tasks = [asyncio.create_task(answer) for answer in answers]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def has_open_calls(conversation: Conversation) -> bool:
+    """Whether a tool call of this run has no result yet."""
+    return bool(open_calls(conversation))
+
+
+def open_calls(conversation: Conversation) -> tuple[OpenCall, ...]:
+    """Return the unanswered calls of this run's last step, in the model's order."""
+    steps = [message for message in conversation.own if message.tool_calls]
+    if not steps:
+        return ()
+    last = steps[-1]
+    answered = {message.tool_call_id for message in conversation.own if message.position > last.position}
+    return tuple(
+        OpenCall(call=call, step=f"tool:{len(steps) - 1}:{index}", index=index)
+        for index, call in enumerate(last.tool_calls)
+        if call.id not in answered
+    )
+
+
+def _step_room(turn: Turn, conversation: Conversation) -> StepRoom:
+    """What the results that are stored already, before a restart, have taken is not given out again."""
+    most = turn.parts.config.max_step_result_bytes
+    last = max((message.position for message in conversation.own if message.tool_calls), default=0)
+    stored = (message for message in conversation.own if message.position > last)
+    return StepRoom(most, most - sum(len(text_of(message.content).encode()) for message in stored))
+
+
+async def _answer(turn: Turn, state: TurnState, open_call: OpenCall, room: StepRoom) -> Message:
+    outcome = room.admit(await _outcome(turn, state, open_call))
+    message = NewMessage(
+        role=Role.TOOL,
+        content=outcome.text,
+        source=state.claimed.run.source,
+        tool_call_id=open_call.call.id,
+        name=open_call.call.name,
+        metadata={"is_error": True} if outcome.is_error else {},
+    )
+    counted = await count_new(message, present(state.agent).counter)
+    stored = await keep_step(turn, open_call.step, counted)
+    turn.events.emit(ToolAnswered(stored))
+    return stored
+
+
+async def _outcome(turn: Turn, state: TurnState, open_call: OpenCall) -> ToolOutcome:
+    """Run the call, unless a dead process may have run it already and the tool must not be repeated."""
+    run, call, most = state.claimed.run, open_call.call, turn.parts.config.max_calls_per_step
+    if open_call.index >= most:
+        return ToolOutcome(
+            f"This call was not run: it is number {open_call.index + 1} of its step, and the first {most} run. "
+            "Call it again in a later step if it is still needed.",
+            is_error=True,
+        )
+    if open_call.step in present(state.conversation).resumed_calls and not turn.parts.tools.is_repeatable(call.name):
+        return ToolOutcome(
+            "This call was interrupted and whether it took effect is unknown. It was not repeated.", is_error=True
+        )
+    offered = {spec.name for spec in present(state.agent).tools}
+    if call.name not in offered:
+        known = ", ".join(sorted(offered)) or "none"
+        return ToolOutcome(f"There is no tool named {call.name!r}. Tools you can call: {known}.", is_error=True)
+    context = ToolContext(
+        session_id=run.session_id,
+        owner_id=run.owner_id,
+        run_id=run.id,
+        idempotency_key=f"{run.id}:{call.id}",
+        may_recall_all=_may_recall_all(state),
+        room=_room(present(state.agent)),
+    )
+    return await turn.parts.tools.run(call, context)
+
+
+def _room(agent: ReadyAgent) -> ResultRoom:
+    tokens = result_limit(agent.definition.context, agent.budget, factor=agent.factor)
+    return ResultRoom(tokens, agent.counter.count)
+
+
+def _may_recall_all(state: TurnState) -> bool:
+    """Whether recall may leave the session: where the agent's file says so, and nobody else reads the answer."""
+    is_shared = present(state.conversation).session.source is Source.SLACK
+    return present(state.agent).definition.recall is RecallReach.USER and not is_shared

@@ -1,0 +1,125 @@
+"""How full a session's context is, and the plan for a model call.
+
+`report_json` (`context/explain.py`) and `preview_json` (`context/preview.py`) render them.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from throughline.domain.message import Role
+from throughline.wire.shape import Shape, Time, one_of
+
+
+class SummaryOut(Shape):
+    """A summary, adopted or prepared."""
+
+    messages_summarized: int
+    token_count: int
+    created_at: Time
+    through_id: str | None = Field(description="the last message it stands for; null while it is prepared")
+    through_position: int
+    model: str
+
+
+class SummariserOut(Shape):
+    """The model that is asked first for a summary, as the process that tells has found it."""
+
+    model: str
+    state: Annotated[str, one_of("closed", "open", "half_open")] = Field(
+        description="open: it failed several times in a row and is not asked; half_open: the next call decides"
+    )
+    retry_after_seconds: int = Field(description="how long it is still not asked, 0 unless it is open")
+
+
+class ContextOut(Shape):
+    """The state of a session's context. Tokens are the model's: our counts times the factor.
+
+    Thresholds of messages and tokens are null where no summary is written without being asked for.
+    """
+
+    agent: str
+    model: str
+    context_window: int
+    response_reserve: int
+    system_tokens: int
+    tools_tokens: int
+    summary_tokens: int
+    message_tokens: int
+    total_tokens: int = Field(
+        description="what is sent of the conversation as it stands, before the next message makes room"
+    )
+    unreduced_tokens: int = Field(
+        description="what the whole conversation since the summary would take, nothing pruned, shortened or left out"
+    )
+    last_rung: str | None = Field(description="what last changed what is shown; null: all is shown as it is stored")
+    threshold_tokens: int
+    usage_percent: float
+    messages_since_summary: int = Field(
+        description="since the newest summary, prepared or in use; counted anew where one was gone back to"
+    )
+    messages_threshold: int | None
+    messages_percent: float | None
+    tokens_since_summary: int
+    tokens_threshold: int | None
+    tokens_percent: float | None
+    will_trigger: bool
+    next_action: Annotated[str, one_of("none", "prepare", "compact")] = Field(
+        description="what an empty message and answer would set off; compact: anything that makes the prompt smaller "
+        "first; prepare: a summary is due after the answer, and is written in the background"
+    )
+    summary_count: int = Field(description="versions of the summary, those that were gone back to counted again")
+    last_summary_at: Time | None
+    estimated_response_tokens: int
+    summary: SummaryOut | None
+    prepared: SummaryOut | None
+    summariser: SummariserOut | None
+
+    @property
+    def is_compacting_next(self) -> bool:
+        """Whether the next message makes the prompt smaller first; a summary being prepared (`prepare`) does not."""
+        return self.will_trigger and self.next_action != "prepare"
+
+    @property
+    def is_over_window(self) -> bool:
+        """Whether what is shown now would take more than the window: the next message makes it smaller first."""
+        return self.total_tokens > self.context_window
+
+
+class StretchToSummarise(Shape):
+    """Messages that would be summarized before the model is called."""
+
+    from_position: int
+    through_position: int
+    message_count: int
+
+
+class PreviewedMessage(Shape):
+    """One stored message and how the prompt would show it; of those before the cursor only pins are listed."""
+
+    position: int
+    role: Annotated[str, one_of(*Role)]
+    form: Annotated[str, one_of("whole", "pruned", "truncated", "folded", "summarised", "trimmed", "left_out")]
+    reason: str = Field(description="why it is not shown whole, or why it is; may be empty")
+    tokens: int = Field(description="what it takes in the prompt, 0 where it is not shown")
+    pinned: bool
+
+
+class PreviewOut(Shape):
+    """The plan for one model call; nothing of it has been done. Tokens are the model's."""
+
+    action: Annotated[str, one_of("none", "prune", "fit", "compact", "adopt")]
+    cause: Annotated[str, one_of("threshold", "messages", "tokens", "manual", "overflow")] | None = Field(
+        description="why room would be made"
+    )
+    fired: list[str] = Field(description="the rungs of the ladder that would change the view, in their order")
+    tokens: int = Field(description="what would be sent")
+    unreduced_tokens: int = Field(description="the same with nothing pruned, shortened or left out since the summary")
+    window: int
+    usage_percent: float
+    threshold_tokens: int
+    budget_tokens: int = Field(description="the window less the reserve for the answer")
+    floor_too_high: bool = Field(description="what always stays leaves too little room for a compaction to last")
+    summarised_through: int = Field(description="the position the summary in use reaches, 0 where there is none")
+    summarise: StretchToSummarise | None
+    messages: list[PreviewedMessage]

@@ -1,0 +1,141 @@
+"""Messages, and what a search finds of them."""
+
+from typing import Annotated
+
+from pydantic import Field, JsonValue
+
+from throughline.domain.json_types import JsonValue as Json
+from throughline.domain.message import Block, Content, ImageBlock, Message, Role, Source, TextBlock, ToolCall
+from throughline.domain.recall import Found, Hit
+from throughline.wire.shape import JsonDict, Shape, Time, one_of
+
+MOST_INCOMPLETE = 20
+"""Sessions that an incomplete search names."""
+
+
+class ToolCallOut(Shape):
+    """A tool call; `arguments` is the text the model wrote."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class MessageOut(Shape):
+    """A stored message."""
+
+    id: str
+    position: int = Field(description="1, 2, 3 … in its session")
+    role: Annotated[str, one_of(*Role)]
+    content: str | list[dict[str, JsonValue]] = Field(description="text, or blocks: {type: text | image, …}")
+    tool_calls: list[ToolCallOut]
+    tool_call_id: str | None = Field(description="of a tool's result: the call it answers")
+    name: str | None = Field(description="of a tool's result: the tool")
+    run_id: str | None
+    author: str | None
+    token_count: int
+    source: Annotated[str, one_of(*Source)]
+    pinned: bool
+    created_at: Time
+    metadata: dict[str, JsonValue]
+
+
+class MessagePage(Shape):
+    """Messages by position."""
+
+    data: list[MessageOut]
+    next_cursor: str | None = Field(description="hand it in as `cursor` to continue in the same order")
+
+
+class PinnedGroup(Shape):
+    """The messages a pin holds: the one that was named, and with a tool call all its results."""
+
+    data: list[MessageOut]
+
+
+class HitOut(Shape):
+    """A message that matches."""
+
+    session_id: str
+    score: float = Field(description="to compare within one answer only; 0 where nothing was ranked")
+    snippet: str = Field(description="the piece of the text that matches best, on one line")
+    highlights: list[tuple[int, int]] = Field(description="the places in the snippet that match: from, to")
+    link: str = Field(description="the message at its place in the history")
+    message: MessageOut
+
+
+class SearchOut(Shape):
+    """The best matches first."""
+
+    data: list[HitOut]
+    is_complete: bool = Field(description="false where some messages could not be looked at in time")
+    incomplete_sessions: list[str] = Field(
+        default_factory=list,
+        max_length=MOST_INCOMPLETE,
+        description="ids of up to 20 sessions with such messages; they are being indexed: search again in a moment",
+    )
+    incomplete_session_count: int = Field(0, description="how many such sessions there are, also those not listed")
+
+
+def search_json(found: Found) -> JsonDict:
+    """Return what a search found as a `SearchOut`."""
+    incomplete = found.incomplete_sessions
+    return {
+        "data": [hit_json(hit) for hit in found.hits],
+        "is_complete": not incomplete,
+        "incomplete_sessions": [str(session_id) for session_id in incomplete[:MOST_INCOMPLETE]],
+        "incomplete_session_count": len(incomplete),
+    }
+
+
+def message_json(message: Message) -> JsonDict:
+    """Return a message as a `MessageOut`."""
+    return {
+        "id": str(message.id),
+        "position": message.position,
+        "role": message.role.value,
+        "content": content_json(message.content),
+        "tool_calls": [tool_call_json(call) for call in message.tool_calls],
+        "tool_call_id": message.tool_call_id,
+        "name": message.name,
+        "run_id": None if message.run_id is None else str(message.run_id),
+        "author": message.author,
+        "token_count": message.token_count,
+        "source": message.source.value,
+        "pinned": message.pinned,
+        "created_at": message.created_at.isoformat(),
+        "metadata": dict(message.metadata),
+    }
+
+
+def content_json(content: Content) -> Json:
+    """Return text as a string, several blocks as a list of `{type: text | image, …}`."""
+    if isinstance(content, str):
+        return content
+    return [_block_json(block) for block in content]
+
+
+def tool_call_json(call: ToolCall) -> JsonDict:
+    """Return a tool call as a `ToolCallOut`."""
+    return {"id": call.id, "name": call.name, "arguments": call.arguments}
+
+
+def hit_json(hit: Hit) -> JsonDict:
+    """Return a found message as a `HitOut`."""
+    session_id, position = hit.message.session_id, hit.message.position
+    return {
+        "session_id": str(session_id),
+        "score": hit.score,
+        "snippet": hit.snippet,
+        "highlights": [[start, end] for start, end in hit.highlights],
+        "link": f"/v1/sessions/{session_id}/messages?after={position - 1}&limit=1",
+        "message": message_json(hit.message),
+    }
+
+
+def _block_json(block: Block) -> JsonDict:
+    match block:
+        case TextBlock(text=text):
+            return {"type": "text", "text": text}
+        case ImageBlock(url=url, detail=detail):
+            return {"type": "image", "url": url, "detail": detail}

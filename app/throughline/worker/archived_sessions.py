@@ -1,0 +1,79 @@
+"""Erases archived sessions that have served their time, one after the other, by the clock, where a setting asks."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import structlog
+
+from throughline.db.jobs.queue import Schedule
+from throughline.db.sessions.archived import BEFORE_ALL, ArchivedSession, ArchiveRepository
+from throughline.domain.clock import Clock
+from throughline.domain.errors import DatabaseUnavailable, SessionBusy
+from throughline.worker.retention import RetentionMetrics
+
+KIND = "archived_sessions"
+TIMES = "23 * * * *"
+LEAST_PAUSE_SECONDS = 0.2
+REST = 4
+"""Times as long as an erasure took is rested before the next. Each looks through all that its owner's other sessions
+quote, and nobody stores a quotation of theirs meanwhile: an owner of many must not be held up all the time."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveConfig:
+    """How long archived sessions are kept, None: for ever; how many go, and for how long, at one time, each hour."""
+
+    days: int | None = None
+    most: int = 500
+    budget_seconds: float = 600.0
+
+
+class ArchivedSessions:
+    """Erases what is old. Two processes at once erase each session once."""
+
+    def __init__(
+        self, archives: ArchiveRepository, clock: Clock, metrics: RetentionMetrics, config: ArchiveConfig
+    ) -> None:
+        """Erase through `archives`."""
+        self._archives = archives
+        self._clock = clock
+        self._metrics = metrics
+        self._config = config
+
+    def schedules(self) -> tuple[Schedule, ...]:
+        """Return when it is done: never, where archived sessions are kept."""
+        days = self._config.days
+        return () if days is None else (Schedule(KIND, TIMES, lambda: self.run(days)),)
+
+    async def run(self, days: int) -> None:
+        """Erase sessions that have been archived for longer than `days`, the oldest first."""
+        deadline, erased = self._clock.monotonic() + self._config.budget_seconds, 0
+        async with aclosing(self._old(days)) as old:
+            async for session in old:
+                if erased >= self._config.most or self._clock.monotonic() >= deadline:
+                    self._metrics.retention_out_of_time(kind=KIND)
+                    log.warning("archived sessions are left for the next time")
+                    break
+                erased += await self._erase(session, days)
+        log.info("archived sessions erased", sessions=erased)
+
+    async def _old(self, days: int) -> AsyncGenerator[ArchivedSession]:
+        after = BEFORE_ALL
+        while page := await self._archives.list_old(days, after):
+            for session in page:
+                yield session
+            after = page[-1]
+
+    async def _erase(self, session: ArchivedSession, days: int) -> bool:
+        """Erase one, and rest; one that is busy, or takes too long, is tried again the next time."""
+        began, is_erased = self._clock.monotonic(), False
+        try:
+            is_erased = await self._archives.erase(session, days)
+        except (SessionBusy, DatabaseUnavailable) as error:
+            log.info("archived session was passed over", session_id=str(session.id), error=error.code)
+        self._metrics.retention_deleted(kind=KIND, count=int(is_erased))
+        await self._clock.sleep(max(LEAST_PAUSE_SECONDS, REST * (self._clock.monotonic() - began)))
+        return is_erased

@@ -1,0 +1,338 @@
+"""The worker of one process: claims runs while it has slots, turns them, and hands back what it cannot end."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import structlog
+
+from throughline.domain.errors import OwnerSummariesTaken, ThroughlineError, TurnsTaken, places_of
+from throughline.domain.ids import RunId, UserId
+from throughline.domain.run import ClaimedRun, Claimer
+from throughline.execution.error_boundary import ErrorBoundary
+from throughline.execution.owner_limits import OwnerLimits, Taken
+from throughline.turn.graph import build_graph
+from throughline.turn.lease import Heartbeat, Heartbeats
+from throughline.turn.state import TurnParts
+from throughline.turn.take_turn import TurnStart, take_turn
+from throughline.worker.jobs import SideJobs
+
+POLL_SECONDS = 1.0
+LONGEST_SILENCE_SECONDS = 60.0
+"""Longer than a statement may take with its retries: a claim loop without an answer for so long is stuck."""
+
+CANCELS_KEPT = 256
+"""Cancels remembered for runs that are just being claimed."""
+
+PLACES_PER_OTHER = 10
+"""Of so many open turns one may be taken by work that is no turn."""
+
+MOST_OTHERS_OF_OWNER = 4
+"""What one user may have of such work in this process, and never more than half of its places."""
+
+AFTER_OUTAGE_SECONDS = 2.0
+"""From a claim that reached no database to the next: longer than between two heartbeats then (turn/lease.py), so that
+those who hold runs renew their leases before anybody takes over what seems to be left."""
+
+ALONE_SECONDS = 10.0
+"""So long after a run has begun its last try no other one does in this process, unless it has ended. What kills a
+process does so sooner, as a rule; and where one was killed with hundreds of turns, these do not wait for hours."""
+
+PLACE_SECONDS = 5.0
+LATER = "Nothing was done; try again in a moment."
+
+JOBS_END_SECONDS = 5.0
+"""What stopped jobs get to be handed back; they are taken again anyway once they have been silent for long enough."""
+
+log = structlog.get_logger(__name__)
+
+
+class WorkSignal(Protocol):
+    """Wakes the claim loop when a run is queued somewhere."""
+
+    async def wait(self, timeout_seconds: float) -> bool:
+        """Return when woken, or after the timeout; whether it was woken."""
+        ...
+
+    def wake(self) -> None:
+        """End a wait now: there may be work from this very process."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """`name` identifies the process in the runs it holds; `grace_seconds` is what a shutdown waits for turns."""
+
+    name: str
+    concurrency: int = 500
+    lease_seconds: float = 10.0
+    grace_seconds: float = 20.0
+    after_outage_seconds: float = AFTER_OUTAGE_SECONDS
+
+
+class Worker:
+    """Runs up to `concurrency` turns at once; also the Slots through which a door may claim at submission."""
+
+    def __init__(self, parts: TurnParts, signal: WorkSignal, jobs: SideJobs, config: WorkerConfig) -> None:
+        """Build the graph once; nothing is claimed, and no side job taken, before `working`."""
+        self._parts = parts
+        self._signal = signal
+        self._config = config
+        self._graph = build_graph()
+        self._heartbeats = Heartbeats(parts.runs, config.lease_seconds)
+        self._free = config.concurrency
+        self._is_line_empty = False
+        self._is_database_away = False
+        self._others = _places_for_others(config.concurrency)
+        self._room = asyncio.Event()
+        self._room.set()
+        self._is_open = False
+        self._turns: dict[asyncio.Task[None], tuple[RunId, Heartbeat]] = {}
+        self._last_tries: dict[RunId, float] = {}
+        self._cancels: deque[RunId] = deque(maxlen=CANCELS_KEPT)
+        self._jobs = jobs
+        self._answered_at = float("-inf")
+        self._is_full = False
+        self._only_for: UserId | None = None
+
+    @property
+    def is_claiming(self) -> bool:
+        """Whether the claim loop is open and a claim was answered lately, for readiness. A full one need not look."""
+        silent_seconds = self._parts.clock.monotonic() - self._answered_at
+        return self._is_open and (self._is_full or silent_seconds < LONGEST_SILENCE_SECONDS)
+
+    @property
+    def is_taking_jobs(self) -> bool:
+        """Whether side jobs are being taken, for readiness."""
+        return self._jobs.is_taking
+
+    @property
+    def jobs_in_hand(self) -> int:
+        """How many side jobs are under way."""
+        return self._jobs.in_hand
+
+    @property
+    def concurrency(self) -> int:
+        """How many turns may be open at once."""
+        return self._config.concurrency
+
+    @property
+    def open_turns(self) -> int:
+        """How many turns are open."""
+        return len(self._turns)
+
+    async def run(self) -> None:
+        """Claim runs in their order until `drain` or cancellation."""
+        self._is_open = True
+        try:
+            while self._is_open:
+                await self._until_room()
+                if await self._claim_one():
+                    continue
+                if self._is_database_away:
+                    await asyncio.sleep(self._config.after_outage_seconds)
+                else:
+                    await self._signal.wait(POLL_SECONDS)
+        finally:
+            self._is_open = False
+
+    @asynccontextmanager
+    async def working(self, *, only_for: UserId | None = None) -> AsyncGenerator[asyncio.Event]:
+        """Keep the claim loop and the side jobs running inside the block, and drain at its end.
+
+        With `only_for` the turns of this owner alone are claimed, and no side job is taken. Yields an event that is set
+        where the claim loop broke: nothing will be claimed any more.
+        """
+        self._only_for = only_for
+        loop, broken = asyncio.create_task(self.run()), asyncio.Event()
+        loop.add_done_callback(lambda ended: _look_at_end(ended, broken))
+        tasks = {loop} if only_for is not None else {loop, asyncio.create_task(self._jobs.run())}
+        try:
+            yield broken
+        finally:
+            await self.drain()
+            await asyncio.wait(tasks, timeout=JOBS_END_SECONDS)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def drain(self) -> None:
+        """Stop claiming, let running turns end within the grace, then give the rest back.
+
+        Side jobs hold nothing up: they go on while turns end, and are then handed back.
+        """
+        self._is_open = False
+        self._signal.wake()
+        self._room.set()
+        self._jobs.close()
+        if self._turns:
+            _, late = await asyncio.wait(list(self._turns), timeout=self._config.grace_seconds)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        await self._jobs.stop()
+
+    def on_cancel(self, run_id: RunId) -> None:
+        """A cancel was announced: look at once whether the run is one of ours."""
+        self._cancels.append(run_id)
+        for held, heartbeat in self._turns.values():
+            if held == run_id:
+                heartbeat.hurry()
+
+    def reserve(self) -> Claimer | None:
+        """Reserve a slot for a door; None where none is free, the worker is not open, or earlier runs may wait.
+
+        Once all slots were taken there may be a line: until the claim loop has found it empty, new runs join it.
+        """
+        return self._take_slot() if self._is_line_empty else None
+
+    def start(self, claimed: ClaimedRun) -> None:
+        """Take the claimed run through its turn in the reserved slot."""
+        heartbeat = self._heartbeats.of(claimed.lease)
+        turn_start = TurnStart(parts=self._parts, graph=self._graph, claimed=claimed, heartbeat=heartbeat)
+        if claimed.run.cancel_requested or claimed.run.id in self._cancels:
+            heartbeat.hurry()  # whoever held it died before it stopped, or the cancel came while it was being claimed
+        if claimed.run.attempt >= max(self._parts.config.max_attempts, 2):
+            self._last_tries[claimed.run.id] = self._parts.clock.monotonic()
+        task = asyncio.create_task(take_turn(turn_start), name=f"turn {claimed.run.id}")
+        self._turns[task] = (claimed.run.id, heartbeat)
+        task.add_done_callback(lambda done: self._ended(claimed, done))
+
+    def release(self) -> None:
+        """Give a slot back."""
+        self._free += 1
+        self._room.set()
+
+    @asynccontextmanager
+    async def occupied(self, owner_id: UserId) -> AsyncGenerator[None]:
+        """Take an open turn's place inside the block, for work that is none: a summary on demand.
+
+        Such work gets a share of the places only, so that turns always find some, and each owner a share of that.
+        Raises TurnsTaken, OwnerSummariesTaken.
+        """
+        self._take_place(owner_id)
+        try:
+            await self._until_free()
+            self._occupy()
+            try:
+                yield
+            finally:
+                self.release()
+        finally:
+            self._others.give_back(owner_id)
+
+    def _take_place(self, owner_id: UserId) -> None:
+        places = self._others
+        match places.take(owner_id):
+            case Taken.BY_OWNER:
+                most = places.most_of_owner
+                raise OwnerSummariesTaken(
+                    f"You have as many summaries on demand under way as one user may have ({most}). {LATER}"
+                )
+            case Taken.BY_ALL:
+                raise TurnsTaken(
+                    f"This process has {places.most} summaries on demand under way, the most it takes. {LATER}"
+                )
+            case None:
+                pass
+
+    async def _until_free(self) -> None:
+        try:
+            async with asyncio.timeout(PLACE_SECONDS):
+                while self._free == 0:
+                    await self._room.wait()
+        except TimeoutError:
+            raise TurnsTaken(f"All {self._config.concurrency} open turns of this process are taken. {LATER}") from None
+
+    async def _until_room(self) -> None:
+        """Return once a slot is free. The time in which there was none is not held against the claim loop."""
+        if self._room.is_set():
+            return
+        self._is_full = True
+        await self._room.wait()
+        self._is_full, self._answered_at = False, self._parts.clock.monotonic()
+
+    async def _claim_one(self) -> bool:
+        """Whether a run was claimed; an unreachable database is nothing claimed."""
+        claimer = self._take_slot()
+        if claimer is None:
+            return False
+        try:
+            claimed = await self._claim(claimer)
+        except asyncio.CancelledError:
+            self.release()
+            raise
+        if claimed is not None and self._is_open:
+            self.start(claimed)
+            return True
+        if claimed is not None:
+            await self._decline(claimed)
+        self.release()
+        return False
+
+    async def _decline(self, claimed: ClaimedRun) -> None:
+        """Give back what was claimed while the worker closed."""
+        try:
+            await self._parts.runs.give_back(claimed.lease)
+        except ThroughlineError as error:
+            log.warning("run is left to its lease", run_id=str(claimed.run.id), error=error.code)
+
+    async def _claim(self, claimer: Claimer) -> ClaimedRun | None:
+        self._is_database_away = True
+        with ErrorBoundary(log.error, "claiming broke, it is tried again"):
+            try:
+                claimed = await self._parts.runs.claim_next(self._now(claimer))
+            except ThroughlineError as error:
+                log.warning("claiming failed, it is tried again", error=error.code)
+                return None
+            self._is_database_away, self._answered_at = False, self._parts.clock.monotonic()
+            self._is_line_empty = self._is_line_empty or claimed is None
+            return claimed
+        return None
+
+    def _now(self, claimer: Claimer) -> Claimer:
+        """Return the claimer with what is in hand now. A run begins its last try at a distance from other such ones.
+
+        One that kills its process would else take others with it, try after try, to their last.
+        """
+        since = self._parts.clock.monotonic() - ALONE_SECONDS
+        is_one_begun = any(began > since for began in self._last_tries.values())
+        passes_over = self._parts.config.max_attempts - 1 if is_one_begun else None
+        return replace(claimer, held=self._heartbeats.late_runs(), passes_over=passes_over)
+
+    def _take_slot(self) -> Claimer | None:
+        if not self._is_open or self._free == 0:
+            return None
+        self._occupy()
+        return Claimer(self._config.name, self._config.lease_seconds, only_for=self._only_for)
+
+    def _occupy(self) -> None:
+        self._free -= 1
+        if self._free == 0:
+            self._room.clear()
+            self._is_line_empty = False
+
+    def _ended(self, claimed: ClaimedRun, task: asyncio.Task[None]) -> None:
+        self._turns.pop(task, None)
+        was_last_try = self._last_tries.pop(claimed.run.id, None) is not None
+        if self._free == 0 or was_last_try:  # there may be runs that nobody here has looked for meanwhile
+            self._signal.wake()
+        self.release()  # else whoever ended the run has woken the claim loop where another one may begin now
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
+            log.error("turn ended without a record", run_id=str(claimed.run.id), error=type(error).__name__)
+
+
+def _look_at_end(loop: asyncio.Task[None], broken: asyncio.Event) -> None:
+    if not loop.cancelled() and (error := loop.exception()) is not None:
+        log.error("claim loop broke", error=type(error).__name__, where=places_of(error))
+        broken.set()
+
+
+def _places_for_others(concurrency: int) -> OwnerLimits:
+    most = max(1, concurrency // PLACES_PER_OTHER)
+    return OwnerLimits(most, max(1, min(MOST_OTHERS_OF_OWNER, most // 2)))
