@@ -5,7 +5,7 @@ ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_
 WORKDIR /srv/throughline
 
 COPY requirements.lock ./
-RUN pip install --root-user-action=ignore --require-hashes -r requirements.lock
+RUN pip install --root-user-action=ignore --require-hashes --no-deps -r requirements.lock
 
 COPY pyproject.toml README.md LICENSE alembic.ini ./
 COPY alembic ./alembic
