@@ -71,7 +71,7 @@ HOSTILE := $(addprefix tests/,house/test_linear_expressions.py house/test_linear
 	turn/test_kept_words.py db/test_unread_messages.py turn/test_outages.py turn/test_lease.py \
 	api/test_streams_that_wait.py db/test_waiting_readers.py summary/test_summaries_on_demand.py \
 	tools/test_hostile_tools.py runs/test_hostile_tools_in_service.py api/test_connection_limits.py \
-	api/test_body_budget.py api/test_hostile_cursors.py api/test_reference_page.py db/test_migrations_of_data.py \
+	api/test_body_budget.py api/test_hostile_cursors.py api/test_reference_page.py \
 	db/test_retention.py service/test_addresses_called.py slack/test_bounded_responses.py \
 	slack/test_slack_hostile_fields.py slack/test_slack_socket_floods.py)
 hostile: setup-dev ## do to the service what once hurt it, and print its memory and longest stall (ARGS="--only provider")

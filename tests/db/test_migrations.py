@@ -2,6 +2,9 @@
 
 import asyncio
 import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -10,10 +13,13 @@ from sqlalchemy import CheckConstraint, Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from fakes.pooler import urls_of
-from fakes.raw_sql import run_sql
+from fakes.programs import ROOT
+from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
+from fakes.waiting import HANG_SECONDS
 from throughline.db.connection.address import parse_address
-from throughline.db.connection.migrations import downgrade, head_revision, status, upgrade
+from throughline.db.connection.migrations import UNRELEASED, downgrade, head_revision, is_known, status, upgrade
 from throughline.db.database import Database, DatabaseConfig
+from throughline.db.service_status import read_service_status
 from throughline.db.tables import METADATA
 from throughline.domain.errors import DatabaseUnusable
 
@@ -22,6 +28,13 @@ LOCKS = """
     select from pg_locks join pg_database on pg_database.oid = database
     where locktype = 'advisory' and datname = current_database()
 """
+UPGRADE = (
+    "import asyncio, sys; from throughline.db.connection.migrations import upgrade; asyncio.run(upgrade(sys.argv[1]))"
+)
+NAME_IN_USE = "create table users (id uuid); drop table users"
+"""Whoever creates a table of this name waits for the end of the transaction."""
+
+WAITING = f"select 1 from {BACKENDS} where application_name = 'throughline migration' and wait_event_type = 'Lock'"
 
 
 async def test_the_schema_goes_up_down_and_up_again(empty_database_url: str) -> None:
@@ -90,6 +103,36 @@ async def test_a_schema_newer_than_this_version_is_refused_and_left_alone(databa
         with pytest.raises(DatabaseUnusable, match="9999"):
             await refused
     assert (await status(database_url)).current == "9999"
+
+
+@pytest.mark.parametrize("refused", [upgrade, status, read_service_status])
+async def test_a_schema_that_was_never_released_is_refused_with_what_to_do(
+    database_url: str, refused: Callable[[str], Awaitable[object]]
+) -> None:
+    await run_sql(database_url, "update alembic_version set version_num = '0024'")
+
+    for attempt in (refused(database_url), Database.open(DatabaseConfig(**urls_of(database_url)))):
+        with pytest.raises(DatabaseUnusable, match=r"revision 0024.*before the first release.*sessions export"):
+            await attempt
+
+
+async def test_no_migration_has_the_revision_of_an_unreleased_schema() -> None:
+    assert not any(is_known(revision) for revision in UNRELEASED)
+
+
+async def test_a_migration_that_is_killed_half_way_is_run_again(empty_database_url: str) -> None:
+    async with hold_rows(empty_database_url, NAME_IN_USE):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", UPGRADE, empty_database_url, env={**os.environ, "PYTHONPATH": str(ROOT / "app")}
+        )
+        await until_sql(empty_database_url, WAITING)
+        process.kill()
+        await process.wait()
+
+    async with asyncio.timeout(HANG_SECONDS):
+        await upgrade(empty_database_url)
+
+    assert (await status(empty_database_url)).is_current
 
 
 async def test_an_unmigrated_database_is_not_ready_and_says_what_to_do(empty_database_url: str) -> None:

@@ -3,8 +3,6 @@
 import pytest
 
 from fakes.conversations import Conversation, adoption_of, everything, open_conversation
-from fakes.raw_sql import run_sql
-from throughline.db.connection.migrations import downgrade, upgrade
 from throughline.db.database import Database
 from throughline.domain.errors import NotFound, SummaryConflict
 from throughline.domain.ids import SessionId
@@ -131,40 +129,3 @@ async def test_nobody_adopts_the_prepared_summary_of_another_session(
         await adopt_prepared(SessionId(conversation.owner_id), prepared.id, 0)
 
     assert await everything(database_url) == before
-
-
-async def test_going_down_forgets_what_was_prepared_and_keeps_what_is_adopted(
-    conversation: Conversation, stored: list[Message], database_url: str
-) -> None:
-    await conversation.adopt(stored[0], "kept")
-    await conversation.prepare(stored[3])
-
-    await downgrade(database_url, "0001")
-    left = await run_sql(database_url, "select version, text from summary_versions")
-    await upgrade(database_url)
-
-    assert left == [(1, "kept")]
-    latest = await conversation.database.summaries.latest(conversation.session.id)
-    assert latest is not None
-    assert latest.text == "kept"
-
-
-async def test_stretches_stored_twice_by_the_first_prompt_survive_the_way_up(
-    conversation: Conversation, stored: list[Message], database_url: str
-) -> None:
-    await conversation.stretch(stored[0])
-    await downgrade(database_url, "0001")
-    await run_sql(database_url, "update summaries set prompt_version = '1'")
-    await run_sql(
-        database_url,
-        "insert into summaries select gen_random_uuid(), session_id, from_position, through_position, through_id,"
-        " level, text, token_count, model, prompt_version, read_hash, input_tokens, output_tokens, duration_seconds"
-        " from summaries",
-    )
-
-    await upgrade(database_url)
-
-    assert await run_sql(database_url, "select count(*) from summaries") == [(2,)]
-    again = await conversation.stretch(stored[0])
-    assert (await conversation.stretch(stored[0])).id == again.id
-    assert await run_sql(database_url, "select count(*) from summaries") == [(3,)]

@@ -160,7 +160,7 @@ async def test_another_schema_is_one_clear_sentence_and_left_alone(database_url:
     with pytest.raises(DatabaseUnusable, match=r"revision none.*throughline db upgrade"):
         await read_service_status(empty_database_url)
     await run_sql(database_url, "update alembic_version set version_num = '0018'")
-    with pytest.raises(DatabaseUnusable, match="revision 0018, this version reads"):
+    with pytest.raises(DatabaseUnusable, match=r"revision 0018, .*export"):
         await read_service_status(database_url)
     await run_sql(database_url, "update alembic_version set version_num = '9999'")
     with pytest.raises(DatabaseUnusable, match=r"9999.*newer"):

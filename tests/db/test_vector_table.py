@@ -41,7 +41,7 @@ async def test_who_may_not_migrate_is_told_to(database_url: str) -> None:
 async def test_the_schema_goes_down_and_up_again_with_vectors_in_it(database_url: str) -> None:
     await prepare_vectors(database_url, may_create=True)
 
-    await downgrade(database_url, "0005")
+    await downgrade(database_url, "base")
     await upgrade(database_url)
 
     assert (await status(database_url)).is_current

@@ -31,7 +31,7 @@ async def test_a_server_with_a_worker_checks_all_it_consists_of(folder: Path, se
         every = {"database": True, "schema": True, "listener": True, "worker": True, "jobs": True}
         assert await until_checks(server, every) == 200
 
-        await run_sql(direct_url(settings), "update alembic_version set version_num = '0001'")
+        await run_sql(direct_url(settings), "update alembic_version set version_num = '0018'")
         behind = await server.client.get("/health/ready")
         await run_sql(direct_url(settings), "drop table alembic_version")
         without = await server.client.get("/health/ready")

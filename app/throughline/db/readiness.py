@@ -5,7 +5,7 @@ import time
 
 import structlog
 
-from throughline.db.connection.migrations import OLDEST_SERVER, head_revision, is_known
+from throughline.db.connection.migrations import OLDEST_SERVER, check_released, head_revision, is_known
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Transactions
 from throughline.db.statements.sql import sql
@@ -57,6 +57,7 @@ class ReadinessCheck:
         _check_server(server)
         rows = await self._transactions.fetch(_REVISION) if server["has_schema"] else ()
         revision = str(rows[0]["version_num"]) if rows else None
+        check_released(revision)
         if revision is None or (revision != head_revision() and is_known(revision)):
             found = "no schema" if revision is None else f"schema revision {revision}"
             raise DatabaseUnusable(

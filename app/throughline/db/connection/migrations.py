@@ -12,7 +12,6 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, NullPool, text
-from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 import throughline
@@ -26,6 +25,9 @@ OLDEST_SERVER = 150_000
 LOCK_NUMBER = 0x7468726F  # "thro": any number, as long as all versions of the service use the same
 LOCK_TIMEOUT_SECONDS = 60.0
 _LOCK_POLL_SECONDS = 0.1
+UNRELEASED = frozenset(f"{number:04}" for number in range(2, 25))
+"""Revisions before 0001 was made anew from the tables; the migration after 0001 is 0025."""
+
 T = TypeVar("T")
 
 
@@ -45,8 +47,8 @@ class MigrationStatus:
 async def upgrade(url: str) -> None:
     """Bring the schema to the newest revision; concurrent callers wait for each other.
 
-    Raises DatabaseUnavailable, and DatabaseUnusable where the server is too old, refuses us, or has a schema newer
-    than this version.
+    Raises DatabaseUnavailable, and DatabaseUnusable if the server is too old or refuses us, or if the schema is newer
+    than this version or was never released.
     """
     async with locked_connection(url) as connection:
         found = await connection.run_sync(_status)
@@ -62,7 +64,7 @@ async def downgrade(url: str, revision: str) -> None:
 
 
 async def status(url: str) -> MigrationStatus:
-    """Return the revisions. Raises DatabaseUnavailable, DatabaseUnusable."""
+    """Return the revisions. Raises DatabaseUnavailable, DatabaseUnusable (also if the schema was never released)."""
     async with _connection(url) as connection:
         return await connection.run_sync(_status)
 
@@ -94,8 +96,19 @@ def is_known(revision: str) -> bool:
     return revision in _known_revisions()
 
 
+def check_released(current: str | None) -> None:
+    """Refuse a revision of a version that was never released. Raises DatabaseUnusable."""
+    if current in UNRELEASED:
+        raise DatabaseUnusable(
+            f"The database has schema revision {current}, made by a version before the first release, which this "
+            "version cannot upgrade. Export what is to be kept with the version that made it "
+            "(`throughline sessions export`) and import it into a new database, or start with a new one."
+        )
+
+
 def check_known(current: str | None) -> None:
     """Refuse a revision that no script of this version has. Raises DatabaseUnusable."""
+    check_released(current)
     if current is not None and not is_known(current):
         raise DatabaseUnusable(
             f"The database has schema revision {current}, which is newer than this version's {head_revision()}. "
@@ -115,8 +128,6 @@ async def _connection(url: str) -> AsyncGenerator[AsyncConnection]:
     try:
         async with engine.connect() as connection:
             yield connection
-    except PendingRollbackError:  # Alembic's, in the place of what ended the connection in a block without transaction
-        raise DatabaseUnavailable("The connection was lost while the schema was changed. Try again.") from None
     except DRIVER_ERRORS as error:
         raise explain(error).error from None
     finally:
@@ -154,6 +165,7 @@ async def _lock(connection: AsyncConnection) -> None:
 def _status(connection: Connection) -> MigrationStatus:
     current = MigrationContext.configure(connection).get_current_revision()
     connection.rollback()
+    check_released(current)
     return MigrationStatus(current=current, head=head_revision())
 
 

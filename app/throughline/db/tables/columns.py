@@ -39,6 +39,16 @@ Time = Annotated[datetime, mapped_column(DateTime(timezone=True))]
 Now = Annotated[datetime, mapped_column(DateTime(timezone=True), server_default=text("now()"))]
 
 
+def vacuumed(rows: int, *, share: float = 0.02, toast: bool = False, **others: object) -> dict[str, object]:
+    """Return storage settings: vacuum after `rows` and `share` of the table have changed, not after a fifth of it.
+
+    With `toast` the side table of long values is vacuumed after 1,000 rows and the same share.
+    """
+    settings = {"autovacuum_vacuum_scale_factor": share, "autovacuum_vacuum_threshold": rows}
+    of_toast = {"toast.autovacuum_vacuum_scale_factor": share, "toast.autovacuum_vacuum_threshold": 1_000}
+    return {**others, **settings, **(of_toast if toast else {})}
+
+
 def one_of(column: str, values: tuple[str, ...]) -> str:
     """Return the condition of a CHECK constraint for a closed set."""
     return f"{column} in ({', '.join(repr(value) for value in values)})"

@@ -3,7 +3,7 @@
 from sqlalchemy import CheckConstraint
 from sqlalchemy.orm import Mapped
 
-from throughline.db.tables.columns import Base, Key, Now, String, Time, one_of
+from throughline.db.tables.columns import Base, Key, Now, String, Time, one_of, vacuumed
 from throughline.domain.process import ProcessKind
 
 
@@ -16,7 +16,7 @@ class ProcessRow(Base):
     __tablename__ = "processes"
     __table_args__ = (
         CheckConstraint(one_of("kind", tuple(kind.value for kind in ProcessKind)), name="kind"),
-        {"prefixes": ["UNLOGGED"], "postgresql_with": {"fillfactor": 50}},
+        {"prefixes": ["UNLOGGED"], "postgresql_with": vacuumed(500, share=0, fillfactor=50)},
     )
 
     id: Mapped[Key]

@@ -15,7 +15,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
-from throughline.db.tables.columns import Base, EmptyString, Json, Key, No, Now, String, Time, Zero, one_of
+from throughline.db.tables.columns import Base, EmptyString, Json, Key, No, Now, String, Time, Zero, one_of, vacuumed
 from throughline.db.tables.sessions import SOURCES
 from throughline.domain.events import EventType
 from throughline.domain.run import RunStatus
@@ -47,7 +47,8 @@ class RunRow(Base):
         Index("runs_served", "owner_id", "started_at", postgresql_where=text("started_at is not null")),
         Index("runs_line", "session_id", "seq", postgresql_where=text(WAITING)),
         Index("runs_unread", "session_id", "seq", postgresql_where=text("is_unread")),
-        {"postgresql_with": {"fillfactor": 70}},
+        # A turn leaves one dead row, and dead entries at the front of the indexes that the claim loop walks.
+        {"postgresql_with": vacuumed(500, share=0.01, fillfactor=70)},
     )
 
     id: Mapped[Key]
@@ -87,7 +88,8 @@ class RunEventRow(Base):
     __tablename__ = "run_events"
     __table_args__ = (
         CheckConstraint(one_of("type", tuple(event.value for event in EventType)), name="type"),
-        {"prefixes": ["UNLOGGED"]},
+        # Retention deletes the oldest rows and begins each time where it ended: that front has to be cleared soon.
+        {"prefixes": ["UNLOGGED"], "postgresql_with": vacuumed(1_000, toast=True)},
     )
 
     run_id: Mapped[Key]

@@ -5,7 +5,7 @@ from uuid import UUID
 from sqlalchemy import ARRAY, BigInteger, CheckConstraint, ForeignKey, Index, Integer, Text, Uuid, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from throughline.db.tables.columns import Base, EmptyObject, Key, Now, String, Zero
+from throughline.db.tables.columns import Base, EmptyObject, Key, Now, String, Zero, vacuumed
 
 
 class SearchBlockRow(Base):
@@ -27,9 +27,13 @@ class SearchBlockRow(Base):
 
 
 class SearchTermRow(Base):
-    """Where a term stands in one block: an entry for each message that has it, see db/search/entries.py."""
+    """Where a term stands in one block: an entry for each message that has it, see db/search/entries.py.
+
+    No foreign key, which would be checked for every term: a block's terms are written and deleted with the block.
+    """
 
     __tablename__ = "search_terms"
+    __table_args__ = ({"postgresql_with": vacuumed(1_000)},)
 
     session_id: Mapped[UUID] = mapped_column(Uuid, primary_key=True)
     term: Mapped[str] = mapped_column(Text(collation="C"), primary_key=True)

@@ -19,7 +19,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
-from throughline.db.tables.columns import Base, EmptyString, Key, Now, String, Time, Zero, one_of
+from throughline.db.tables.columns import Base, EmptyString, Key, Now, String, Time, Zero, one_of, vacuumed
 
 PENDING = "status in ('waiting', 'delivering')"
 
@@ -50,16 +50,6 @@ class SlackDepartureRow(Base):
     reader_id: Mapped[str] = mapped_column(Text, primary_key=True)
     left_ts: Mapped[Decimal] = mapped_column(Numeric)
     created_at: Mapped[Now] = mapped_column(index=True)
-
-
-class SessionParticipantRow(Base):
-    """What earlier versions know of participants: here for their processes while they are replaced, and unread."""
-
-    __tablename__ = "session_participants"
-
-    session_id: Mapped[UUID] = mapped_column(ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True)
-    user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id"), primary_key=True, index=True)
-    created_at: Mapped[Now]
 
 
 class SlackUserRow(Base):
@@ -101,7 +91,10 @@ class SlackConversationRow(Base):
     """
 
     __tablename__ = "slack_conversations"
-    __table_args__ = (Index("slack_conversations_newest", "team_id", "channel_id", text("updated_at desc")),)
+    __table_args__ = (
+        Index("slack_conversations_newest", "team_id", "channel_id", text("updated_at desc")),
+        {"postgresql_with": vacuumed(200)},
+    )
 
     team_id: Mapped[str] = mapped_column(Text, primary_key=True)
     channel_id: Mapped[str] = mapped_column(Text, primary_key=True)
@@ -123,6 +116,7 @@ class SlackEventRow(Base):
         UniqueConstraint("team_id", "channel_id", "message_ts"),
         Index("slack_events_run_id_idx", "run_id", postgresql_where=text("run_id is not null")),
         Index("slack_events_early", "message_ts", postgresql_where=text("early_edit is not null")),
+        {"postgresql_with": vacuumed(500)},
     )
 
     team_id: Mapped[str] = mapped_column(Text, primary_key=True)
@@ -154,7 +148,7 @@ class SlackDeliveryRow(Base):
             text("message_ts desc"),
             postgresql_where=text("run_id is not null"),
         ),
-        {"postgresql_with": {"fillfactor": 70}},
+        {"postgresql_with": vacuumed(500, share=0.01, fillfactor=70)},
     )
 
     id: Mapped[Key]
@@ -187,6 +181,7 @@ class SlackPartRow(Base):
         CheckConstraint("(status = 'sending') = (ts is null)", name="ts"),
         CheckConstraint("starts >= 0", name="starts"),
         Index("slack_parts_ts_idx", "ts", postgresql_where=text("ts is not null")),
+        {"postgresql_with": vacuumed(500)},
     )
 
     delivery_id: Mapped[UUID] = mapped_column(ForeignKey("slack_deliveries.id", ondelete="CASCADE"), primary_key=True)

@@ -15,7 +15,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
-from throughline.db.tables.columns import Base, EmptyList, Id, Key, Now, String, one_of
+from throughline.db.tables.columns import Base, EmptyList, Id, Key, Now, String, one_of, vacuumed
 from throughline.domain.summary import SummaryState
 
 WAITING = "status in ('queued', 'running')"
@@ -71,6 +71,8 @@ class SummaryVersionRow(Base):
         UniqueConstraint("session_id", "version"),
         Index("summary_versions_one_adopted", "session_id", unique=True, postgresql_where=text("state = 'adopted'")),
         Index("summary_versions_one_prepared", "session_id", unique=True, postgresql_where=text("state = 'prepared'")),
+        # Each adoption changes the version before it, and prepared ones that came too late are deleted.
+        {"postgresql_with": vacuumed(200, toast=True)},
     )
 
     id: Mapped[Key]

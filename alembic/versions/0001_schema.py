@@ -1,15 +1,51 @@
-"""The queue of side jobs: PgQueuer 1.6's own schema, frozen, in a schema of its own.
+"""The whole schema: the tables as db/tables describes them, and what only SQL can say.
 
-Revision ID: 0003
-Revises: 0002
+Until the first release a table is changed in db/tables and databases are made anew. The release freezes this file.
+
+Revision ID: 0001
+Revises:
 """
 
 from alembic import op
+from throughline.db.tables import METADATA
 
-revision = "0003"
-down_revision = "0002"
+revision = "0001"
+down_revision = None
 branch_labels = None
 depends_on = None
+
+FUNCTIONS = (
+    # A row that is redacted or erased is changed inside a transaction that says so.
+    """
+    create function refuse_message_change() returns trigger language plpgsql as $$
+    begin
+        if tg_op = 'DELETE' and current_setting('throughline.erasure', true) = 'on' then
+            return null;
+        end if;
+        if tg_op = 'UPDATE' and current_setting('throughline.redaction', true) = 'on' then
+            return null;
+        end if;
+        raise exception 'messages are append-only: % refused', lower(tg_op) using errcode = 'restrict_violation';
+    end
+    $$
+    """,
+    """
+    create trigger messages_append_only before update or delete or truncate on messages
+        for each statement execute function refuse_message_change()
+    """,
+    # A volatile function reads with a fresh snapshot: a statement that has waited for a lock would read an older one.
+    # A function in `language sql` could be inlined into the statement.
+    """
+    create function session_line(wanted uuid, out queued bigint, out first_id uuid)
+    language plpgsql volatile as $$
+    begin
+        select count(*) filter (where w.status = 'queued'), (array_agg(w.id order by w.seq))[1]
+        into queued, first_id
+        from runs w where w.session_id = wanted and w.status in ('queued', 'running');
+    end
+    $$
+    """,
+)
 
 SCHEMA = (
     "CREATE SCHEMA IF NOT EXISTS throughline_jobs",
@@ -184,7 +220,9 @@ SMALL_AND_BUSY = """
 """
 """A handful of rows that come and go all day: vacuumed by their number, a share of next to nothing would never do."""
 
-DOWN = (
+DROPPED = (
+    "drop function session_line(uuid)",
+    "drop function refuse_message_change()",
     "drop table throughline_jobs.pgqueuer, throughline_jobs.pgqueuer_log",
     "drop table throughline_jobs.pgqueuer_schedules, throughline_jobs.pgqueuer_statistics",
     "drop function throughline_jobs.fn_pgqueuer_changed()",
@@ -194,14 +232,17 @@ DOWN = (
 
 
 def upgrade() -> None:
-    """Put the queue in, statement by statement past SQLAlchemy's own reading of SQL: it is somebody else's text."""
+    """Create everything."""
     op.execute("set local lock_timeout = '3s'")
-    for statement in (*SCHEMA, SMALL_AND_BUSY):
+    METADATA.create_all(op.get_bind(), checkfirst=False)
+    for statement in (*FUNCTIONS, *SCHEMA, SMALL_AND_BUSY):
         op.get_bind().exec_driver_sql(statement)
 
 
 def downgrade() -> None:
-    """Drop the queue with all jobs in it: what they would have done is done later by others, or when it is needed."""
+    """Drop everything, with all that is stored; db/memories/vector_table.py may have made a table of its own."""
     op.execute("set local lock_timeout = '3s'")
-    for statement in DOWN:
+    op.execute("drop table if exists memory_embeddings")
+    METADATA.drop_all(op.get_bind(), checkfirst=False)
+    for statement in DROPPED:
         op.execute(statement)
