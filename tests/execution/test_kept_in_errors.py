@@ -1,6 +1,7 @@
 """What an outer loop outlives, and what came of somebody else's code."""
 
 import asyncio
+import sys
 
 import pytest
 import structlog
@@ -61,9 +62,13 @@ async def test_somebody_elses_error_is_a_value() -> None:
     assert await outcome_of_awaiting(raising(error)) == Raised(error)
 
 
-async def test_cancellation_is_a_value_only_where_that_is_asked_for() -> None:
-    error = asyncio.CancelledError()
-
-    assert await outcome_of_awaiting(raising(error), catching=BaseException) == Raised(error)
+async def test_cancellation_goes_through_what_awaits_somebody_elses_code() -> None:
     with pytest.raises(asyncio.CancelledError):
-        await outcome_of_awaiting(raising(error))
+        await outcome_of_awaiting(raising(asyncio.CancelledError()))
+
+
+def test_what_ends_a_process_is_a_value_of_somebody_elses_code() -> None:
+    outcome = outcome_of(lambda: sys.exit(3))
+
+    assert isinstance(outcome, Raised)
+    assert isinstance(outcome.error, SystemExit)

@@ -47,6 +47,34 @@ def hold_thread() -> str:
     return "let go"
 
 
+async def hold_thread_later() -> str:
+    """Hold the thread in a coroutine until it is let go."""
+    return hold_thread()
+
+
+async def leave_a_thread_behind() -> str:
+    """Return while a thread of the event loop still works."""
+    asyncio.get_running_loop().run_in_executor(None, let_go.wait)
+    return "done"
+
+
+class Unreadable:
+    """Cannot be made text."""
+
+    def __str__(self) -> str:
+        raise OwnError
+
+
+async def return_what_will_not_be_text() -> bytes:
+    """Return bytes that are no text."""
+    return b"\xff"
+
+
+def return_what_ends_the_process() -> object:
+    """Return a value whose text raises what is no Exception."""
+    return Unreadable()
+
+
 def name_thread() -> str:
     """Be a plain function that returns."""
     return threading.current_thread().name

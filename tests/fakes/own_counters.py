@@ -41,6 +41,19 @@ def never_returns(text: str) -> int:
     return len(text)
 
 
+def leaves(text: str) -> int:
+    """Ends the process."""
+    raise SystemExit(len(text))
+
+
 def breaks_later(text: str) -> int:
-    """Passes every trial and fails on one word."""
-    return len(text) // 0 if "break" in text else len(text.split())
+    """Passes every trial and fails on some words."""
+    match text:
+        case "break":
+            return len(text) // 0
+        case "leave":
+            raise SystemExit(3)
+        case "interrupt":
+            raise KeyboardInterrupt
+        case _:
+            return len(text.split())

@@ -235,7 +235,9 @@ async def test_a_hook_is_not_asked_again_while_it_still_hangs(database: Database
             stage.clock.advance(COOL_DOWN_SECONDS + 1)
 
     assert len(asked) == 1
-    assert [log["event"] for log in logs].count("pre_compact hook still hangs and is not asked") == FAILURES_TO_OPEN - 1
+    assert [log["event"] for log in logs].count(
+        "pre_compact hook still hangs and is not called"
+    ) == FAILURES_TO_OPEN - 1
 
 
 async def test_a_hook_that_was_only_slow_is_asked_again(database: Database) -> None:
@@ -249,7 +251,7 @@ async def test_a_hook_that_was_only_slow_is_asked_again(database: Database) -> N
     await compact_now(stage)
     assert asked.acquire(timeout=0)
     is_held.set()
-    await until(lambda: not stage.parts.hanging_hooks.is_hanging("hooks:own"))
+    await until(lambda: not stage.parts.hook_calls["hooks:own"].is_hanging)
     await fill(stage, 2)
 
     await compact_now(stage)

@@ -1,4 +1,4 @@
-"""Coroutines of the operator's run beside the service: none of them ends it, and none holds it or another one up."""
+"""Tools that operators write run beside the service: none of them ends it, and none holds it or another one up."""
 
 import asyncio
 import contextlib
@@ -13,10 +13,8 @@ from fakes.waiting import HANG_SECONDS
 from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.message import ToolCall
 from throughline.domain.tool import ToolContext, ToolOutcome
-from throughline.execution import operator_loops
+from throughline.execution.call_plugin import MAX_THREADS, MAX_THREADS_OF_OWNER
 from throughline.execution.off_loop import work_for
-from throughline.execution.operator_code import MAX_THREADS, MAX_THREADS_OF_OWNER
-from throughline.execution.operator_loops import MAX_LOOPS
 
 NIL = UUID(int=0)
 CONTEXT = ToolContext(SessionId(NIL), UserId(NIL), RunId(NIL), idempotency_key="run:call")
@@ -33,19 +31,14 @@ def fresh_events() -> Generator[None]:
     hostile_tools.let_go.set()
 
 
+async def own() -> str:
+    """Be a coroutine function of the service."""
+    return "ours"
+
+
 async def run(name: str, *, timeout_seconds: float = LONG) -> ToolOutcome:
     box = make_tool_box([f"fakes.hostile_tools:{name}"], timeout_seconds, 1_000)
     return await box.run(ToolCall("call", name, "{}"), CONTEXT)
-
-
-async def blocking_call() -> "asyncio.Task[ToolOutcome]":
-    """Have one more loop blocked; a call is made again where its loop, on a busy machine, was too late to begin it."""
-    hostile_tools.blocking.clear()
-    call = asyncio.create_task(run("block"))
-    while not hostile_tools.blocking.is_set():
-        call = asyncio.create_task(run("block")) if call.done() else call
-        await asyncio.sleep(0.001)
-    return call
 
 
 @pytest.mark.parametrize(
@@ -63,9 +56,25 @@ async def test_whatever_is_raised_becomes_a_result(name: str, kind: str) -> None
 
 
 @pytest.mark.parametrize("name", ["interrupt_later", "stop_the_loop"])
-async def test_the_event_loop_of_tools_survives_what_ends_others(name: str) -> None:
-    assert not (await run(name)).is_error
-    assert await run("say_who_asks") == ToolOutcome("nobody")
+async def test_a_tool_that_ends_its_event_loop_fails_alone(name: str) -> None:
+    beside = asyncio.create_task(run("block"))
+    await asyncio.to_thread(hostile_tools.blocking.wait, LONG)
+
+    assert (await run(name)).is_error
+    hostile_tools.let_go.set()
+    assert await beside == ToolOutcome("let go")
+
+
+async def test_a_result_does_not_wait_for_what_the_tool_left_behind() -> None:
+    outcome = await run("leave_a_thread_behind")
+    is_still_held = not hostile_tools.let_go.is_set()
+
+    assert (outcome, is_still_held) == (ToolOutcome("done"), True)
+
+
+@pytest.mark.parametrize("name", ["return_what_will_not_be_text", "return_what_ends_the_process"])
+async def test_a_result_that_cannot_be_read_is_an_error(name: str) -> None:
+    assert (await run(name)).is_error
 
 
 async def test_a_tool_that_will_not_be_cancelled_is_left_behind() -> None:
@@ -99,48 +108,32 @@ async def test_a_blocking_coroutine_holds_up_neither_the_service_nor_other_tools
     while not hostile_tools.blocking.is_set():
         await asyncio.sleep(0.001)
 
-    others = await asyncio.gather(*(run("say_where") for _ in range(MAX_LOOPS + 1)))
+    others = await asyncio.gather(*(run("say_where") for _ in range(10)))
     is_still_blocked = not blocked.done()
     hostile_tools.let_go.set()
 
     assert is_still_blocked
-    assert others == [ToolOutcome("operator event loop")] * (MAX_LOOPS + 1)
+    assert others == [ToolOutcome("plugin")] * 10
     assert await blocked == ToolOutcome("let go")
 
 
 @pytest.mark.slow
-async def test_one_call_more_than_can_block_at_once_fails_and_later_ones_do_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(operator_loops, "ANSWER_SECONDS", 0.25)  # each call waits so long for the loop before its own
-    blocked = [await blocking_call() for _ in range(MAX_LOOPS)]
-
-    refused = await run("say_where")
-    hostile_tools.let_go.set()
-    ended = await asyncio.gather(*blocked)
-
-    assert refused == ToolOutcome("say_where failed with EventLoopsBlockedError.", is_error=True)
-    assert ended == [ToolOutcome("let go")] * MAX_LOOPS
-    while (await run("say_where")).is_error:
-        await asyncio.sleep(0.001)
-
-
-@pytest.mark.slow
-async def test_one_plain_function_too_many_under_way_is_not_called_and_later_ones_are() -> None:
-    box = make_tool_box(["fakes.hostile_tools:hold_thread"], HANG_SECONDS, 1_000)
+@pytest.mark.parametrize("name", ["hold_thread", "hold_thread_later"])
+async def test_one_call_too_many_under_way_is_not_made_and_later_ones_are(name: str) -> None:
+    box = make_tool_box([f"fakes.hostile_tools:{name}"], HANG_SECONDS, 1_000, further=(own,))
     held: list[asyncio.Task[ToolOutcome]] = []
     while not any(call.done() for call in held[-1:]):  # other tests may have left some behind
-        held.append(asyncio.create_task(box.run(ToolCall("call", "hold_thread", "{}"), CONTEXT)))
+        held.append(asyncio.create_task(box.run(ToolCall("call", name, "{}"), CONTEXT)))
         while not (held[-1].done() or hostile_tools.holding.acquire(blocking=False)):
             await asyncio.sleep(0)
 
-    refused, beside = await held.pop(), await run("say_where")
+    refused, beside = await held.pop(), await box.run(ToolCall("call", "own", "{}"), CONTEXT)
     hostile_tools.let_go.set()
     ended = await asyncio.gather(*held)
 
     assert refused.is_error
-    assert "hold_thread was not called: 1000 calls of tools are under way" in refused.text
-    assert beside == ToolOutcome("operator event loop")
+    assert f"{name} was not called: 1000 plugin calls are under way" in refused.text
+    assert beside == ToolOutcome("ours")
     assert 0 < len(held) <= MAX_THREADS
     assert ended == [ToolOutcome("let go")] * len(held)
     while (await run("name_thread")).is_error:
@@ -167,7 +160,7 @@ async def test_one_user_whose_tools_hang_keeps_nobody_elses_from_being_called() 
     await asyncio.gather(*held)
 
     assert refused.is_error
-    assert "250 calls of this user are under way" in refused.text
+    assert "250 plugin calls of this user are under way" in refused.text
     assert not others.is_error
 
 

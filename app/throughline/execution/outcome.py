@@ -1,4 +1,4 @@
-"""What came of code that may raise anything, an operator's or a job's, as a value that can end nothing."""
+"""What came of code that may raise anything, a plugin's or a job's, as a value that can end nothing."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Returned(Generic[T]):
-    """It returned."""
+    """The value that was returned."""
 
     value: T
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """It raised; its exception travels as a value."""
+    """The exception that was raised."""
 
     error: BaseException
 
@@ -24,21 +24,17 @@ class Raised:
 Outcome: TypeAlias = Returned[T] | Raised
 
 
-def outcome_of(function: Callable[[], T], *, catching: type[BaseException] = Exception) -> Outcome[T]:
-    """Call `function` and return what came of it.
-
-    Cancellation and the end of the process are let through, unless `catching` is BaseException: for a thread or a loop
-    that is the function's alone, where somebody waits to hear of its end.
-    """
+def outcome_of(function: Callable[[], T]) -> Outcome[T]:
+    """Call `function`, somebody else's code, and return what came of it, were it SystemExit."""
     try:
         return Returned(function())
-    except catching as error:
+    except BaseException as error:  # noqa: BLE001  # the one place that calls code which may raise anything
         return Raised(error)
 
 
-async def outcome_of_awaiting(made: Awaitable[T], *, catching: type[BaseException] = Exception) -> Outcome[T]:
-    """Await what was `made` and return what came of it; `catching` as for `outcome_of`."""
+async def outcome_of_awaiting(made: Awaitable[T]) -> Outcome[T]:
+    """Await what was `made` and return what came of it. Cancellation and the end of the process are let through."""
     try:
         return Returned(await made)
-    except catching as error:
+    except Exception as error:  # noqa: BLE001  # its caller judges the error
         return Raised(error)

@@ -1,6 +1,6 @@
 """Token counters by name: `tiktoken`, `tiktoken:<encoding>`, `transformers:<name or path>`, `chars`.
 
-Anything else with a colon is an operator's own function, see own_counter.py.
+Anything else with a colon is an operator's function, see plugin_counter.py.
 """
 
 import functools
@@ -17,7 +17,7 @@ from throughline.domain.text import clean_text
 from throughline.execution.off_loop import run_in_compute_thread
 from throughline.llm.chars_counter import CharsCounter
 from throughline.llm.encodings import SHIPPED, load_encoding
-from throughline.llm.own_counter import import_counter
+from throughline.llm.plugin_counter import import_counter
 from throughline.ports.models import TokenCounter
 
 PIECE_CHARACTERS = 20_000
@@ -103,7 +103,7 @@ def make_counter(name: str) -> TokenCounter:
     if kind == "transformers" and rest:
         return _make_transformers(name, rest)
     if kind and rest:
-        return import_counter(name, kind, rest)
+        return import_counter(name)
     raise SettingInvalid(
         f"unknown token counter {name!r}: use tiktoken, tiktoken:o200k_base, transformers:<name or path>, chars or "
         "module:function"

@@ -1,15 +1,15 @@
-"""Asking an agent's `pre_compact` hook, at nobody's cost but its own: it may raise, hang or answer nonsense."""
+"""Calls of an agent's `pre_compact` hook, at nobody's cost but its own: it may raise, hang or answer nonsense."""
 
 import asyncio
+from functools import partial
 
 import structlog
 
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.text import clean_text
-from throughline.execution.operator_code import call_function
-from throughline.execution.outcome import Raised, outcome_of
+from throughline.execution.call_plugin import PluginCall
+from throughline.execution.outcome import Raised
 from throughline.ports.hooks import Decision, PreCompact
-from throughline.summary.hook_calls import HookCall
 from throughline.summary.parts import SummaryParts
 
 HOOK_SECONDS = 5.0
@@ -23,8 +23,8 @@ log = structlog.get_logger(__name__)
 async def ask_hook(parts: SummaryParts, name: str, event: PreCompact, *, limit_seconds: float) -> Decision:
     """Return what the hook `name` decides within its share of `limit_seconds`; to go on, where there is none.
 
-    A hook that failed several times in a row is left alone until a cool-down is over, and one that hangs is not asked
-    again before that call of it has ended.
+    A hook that failed several times in a row is not called until a cool-down is over, and one that hangs not before
+    that call of it has ended.
     """
     key = f"pre_compact:{name}"
     if not name or _is_hanging(parts, name) or not parts.breakers.may_call(key):
@@ -36,7 +36,8 @@ async def ask_hook(parts: SummaryParts, name: str, event: PreCompact, *, limit_s
         raise
     except (_HookFailedError, SettingInvalid) as error:
         parts.breakers.failed(key)
-        log.warning("pre_compact hook failed", hook=name, error=str(error) if _is_ours(error) else "SettingInvalid")
+        kind = str(error) if isinstance(error, _HookFailedError) else "SettingInvalid"
+        log.warning("pre_compact hook failed", hook=name, error=kind)
         return GO_ON
     parts.breakers.succeeded(key)
     return decision
@@ -46,34 +47,25 @@ class _HookFailedError(Exception):
     """The hook gave no decision; the text names the class of what happened, never what it said."""
 
 
-def _is_ours(error: Exception) -> bool:
-    return isinstance(error, _HookFailedError)
-
-
 def _is_hanging(parts: SummaryParts, name: str) -> bool:
-    if not parts.hanging_hooks.is_hanging(name):
+    call = parts.hook_calls.get(name)
+    if call is None or not call.is_hanging:
         return False
-    log.warning("pre_compact hook still hangs and is not asked", hook=name)
+    log.warning("pre_compact hook still hangs and is not called", hook=name)
     return True
 
 
 async def _decide(parts: SummaryParts, name: str, event: PreCompact, seconds: float) -> Decision:
-    call = HookCall(parts.hooks.get(name), event)
-    outcome = await call_function(call.function, seconds)
-    if outcome is None:
-        parts.hanging_hooks.give_up(name, call)
-        raise _HookFailedError("TimeoutError")
+    call = PluginCall(partial(parts.hooks.get(name), event), _check)
+    parts.hook_calls[name] = call
+    outcome = await call.outcome(seconds)
     if isinstance(outcome, Raised):
-        raise _HookFailedError(type(outcome.error).__name__) from outcome.error
-    answer = outcome.value
-    checked = outcome_of(lambda: _checked(answer), catching=BaseException)  # looking at it may run the operator's code
-    if isinstance(checked, Raised):
-        is_ours = isinstance(checked.error, _HookFailedError)
-        raise checked.error if is_ours else _HookFailedError(type(checked.error).__name__)
-    return checked.value
+        is_answer = isinstance(outcome.error, _HookFailedError)
+        raise _HookFailedError(str(outcome.error) if is_answer else type(outcome.error).__name__)
+    return outcome.value
 
 
-def _checked(answer: object) -> Decision:
+def _check(answer: object) -> Decision:
     """Return the decision with its texts cleaned; None means to go on. No field need be what its type says."""
     if answer is None:
         return GO_ON

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from throughline.domain.clock import Clock
-from throughline.ports.hooks import Hooks
+from throughline.execution.call_plugin import PluginCall
+from throughline.ports.hooks import Decision, Hooks
 from throughline.prompting.ready_agent import PromptParts
-from throughline.summary.hook_calls import HangingHooks
 from throughline.summary.reading_pace import ReadingPace
 from throughline.summary.refused_merges import RefusedMerges
 
@@ -18,4 +18,4 @@ class SummaryParts(PromptParts):
     clock: Clock
     refused_merges: RefusedMerges = field(default_factory=RefusedMerges, kw_only=True)
     reading_pace: ReadingPace = field(default_factory=ReadingPace, kw_only=True)
-    hanging_hooks: HangingHooks = field(default_factory=HangingHooks, kw_only=True)
+    hook_calls: dict[str, PluginCall[Decision]] = field(default_factory=dict, kw_only=True)

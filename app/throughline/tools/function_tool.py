@@ -1,5 +1,6 @@
 """Makes a tool of a plain function: its annotations become the JSON schema, its docstring the description."""
 
+import asyncio
 import functools
 import inspect
 import re
@@ -16,8 +17,8 @@ from throughline.domain.json_types import JsonObject, JsonValue
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.text import clean_text
 from throughline.domain.tool import ToolContext, ToolOutcome
-from throughline.execution.operator_code import ThreadsTakenError, call_function
-from throughline.execution.outcome import Returned
+from throughline.execution.call_plugin import PluginTimedOut, ThreadLimitReached, call_plugin
+from throughline.execution.outcome import Outcome, Raised, Returned, outcome_of_awaiting
 from throughline.tools.result import result_text
 from throughline.tools.tool import CallLimits, ToolFailed, failed, is_repeatable
 
@@ -69,39 +70,40 @@ class FunctionTool:
         return is_repeatable(self.function)
 
     async def call(self, arguments: str, context: ToolContext, limits: CallLimits) -> ToolOutcome:
-        """Call the function, beside the service's event loop if it is the operator's."""
+        """Call the function and return its result, or an error that the model can read."""
         try:
             parsed = self.parse(arguments)
         except ToolFailed as error:
             return failed(str(error))
         if self.wants_context:
             parsed[CONTEXT] = context
-        function = functools.partial(self.function, **parsed)
-        outcome = await call_function(function, limits.timeout_seconds, is_ours=self.is_ours)
+        outcome = await self._outcome(parsed, limits)
         if isinstance(outcome, Returned):
-            return self._result(outcome.value, context, limits)
-        if outcome is None:
-            log.warning("tool timed out", tool=self.spec.name, run_id=str(context.run_id))
-            return failed(
-                f"{self.spec.name} did not answer within {limits.timeout_seconds:g} seconds and was given up. "
-                "Whether it took effect is unknown."
-            )
+            return ToolOutcome(outcome.value)
         return self._failure(outcome.error, context, limits)
 
-    def _result(self, value: object, context: ToolContext, limits: CallLimits) -> ToolOutcome:
-        try:
-            return ToolOutcome(result_text(value, limits.max_result_bytes))
-        except ValueError as error:  # also pydantic's own serialisation errors
-            return self._failure(error, context, limits)
+    async def _outcome(self, parsed: Mapping[str, object], limits: CallLimits) -> Outcome[str]:
+        """Call the service's own coroutine functions on its event loop, where the database is; all else in a thread."""
+        function = functools.partial(self.function, **parsed)
+        read = functools.partial(result_text, max_bytes=limits.max_result_bytes)
+        if self.is_ours and inspect.iscoroutinefunction(self.function):
+            return await _call_own(function, read, limits.timeout_seconds)
+        return await call_plugin(function, read, limits.timeout_seconds)
 
     def _failure(self, error: BaseException, context: ToolContext, limits: CallLimits) -> ToolOutcome:
         """Tell the model a ToolFailed's text, of anything else the class; the log learns where it was raised."""
         name, run_id = self.spec.name, str(context.run_id)
         if isinstance(error, ToolFailed):
             return failed(result_text(str(error), limits.max_result_bytes))
-        if isinstance(error, ThreadsTakenError):
+        if isinstance(error, ThreadLimitReached):
             log.warning("tool was not called", tool=name, run_id=run_id, reason=str(error))
             return failed(f"{name} was not called: {error}. Try again later.")
+        if isinstance(error, PluginTimedOut):
+            log.warning("tool timed out", tool=name, run_id=run_id)
+            return failed(
+                f"{name} did not answer within {limits.timeout_seconds:g} seconds and was given up. "
+                "Whether it took effect is unknown."
+            )
         kind = type(error).__name__
         log.warning("tool failed", tool=name, run_id=run_id, error=kind, where=places_of(error))
         return failed(f"{name} failed with {kind}.")
@@ -126,6 +128,20 @@ class FunctionTool:
         fields = self.arguments.model_fields.values()
         named = [f"{info.alias} ({'required' if info.is_required() else 'optional'})" for info in fields]
         return f"Send one JSON object with: {', '.join(named)}." if named else "Send an empty JSON object: {}."
+
+
+async def _call_own(
+    function: Callable[[], object], read: Callable[[object], str], timeout_seconds: float
+) -> Outcome[str]:
+    limit = asyncio.timeout(timeout_seconds)
+
+    async def result() -> str:
+        async with limit:
+            made = function()
+            return read(await made if inspect.isawaitable(made) else made)
+
+    outcome = await outcome_of_awaiting(result())
+    return Raised(PluginTimedOut()) if limit.expired() else outcome
 
 
 def make_function_tool(function: object, *, origin: str) -> FunctionTool:

@@ -5,8 +5,8 @@ from contextlib import suppress
 from typing import cast
 
 from throughline.domain.errors import SettingInvalid
+from throughline.execution.import_plugin import import_plugin
 from throughline.ports.hooks import Hook
-from throughline.tools.imports import import_attribute
 
 FIELD = "pre_compact"
 
@@ -21,7 +21,7 @@ class ImportedHooks:
     def get(self, name: str) -> Hook:
         """Return the hook `module:function`. Raises SettingInvalid where it cannot be imported or called."""
         if name not in self._found:
-            self._found[name] = _check(name, import_attribute(name, field=FIELD))
+            self._found[name] = _check(name, import_plugin(name, kind=FIELD))
         return self._found[name]
 
 

@@ -6,8 +6,8 @@ from throughline.domain.errors import SettingInvalid
 from throughline.domain.message import ToolCall
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.tool import ToolContext, ToolOutcome
+from throughline.execution.import_plugin import import_plugin
 from throughline.tools.function_tool import make_function_tool
-from throughline.tools.imports import import_attribute
 from throughline.tools.tool import CallLimits, Tool, failed
 
 
@@ -44,7 +44,7 @@ class ToolBox:
 
     def _find(self, name: str) -> Tool:
         if ":" in name and name not in self._imported:
-            tool = make_function_tool(import_attribute(name), origin=name)
+            tool = make_function_tool(import_plugin(name, kind="tool"), origin=name)
             self._add(tool)
             self._imported[name] = tool.spec.name
         found = self._tools.get(self._imported.get(name, name))

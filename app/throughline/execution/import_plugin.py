@@ -1,25 +1,26 @@
-"""Finds what an agent file names as `module:attribute`: a tool, or a hook."""
+"""Imports of plugins by the name `module:attribute`."""
 
 import importlib
+from types import ModuleType
 
 from throughline.domain.errors import SettingInvalid
 
 
-def import_attribute(path: str, *, field: str = "tool") -> object:
+def import_plugin(path: str, *, kind: str) -> object:
     """Return the attribute of `module:attribute`. Raises SettingInvalid saying which half is wrong.
 
-    `field` is the word the error begins with: what the path is written for.
+    `kind` is the word the error begins with: what the plugin is wanted for.
     """
     module_name, _, attribute = path.partition(":")
-    module = _import_module(f"{field} {path!r}", module_name)
+    module = _import_module(f"{kind} {path!r}", module_name)
     try:
         found: object = getattr(module, attribute)
     except AttributeError as error:
-        raise SettingInvalid(f"{field} {path!r}: the module {module_name} has no attribute {attribute!r}") from error
+        raise SettingInvalid(f"{kind} {path!r}: the module {module_name} has no attribute {attribute!r}") from error
     return found
 
 
-def _import_module(origin: str, module_name: str) -> object:
+def _import_module(origin: str, module_name: str) -> ModuleType:
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:

@@ -1,0 +1,81 @@
+"""Token counters that operators write, named `module:function`: tried when an agent is loaded, never trusted since."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from throughline.domain.errors import SettingInvalid
+from throughline.domain.text import clean_text
+from throughline.execution.call_plugin import PluginCall, PluginTimedOut
+from throughline.execution.import_plugin import import_plugin
+from throughline.execution.outcome import Raised, outcome_of
+from throughline.llm.chars_counter import CharsCounter
+
+TRIAL_SECONDS = 2.0
+"""The trial text is some 2,500 tokens: a counter that needs longer for it would hold up every turn."""
+
+TRIAL_TEXTS = ("", "one two three", "One two three, vier fünf sechs, 七八九 <|endoftext|> 🙂\n" * 200)
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class PluginCounter:
+    """Counts with an operator's function; where that fails, by characters, so that no turn fails with it."""
+
+    name: str
+    function: Callable[[str], object]
+    _has_failed: bool = field(default=False, compare=False)
+
+    def count(self, text: str) -> int:
+        """Return what the function says, or the estimate of `chars` where it gives no count."""
+        cleaned = clean_text(text)
+        outcome = outcome_of(lambda: _count(self.function, cleaned))
+        if isinstance(outcome, Raised):
+            self._log_first(outcome.error)
+            return CharsCounter().count(cleaned)
+        return outcome.value
+
+    def _log_first(self, error: BaseException) -> None:
+        """Log one failure only: a broken counter is asked for every message."""
+        if not self._has_failed:
+            self._has_failed = True
+            log.warning("token counter failed, counting by characters", counter=self.name, error=type(error).__name__)
+
+
+def import_counter(name: str) -> PluginCounter:
+    """Return the counter `name`, tried on short, empty and long texts.
+
+    Raises SettingInvalid where it cannot be imported or called, raises, returns no count or takes too long.
+    """
+    function = import_plugin(name, kind="token counter")
+    if not callable(function):
+        raise SettingInvalid(f"token counter {name!r} is no function: it must take a text and return an int")
+    trial = PluginCall(lambda: [_count(function, text) for text in TRIAL_TEXTS], lambda _: None)
+    outcome = trial.wait(TRIAL_SECONDS)
+    if isinstance(outcome, Raised):
+        raise SettingInvalid(
+            f"token counter {name!r} {_problem(outcome.error)}: it must take a text and return an int of 0 or more"
+        )
+    return PluginCounter(name, function)
+
+
+class _NoCount(Exception):
+    """Raised for a value that is no number of tokens."""
+
+
+def _count(function: Callable[[str], object], text: str) -> int:
+    value = function(text)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise _NoCount(f"returned {repr(value)[:60]}")
+    return value
+
+
+def _problem(error: BaseException) -> str:
+    match error:
+        case _NoCount():
+            return str(error)
+        case PluginTimedOut():
+            return "takes too long"
+        case _:
+            return f"raised {type(error).__name__}"
