@@ -22,12 +22,9 @@ from throughline.domain.message import Message, Source
 from throughline.domain.session import Session
 from throughline.execution.breaker import Breakers
 from throughline.summary.draft import Draft, open_draft
-from throughline.summary.reading_pace import ReadingPace
-from throughline.summary.refused_merges import RefusedMerges
 from throughline.summary.stretches import Assignment, StretchWriter
 from throughline.summary.summariser import NotWorthIt, Summariser, SummaryRejected
 from throughline.summary.summariser_calls import SummariserCalls
-from throughline.summary.summariser_health import SummariserHealth
 from throughline.summary.unsummarised import Batch
 from throughline.system_clock import SystemClock
 from throughline.telemetry import PrometheusMetrics
@@ -69,7 +66,6 @@ class Memory:
     draft: Draft = field(default_factory=Draft)
     waiting: tuple[Message, ...] = ()
     store: KeptSummaries = field(default_factory=lambda: KeptSummaries(_empty_session()))
-    refused_merges: RefusedMerges = field(default_factory=RefusedMerges)
 
     async def compact(self, messages: Sequence[Message]) -> None:
         """Summarise `messages`, which follow what is summarised already, and adopt what is achieved."""
@@ -121,7 +117,6 @@ class Memory:
     async def _open_writer(self) -> StretchWriter:
         session, policy = self.store.session, self.variant.policy
         clock, metrics = SystemClock(), PrometheusMetrics()
-        health = SummariserHealth(Breakers(clock), metrics, str(session.id))
         summariser = Summariser(
             model=self.summariser,
             policy=policy,
@@ -134,9 +129,8 @@ class Memory:
             summaries=self.store,
             assignment=Assignment(session, policy, self.limit_tokens),
             summarisers=(summariser,),
-            calls=SummariserCalls(clock, metrics, health, ReadingPace(), deadline=math.inf, fair_seconds=math.inf),
+            calls=SummariserCalls(clock, metrics, Breakers(clock), str(session.id), math.inf),
             draft=await open_draft(self.store, session, self.count, lease=None, extends_prepared=False),
-            refused_merges=self.refused_merges,
         )
 
 

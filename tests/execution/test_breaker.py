@@ -28,7 +28,7 @@ AWAY = Fail(ModelUnavailable("away"))
 def opened(clock: ManualClock) -> Breakers:
     breakers = Breakers(clock)
     for _ in range(FAILURES_TO_OPEN):
-        assert breakers.may_call("model")
+        assert breakers.acquire("model")
         breakers.failed("model")
     return breakers
 
@@ -36,8 +36,8 @@ def opened(clock: ManualClock) -> Breakers:
 def test_the_third_failure_in_a_row_opens_it_for_that_model_alone() -> None:
     breakers = opened(ManualClock())
 
-    assert not breakers.may_call("model")
-    assert breakers.may_call("another")
+    assert not breakers.acquire("model")
+    assert breakers.acquire("another")
 
 
 def test_a_success_in_between_begins_the_count_anew() -> None:
@@ -47,7 +47,7 @@ def test_a_success_in_between_begins_the_count_anew() -> None:
         breakers.failed("model")
         breakers.succeeded("model")
 
-    assert breakers.may_call("model")
+    assert breakers.acquire("model")
 
 
 def test_after_the_cool_down_one_call_goes_through_and_its_success_closes_it() -> None:
@@ -55,48 +55,48 @@ def test_after_the_cool_down_one_call_goes_through_and_its_success_closes_it() -
     breakers = opened(clock)
     clock.advance(COOL_DOWN_SECONDS)
 
-    assert breakers.may_call("model")
-    assert not breakers.may_call("model")
+    assert breakers.acquire("model")
+    assert not breakers.acquire("model")
     breakers.succeeded("model")
-    assert breakers.may_call("model")
-    assert breakers.may_call("model")
+    assert breakers.acquire("model")
+    assert breakers.acquire("model")
 
 
 def test_a_further_failure_keeps_it_open_for_another_cool_down() -> None:
     clock = ManualClock()
     breakers = opened(clock)
     clock.advance(COOL_DOWN_SECONDS)
-    assert breakers.may_call("model")
+    assert breakers.acquire("model")
     breakers.failed("model")
 
     clock.advance(COOL_DOWN_SECONDS - 1)
-    assert not breakers.may_call("model")
+    assert not breakers.acquire("model")
     clock.advance(1)
-    assert breakers.may_call("model")
+    assert breakers.acquire("model")
 
 
 def test_a_deciding_call_that_decided_nothing_lets_the_next_one_through_at_once() -> None:
     clock = ManualClock()
     breakers = opened(clock)
     breakers.released("model")
-    assert not breakers.may_call("model")
+    assert not breakers.acquire("model")
     clock.advance(COOL_DOWN_SECONDS)
-    assert breakers.may_call("model")
+    assert breakers.acquire("model")
 
     breakers.released("model")
 
-    assert breakers.may_call("model")
+    assert breakers.acquire("model")
 
 
 def test_a_deciding_call_that_was_never_heard_of_again_is_no_latch() -> None:
     clock = ManualClock()
     breakers = opened(clock)
     clock.advance(COOL_DOWN_SECONDS)
-    assert breakers.may_call("model")
+    assert breakers.acquire("model")
 
     clock.advance(COOL_DOWN_SECONDS)
 
-    assert breakers.may_call("model")
+    assert breakers.acquire("model")
 
 
 def test_reading_it_tells_how_long_it_stays_open_and_changes_nothing() -> None:
@@ -108,7 +108,7 @@ def test_reading_it_tells_how_long_it_stays_open_and_changes_nothing() -> None:
     assert breakers.reading("another") == BreakerReading(BreakerState.CLOSED)
     clock.advance(20)
     assert breakers.reading("model") == breakers.reading("model") == BreakerReading(BreakerState.HALF_OPEN)
-    assert breakers.may_call("model")
+    assert breakers.acquire("model")
     assert breakers.reading("model") == BreakerReading(BreakerState.HALF_OPEN)
     breakers.succeeded("model")
     assert breakers.reading("model") == BreakerReading(BreakerState.CLOSED)
@@ -119,10 +119,10 @@ def test_of_very_many_the_one_that_failed_longest_ago_is_forgotten() -> None:
 
     for number in range(MOST_RECORDS - 1):
         breakers.failed(f"model {number}")
-    assert not breakers.may_call("model")
+    assert not breakers.acquire("model")
     breakers.failed("one more")
 
-    assert breakers.may_call("model")
+    assert breakers.acquire("model")
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ async def test_a_summariser_that_is_down_is_left_alone_and_asked_again_later(sta
     assert asked == 2 * FAILURES_TO_OPEN
     assert (resting.outcome, resting.conversation.session.summary_through_position) == ("failed", 0)
     assert (back.outcome, len(stage.model.requests)) == ("adopted", asked + 1)
-    assert stage.parts.breakers.may_call("scripted")
+    assert stage.parts.breakers.acquire("scripted")
 
 
 async def test_a_summariser_that_is_too_slow_three_times_is_no_longer_waited_for(database: Database) -> None:
@@ -177,4 +177,4 @@ async def test_a_cancelled_compaction_is_no_failure_and_leaves_the_way_free(stag
     with suppress(asyncio.CancelledError):
         await under_way
 
-    assert stage.parts.breakers.may_call("scripted")
+    assert stage.parts.breakers.acquire("scripted")

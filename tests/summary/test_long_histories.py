@@ -7,7 +7,7 @@ import pytest
 
 from fakes.compactions import SUMMARY, positions_read, prepare_one
 from fakes.imports import import_into
-from fakes.scripted_model import Hang, Say, Step
+from fakes.scripted_model import Say, Step
 from fakes.side_jobs import do_summary_job
 from fakes.stage import Stage, open_stage, with_context
 from throughline.context.policy import SummaryPolicy
@@ -66,21 +66,6 @@ async def test_a_history_that_nobody_waits_for_is_merged_as_it_is_read(database:
     prepared = await stage.database.summaries.load_parts(stage.session.id, SummaryState.PREPARED)
     assert prepared is not None
     assert max(stretch.level for stretch in prepared.stretches) > 0
-
-
-async def test_a_model_that_is_cut_off_is_given_less_to_read_where_nobody_waits(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prepare, "PREPARE_SECONDS", 2.0)
-    stage = await open_long(database, messages=900, timeout_seconds=1)
-    stage.model.by_request = lambda request: Hang() if len(positions_read([request])) > 200 else Say(SUMMARY)
-
-    is_first_prepared = await prepare_one(stage)
-    first, stage.model.requests[:] = stage.model.requests[0], []
-    is_next_prepared = await prepare_one(stage)
-
-    assert (is_first_prepared, is_next_prepared) == (False, True)
-    assert 0 < len(positions_read(stage.model.requests[:1])) < len(positions_read([first])) / 2
 
 
 async def test_a_job_has_at_least_as_long_as_a_turn_would_have(

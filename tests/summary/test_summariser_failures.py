@@ -36,7 +36,7 @@ async def test_a_summariser_that_calls_the_stretch_too_long_is_given_less(
     read = [request for request in stage.model.requests if len(positions_read([request])) <= 5]
     assert done.outcome == "adopted"
     assert positions_read(read) == list(range(1, 17))
-    assert stage.parts.breakers.may_call("scripted")
+    assert stage.parts.breakers.acquire("scripted")
 
 
 async def test_a_window_too_small_for_one_message_gets_it_cut(database: Database) -> None:

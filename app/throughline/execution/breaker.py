@@ -1,4 +1,4 @@
-"""A breaker for each summary model: after failures in a row it is left alone for a while, and then tried again."""
+"""Circuit breakers by name: after failures in a row what stands behind one is not called for a while."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -9,11 +9,11 @@ FAILURES_TO_OPEN = 3
 COOL_DOWN_SECONDS = 60.0
 
 MOST_RECORDS = 10_000
-"""Failures may be counted under many keys, a session's among them; the one that failed longest ago is forgotten."""
+"""Failures may be counted under many names, a session's among them; the one that failed longest ago is forgotten."""
 
 
 class BreakerState(StrEnum):
-    """Whether a model may be called. `half_open`: the cool-down is over, and one call is to decide."""
+    """Whether a call may be made. `half_open`: the cool-down is over, and one call is to decide."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -37,45 +37,44 @@ class _Record:
 
 @dataclass(slots=True)
 class Breakers:
-    """Shared by all turns of a process. Never a latch: after the cool-down one call goes through and decides.
+    """The breakers of a process, shared by all turns. None stays open: after the cool-down one call decides.
 
-    Who got leave from `may_call` tells how the call ended: `succeeded`, `failed`, or `released` where it says nothing
-    of the model (cancelled, or cut off early). A caller that tells nothing holds up others for one cool-down at most.
+    A caller of `acquire` says how its call ended: `succeeded`, `failed`, or `released` where that says nothing
+    (cancelled, or cut off early). A caller that says nothing holds up others for one cool-down at most.
     """
 
     clock: Clock
     _records: dict[str, _Record] = field(default_factory=dict)
 
-    def may_call(self, model: str) -> bool:
-        """Whether the model may be called now. After the cool-down one caller is let through at a time."""
-        record = self._records.get(model)
-        if record is None or record.failures < FAILURES_TO_OPEN:
-            return True
+    def acquire(self, *names: str) -> bool:
+        """Whether a call guarded by all these breakers may be made now; after the cool-down one at a time may."""
         now = self.clock.monotonic()
-        if now < record.open_until:
+        records = [self._records[name] for name in names if self._has_failed(name)]
+        if any(now < record.open_until for record in records):
             return False
-        record.open_until = now + COOL_DOWN_SECONDS
-        record.is_probing = True
+        for record in records:
+            record.open_until = now + COOL_DOWN_SECONDS
+            record.is_probing = True
         return True
 
-    def reading(self, model: str) -> BreakerReading:
-        """Return the breaker as it stands; looking changes nothing."""
-        record = self._records.get(model)
-        if record is None or record.failures < FAILURES_TO_OPEN:
+    def reading(self, name: str) -> BreakerReading:
+        """Return the breaker as it stands; this changes nothing."""
+        if not self._has_failed(name):
             return BreakerReading()
+        record = self._records[name]
         left = record.open_until - self.clock.monotonic()
         if record.is_probing or left <= 0:
             return BreakerReading(BreakerState.HALF_OPEN)
         return BreakerReading(BreakerState.OPEN, left)
 
-    def succeeded(self, model: str) -> None:
+    def succeeded(self, name: str) -> None:
         """Close the breaker."""
-        self._records.pop(model, None)
+        self._records.pop(name, None)
 
-    def failed(self, model: str) -> None:
+    def failed(self, name: str) -> None:
         """Count a failure; the third in a row opens the breaker."""
-        record = self._records.pop(model, None) or _Record()
-        self._records[model] = record  # the newest is last
+        record = self._records.pop(name, None) or _Record()
+        self._records[name] = record  # the newest is last
         record.failures += 1
         record.is_probing = False
         if record.failures >= FAILURES_TO_OPEN:
@@ -83,9 +82,14 @@ class Breakers:
         if len(self._records) > MOST_RECORDS:
             self._records.pop(next(iter(self._records)))
 
-    def released(self, model: str) -> None:
+    def released(self, *names: str) -> None:
         """Count nothing; if this was the call that was to decide, the next one may."""
-        record = self._records.get(model)
-        if record is not None and record.is_probing:
-            record.is_probing = False
-            record.open_until = self.clock.monotonic()
+        for name in names:
+            record = self._records.get(name)
+            if record is not None and record.is_probing:
+                record.is_probing = False
+                record.open_until = self.clock.monotonic()
+
+    def _has_failed(self, name: str) -> bool:
+        record = self._records.get(name)
+        return record is not None and record.failures >= FAILURES_TO_OPEN

@@ -125,7 +125,7 @@ class Meaning:
 
     async def _ask_with_timeout(self, text: str) -> Vector | None:
         """Ask for one vector; None where the model fails, is slow, or was left alone after failures."""
-        if not self._breakers.may_call(self._model):
+        if not self._breakers.acquire(self._model):
             return None
         try:
             async with asyncio.timeout(self._parts.timeout_seconds):

@@ -27,13 +27,7 @@ def content_key(model_key: str, session_id: str) -> str:
     return f"{model_key} for {session_id}"
 
 
-def turn_key(model_key: str) -> str:
-    """Under what is counted that a model is too slow for a turn: a summary ahead of one, or on demand, has longer."""
-    return f"{model_key} within a turn"
-
-
 def read_health(breakers: Breakers, model_key: str, session_id: str) -> BreakerReading:
-    """Return whether the session can have the model asked within a turn: of its breakers the one that lasts longest."""
-    keys = (model_key, content_key(model_key, session_id), turn_key(model_key))
-    readings = [breakers.reading(key) for key in keys]
+    """Return whether the session can have the model asked: of its breakers the one that lasts longest."""
+    readings = [breakers.reading(key) for key in (model_key, content_key(model_key, session_id))]
     return max(readings, key=lambda reading: (reading.state is not BreakerState.CLOSED, reading.retry_after_seconds))

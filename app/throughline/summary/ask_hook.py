@@ -27,7 +27,7 @@ async def ask_hook(parts: SummaryParts, name: str, event: PreCompact, *, limit_s
     that call of it has ended.
     """
     key = f"pre_compact:{name}"
-    if not name or _is_hanging(parts, name) or not parts.breakers.may_call(key):
+    if not name or _is_hanging(parts, name) or not parts.breakers.acquire(key):
         return GO_ON
     try:
         decision = await _decide(parts, name, event, min(HOOK_SECONDS, SHARE_OF_LIMIT * limit_seconds))

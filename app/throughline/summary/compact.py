@@ -28,8 +28,7 @@ from throughline.summary.draft import open_draft
 from throughline.summary.parts import SummaryParts
 from throughline.summary.stretches import Assignment, StretchWriter
 from throughline.summary.summariser import NotWorthIt, find_summarisers, summary_tokens
-from throughline.summary.summariser_calls import FAIR_SHARE, SUMMARISER_ERRORS, SummariserCalls
-from throughline.summary.summariser_health import SummariserHealth
+from throughline.summary.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
 from throughline.summary.unsummarised import Unsummarised
 
 NOTHING_TO_READ = "All that is left belongs to the newest messages: a call and its results stay together."
@@ -57,11 +56,6 @@ class Compaction:
         """What may be spent now."""
         usual = self.agent.definition.context.summary.timeout_seconds
         return usual if self.seconds_left is None else self.seconds_left
-
-    @property
-    def is_hurried(self) -> bool:
-        """Whether a turn waits for it, or it has no longer than one."""
-        return self.lease is not None or self.seconds_left is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +138,13 @@ class Writing:
 
     def __post_init__(self) -> None:
         """The limit counts from here."""
-        parts, usual = self.parts, self.task.agent.definition.context.summary.timeout_seconds
+        parts = self.parts
         self.calls = SummariserCalls(
             clock=parts.clock,
             metrics=parts.metrics,
-            health=SummariserHealth(parts.breakers, parts.metrics, self._session_id, is_hurried=self.task.is_hurried),
-            pace=parts.reading_pace,
+            breakers=parts.breakers,
+            session_id=self._session_id,
             deadline=parts.clock.monotonic() + self.task.limit_seconds,
-            fair_seconds=FAIR_SHARE * max(usual, self.task.limit_seconds),
         )
 
     async def run(self) -> Ended:
@@ -167,7 +160,7 @@ class Writing:
     def rest_seconds(self) -> float:
         """How long none of the models can be asked: what is left of the shortest rest, 0 where one may be asked now."""
         summarisers = () if self.writer is None else self.writer.summarisers
-        return min((self.calls.health.rest_seconds(one) for one in summarisers), default=0.0)
+        return min((self.calls.rest_seconds(one) for one in summarisers), default=0.0)
 
     async def _run(self) -> Ended:
         try:
@@ -216,7 +209,6 @@ class Writing:
             summarisers=await find_summarisers(self.parts, task.agent, wishes),
             calls=self.calls,
             draft=draft,
-            refused_merges=self.parts.refused_merges,
         )
 
     async def _take(self, writer: StretchWriter, text: str) -> bool:

@@ -6,8 +6,6 @@ from throughline.domain.clock import Clock
 from throughline.execution.call_plugin import PluginCall
 from throughline.ports.hooks import Decision, Hooks
 from throughline.prompting.ready_agent import PromptParts
-from throughline.summary.reading_pace import ReadingPace
-from throughline.summary.refused_merges import RefusedMerges
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +14,4 @@ class SummaryParts(PromptParts):
 
     hooks: Hooks
     clock: Clock
-    refused_merges: RefusedMerges = field(default_factory=RefusedMerges, kw_only=True)
-    reading_pace: ReadingPace = field(default_factory=ReadingPace, kw_only=True)
     hook_calls: dict[str, PluginCall[Decision]] = field(default_factory=dict, kw_only=True)

@@ -46,8 +46,7 @@ from throughline.domain.summary import Adoption, NewStretch, Stretch
 from throughline.execution.off_loop import characters_of, run_off_loop_if_large
 from throughline.ports.summaries import SummaryStore
 from throughline.summary.draft import Draft
-from throughline.summary.refused_merges import RefusedMerges
-from throughline.summary.summariser import NotWorthIt, Summariser, SummaryRejected
+from throughline.summary.summariser import NotWorthIt, Summariser
 from throughline.summary.summariser_calls import SUMMARISER_ERRORS, Ask, SummariserCalls, Written
 from throughline.summary.unsummarised import Batch
 
@@ -90,7 +89,6 @@ class StretchWriter:
     summarisers: tuple[Summariser, ...]
     calls: SummariserCalls
     draft: Draft
-    refused_merges: RefusedMerges
     rooms: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -118,19 +116,12 @@ class StretchWriter:
     async def merge(self) -> None:
         """Merge neighbours while there are too many; one that fails is left for the next time.
 
-        One that was answered with what cannot be used is left until there are further stretches.
         Raises LeaseLost, DatabaseUnavailable.
         """
         while (task := self._merge_due()) is not None:
-            parts, number = self.draft.stretches[task.start : task.stop], len(self.draft.stretches)
-            known = merge_hash(parts, _wishes(self.summarisers[0]))
-            if not self.refused_merges.may_try(known, number):
-                return
             try:
                 merged = await self.calls.first_success(self.summarisers, partial(self._merge, task))
             except (*SUMMARISER_ERRORS, NotWorthIt) as error:
-                if isinstance(error, SummaryRejected | NotWorthIt):
-                    self.refused_merges.note(known, number)
                 log.info("stretches are merged another time", error=error.code, level=task.level)
                 return
             stretches = self.draft.stretches
@@ -235,9 +226,7 @@ class StretchWriter:
 
     def _room_now(self, summariser: Summariser) -> int:
         room = self._room(summariser)
-        in_time = self.calls.tokens_in_time(summariser)
-        slow = room if in_time is None else max(in_time, SMALLEST_BUDGET)
-        return min(self.rooms.get(summariser.key, room), slow, room)
+        return min(self.rooms.get(summariser.key, room), room)
 
     def _room(self, summariser: Summariser) -> int:
         """Return what a transcript may take of the summariser's window, by our count."""

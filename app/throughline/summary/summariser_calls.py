@@ -1,9 +1,10 @@
-"""The failure ladder of one compaction's model calls: one retry, then the fallback model, each in a share of the time.
+"""Model calls of one compaction: a time limit for each, one retry, then the fallback model, and circuit breakers.
 
-Used by `stretches`; it also keeps what was paid, and which model was being asked when the time ran out.
+Used by `stretches`. It also keeps what was paid, and which call was under way when the time ran out.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,12 +16,20 @@ from throughline.context.frame import unframed
 from throughline.context.summaries.summary_check import Sources
 from throughline.context.summaries.transcript import CONVERSATION_TAG, EXISTING_TAG
 from throughline.domain.clock import Clock
-from throughline.domain.errors import ContextOverflow, ModelRejected, ModelUnavailable, ThroughlineError
+from throughline.domain.errors import (
+    ContextOverflow,
+    ModelAuthenticationFailed,
+    ModelQuotaExhausted,
+    ModelRejected,
+    ModelUnavailable,
+    ThroughlineError,
+)
 from throughline.domain.message import text_of
 from throughline.domain.prompt import Prompt
+from throughline.execution.breaker import Breakers, BreakerState
 from throughline.execution.off_loop import run_off_loop_if_large
 from throughline.ports.metrics import Metrics
-from throughline.summary.reading_pace import ReadingPace
+from throughline.prompting.summary_model import content_key, read_health
 from throughline.summary.summariser import (
     NotWorthIt,
     Summarised,
@@ -29,27 +38,29 @@ from throughline.summary.summariser import (
     check_answer,
     write_summary,
 )
-from throughline.summary.summariser_health import SummariserHealth
 
 T = TypeVar("T")
 RETRY_PAUSE_SECONDS = 0.5
 SUMMARISER_ERRORS = (ModelRejected, ModelUnavailable, SummaryRejected)
 """What the next summariser may do better."""
 
-FAIR_SHARE = 0.4
-"""A call that was given less of the time limit says nothing of the model."""
-
-FIRST_SHARE = 0.7
-"""Of the time left a summariser has so much while another one stands behind it: half would be too little for many that
-are only slow, and the other one is there for those that hang."""
+OF_THE_MODEL = (ModelUnavailable, ModelAuthenticationFailed, ModelQuotaExhausted)
+"""Failures that every session would meet. All others come of what a session asks, and count for that session alone:
+what one user writes keeps no other from being summarised."""
 
 log = structlog.get_logger(__name__)
 
 
-class SummariserTooSlow(ModelUnavailable):
+class CircuitOpen(ModelUnavailable):
+    """The summary model failed several times in a row and is not called until its cool-down is over."""
+
+    code = "circuit_open"
+
+
+class SummaryTimedOut(ModelUnavailable):
     """The summary model did not answer within its share of the time."""
 
-    code = "summariser_too_slow"
+    code = "timeout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,52 +90,40 @@ class Written:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class _UnderWay:
-    """The call under way: whom it asks, how much it is given to read, and from when to when it may last."""
-
-    summariser: Summariser
-    tokens: int
-    began: float
-    until: float
-
-
 @dataclass(slots=True)
 class SummariserCalls:
     """All model calls of one compaction, which end at `deadline` (of `clock.monotonic`).
 
-    `fair_seconds` is what a call must have had before being cut off counts as a failure of the model. `under_way` stays
-    set where the time limit cuts a call off. `unsaved` is a text that came back and is not stored yet, `kept` what was
-    stored. `too_slow` names the models that were cut off: while another is there they are not asked again.
-    `share_ends` is when the time of the summariser whose turn it is ends, None where it has all that is left.
+    `under_way` is the model being called. `unsaved` is a text that came back and is not stored yet, `kept` what was
+    stored. `timed_out_models` are not called again while there is a fallback. `until` ends the share of the present
+    model.
     """
 
     clock: Clock
     metrics: Metrics
-    health: SummariserHealth
-    pace: ReadingPace
+    breakers: Breakers
+    session_id: str
     deadline: float
-    fair_seconds: float
-    under_way: _UnderWay | None = None
+    under_way: Summariser | None = None
     unsaved: Written | None = None
     kept: list[Written] = field(default_factory=list)
-    too_slow: set[str] = field(default_factory=set)
-    share_ends: float | None = None
+    timed_out_models: set[str] = field(default_factory=set)
+    until: float = math.inf
 
     async def first_success(
         self, summarisers: Sequence[Summariser], attempt: Callable[[Summariser], Awaitable[T]]
     ) -> T:
-        """Return what the first summariser achieves that does not fail, each in its share of the time left.
+        """Return what the first summariser achieves that does not fail, each in an equal share of the time left.
 
         Where none does, raise NotWorthIt if that is what one of them found, else the last one's error.
         """
         not_worth: NotWorthIt | None = None
         last: ThroughlineError = SummaryRejected("There is no summary model to ask.")
-        for index, summariser in enumerate(summarisers):
-            behind = len(summarisers) - index - 1
-            if behind and summariser.key in self.too_slow:
+        for left, summariser in zip(range(len(summarisers), 0, -1), summarisers, strict=True):
+            if left > 1 and summariser.key in self.timed_out_models:
                 continue
-            self.share_ends = self._share(behind)
+            now = self.clock.monotonic()
+            self.until = now + (self.deadline - now) / left
             try:
                 return await attempt(summariser)
             except NotWorthIt as error:
@@ -136,84 +135,99 @@ class SummariserCalls:
     async def ask(self, summariser: Summariser, ask: Ask) -> Written:
         """Have a text written and checked.
 
-        Raises SummariserResting, SummariserTooSlow, SummaryRejected and the model's errors, and NotWorthIt, which is no
+        Raises CircuitOpen, SummaryTimedOut, SummaryRejected and the model's errors, and NotWorthIt, which is no
         failure.
         """
-        asked_tokens = await run_off_loop_if_large(
-            _asked_characters(ask), partial(summariser.prompt_tokens, ask.prompt)
-        )
-        self.health.take_leave(summariser)
-        now = self.clock.monotonic()
-        until = self.deadline if self.share_ends is None else self.share_ends
-        self.under_way = _UnderWay(summariser, asked_tokens, now, until)
+        self._acquire(summariser)
+        self.under_way = summariser
+        seconds = max(self.until - self.clock.monotonic(), 0) if self.until < self.deadline else None
         try:
-            async with asyncio.timeout(None if self.share_ends is None else max(until - now, 0)):
-                written = await self._try_twice(summariser, ask, until)
+            async with asyncio.timeout(seconds):
+                written = await self._try_twice(summariser, ask)
         except TimeoutError:
-            self.too_slow.add(summariser.key)
-            self._cut_off()
-            raise SummariserTooSlow("The summary model did not answer in time.") from None
+            raise self._cut_off() from None
         except (*SUMMARISER_ERRORS, NotWorthIt) as error:
-            self._note(summariser, error)
+            self._ended(summariser, error)
             raise
         except BaseException:
-            self.health.released(summariser)
+            self.breakers.released(*self._keys(summariser))
             raise
-        self.health.answered(summariser)
-        self.pace.answered(summariser.key, asked_tokens, written.seconds)
-        self.under_way, self.unsaved = None, written
+        self._ended(summariser)
+        self.unsaved = written
         return written
 
-    def tokens_in_time(self, summariser: Summariser) -> int | None:
-        """Return what it is known to read in a fair share of the time, None where nothing is known or a turn waits."""
-        return None if self.health.is_hurried else self.pace.tokens_within(summariser.key, self.fair_seconds)
-
     def too_long(self, summariser: Summariser) -> None:
-        """To it everything of this session is too long."""
-        self.health.is_of_no_use(summariser)
+        """Count that the model calls everything of this session too long."""
+        self.breakers.failed(content_key(summariser.key, self.session_id))
+
+    def rest_seconds(self, summariser: Summariser) -> float:
+        """Return how long the model is not called from now on, 0 where it may be."""
+        return read_health(self.breakers, summariser.key, self.session_id).retry_after_seconds
 
     def saved(self) -> None:
-        """The text that came back last is stored."""
+        """Note that the text that came back last is stored."""
         if self.unsaved is not None:
             self.kept.append(self.unsaved)
         self.unsaved = None
 
     def timed_out(self) -> None:
-        """The time limit cut the work off: so it did the call under way, and a text that was not stored is lost."""
+        """End the call that the time limit of the compaction cut off; a text that was not stored is lost."""
         self._cut_off()
         if self.unsaved is not None:
             self._count_unused(self.unsaved, "timeout")
         self.unsaved = None
 
     def wasted(self, reason: str) -> None:
-        """All that was written is not going to be used."""
+        """Count all that was written as unused."""
         for written in self.kept:
             self._count_unused(written, reason)
         self.kept.clear()
 
-    def _share(self, behind: int) -> float | None:
-        """Return when the summariser's time is up, None where no other stands behind it: it has all that is left."""
-        now = self.clock.monotonic()
-        return now + FIRST_SHARE * (self.deadline - now) if behind else None
+    def _keys(self, summariser: Summariser) -> tuple[str, str]:
+        return summariser.key, content_key(summariser.key, self.session_id)
 
-    def _note(self, summariser: Summariser, error: ThroughlineError) -> None:
-        if isinstance(error, NotWorthIt):
-            self.health.answered(summariser)
-        elif isinstance(error, ContextOverflow):
-            self.health.met_overflow(summariser)
-        else:
-            self.health.failed(summariser, error)
+    def _acquire(self, summariser: Summariser) -> None:
+        if self.breakers.acquire(*self._keys(summariser)):
+            return
+        name, seconds = summariser.model.name, math.ceil(self.rest_seconds(summariser))
+        self.metrics.summary_failed(model=name, reason=CircuitOpen.code)
+        raise CircuitOpen(
+            f"The summary model {name} failed several times in a row; it is asked again in {max(seconds, 1)} seconds."
+        )
+
+    def _cut_off(self) -> SummaryTimedOut:
+        error = SummaryTimedOut("The summary model did not answer in time.")
+        if self.under_way is not None:
+            self.timed_out_models.add(self.under_way.key)
+            self._ended(self.under_way, error)
+        return error
+
+    def _ended(self, summariser: Summariser, error: ThroughlineError | None = None) -> None:
+        """Count how a call ended, with the model or with what this session asks of it."""
         self.under_way = None
+        model, content = self._keys(summariser)
+        if isinstance(error, OF_THE_MODEL):
+            self.breakers.failed(model)
+            self.breakers.released(content)
+        else:
+            self.breakers.succeeded(model)
+            self._answered(content, error)
+        is_open = self.breakers.reading(model).state is not BreakerState.CLOSED
+        self.metrics.summary_breaker_read(model=summariser.model.name, is_open=is_open)
+        if error is not None and not isinstance(error, NotWorthIt):
+            self.metrics.summary_failed(model=summariser.model.name, reason=error.code)
+            log.warning("summariser failed", model=summariser.model.name, error=error.code)
 
-    def _cut_off(self) -> None:
-        call, self.under_way = self.under_way, None
-        if call is not None:
-            had = min(call.until, self.deadline) - call.began
-            self.health.cut_off(call.summariser, had_its_share=had >= self.fair_seconds)
-            if not self.health.is_hurried:
-                self.pace.cut_off(call.summariser.key, call.tokens, had)
+    def _answered(self, content: str, error: ThroughlineError | None) -> None:
+        """Count what the model answered; what it calls too long it is asked for again, in smaller pieces."""
+        if error is None or isinstance(error, NotWorthIt):
+            self.breakers.succeeded(content)
+        elif isinstance(error, ContextOverflow):
+            self.breakers.released(content)
+        else:
+            self.breakers.failed(content)
 
-    async def _try_twice(self, summariser: Summariser, ask: Ask, until: float) -> Written:
+    async def _try_twice(self, summariser: Summariser, ask: Ask) -> Written:
         """Ask again once: after a short pause or the one the provider wishes, or at once where a text is of no use.
 
         Only if there is time for it: for another text, as much as the first one took.
@@ -224,8 +238,7 @@ class SummariserCalls:
         except (ModelUnavailable, SummaryRejected) as error:
             took = self.clock.monotonic() - began
             pause = pause_seconds(error) if isinstance(error, ModelUnavailable) else 0.0
-            needed = took if isinstance(error, SummaryRejected) else pause
-            if began + took + needed >= until:
+            if began + took + (pause or took) >= self.until:
                 raise
             log.info("summariser is asked again", model=summariser.model.name, error=error.code)
         if pause:
@@ -239,7 +252,10 @@ class SummariserCalls:
         asked = text_of(ask.prompt.messages[0].content)
         size = len(answer.text) + len(asked)
         tokens = await run_off_loop_if_large(size, partial(_tokens, summariser, ask, answer))
-        written = self._priced(summariser, answer, tokens, seconds)
+        written = Written(answer.text, 0, summariser.model.name, *tokens, seconds)
+        self.metrics.summary_written(
+            model=written.model, input_tokens=tokens[0], output_tokens=tokens[1], seconds=seconds
+        )
         try:
             checked = await check_answer(
                 answer,
@@ -253,23 +269,6 @@ class SummariserCalls:
             raise
         return replace(written, text=checked.text, tokens=checked.tokens)
 
-    def _priced(self, summariser: Summariser, answer: Summarised, tokens: tuple[int, int], seconds: float) -> Written:
-        price = Written(
-            text=answer.text,
-            tokens=0,
-            model=summariser.model.name,
-            input_tokens=tokens[0],
-            output_tokens=tokens[1],
-            seconds=seconds,
-        )
-        self.metrics.summary_written(
-            model=price.model,
-            input_tokens=price.input_tokens,
-            output_tokens=price.output_tokens,
-            seconds=seconds,
-        )
-        return price
-
     def _count_unused(self, written: Written, reason: str) -> None:
         tokens = written.input_tokens + written.output_tokens
         self.metrics.summary_unused(model=written.model, tokens=tokens, reason=reason)
@@ -278,10 +277,6 @@ class SummariserCalls:
 def pause_seconds(error: ModelUnavailable) -> float:
     """Return how long to wait before a model is asked again: as long as its provider wishes."""
     return RETRY_PAUSE_SECONDS if error.delay_seconds is None else error.delay_seconds
-
-
-def _asked_characters(ask: Ask) -> int:
-    return sum(len(text_of(message.content)) for message in ask.prompt.messages)
 
 
 def _sources(asked: str, ask: Ask) -> Sources:
