@@ -20,11 +20,11 @@ from throughline.domain.message import Content, Message, Source
 from throughline.domain.run import ClaimedRun, Claimer, Run, RunInput, Submission
 from throughline.domain.session import Session
 from throughline.execution.breaker import Breakers
+from throughline.execution.heartbeats import Heartbeats
 from throughline.llm.counters import make_counter
 from throughline.ports.tools import Tools
 from throughline.prompting.calibrate import CalibrationCache
 from throughline.turn.graph import build_graph
-from throughline.turn.lease import Heartbeats
 from throughline.turn.state import TurnConfig, TurnParts
 from throughline.turn.take_turn import TurnStart, take_turn
 
@@ -79,7 +79,7 @@ class Stage:
         return claimed
 
     def turn_start(self, claimed: ClaimedRun) -> TurnStart:
-        heartbeat = Heartbeats(self.database.runs, CLAIMER.lease_seconds).of(claimed.lease)
+        heartbeat = Heartbeats(self.database.runs.renew, CLAIMER.lease_seconds).of(claimed.lease)
         return TurnStart(parts=self.parts, graph=GRAPH, claimed=claimed, heartbeat=heartbeat)
 
     async def turn(self, content: Content) -> Run:

@@ -12,7 +12,7 @@ from throughline.settings import Settings
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 SETTING = re.compile(r"^#? ?([A-Z][A-Z_]+)=(.*)$", re.MULTILINE)
 FILE = re.compile(r"`([a-z_]+(?:/[a-z_]+)*/(?:[a-z_]+\.py)?)`")
-"""A file or room as our documents name it: `turn/lease.py`, `turn/`."""
+"""A file or room as our documents name it: `turn/take_turn.py`, `turn/`."""
 COMPOSE_ONLY = {"POSTGRES_PASSWORD"}
 DATA = {".jsonl", ".tiktoken", ".lock"}
 RECORDED = "benchmarks/data/*/*"

@@ -9,8 +9,9 @@ import structlog
 
 from throughline.domain.errors import DatabaseBusy, DatabaseUnavailable, LeaseLost, ThroughlineError, places_of
 from throughline.domain.message import NewMessage, Role
-from throughline.domain.run import ClaimedRun, Outcome, RunStatus
+from throughline.domain.run import ClaimedRun, Lease, Outcome, RunStatus
 from throughline.domain.text import is_blank
+from throughline.execution.heartbeats import Heartbeat, StopReason
 from throughline.execution.off_loop import work_for
 from throughline.prompting.context_report import close_context
 from throughline.prompting.planning import count_new
@@ -18,7 +19,6 @@ from throughline.turn.end_turn import end_turn, failed
 from throughline.turn.event_writer import EventWriter
 from throughline.turn.graph import TurnGraph, step_limit
 from throughline.turn.keep_step import PAUSE_SECONDS, wait_for_database
-from throughline.turn.lease import Heartbeat, StopReason
 from throughline.turn.state import Turn, TurnParts, TurnState, present
 
 log = structlog.get_logger(__name__)
@@ -31,7 +31,7 @@ class TurnStart:
     parts: TurnParts
     graph: TurnGraph
     claimed: ClaimedRun
-    heartbeat: Heartbeat
+    heartbeat: Heartbeat[Lease]
 
 
 async def take_turn(start: TurnStart) -> None:

@@ -11,11 +11,11 @@ import structlog
 
 from throughline.domain.errors import OwnerSummariesTaken, ThroughlineError, TurnsTaken, places_of
 from throughline.domain.ids import RunId, UserId
-from throughline.domain.run import ClaimedRun, Claimer
+from throughline.domain.run import ClaimedRun, Claimer, Lease
 from throughline.execution.error_boundary import ErrorBoundary
+from throughline.execution.heartbeats import Heartbeat, Heartbeats
 from throughline.execution.owner_limits import OwnerLimits, Taken
 from throughline.turn.graph import build_graph
-from throughline.turn.lease import Heartbeat, Heartbeats
 from throughline.turn.state import TurnParts
 from throughline.turn.take_turn import TurnStart, take_turn
 from throughline.worker.jobs import SideJobs
@@ -34,8 +34,9 @@ MOST_OTHERS_OF_OWNER = 4
 """What one user may have of such work in this process, and never more than half of its places."""
 
 AFTER_OUTAGE_SECONDS = 2.0
-"""From a claim that reached no database to the next: longer than between two heartbeats then (turn/lease.py), so that
-those who hold runs renew their leases before anybody takes over what seems to be left."""
+"""From a claim that reached no database to the next: longer than between two heartbeats then.
+
+So holders of runs renew their leases (execution/heartbeats.py) before anybody claims what seems to be left."""
 
 ALONE_SECONDS = 10.0
 """So long after a run has begun its last try no other one does in this process, unless it has ended. What kills a
@@ -82,7 +83,7 @@ class Worker:
         self._signal = signal
         self._config = config
         self._graph = build_graph()
-        self._heartbeats = Heartbeats(parts.runs, config.lease_seconds)
+        self._heartbeats = Heartbeats(parts.runs.renew, config.lease_seconds)
         self._free = config.concurrency
         self._is_line_empty = False
         self._is_database_away = False
@@ -90,7 +91,7 @@ class Worker:
         self._room = asyncio.Event()
         self._room.set()
         self._is_open = False
-        self._turns: dict[asyncio.Task[None], tuple[RunId, Heartbeat]] = {}
+        self._turns: dict[asyncio.Task[None], tuple[RunId, Heartbeat[Lease]]] = {}
         self._last_tries: dict[RunId, float] = {}
         self._cancels: deque[RunId] = deque(maxlen=CANCELS_KEPT)
         self._jobs = jobs
@@ -180,7 +181,7 @@ class Worker:
         self._cancels.append(run_id)
         for held, heartbeat in self._turns.values():
             if held == run_id:
-                heartbeat.hurry()
+                heartbeat.renew_now()
 
     def reserve(self) -> Claimer | None:
         """Reserve a slot for a door; None where none is free, the worker is not open, or earlier runs may wait.
@@ -194,7 +195,7 @@ class Worker:
         heartbeat = self._heartbeats.of(claimed.lease)
         turn_start = TurnStart(parts=self._parts, graph=self._graph, claimed=claimed, heartbeat=heartbeat)
         if claimed.run.cancel_requested or claimed.run.id in self._cancels:
-            heartbeat.hurry()  # whoever held it died before it stopped, or the cancel came while it was being claimed
+            heartbeat.renew_now()  # its holder died before it stopped, or the cancel came while it was claimed
         if claimed.run.attempt >= max(self._parts.config.max_attempts, 2):
             self._last_tries[claimed.run.id] = self._parts.clock.monotonic()
         task = asyncio.create_task(take_turn(turn_start), name=f"turn {claimed.run.id}")
@@ -301,7 +302,7 @@ class Worker:
         since = self._parts.clock.monotonic() - ALONE_SECONDS
         is_one_begun = any(began > since for began in self._last_tries.values())
         passes_over = self._parts.config.max_attempts - 1 if is_one_begun else None
-        return replace(claimer, held=self._heartbeats.late_runs(), passes_over=passes_over)
+        return replace(claimer, held=tuple(lease.run_id for lease in self._heartbeats.late()), passes_over=passes_over)
 
     def _take_slot(self) -> Claimer | None:
         if not self._is_open or self._free == 0:

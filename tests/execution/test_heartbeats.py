@@ -15,8 +15,7 @@ from throughline.db.database import Database
 from throughline.domain.errors import DatabaseUnavailable
 from throughline.domain.ids import RunId, SessionId
 from throughline.domain.run import Lease
-from throughline.ports.storage import RunStore
-from throughline.turn.lease import Heartbeat, Heartbeats, StopReason
+from throughline.execution.heartbeats import Heartbeat, Heartbeats, StopReason
 
 SHORT_SECONDS, LONG_SECONDS = 0.06, 600.0
 UNREACHABLE = DatabaseUnavailable("The database does not answer.")
@@ -26,13 +25,12 @@ def new_lease() -> Lease:
     return Lease(RunId(uuid.uuid4()), SessionId(uuid.uuid4()), "worker", 1)
 
 
-def heartbeats_over(store: object, lease_seconds: float) -> Heartbeats:
-    fitting: RunStore = store  # type: ignore[assignment]  # heartbeats use one method of it
-    return Heartbeats(fitting, lease_seconds)
+def heartbeats_over(store: BeatStore, lease_seconds: float) -> Heartbeats[Lease]:
+    return Heartbeats(store.renew, lease_seconds)
 
 
 @asynccontextmanager
-async def watching(*heartbeats: Heartbeat) -> AsyncGenerator[list[asyncio.Task[StopReason]]]:
+async def watching(*heartbeats: Heartbeat[Lease]) -> AsyncGenerator[list[asyncio.Task[StopReason]]]:
     tasks = [asyncio.create_task(heartbeat.watch()) for heartbeat in heartbeats]
     await asyncio.sleep(0)
     async with asyncio.timeout(HANG_SECONDS):
@@ -74,7 +72,7 @@ async def test_a_hurried_heartbeat_asks_at_once_and_for_its_own_lease_only() -> 
     heartbeat = heartbeats.of(mine)
 
     async with watching(heartbeat, heartbeats.of(other)) as (told, untold):
-        heartbeat.hurry()
+        heartbeat.renew_now()
         assert await told is StopReason.CANCEL_REQUESTED
         assert not untold.done()
 
@@ -88,7 +86,7 @@ async def test_a_heartbeat_hurried_before_it_is_watched_asks_at_once() -> None:
     heartbeat = heartbeats.of(mine)
 
     async with watching(heartbeats.of(other)):
-        heartbeat.hurry()
+        heartbeat.renew_now()
         await asyncio.sleep(0)
         async with watching(heartbeat) as (told,):
             assert await told is StopReason.LEASE_LOST
@@ -103,7 +101,7 @@ async def test_a_database_that_is_away_for_long_costs_no_lease_that_nobody_took_
 
     async with watching(heartbeat) as (task,):
         await store.called(15)
-        is_late = heartbeats.late_runs() == (lease.run_id,)
+        is_late = heartbeats.late() == (lease,)
         await store.called(25)
         assert not task.done()
 
@@ -139,7 +137,7 @@ async def test_a_row_that_is_locked_for_a_moment_is_renewed_in_the_same_beat() -
     heartbeat = heartbeats_over(store, LONG_SECONDS).of(lease)
 
     async with watching(heartbeat) as (task,):
-        heartbeat.hurry()
+        heartbeat.renew_now()
         await store.called(2)
         assert not task.done()
 
@@ -167,7 +165,7 @@ async def test_each_lease_is_told_what_became_of_its_own_run(database: Database)
     leases = [(await conversation.start()).lease for conversation in (kept, cancelled, ended)]
     await database.runs.request_cancel(cancelled.owner_id, leases[1].run_id)
     await ended.end(leases[2])
-    heartbeats = heartbeats_over(database.runs, 0.3)
+    heartbeats = Heartbeats(database.runs.renew, 0.3)
 
     async with watching(*(heartbeats.of(lease) for lease in leases)) as (first, second, third):
         assert await second is StopReason.CANCEL_REQUESTED
@@ -182,7 +180,7 @@ async def test_however_many_ask_for_a_beat_of_their_own_all_leases_are_renewed_i
 
     async with watching(restless, heartbeats.of(calm)):
         while sum(calm in call for call in store.calls) < 5:
-            restless.hurry()
+            restless.renew_now()
             await asyncio.sleep(0)
 
     assert len(store.calls) > 5
