@@ -113,18 +113,12 @@ _SUMMARIES = """
 """
 
 _JOBS = """
-    select j.id, j.entrypoint as kind, j.status::text as status, j.attempts,
-        extract(epoch from now() - j.heartbeat)::float8 as silent_seconds
-    from throughline_jobs.pgqueuer j
+    select j.seq as id, j.kind, case when j.lease_until is null then 'queued' else 'picked' end as status,
+        j.attempt as attempts, coalesce(extract(epoch from now() - j.lease_until)::float8 + 30, 0) as silent_seconds
+    from jobs j
     union all
-    select l.job_id, l.entrypoint, l.status::text, 0, 0.0 from throughline_jobs.pgqueuer_log l
-    where l.status = 'exception'
+    select f.id, f.kind, 'exception', 0, 0.0 from failed_jobs f
     order by id
-"""
-_TAKEN_AGAIN = """
-    select count(*) from (
-        select l.job_id from throughline_jobs.pgqueuer_log l where l.status = 'picked' group by 1 having count(*) > 1
-    ) again
 """
 
 
@@ -143,15 +137,6 @@ async def read_jobs(url: str) -> tuple[StoredJob, ...]:
     connection = await asyncpg.connect(**parse_address(url).arguments(), timeout=30)
     try:
         return tuple(StoredJob(**row) for row in await connection.fetch(_JOBS))
-    finally:
-        await connection.close()
-
-
-async def count_jobs_taken_again(url: str) -> int:
-    """Return how many jobs were taken by a further process, because theirs was silent for too long."""
-    connection = await asyncpg.connect(**parse_address(url).arguments(), timeout=30)
-    try:
-        return int(await connection.fetchval(_TAKEN_AGAIN))
     finally:
         await connection.close()
 

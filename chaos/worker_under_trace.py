@@ -1,7 +1,7 @@
 """The real service with a tracer in it: `python -m chaos.worker_under_trace serve|worker …`, as `throughline`.
 
 Every SQL statement of the process passes one place, the driver's protocol: those of the pool with their BEGIN and
-COMMIT, those of the queue of side jobs, LISTEN and NOTIFY. SQLAlchemy's events would see the pool's only. Models and
+COMMIT, LISTEN and NOTIFY. SQLAlchemy's events would see the pool's only. Models and
 tools are traced where the service puts its parts together. A statement added later is so covered by itself.
 """
 

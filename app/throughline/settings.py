@@ -139,7 +139,9 @@ class Settings(BaseSettings):
         None, ge=1, le=3650, description="how long archived sessions are kept until they are erased; empty: for ever"
     )
     unused_summaries_retention_days: int = Field(30, ge=1, le=3650, description="how long unused summaries are kept")
-    job_log_retention_hours: int = Field(72, ge=1, le=8760, description="how long records of side jobs are kept")
+    job_log_retention_hours: int = Field(
+        72, ge=1, le=8760, description="how long records of given up side jobs are kept"
+    )
 
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
     log_format: str = Field("auto", pattern="^(auto|json|console)$")

@@ -9,12 +9,13 @@ from fakes.manual_clock import ManualClock
 from fakes.raw_sql import hold_rows, run_sql
 from fakes.silent_metrics import SilentMetrics
 from throughline.db.database import Database
+from throughline.db.jobs.kinds import ARCHIVED_SESSIONS
 from throughline.db.sessions.archived import BEFORE_ALL, SESSIONS_AT_ONCE
 from throughline.db.sessions.repository import SessionChange
 from throughline.domain.errors import SessionBusy
 from throughline.domain.ids import SessionId
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
-from throughline.worker.archived_sessions import KIND, ArchiveConfig, ArchivedSessions
+from throughline.worker.archived_sessions import ArchiveConfig, ArchivedSessions
 
 DAYS = 30
 OLD = DAYS + 1
@@ -151,7 +152,7 @@ async def test_only_so_many_go_at_one_time_with_pauses_and_the_rest_goes_at_the_
     eraser = Eraser(database, most=3)
 
     assert await eraser.run() == 3
-    assert eraser.metrics.of("retention_out_of_time") == [{"kind": KIND}]
+    assert eraser.metrics.of("retention_out_of_time") == [{"kind": ARCHIVED_SESSIONS}]
     assert len(eraser.clock.slept) == 3
     assert all(seconds > 0 for seconds in eraser.clock.slept)
     assert await Eraser(database, most=3).run() == 2

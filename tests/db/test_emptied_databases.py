@@ -52,7 +52,7 @@ async def leave_rows(url: str) -> None:
     conversation = await open_conversation(database)
     await (await open_stage(database)).turn("hello")
     await run_sql(url, "insert into slack_users values ('T1', 'U1', $1, 'unlinked')", conversation.owner_id)
-    await run_sql(url, "insert into throughline_jobs.pgqueuer (priority, entrypoint, status) values (0, 'x', 'queued')")
+    await run_sql(url, "insert into jobs (kind, subject) values ('x', '1')")
     await database.close()
 
 

@@ -1,244 +1,167 @@
 """How a job ends: only for the process that holds it, and never by an accident on the way."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import timedelta
-from uuid import UUID
+from collections.abc import Awaitable, Callable
 
-import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
-from pgqueuer import AsyncpgDriver
-from pgqueuer.types import JobId, QueueManagerId
 
 from fakes.raw_sql import BACKENDS, hold_rows, run_sql, until_sql
-from fakes.waiting import HANG_SECONDS
-from throughline.db.connection.address import parse_address
+from fakes.side_jobs import doing, side_jobs, until_jobs
+from fakes.stage import open_stage
+from fakes.waiting import until
 from throughline.db.database import Database
-from throughline.db.jobs.consumer import JobConsumer
-from throughline.db.jobs.held_jobs import Answers, held_jobs
 from throughline.db.jobs.kinds import ENQUEUE_SUMMARY
-from throughline.db.jobs.queue import Again, Ending, Job, JobBook, LetGo, Perform, TakenJob
+from throughline.db.jobs.queue import Job, JobClaim, JobQueue, PutBack
+from throughline.domain.lease import RowLease
+from throughline.worker.jobs import NotDone
 
 JOB = Job("prepare_summary", "0190a6e0-0000-7000-8000-000000000001")
-NEXT = Job(JOB.kind, "0190a6e0-0000-7000-8000-000000000002")
-MINE = "00000000-0000-0000-0000-000000000002"
-OTHER = "00000000-0000-0000-0000-000000000001"
-TAKEN_OVER = f"update throughline_jobs.pgqueuer set queue_manager_id = '{OTHER}', attempts = 7"
-TAKEN_ONCE_MORE = "update throughline_jobs.pgqueuer set attempts = attempts + 1"
-LOG = "throughline_jobs.pgqueuer_log"
-ROWS = "select status::text, queue_manager_id::text, attempts from throughline_jobs.pgqueuer order by id"
-ALL = "select 1 from throughline_jobs.pgqueuer"
-BLOCKED = f"select 1 from {BACKENDS} where application_name = 'throughline jobs' and wait_event_type = 'Lock'"
-REFUSE = """
-    create function refuse() returns trigger as $$ begin raise exception 'on purpose'; end $$ language plpgsql;
+CLAIM = JobClaim("worker", lease_seconds=30, kinds=[JOB.kind])
+OVER = "update jobs set lease_until = now() - interval '1 second'"
+ROWS = "select lease_until is not null, worker, fence, attempt from jobs"
+BLOCKED = f"select 1 from {BACKENDS} where wait_event_type = 'Lock' and application_name like 'throughline%'"
+REFUSE = "create function refuse() returns trigger as $$ begin raise exception 'on purpose'; end $$ language plpgsql"
+REFUSING = """
+    create trigger refusing before {change} on jobs for each row {condition} execute function refuse()
 """
-REFUSE_BEGINNING = """
-    create trigger refusing before update on throughline_jobs.pgqueuer for each row
-    when (new.attempts > old.attempts) execute function refuse()
-"""
-REFUSE_ENDING = """
-    create trigger refusing before update on throughline_jobs.pgqueuer for each row
-    when (old.status = 'picked' and new.status = 'queued') execute function refuse()
-"""
-REFUSE_REMOVING = """
-    create trigger refusing before delete on throughline_jobs.pgqueuer for each row execute function refuse()
-"""
-ALLOW = "drop trigger refusing on throughline_jobs.pgqueuer"
+ALLOW = "drop trigger refusing on jobs"
+End = Callable[[JobQueue, RowLease], Awaitable[None]]
+ENDS: list[End] = [
+    lambda jobs, lease: jobs.finish(lease),
+    lambda jobs, lease: jobs.finish(lease, has_failed=True),
+    lambda jobs, lease: jobs.put_back(lease, PutBack()),
+]
 
 
-@asynccontextmanager
-async def taking(url: str, perform: Perform) -> AsyncIterator[asyncio.Task[None]]:
-    consumer = JobConsumer(parse_address(url))
-    running = asyncio.create_task(consumer.run(JobBook({JOB.kind: perform}), most_at_once=2))
-    yield running
-    consumer.close()
-    async with asyncio.timeout(HANG_SECONDS):
-        await asyncio.gather(running, return_exceptions=True)
+async def claim(database: Database, worker: str = "worker") -> RowLease:
+    taken = await database.jobs.claim(JobClaim(worker, 30, [JOB.kind]))
+    assert taken is not None
+    return taken.lease
 
 
-@pytest.mark.parametrize("ending", [None, LetGo(), Again(timedelta(0))])
+@pytest.mark.parametrize("end", ENDS, ids=["done", "given up", "put back"])
 async def test_a_job_that_another_process_has_taken_over_is_left_to_it(
-    database: Database, database_url: str, ending: Ending
+    database: Database, database_url: str, end: End
 ) -> None:
-    async def perform(_taken: TakenJob) -> Ending:
-        await run_sql(database_url, TAKEN_OVER)
-        return ending
+    await database.jobs.enqueue(JOB)
+    late = await claim(database)
+    await run_sql(database_url, OVER)
+    await claim(database, "another")
 
-    async with taking(database_url, perform):
-        await database.jobs.enqueue(JOB)
-        await until_sql(database_url, f"{ALL} where queue_manager_id = '{OTHER}'")
+    await end(database.jobs, late)
 
-    assert await run_sql(database_url, ROWS) == [("picked", OTHER, 7)]
+    assert await run_sql(database_url, ROWS) == [(True, "another", 2, 2)]
+    assert await run_sql(database_url, "select from failed_jobs") == []
     assert not await database.jobs.enqueue(JOB)
 
 
-@pytest.mark.parametrize("ending", [None, LetGo(), Again(timedelta(0))])
-async def test_a_late_ending_leaves_alone_what_the_same_process_has_taken_once_more(
-    database: Database, database_url: str, ending: Ending
-) -> None:
-    async def perform(taken: TakenJob) -> Ending:
-        if taken.job == JOB:
-            await run_sql(database_url, TAKEN_ONCE_MORE)
-            await database.jobs.enqueue(NEXT)
-            return ending
-        return None
-
-    async with taking(database_url, perform):
-        await database.jobs.enqueue(JOB)
-        await until_sql(database_url, f"select 1 from {LOG} where status = 'successful'")
-
-    assert [(status, attempts) for status, _, attempts in await run_sql(database_url, ROWS)] == [("picked", 2)]
-
-
-async def test_a_sign_of_life_is_given_for_what_is_still_held_only(database: Database, database_url: str) -> None:
+@pytest.mark.parametrize("end", ENDS, ids=["done", "given up", "put back"])
+async def test_ending_a_job_twice_ends_it_once(database: Database, database_url: str, end: End) -> None:
     await database.jobs.enqueue(JOB)
-    await database.jobs.enqueue(Job(JOB.kind, "theirs"))
-    old = "update throughline_jobs.pgqueuer set heartbeat = now() - interval '1 hour', queue_manager_id = $1"
-    await run_sql(database_url, old, MINE)
-    await run_sql(database_url, f"{old} where dedupe_key like '%:theirs'", OTHER)
-    ids = [number for (number,) in await run_sql(database_url, "select id from throughline_jobs.pgqueuer")]
-    connection = await asyncpg.connect(**parse_address(database_url).arguments())
-    held = held_jobs(AsyncpgDriver(connection), Answers(), give_up=connection.terminate)
-    held.held_by = QueueManagerId(UUID(MINE))
+    lease = await claim(database)
 
-    await held.update_heartbeat([JobId(int(str(number))) for number in ids])
-    await connection.close()
+    await end(database.jobs, lease)
+    once = await run_sql(database_url, "select fence, seq from jobs"), await run_sql(database_url, "table failed_jobs")
+    await end(database.jobs, lease)
 
-    fresh = "select dedupe_key from throughline_jobs.pgqueuer where heartbeat > now() - interval '30 minutes'"
-    assert await run_sql(database_url, fresh) == [(f"{JOB.kind}:{JOB.subject}",)]
+    twice = await run_sql(database_url, "select fence, seq from jobs"), await run_sql(database_url, "table failed_jobs")
+    assert twice == once
 
 
-async def test_a_job_that_could_not_be_begun_is_not_lost_and_counts_as_untried(
-    database: Database, database_url: str
+async def test_only_what_is_still_held_is_renewed(database: Database, database_url: str) -> None:
+    for subject in ("mine", "theirs"):
+        await database.jobs.enqueue(Job(JOB.kind, subject))
+    mine, lost = await claim(database), await claim(database)
+    await run_sql(database_url, f"{OVER} where subject = 'theirs'")
+    await claim(database, "another")
+
+    found = await database.jobs.renew([mine, lost], 600)
+
+    assert found.keys() == {mine}
+    fresh = "select subject from jobs where lease_until > now() + interval '5 minutes'"
+    assert await run_sql(database_url, fresh) == [("mine",)]
+
+
+@pytest.mark.parametrize("records", [0, 1])
+async def test_a_job_that_is_asked_for_while_it_is_done_goes_back_into_the_line(
+    database: Database, database_url: str, records: int
 ) -> None:
-    async def perform(_taken: TakenJob) -> None:
-        raise AssertionError
+    await database.jobs.enqueue(JOB)
+    lease = await claim(database)
 
-    await run_sql(database_url, REFUSE)
-    await run_sql(database_url, REFUSE_BEGINNING)
-    async with taking(database_url, perform):
-        await database.jobs.enqueue(JOB)
-        await until_sql(database_url, f"{ALL} where execute_after > created")
+    was_put = [await database.jobs.enqueue(JOB), await database.jobs.enqueue(JOB)]
+    await database.jobs.finish(lease, has_failed=records > 0)
+    again = await claim(database)
+    await database.jobs.finish(again)
 
-    assert await run_sql(database_url, ROWS) == [("queued", None, 0)]
-
-
-@pytest.mark.parametrize(
-    ("refuse", "ending", "left"), [(REFUSE_REMOVING, None, []), (REFUSE_ENDING, Again(timedelta(hours=1)), ["queued"])]
-)
-async def test_an_ending_that_fails_is_tried_again_and_nothing_is_done_twice(
-    database: Database, database_url: str, refuse: str, ending: Ending, left: list[str]
-) -> None:
-    done: list[TakenJob] = []
-
-    async def perform(taken: TakenJob) -> Ending:
-        done.append(taken)
-        return ending
-
-    await run_sql(database_url, REFUSE)
-    await run_sql(database_url, refuse)
-    async with taking(database_url, perform):
-        await database.jobs.enqueue(JOB)
-        async with asyncio.timeout(HANG_SECONDS):
-            while not done:
-                await asyncio.sleep(0.02)
-        while_refused = await run_sql(database_url, ROWS)
-        await run_sql(database_url, ALLOW)
-        await until_sql(database_url, f"select 1 where not exists ({ALL} where status = 'picked')")
-
-    assert [status for status, _, _ in while_refused] == ["picked"]
-    assert [status for (status, _, _) in await run_sql(database_url, ROWS)] == left
-    assert done == [TakenJob(JOB)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ending", [None, Again(timedelta(0))])
-async def test_a_job_whose_ending_is_cut_off_stays_in_hand_to_be_taken_again(
-    database: Database, database_url: str, ending: Ending
-) -> None:
-    gate = asyncio.Event()
-    begun = asyncio.Event()
-
-    async def perform(_taken: TakenJob) -> Ending:
-        begun.set()
-        await gate.wait()
-        return ending
-
-    async with taking(database_url, perform) as running:
-        await database.jobs.enqueue(JOB)
-        await begun.wait()
-        async with hold_rows(database_url, "select 1 from throughline_jobs.pgqueuer for update"):
-            gate.set()
-            await until_sql(database_url, BLOCKED)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            await until_sql(database_url, f"select 1 where not exists ({BLOCKED})")
-
-    assert [(status, attempts) for status, _, attempts in await run_sql(database_url, ROWS)] == [("picked", 1)]
-
-
-@pytest.mark.parametrize("ending", [None, Again(timedelta(0))])
-async def test_a_job_that_is_cancelled_is_not_taken_out_of_the_queue(
-    database: Database, database_url: str, ending: Ending
-) -> None:
-    begun = asyncio.Event()
-
-    async def perform(_taken: TakenJob) -> Ending:
-        begun.set()
-        await asyncio.Event().wait()
-        return ending
-
-    async with taking(database_url, perform) as running:
-        await database.jobs.enqueue(JOB)
-        await begun.wait()
-        for _ in range(3):
-            running.cancel()
-            await asyncio.sleep(0)
-        await asyncio.gather(running, return_exceptions=True)
-
-    assert len(await run_sql(database_url, ROWS)) == 1
-
-
-@pytest.mark.parametrize("ending", [None, LetGo()])
-async def test_a_job_that_is_asked_for_while_it_is_done_is_done_once_more(
-    database: Database, database_url: str, ending: Ending
-) -> None:
-    done: list[TakenJob] = []
-    was_put: list[bool] = []
-
-    async def perform(taken: TakenJob) -> Ending:
-        done.append(taken)
-        if len(done) == 1:
-            was_put.extend([await database.jobs.enqueue(JOB), await database.jobs.enqueue(JOB)])
-        return ending
-
-    async with taking(database_url, perform):
-        await database.jobs.enqueue(JOB)
-        await until_sql(database_url, f"select 1 where not exists ({ALL})")
-
-    assert done == [TakenJob(JOB), TakenJob(JOB)]
     assert was_put == [False, False]
+    assert await run_sql(database_url, ROWS) == []
+    assert len(await run_sql(database_url, "select from failed_jobs")) == records
 
 
 async def test_a_job_is_not_missed_that_is_asked_for_in_a_commit_while_it_ends(
     database: Database, database_url: str
 ) -> None:
-    begun, gate = asyncio.Event(), asyncio.Event()
-    done: list[TakenJob] = []
-    ask = f"with ended as (select cast('{JOB.subject}' as uuid) as session_id) {ENQUEUE_SUMMARY}"
+    await database.jobs.enqueue(JOB)
+    lease = await claim(database)
+    row = f"select cast('{JOB.subject}' as uuid) as session_id, cast(null as uuid) as owner_id"
 
-    async def perform(taken: TakenJob) -> None:
-        done.append(taken)
+    async with hold_rows(database_url, f"with ended as ({row}) {ENQUEUE_SUMMARY}"):
+        ending = asyncio.create_task(database.jobs.finish(lease))
+        await until_sql(database_url, BLOCKED)
+    await ending
+
+    assert await run_sql(database_url, ROWS) == [(False, None, 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("change", "condition", "left"),
+    [
+        ("delete", "", []),
+        ("update", "when (old.lease_until is not null and new.lease_until is null)", ["queued"]),
+    ],
+)
+async def test_an_end_that_cannot_be_stored_is_tried_again_and_nothing_is_done_twice(
+    database: Database, database_url: str, change: str, condition: str, left: list[str]
+) -> None:
+    done: list[str] = []
+
+    async def work(subject: str) -> NotDone | None:
+        done.append(subject)
+        return NotDone(has_failed=True) if left and len(done) == 1 else None
+
+    await run_sql(database_url, REFUSE)
+    await run_sql(database_url, REFUSING.format(change=change, condition=condition))
+    async with doing(side_jobs(await open_stage(database), {"work": work})):
+        await database.jobs.enqueue(Job("work", "1"))
+        await until(lambda: bool(done))
+        while_refused = await run_sql(database_url, "select lease_until is not null from jobs")
+        await run_sql(database_url, ALLOW)
+        await until_jobs(database_url, [])
+
+    assert while_refused == [(True,)]
+    assert len(done) == 1 + len(left)
+
+
+async def test_a_job_whose_lease_is_lost_is_stopped_and_left_to_the_other_process(
+    database: Database, database_url: str
+) -> None:
+    begun, stopped = asyncio.Event(), asyncio.Event()
+
+    async def hang(_subject: str) -> None:
         begun.set()
-        await gate.wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
 
-    async with taking(database_url, perform):
-        await database.jobs.enqueue(JOB)
-        await begun.wait()
-        async with hold_rows(database_url, ask):
-            gate.set()
-            await until_sql(database_url, BLOCKED)
-        await until_sql(database_url, f"select 1 where not exists ({ALL})")
+    async with doing(side_jobs(await open_stage(database), {"work": hang}, lease_seconds=0.3)):
+        await database.jobs.enqueue(Job("work", "1"))
+        await until(begun.is_set)
+        await run_sql(
+            database_url,
+            "update jobs set worker = 'another', fence = fence + 1, lease_until = now() + interval '1 day'",
+        )
+        await until(stopped.is_set)
 
-    assert len(done) == 2
+    assert await run_sql(database_url, ROWS) == [(True, "another", 2, 1)]

@@ -1,30 +1,26 @@
-"""The queue of side jobs: part of the transaction it is used in, one job of a kind, nothing read from outside."""
+"""The queue of side jobs: part of the transaction it is used in, one job of a kind and subject, one order."""
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from datetime import timedelta
 
-import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
-from pgqueuer import AsyncpgDriver, Queries
-from pgqueuer.adapters.persistence.qb import QueryBuilderEnvironment, QueryQueueBuilder, QuerySchedulerBuilder
 
 from fakes.pooler import shared_address
-from fakes.raw_sql import BACKENDS, run_sql, until_sql
+from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
-from throughline.db.connection.address import parse_address
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database
-from throughline.db.jobs.consumer import JobConsumer
-from throughline.db.jobs.names import CHANNEL, queue_names
-from throughline.db.jobs.queue import Again, Job, JobBook, Schedule, TakenJob, enqueue_job
+from throughline.db.jobs.queue import Job, JobClaim, PutBack, Schedule, TakenJob, enqueue_job
+from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.sql import sql
+from throughline.domain.ids import UserId
 
 JOB = Job("prepare_summary", "0190a6e0-0000-7000-8000-000000000001")
-QUEUED = "select entrypoint, convert_from(payload, 'UTF8'), status::text from throughline_jobs.pgqueuer order by id"
+OTHERS = tuple(Job(JOB.kind, f"{number}") for number in range(3))
+QUEUED = "select kind, subject from jobs where lease_until is null order by seq"
+CLAIM = JobClaim("worker", lease_seconds=30, kinds=[JOB.kind])
 
 
 @pytest.fixture
@@ -34,18 +30,10 @@ async def pool(database_url: str) -> AsyncIterator[ConnectionPool]:
     await pool.close()
 
 
-@asynccontextmanager
-async def taking(url: str, perform: Callable[[TakenJob], Awaitable[Again | None]]) -> AsyncIterator[JobConsumer]:
-    consumer = JobConsumer(parse_address(url))
-    running = asyncio.create_task(consumer.run(JobBook({JOB.kind: perform}), most_at_once=2))
-    yield consumer
-    consumer.close()
-    async with asyncio.timeout(HANG_SECONDS):
-        await running
-
-
-async def until_empty(url: str) -> None:
-    await until_sql(url, QUEUED, [])
+async def take(database: Database, claim: JobClaim = CLAIM) -> TakenJob:
+    taken = await database.jobs.claim(claim)
+    assert taken is not None
+    return taken
 
 
 async def test_a_job_put_in_line_before_anything_else_goes_with_the_rollback(
@@ -62,15 +50,13 @@ async def test_a_job_put_in_line_before_anything_else_goes_with_the_rollback(
     assert await run_sql(database_url, QUEUED) == []
 
 
-async def test_a_job_is_there_once_its_transaction_is_and_holds_an_id_only(
-    pool: ConnectionPool, database_url: str
-) -> None:
+async def test_a_job_is_there_once_its_transaction_is(pool: ConnectionPool, database_url: str) -> None:
     async def put(tx: Statements) -> bool:
         return await enqueue_job(tx, JOB)
 
     assert await Transactions(pool).run(put)
 
-    assert await run_sql(database_url, QUEUED) == [(JOB.kind, JOB.subject, "queued")]
+    assert await run_sql(database_url, QUEUED) == [(JOB.kind, JOB.subject)]
 
 
 async def test_the_same_job_from_many_at_once_is_there_once_and_aborts_nobody(
@@ -97,177 +83,112 @@ async def test_a_job_that_is_there_already_leaves_its_transaction_as_it_was(
     assert await run_sql(database_url, "select name from users") == [("anna",)]
 
 
-@pytest.mark.slow
-async def test_a_job_that_takes_long_stays_with_the_process_that_does_it(database: Database, database_url: str) -> None:
-    silence = timedelta(seconds=3)
-    done: list[str] = []
-    consumers = [JobConsumer(parse_address(database_url), given_up_after=silence) for _ in range(2)]
+async def test_a_job_put_in_line_wakes_those_who_take_jobs(database: Database) -> None:
+    async with asyncio.timeout(HANG_SECONDS):
+        while not database.hub.is_listening:
+            await asyncio.sleep(0.01)
+    await database.jobs.work.wait(0.01)  # a new connection wakes, too
 
-    async def perform(taken: TakenJob) -> None:
-        for number in range(4):
-            await asyncio.sleep(silence.total_seconds() / 3)
-            await database.jobs.enqueue(Job("short", f"{number}"))  # wakes all processes
-        done.append(taken.job.subject)
-
-    async def perform_short(_taken: TakenJob) -> None:
-        await asyncio.sleep(0)
-
-    book = JobBook({JOB.kind: perform, "short": perform_short})
-    tasks = [asyncio.create_task(one.run(book, most_at_once=2)) for one in consumers]
     await database.jobs.enqueue(JOB)
-    await until_empty(database_url)
-    for one in consumers:
-        one.close()
-    await asyncio.gather(*tasks)
 
-    assert done == [JOB.subject]
+    assert await database.jobs.work.wait(HANG_SECONDS)
 
 
-async def test_a_job_is_done_once_and_leaves_the_table_and_may_come_again(
+async def test_jobs_are_taken_in_their_order_and_each_by_one(database: Database) -> None:
+    for job in OTHERS:
+        await database.jobs.enqueue(job)
+
+    taken = await asyncio.gather(*(database.jobs.claim(CLAIM) for _ in range(5)))
+
+    found = [one.job for one in taken if one is not None]
+    assert sorted(found, key=lambda job: job.subject) == list(OTHERS)
+    assert (await database.jobs.claim(CLAIM)) is None
+
+
+async def test_a_job_of_a_kind_nobody_asked_for_waits(database: Database) -> None:
+    await database.jobs.enqueue(Job("of another version", "1"))
+
+    assert await database.jobs.claim(CLAIM) is None
+
+
+async def test_a_finished_job_leaves_the_table_and_may_come_again(database: Database, database_url: str) -> None:
+    await database.jobs.enqueue(JOB)
+    taken = await take(database)
+
+    await database.jobs.finish(taken.lease)
+
+    assert await run_sql(database_url, "select from jobs") == []
+    assert await database.jobs.enqueue(JOB)
+
+
+async def test_a_job_put_back_stands_behind_those_that_wait_with_its_counts(database: Database) -> None:
+    for job in (JOB, *OTHERS):
+        await database.jobs.enqueue(job)
+    first = await take(database)
+
+    await database.jobs.put_back(first.lease, PutBack(failures=2, attempt=3))
+    taken = [await take(database) for _ in range(4)]
+
+    assert [one.job for one in taken] == [*OTHERS, JOB]
+    assert (taken[-1].failures, taken[-1].attempt) == (2, 4)
+
+
+async def test_a_job_put_back_for_later_is_not_taken_before(database: Database, database_url: str) -> None:
+    await database.jobs.enqueue(JOB)
+    taken = await take(database)
+    await database.jobs.put_back(taken.lease, PutBack(timedelta(hours=1)))
+
+    early = await database.jobs.claim(CLAIM)
+    await run_sql(database_url, "update jobs set due_at = now()")
+
+    assert early is None
+    assert (await take(database)).job == JOB
+
+
+async def test_further_rounds_come_behind_all_new_jobs_and_may_be_passed_over(database: Database) -> None:
+    await database.jobs.enqueue(JOB)
+    taken = await take(database)
+    await database.jobs.put_back(taken.lease, PutBack(is_continued=True))
+    await database.jobs.enqueue(OTHERS[0])
+
+    new = await take(database)
+    none = await database.jobs.claim(JobClaim("worker", 30, [JOB.kind], takes_continued=False))
+    further = await take(database)
+
+    assert (new.job, none, further.job, further.is_continued) == (OTHERS[0], None, JOB, True)
+
+
+async def test_jobs_of_owners_who_have_their_share_are_passed_over(database: Database) -> None:
+    anna, ben = UserId(new_id()), UserId(new_id())
+    for owner_id, subject in ((anna, "1"), (ben, "2")):
+        await database.jobs.enqueue(Job(JOB.kind, subject, owner_id))
+    claim = JobClaim("worker", 30, [JOB.kind], full_owners=[anna])
+
+    taken, none = await take(database, claim), await database.jobs.claim(claim)
+
+    assert (taken.job, none) == (Job(JOB.kind, "2", ben), None)
+
+
+async def test_work_by_the_clock_is_put_in_line_once_in_a_period_by_all_processes(
     database: Database, database_url: str
 ) -> None:
-    done: list[TakenJob] = []
+    async def nothing() -> None:
+        pass
 
-    async def perform(taken: TakenJob) -> None:
-        done.append(taken)
+    schedules = [
+        Schedule("hourly", timedelta(hours=1), nothing),
+        Schedule("daily", timedelta(days=1), nothing, at=timedelta(hours=3, minutes=41)),
+    ]
+    await database.jobs.put_due(schedules)
+    new = await run_sql(database_url, QUEUED)
+    await run_sql(database_url, "update job_schedules set period = period - interval '1 day' where kind = 'daily'")
 
-    async with taking(database_url, perform):
-        await database.jobs.enqueue(JOB)
-        await until_empty(database_url)
-        assert await database.jobs.enqueue(JOB)
-        await until_empty(database_url)
+    await asyncio.gather(*(database.jobs.put_due(schedules) for _ in range(5)))
+    (claimed,) = await asyncio.gather(database.jobs.claim(JobClaim("worker", 30, ["daily"])))
+    await database.jobs.put_due(schedules)
 
-    assert done == [TakenJob(JOB), TakenJob(JOB)]
-
-
-async def test_a_job_to_be_tried_again_comes_back_with_its_counts(database: Database, database_url: str) -> None:
-    tries: list[TakenJob] = []
-
-    async def perform(taken: TakenJob) -> Again | None:
-        tries.append(taken)
-        failures = len(tries)
-        return Again(timedelta(seconds=0.01), failures, lost=2) if failures < 3 else None
-
-    async with taking(database_url, perform):
-        await database.jobs.enqueue(JOB)
-        await until_empty(database_url)
-
-    assert tries == [TakenJob(JOB), TakenJob(JOB, 1, lost=2), TakenJob(JOB, 2, lost=2)]
-
-
-async def test_a_job_handed_back_stands_behind_those_that_wait(database: Database, database_url: str) -> None:
-    others = [Job(JOB.kind, f"{number}") for number in range(3)]
-    done: list[Job] = []
-
-    async def perform(taken: TakenJob) -> Again | None:
-        done.append(taken.job)
-        return Again(timedelta(0)) if len(done) == 1 else None
-
-    for job in (JOB, *others):
-        await database.jobs.enqueue(job)
-    async with taking(database_url, perform):
-        await until_empty(database_url)
-
-    assert done == [JOB, *others, JOB]
-
-
-async def test_a_job_is_counted_before_it_is_begun(database: Database, database_url: str) -> None:
-    counted: list[object] = []
-
-    async def perform(_taken: TakenJob) -> None:
-        counted.extend(await run_sql(database_url, "select attempts from throughline_jobs.pgqueuer"))
-
-    async with taking(database_url, perform):
-        await database.jobs.enqueue(JOB)
-        await until_empty(database_url)
-
-    assert counted == [(1,)]
-
-
-async def test_two_processes_share_the_jobs_and_do_each_once(database: Database, database_url: str) -> None:
-    done: list[str] = []
-
-    async def perform(taken: TakenJob) -> None:
-        done.append(taken.job.subject)
-        await asyncio.sleep(0)
-
-    async with taking(database_url, perform), taking(database_url, perform):
-        for number in range(20):
-            await database.jobs.enqueue(Job(JOB.kind, str(number)))
-        await until_empty(database_url)
-
-    assert sorted(done, key=int) == [str(number) for number in range(20)]
-
-
-async def test_taking_goes_on_after_its_connection_is_lost(database: Database, database_url: str) -> None:
-    done: list[str] = []
-
-    async def perform(taken: TakenJob) -> None:
-        done.append(taken.job.subject)
-
-    async with taking(database_url, perform) as consumer, asyncio.timeout(HANG_SECONDS):
-        while not consumer.is_taking:
-            await asyncio.sleep(0.01)
-        ended = f"select pg_terminate_backend(pid) from {BACKENDS} where application_name = 'throughline jobs'"
-        cut = await run_sql(database_url, ended)
-        await database.jobs.enqueue(JOB)
-        await until_empty(database_url)
-
-    assert (True,) in cut
-    assert done == [JOB.subject]
-
-
-async def test_what_is_done_by_the_clock_is_done_by_one_of_all_processes(database_url: str) -> None:
-    runs: list[str] = []
-
-    def book(name: str) -> JobBook:
-        async def run() -> None:
-            runs.append(name)
-
-        return JobBook({}, (Schedule("tidy", "* * * * *", run),))
-
-    soon = JobConsumer(parse_address(database_url))
-    first = asyncio.create_task(soon.run(book("first"), most_at_once=1))
-    await until_sql(database_url, "select 1 from throughline_jobs.pgqueuer_schedules")
-    soon.close()
-    await first
-    await run_sql(database_url, "update throughline_jobs.pgqueuer_schedules set next_run = now()")
-
-    consumers = [JobConsumer(parse_address(database_url)) for _ in range(2)]
-    tasks = [asyncio.create_task(one.run(book(f"{n}"), most_at_once=1)) for n, one in enumerate(consumers)]
-    async with asyncio.timeout(HANG_SECONDS):
-        while not runs or not all(one.is_taking for one in consumers):
-            await asyncio.sleep(0.02)
-    for one in consumers:
-        one.close()
-    await asyncio.gather(*tasks)
-
-    assert len(runs) == 1
-
-
-async def test_the_frozen_schema_is_what_the_installed_pgqueuer_expects(database_url: str) -> None:
-    names = queue_names()
-    connection = await asyncpg.connect(**parse_address(database_url).arguments())
-    queries = Queries(
-        AsyncpgDriver(connection),
-        qbe=QueryBuilderEnvironment(settings=names),
-        qbq=QueryQueueBuilder(settings=names),
-        qbs=QuerySchedulerBuilder(settings=names),
-    )
-
-    plan = await queries.plan_upgrade()
-    await connection.close()
-
-    assert plan.statements == ()
-
-
-def test_other_peoples_variables_do_not_lead_to_other_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PGQUEUER_PREFIX", "PGQUEUER_QUEUE_TABLE", "QUEUE_TABLE", "PGQUEUER_CHANNEL", "CHANNEL"):
-        monkeypatch.setenv(name, "elsewhere")
-    monkeypatch.setenv("PGQUEUER_SCHEMA", "elsewhere")
-    queue_names.cache_clear()
-
-    names = queue_names()
-
-    assert (names.channel, names.qualified.queue_table) == (CHANNEL, "throughline_jobs.pgqueuer")
-    assert "elsewhere" not in re.sub(r"\s+", " ", QueryQueueBuilder(settings=names).build_enqueue_query("skip"))
+    assert new == []
+    assert claimed is not None
+    assert await run_sql(database_url, QUEUED) == []
+    times = "select kind, to_char(period at time zone 'UTC', 'MI') from job_schedules order by kind"
+    assert await run_sql(database_url, times) == [("daily", "41"), ("hourly", "00")]

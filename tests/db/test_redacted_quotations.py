@@ -49,9 +49,7 @@ async def store_result(conversation: Conversation, lease: Lease, name: str, text
 
 
 async def tables_with(url: str, word: str) -> list[str]:
-    tables = await run_sql(
-        url, "select schemaname || '.' || tablename from pg_tables where schemaname in ('public', 'throughline_jobs')"
-    )
+    tables = await run_sql(url, "select schemaname || '.' || tablename from pg_tables where schemaname = 'public'")
     names = [str(name) for (name,) in tables]
     return [
         name for name in names if await run_sql(url, f"select 1 from {name} t where t::text ilike '%{word}%' limit 1")

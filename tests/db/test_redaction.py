@@ -48,7 +48,7 @@ class Scene:
         """The tables with a row that holds the word anywhere: what a dump of the database would show."""
         tables = await run_sql(
             self.url,
-            "select schemaname || '.' || tablename from pg_tables where schemaname in ('public', 'throughline_jobs')",
+            "select schemaname || '.' || tablename from pg_tables where schemaname = 'public'",
         )
         names = [str(name) for (name,) in tables]
         return [

@@ -283,34 +283,27 @@ async def test_prepared_summaries_of_an_older_version_go_and_the_usable_one_stay
 
 
 async def test_records_of_old_jobs_go_and_jobs_that_nobody_does(stage: Stage, database_url: str) -> None:
-    table, log = "throughline_jobs.pgqueuer", "throughline_jobs.pgqueuer_log"
     for age in (1, 73):
-        await run_sql(
-            database_url,
-            f"insert into {table} (priority, status, entrypoint, created) "
-            "values (0, 'queued', 'unknown', now() - make_interval(hours => $1))",
-            age,
+        job = "insert into jobs (kind, subject, created_at) values ('unknown', $1, now() - make_interval(hours => $2))"
+        record = (
+            "insert into failed_jobs (kind, subject, failed_at) values ('x', '1', now() - make_interval(hours => $1))"
         )
-        await run_sql(
-            database_url,
-            f"insert into {log} (job_id, status, priority, entrypoint, created) "
-            "values (1, 'successful', 0, 'x', now() - make_interval(hours => $1))",
-            age,
-        )
+        await run_sql(database_url, job, str(age), age)
+        await run_sql(database_url, record, age)
 
     await retention_of(stage).run()
 
-    assert (await number_of(database_url, table), await number_of(database_url, log)) == (1, 1)
+    assert (await number_of(database_url, "jobs"), await number_of(database_url, "failed_jobs")) == (1, 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_jobs_that_waited_long_for_a_worker_still_wait(stage: Stage, database_url: str, kind: str) -> None:
     await stage.database.jobs.enqueue(Job(kind, "1"))
-    await run_sql(database_url, "update throughline_jobs.pgqueuer set created = now() - interval '9 days'")
+    await run_sql(database_url, "update jobs set created_at = now() - interval '9 days'")
 
     await retention_of(stage).run()
 
-    assert await number_of(database_url, "throughline_jobs.pgqueuer") == 1
+    assert await number_of(database_url, "jobs") == 1
 
 
 async def test_tables_that_change_all_the_time_are_vacuumed_by_small_shares(database_url: str) -> None:
@@ -325,7 +318,7 @@ async def test_tables_that_change_all_the_time_are_vacuumed_by_small_shares(data
     )
 
     shares = {str(table): share for table, _, share in rows}
-    busy = {"runs", "run_events", "sessions", "throughline_jobs.pgqueuer", *(str(toast) for (toast,) in toasts)}
+    busy = {"runs", "run_events", "sessions", "jobs", *(str(toast) for (toast,) in toasts)}
     busy |= {"summary_versions", "search_terms", "slack_events", "slack_parts", "slack_conversations"}
     assert busy <= shares.keys()
     assert all(isinstance(share, float) and share <= 0.02 for share in shares.values())

@@ -33,7 +33,7 @@ from throughline.domain.recall import HistoryQuery
 T = TypeVar("T")
 LONG = "filler " * (LIVE_CHARACTERS // len("filler ") + 1)
 PER_BLOCK = BLOCK_CHARACTERS // len(LONG)
-QUEUED = "select entrypoint, convert_from(payload, 'UTF8') from throughline_jobs.pgqueuer"
+QUEUED = "select kind, subject from jobs"
 BLOCKS = "select through_position from search_blocks order by through_position"
 
 

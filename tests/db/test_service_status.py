@@ -94,22 +94,13 @@ async def test_leases_that_are_over_come_first_and_are_work_that_nobody_does(sta
 async def test_side_jobs_are_told_by_kind(stage: Stage, database_url: str) -> None:
     for subject in ("one", "two", "three"):
         await stage.database.jobs.enqueue(Job("prepare_summary", subject))
-    await run_sql(database_url, "update throughline_jobs.pgqueuer set status = 'picked' where dedupe_key like '%:two'")
+    await run_sql(database_url, "update jobs set lease_until = now() where subject = 'two'")
+    later = "update jobs set due_at = now() + interval '1 hour', failures = 2 where subject = 'three'"
+    await run_sql(database_url, later)
     await run_sql(
         database_url,
-        "update throughline_jobs.pgqueuer set execute_after = now() + interval '1 hour' "
-        "where dedupe_key like '%:three'",
-    )
-    await run_sql(
-        database_url,
-        "update throughline_jobs.pgqueuer set headers = '{\"failures\": 2}' where dedupe_key like '%:three'",
-    )
-    await run_sql(
-        database_url,
-        "insert into throughline_jobs.pgqueuer_log (job_id, status, priority, entrypoint, created) values "
-        "(1, 'exception', 0, 'embed_memories', now()), "
-        "(2, 'exception', 0, 'embed_memories', now() - interval '2 days'), "
-        "(3, 'successful', 0, 'embed_memories', now())",
+        "insert into failed_jobs (kind, subject, failed_at) values "
+        "('embed_memories', '1', now()), ('embed_memories', '2', now() - interval '2 days')",
     )
 
     jobs = (await read_service_status(database_url)).jobs

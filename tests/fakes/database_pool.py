@@ -17,10 +17,10 @@ DROP_TRIES = 25
 MOST_BYTES = 1_000_000
 """Deleted rows keep their room: a database is dropped where a table with rows to delete takes more than this."""
 
-SCHEMAS = "relnamespace in (select oid from pg_namespace where nspname in ('public', 'throughline_jobs'))"
-INSERTED = (
-    f"select oid::regclass::text, pg_stat_get_tuples_inserted(oid) from pg_class where relkind = 'r' and {SCHEMAS}"
-)
+INSERTED = """
+    select oid::regclass::text, pg_stat_get_tuples_inserted(oid) from pg_class
+    where relkind = 'r' and relnamespace = 'public'::regnamespace
+"""
 """How many rows were ever inserted into each table: the server counts what a connection did before it is gone."""
 
 RESTARTS = """

@@ -2,14 +2,13 @@
 
 import asyncio
 import sys
-from datetime import timedelta
 
 from fakes.scripted_model import Hang, Step
 from fakes.side_jobs import side_jobs
 from fakes.stage import open_stage, with_context
 from throughline.db.database import Database, DatabaseConfig
 
-GIVEN_UP_AFTER = timedelta(seconds=1)
+LEASE_SECONDS = 1.0
 BEGUN = "begun"
 
 
@@ -22,7 +21,7 @@ async def _take_jobs(url: str) -> None:
     agent = with_context(window=8192, min_recent_messages=2, max_messages_before_summary=10)
     stage = await open_stage(database, agent=agent)
     stage.model.by_request = hang
-    await side_jobs(stage, given_up_after=GIVEN_UP_AFTER).run()
+    await side_jobs(stage, lease_seconds=LEASE_SECONDS).run()
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """The side jobs of a stage, with their real queue."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -9,15 +9,14 @@ from functools import partial
 from fakes.raw_sql import until_sql
 from fakes.stage import Stage
 from fakes.waiting import HANG_SECONDS
-from throughline.db.jobs.consumer import GIVEN_UP_AFTER
 from throughline.db.jobs.kinds import INDEX_OWNER, PREPARE_SUMMARY
+from throughline.db.jobs.queue import Schedule
 from throughline.worker.indexing import index_owner
-from throughline.worker.jobs import JobRegistry, NotDone, Pauses, SideJobs, Work
-from throughline.worker.shares import Shares
+from throughline.worker.jobs import JobRegistry, JobsConfig, NotDone, SideJobs, Work
 from throughline.worker.summaries_ahead import prepare_summary
 
-STATUSES = "select status::text from throughline_jobs.pgqueuer"
-SOON = Pauses(timedelta(seconds=0.01), timedelta(seconds=0.01))
+STATES = "select case when lease_until is null then 'queued' else 'held' end from jobs"
+SOON = timedelta(seconds=0.01)
 
 
 def side_jobs(
@@ -25,19 +24,20 @@ def side_jobs(
     kinds: Mapping[str, Work] | None = None,
     *,
     concurrency: int = 2,
-    given_up_after: timedelta = GIVEN_UP_AFTER,
+    lease_seconds: float = 30.0,
+    schedules: Sequence[Schedule] = (),
 ) -> SideJobs:
     """Return the jobs a worker of the stage does, or only those of `kinds`; what fails is tried again soon."""
-    prepare = partial(prepare_summary, stage.parts, Shares(concurrency))
-    index = partial(index_owner, stage.database.history)
-    registry = JobRegistry(kinds or {PREPARE_SUMMARY: prepare, INDEX_OWNER: index}, pauses=SOON)
-    consumer = stage.database.make_job_consumer(given_up_after=given_up_after)
-    return SideJobs(stage.database.jobs, consumer, registry, stage.metrics, concurrency)
+    prepare, index = partial(prepare_summary, stage.parts), partial(index_owner, stage.database.history)
+    known = {PREPARE_SUMMARY: prepare, INDEX_OWNER: index}
+    registry = JobRegistry(known if kinds is None else kinds, schedules)
+    config = JobsConfig("worker", concurrency, lease_seconds, poll_seconds=0.2, first_pause=SOON, longest_pause=SOON)
+    return SideJobs(stage.database.jobs, registry, stage.metrics, config)
 
 
-async def do_summary_job(stage: Stage, shares: Shares | None = None) -> NotDone | None:
+async def do_summary_job(stage: Stage) -> NotDone | None:
     """Do the job of the stage's session once."""
-    return await prepare_summary(stage.parts, shares or Shares(1), str(stage.session.id))
+    return await prepare_summary(stage.parts, str(stage.session.id))
 
 
 @asynccontextmanager
@@ -45,11 +45,11 @@ async def doing(jobs: SideJobs) -> AsyncIterator[None]:
     """Do jobs inside the block."""
     running = asyncio.create_task(jobs.run())
     yield
-    await jobs.stop()
+    jobs.stop()
     async with asyncio.timeout(HANG_SECONDS):
         await running
 
 
-async def until_jobs(url: str, statuses: list[str]) -> None:
+async def until_jobs(url: str, states: list[str]) -> None:
     """Wait until these are the states of all jobs."""
-    await until_sql(url, STATUSES, [(status,) for status in statuses])
+    await until_sql(url, STATES, [(state,) for state in states])

@@ -17,11 +17,11 @@ from throughline.domain.ids import UserId
 from throughline.domain.memory import MAX_MEMORY_CHARACTERS
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from throughline.memories.meaning import BATCH
-from throughline.worker.jobs import JobRegistry, SideJobs
+from throughline.worker.jobs import JobRegistry, JobsConfig, SideJobs
 
 pytestmark = pytest.mark.usefixtures("pgvector")
 
-JOBS = "select entrypoint, convert_from(payload, 'UTF8') from throughline_jobs.pgqueuer order by id"
+JOBS = "select kind, subject from jobs order by seq"
 CAT, DOG, OSLO = "The cat is called Miso.", "Rex is a dog.", "Anna lives in Oslo."
 
 
@@ -70,14 +70,13 @@ async def test_a_memory_stored_in_an_outage_is_found_by_words_and_gets_its_vecto
     stage.provider.failure = ""
     jobs = SideJobs(
         database.jobs,
-        database.make_job_consumer(),
         JobRegistry({EMBED_MEMORIES: stage.meaning.embed_missing}),
         SilentMetrics(),
-        concurrency=1,
+        JobsConfig("worker", concurrency=1),
     )
     running = asyncio.create_task(jobs.run())
     await until_sql(database_url, JOBS, [])
-    await jobs.stop()
+    jobs.stop()
     await running
 
     assert (by_words, unknown) == (("text", [CAT]), ("text", []))
@@ -132,7 +131,7 @@ async def test_a_provider_that_changes_the_length_meanwhile_brings_the_job(
     stage: MemoryStage, database_url: str
 ) -> None:
     await stage.keep(CAT)
-    await run_sql(database_url, "delete from throughline_jobs.pgqueuer")
+    await run_sql(database_url, "delete from jobs")
     stage.provider.dimensions = 16
 
     by, texts = await stage.found("miso")

@@ -43,7 +43,7 @@ async def test_on_the_server_of_others_a_command_leaves_their_turns_and_jobs_alo
 
     assert code == 0, complained
     assert await outcome(database, waiting) == ("queued", 0)
-    assert await run_sql(database_url, "select count(*) from throughline_jobs.pgqueuer_schedules") == [(0,)]
+    assert await run_sql(database_url, "select count(*) from job_schedules") == [(0,)]
     if typed:
         assert "5" in told
 

@@ -173,7 +173,7 @@ async def test_cancelling_keeps_what_was_shown_marked_as_interrupted(stage: Stag
         await asyncio.sleep(0.01)
 
     await stage.database.runs.request_cancel(stage.owner_id, run.id)
-    turn_start.heartbeat.hurry()
+    turn_start.heartbeat.renew_now()
     await turn
 
     ended = await stage.database.runs.get_run(stage.owner_id, run.id)

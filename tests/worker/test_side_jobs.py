@@ -1,6 +1,8 @@
 """Side jobs: a summary prepared by whoever takes jobs, failures that end, shutdowns that hand back."""
 
 import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
 
 import pytest
 
@@ -13,10 +15,10 @@ from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.jobs.kinds import summary_job
-from throughline.db.jobs.queue import Job
+from throughline.db.jobs.queue import Job, JobClaim
 from throughline.db.service_status import read_service_status
 from throughline.domain.summary import SummaryState
-from throughline.worker.jobs import MOST_LOST, MOST_TRIES
+from throughline.worker.jobs import MOST_DEATHS, MOST_TRIES
 from throughline.worker.worker import Worker, WorkerConfig
 
 SUMMARY = "## Intent\nThe user counts [#1-#2]."
@@ -82,12 +84,12 @@ async def test_a_turn_that_ends_while_its_summary_is_written_is_not_missed(
     await fill(stage, 6)
 
     async with doing(side_jobs(stage)):
-        await database.jobs.enqueue(summary_job(stage.session.id))
+        await database.jobs.enqueue(summary_job(stage.session.id, stage.owner_id))
         async with asyncio.timeout(HANG_SECONDS):
             while not stage.model.requests:
                 await asyncio.sleep(0.01)
         await fill(stage, 6)
-        was_put = await database.jobs.enqueue(summary_job(stage.session.id))
+        was_put = await database.jobs.enqueue(summary_job(stage.session.id, stage.owner_id))
         gate.set()
         await until_jobs(database_url, [])
 
@@ -126,8 +128,8 @@ async def test_a_stopped_job_goes_back_into_the_line_at_once(database: Database,
         async with asyncio.timeout(HANG_SECONDS):
             await begun.wait()
 
-    counts = "select status::text, attempts, headers ->> 'failures' from throughline_jobs.pgqueuer"
-    assert await run_sql(database_url, counts) == [("queued", 0, "0")]
+    counts = "select lease_until is null, attempt, failures from jobs"
+    assert await run_sql(database_url, counts) == [(True, 0, 0)]
 
 
 async def test_a_job_over_which_processes_die_is_not_begun_for_ever(database: Database, database_url: str) -> None:
@@ -137,10 +139,7 @@ async def test_a_job_over_which_processes_die_is_not_begun_for_ever(database: Da
     async def note(subject: str) -> None:
         begun.append(subject)
 
-    for subject, times in (("killer", MOST_LOST), ("unlucky", MOST_LOST - 1)):
-        await database.jobs.enqueue(Job("deadly", subject))
-        left = "update throughline_jobs.pgqueuer set attempts = $1 where convert_from(payload, 'UTF8') = $2"
-        await run_sql(database_url, left, times, subject)
+    await leave(database, database_url, {"killer": MOST_DEATHS, "unlucky": MOST_DEATHS - 1})
     async with doing(side_jobs(stage, {"deadly": note})):
         await until_jobs(database_url, [])
 
@@ -148,24 +147,26 @@ async def test_a_job_over_which_processes_die_is_not_begun_for_ever(database: Da
     assert [work.failed for work in (await read_service_status(database_url)).jobs] == [1]
 
 
-async def test_a_job_over_which_a_second_process_died_is_put_off_and_then_begun(
+async def test_a_job_over_which_a_second_process_died_rests_before_it_is_begun(
     database: Database, database_url: str
 ) -> None:
-    stage = await open_with(database)
-    begun: list[str] = []
+    await leave(database, database_url, {"second": 2, "first": 1})
+    claim = JobClaim("worker", 30, ["deadly"], first_pause=timedelta(seconds=60))
 
-    async def note(subject: str) -> None:
-        begun.append(subject)
+    first, none = await database.jobs.claim(claim), await database.jobs.claim(claim)
+    await run_sql(database_url, "update jobs set lease_until = now() - interval '62 seconds' where subject = 'second'")
+    second = await database.jobs.claim(claim)
 
-    for subject, times in (("second", 2), ("first", 1)):
+    assert (first and first.job.subject, none, second and second.job.subject) == ("first", None, "second")
+    assert (first and first.attempt, second and second.attempt) == (2, 3)
+
+
+async def leave(database: Database, url: str, attempts: Mapping[str, int]) -> None:
+    """Leave jobs as processes do that die over them, each begun so often."""
+    for subject, attempt in attempts.items():
         await database.jobs.enqueue(Job("deadly", subject))
-        left = "update throughline_jobs.pgqueuer set attempts = $1 where convert_from(payload, 'UTF8') = $2"
-        await run_sql(database_url, left, times, subject)
-    async with doing(side_jobs(stage, {"deadly": note})):
-        await until_jobs(database_url, [])
-
-    assert begun == ["first", "second"]
-    assert [row["outcome"] for row in stage.metrics.of("job_ended")] == ["put_off", "done", "done"]
+        left = "update jobs set attempt = $1, lease_until = now() - interval '1 second' where subject = $2"
+        await run_sql(url, left, attempt, subject)
 
 
 async def test_no_more_jobs_are_done_at_once_than_allowed(database: Database, database_url: str) -> None:
@@ -198,11 +199,7 @@ async def test_the_job_of_a_dead_process_is_taken_after_its_last_sign_of_life(
         done.append(subject)
 
     await database.jobs.enqueue(Job("left", "1"))
-    await run_sql(
-        database_url,
-        "update throughline_jobs.pgqueuer set status = 'picked', queue_manager_id = gen_random_uuid(), "
-        "heartbeat = now() - interval '31 seconds'",
-    )
+    await run_sql(database_url, "update jobs set attempt = 1, lease_until = now() - interval '1 second'")
 
     async with doing(side_jobs(stage, {"left": finish})):
         await until_jobs(database_url, [])
@@ -218,7 +215,7 @@ async def test_a_job_that_waits_for_a_model_holds_no_connection_of_the_pool(data
     stage.model.by_request = lambda _: Hang("half a summary")
 
     async with doing(side_jobs(stage)):
-        await database.jobs.enqueue(summary_job(stage.session.id))
+        await database.jobs.enqueue(summary_job(stage.session.id, stage.owner_id))
         async with asyncio.timeout(HANG_SECONDS):
             while not stage.model.requests:
                 await asyncio.sleep(0.01)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fakes.compactions import SUMMARY, compact_now, fill, positions_read
-from fakes.dying_jobs import BEGUN, GIVEN_UP_AFTER
+from fakes.dying_jobs import BEGUN, LEASE_SECONDS
 from fakes.imports import import_into, written
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Fail, Say, Step
@@ -29,7 +29,7 @@ from throughline.domain.summary import SummaryState
 from throughline.execution.off_loop import present_owner
 from throughline.prompting.conversation import at_rest
 
-JOBS = "select convert_from(payload, 'UTF8') from throughline_jobs.pgqueuer where entrypoint = 'prepare_summary'"
+JOBS = "select subject from jobs where kind = 'prepare_summary'"
 
 
 async def open_with(database: Database) -> Stage:
@@ -72,7 +72,7 @@ async def test_the_end_of_a_turn_puts_the_job_in_line_where_a_summary_is_due(
 
     assert before == []
     assert await run_sql(database_url, JOBS) == [(str(stage.session.id),)]
-    assert not await database.jobs.enqueue(summary_job(stage.session.id))
+    assert not await database.jobs.enqueue(summary_job(stage.session.id, stage.owner_id))
     async with doing(side_jobs(stage)):
         await until_jobs(database_url, [])
     assert await prepared_through(stage) == 14
@@ -120,7 +120,7 @@ async def test_a_job_that_meets_an_adoption_half_way_prepares_what_is_due_then(
     await fill(stage, 8)
 
     async with doing(side_jobs(stage)):
-        await database.jobs.enqueue(summary_job(stage.session.id))
+        await database.jobs.enqueue(summary_job(stage.session.id, stage.owner_id))
         async with asyncio.timeout(HANG_SECONDS):
             while not stage.model.requests:
                 await asyncio.sleep(0.01)
@@ -140,7 +140,7 @@ async def test_a_summariser_that_was_down_is_asked_again_by_the_job(database: Da
     await fill(stage, 6)
 
     async with doing(side_jobs(stage)):
-        await database.jobs.enqueue(summary_job(stage.session.id))
+        await database.jobs.enqueue(summary_job(stage.session.id, stage.owner_id))
         await until_jobs(database_url, [])
 
     assert len(stage.model.requests) == 3
@@ -183,7 +183,7 @@ async def test_the_job_of_a_killed_process_is_done_by_another(
 ) -> None:
     stage = await open_with(database)
     await fill(stage, 6)
-    await database.jobs.enqueue(summary_job(stage.session.id))
+    await database.jobs.enqueue(summary_job(stage.session.id, stage.owner_id))
     log = tmp_path / "log"
     dying = await start_program(tmp_path, {}, database_url, log=log, module="fakes.dying_jobs")
     await until(lambda: BEGUN in log.read_text().splitlines() or dying.returncode is not None)
@@ -191,7 +191,7 @@ async def test_the_job_of_a_killed_process_is_done_by_another(
     dying.kill()
     await dying.wait()
 
-    async with doing(side_jobs(stage, given_up_after=GIVEN_UP_AFTER)):
+    async with doing(side_jobs(stage, lease_seconds=LEASE_SECONDS)):
         await until_jobs(database_url, [])
 
     assert await prepared_through(stage) == 10

@@ -3,10 +3,11 @@
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from throughline.assembly.database import is_guest, may_migrate
 from throughline.db.database import Database
-from throughline.db.jobs.kinds import EMBED_MEMORIES
+from throughline.db.jobs.kinds import EMBED_MEMORIES, FIND_UNEMBEDDED
 from throughline.db.jobs.queue import Schedule
 from throughline.domain.clock import Clock
 from throughline.domain.errors import SettingInvalid
@@ -17,7 +18,7 @@ from throughline.memories.meaning import Meaning, MeaningParts
 from throughline.settings import Settings, read_variable
 from throughline.worker.jobs import Work
 
-TIMES = "*/5 * * * *"
+EVERY = timedelta(minutes=5)
 """When missing vectors are looked for, beside the start and each failure."""
 
 
@@ -67,7 +68,7 @@ async def open_memories(
         yield MemoryShare(
             keeper,
             {EMBED_MEMORIES: meaning.embed_missing},
-            (Schedule("embed_memories", TIMES, meaning.embed_soon),),
+            (Schedule(FIND_UNEMBEDDED, EVERY, meaning.embed_soon),),
         )
     finally:
         await embedder.close()

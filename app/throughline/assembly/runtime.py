@@ -37,10 +37,9 @@ from throughline.turn.context_requests import ContextRequests
 from throughline.turn.state import TurnConfig, TurnParts
 from throughline.worker.archived_sessions import ArchiveConfig, ArchivedSessions
 from throughline.worker.indexing import Indexing, index_owner
-from throughline.worker.jobs import JobRegistry, SideJobs
+from throughline.worker.jobs import JobRegistry, JobsConfig, SideJobs
 from throughline.worker.retention import Retention, RetentionConfig
-from throughline.worker.shares import Shares
-from throughline.worker.summaries_ahead import OWNERS_PART, prepare_summary
+from throughline.worker.summaries_ahead import prepare_summary
 from throughline.worker.worker import Worker, WorkerConfig
 
 VERSION = version("throughline")
@@ -97,16 +96,22 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
             make_counter=make_counter,
             config=TurnConfig(deadline_seconds=settings.turn_timeout_seconds),
         )
-        jobs = _side_jobs(settings, parts, database, memories, metrics)
+        config = JobsConfig(process.name, settings.job_concurrency)
+        jobs = SideJobs(database.jobs, _job_registry(settings, parts, database, memories, metrics), metrics, config)
         worker = Worker(parts, database.hub.work, jobs, _worker_config(settings, process))
         database.hub.on_cancel(worker.on_cancel)
         context = ContextRequests(parts, database.sessions, database.pins, worker.occupied)
         try:
-            for agent in await check_agents(parts):
-                await warm_counter(agent.counter)
+            await _check_agents(parts)
             yield Runtime(settings, process, database, parts, worker, metrics, memories, context)
         finally:
             await models.close()
+
+
+async def _check_agents(parts: TurnParts) -> None:
+    """Refuse agents that cannot be used, and make the counters of the others ready."""
+    for agent in await check_agents(parts):
+        await warm_counter(agent.counter)
 
 
 def _ignore_tracing() -> None:
@@ -121,9 +126,9 @@ def _tools(settings: Settings, database: Database) -> ToolBox:
     return ToolBox(make_built_in_tools(*recall), limits)
 
 
-def _side_jobs(
+def _job_registry(
     settings: Settings, parts: TurnParts, database: Database, memories: MemoryShare, metrics: PrometheusMetrics
-) -> SideJobs:
+) -> JobRegistry:
     config = RetentionConfig(
         run_events_hours=settings.run_events_retention_hours,
         idempotency_keys_hours=settings.idempotency_keys_retention_hours,
@@ -139,11 +144,9 @@ def _side_jobs(
         *Indexing(database.history).schedules(),
         *memories.schedules,
     )
-    places = settings.job_concurrency
-    prepare = partial(prepare_summary, parts, Shares(places // OWNERS_PART))
+    prepare = partial(prepare_summary, parts)
     index = partial(index_owner, database.history)
-    registry = JobRegistry({PREPARE_SUMMARY: prepare, INDEX_OWNER: index, **memories.kinds}, schedules)
-    return SideJobs(database.jobs, database.make_job_consumer(), registry, metrics, places)
+    return JobRegistry({PREPARE_SUMMARY: prepare, INDEX_OWNER: index, **memories.kinds}, schedules)
 
 
 def _new_process(kind: ProcessKind) -> Process:

@@ -1,7 +1,6 @@
 """The database as the rest of the service sees it: repositories by intent, and the hub that wakes whoever waits."""
 
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 
 import structlog
 
@@ -10,7 +9,6 @@ from throughline.db.connection.migrations import check_known
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Transactions
 from throughline.db.connection.wakeup import EventHub
-from throughline.db.jobs.consumer import GIVEN_UP_AFTER, JobConsumer
 from throughline.db.jobs.queue import JobQueue
 from throughline.db.jobs.retention import RetentionRepository
 from throughline.db.memories.repository import MemoryRepository
@@ -80,10 +78,9 @@ class Database:
     def __init__(self, config: DatabaseConfig) -> None:
         """Put the repositories together; `open` also connects and checks."""
         self._config = config
-        self._session_address = config.urls.session_address()
         self._pool, self._lease_pool, self._life_pool = _make_pools(config)
         self._transactions = Transactions(self._pool)
-        self.hub = EventHub(self._session_address)
+        self.hub = EventHub(config.urls.session_address())
         self.watch = RunPoll(self._transactions, self.hub)
         self.users = UserRepository(self._transactions)
         self.keys = KeyRepository(self._transactions, self.users)
@@ -102,10 +99,11 @@ class Database:
         self.participants = ParticipantRepository(self._transactions)
         self.events = EventRepository(self._transactions, self.hub)
         self.replay = RunReplay(self._transactions)
-        self.jobs, self.retention = JobQueue(self._transactions), RetentionRepository(self._transactions)
-        life = Transactions(self._life_pool)
+        leases, life = Transactions(self._lease_pool), Transactions(self._life_pool)
+        self.jobs = JobQueue(self._transactions, leases, self.hub.jobs)
+        self.retention = RetentionRepository(self._transactions)
         self.processes, self._readiness = ProcessRepository(life), ReadinessCheck(life, self._transactions)
-        self.runs = RunRepository(self._transactions, Transactions(self._lease_pool), self.hub, config.caps)
+        self.runs = RunRepository(self._transactions, leases, self.hub, config.caps)
 
     @classmethod
     async def open(cls, config: DatabaseConfig) -> "Database":
@@ -125,10 +123,6 @@ class Database:
     def open_slack(self, agent: str) -> SlackDatabase:
         """Return what the Slack door works on; `agent` answers there."""
         return slack_database(self._transactions, self.hub, InboxConfig(agent, self._config.caps))
-
-    def make_job_consumer(self, *, given_up_after: timedelta = GIVEN_UP_AFTER) -> JobConsumer:
-        """Return a new way to take jobs, on a connection of its own while it runs; see JobConsumer."""
-        return JobConsumer(self._session_address, given_up_after=given_up_after)
 
     async def prepare_vectors(self, *, may_create: bool) -> None:
         """See db/memories/vector_table.py; before this, `memory_vectors` may not be used."""

@@ -33,21 +33,20 @@ _HELD = sql("""
 """)
 _JOBS = sql("""
     with queue as (
-        select j.entrypoint as kind, count(*) filter (where j.status = 'queued') as waiting,
-            min(j.execute_after) filter (where j.status = 'queued') as due_at,
-            count(*) filter (where j.status = 'queued' and j.headers ->> 'failures' <> '0') as retrying,
-            count(*) filter (where j.status = 'picked') as in_hand,
-            count(*) filter (where j.status = 'failed') as failed
-        from throughline_jobs.pgqueuer j group by 1
-    ), logged as (
-        select l.entrypoint as kind, count(*) as failed from throughline_jobs.pgqueuer_log l
-        where l.status = 'exception' and l.created > now() - interval '24 hours' group by 1
+        select j.kind, count(*) filter (where j.lease_until is null) as waiting,
+            min(j.due_at) filter (where j.lease_until is null) as due_at,
+            count(*) filter (where j.lease_until is null and j.failures > 0) as retrying,
+            count(*) filter (where j.lease_until is not null) as in_hand
+        from jobs j group by 1
+    ), failed as (
+        select f.kind, count(*) as failed from failed_jobs f
+        where f.failed_at > now() - interval '24 hours' group by 1
     )
     select kind, coalesce(q.waiting, 0) as waiting, coalesce(q.retrying, 0) as retrying,
-        coalesce(q.in_hand, 0) as in_hand, coalesce(q.failed, 0) + coalesce(l.failed, 0) as failed,
+        coalesce(q.in_hand, 0) as in_hand, coalesce(f.failed, 0) as failed,
         case when q.due_at is not null then extract(epoch from now() - least(q.due_at, now()))::float8 end
             as oldest_seconds
-    from queue q full join logged l using (kind) order by kind
+    from queue q full join failed f using (kind) order by kind
 """)
 _SLACK = sql("""
     select 'slack' as kind, count(*) filter (where d.status = 'waiting') as waiting,

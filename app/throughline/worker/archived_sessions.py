@@ -3,17 +3,18 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import timedelta
 
 import structlog
 
+from throughline.db.jobs.kinds import ARCHIVED_SESSIONS
 from throughline.db.jobs.queue import Schedule
 from throughline.db.sessions.archived import BEFORE_ALL, ArchivedSession, ArchiveRepository
 from throughline.domain.clock import Clock
 from throughline.domain.errors import DatabaseUnavailable, SessionBusy
 from throughline.worker.retention import RetentionMetrics
 
-KIND = "archived_sessions"
-TIMES = "23 * * * *"
+HOURLY, MINUTE = timedelta(hours=1), timedelta(minutes=23)
 LEAST_PAUSE_SECONDS = 0.2
 REST = 4
 """Times as long as an erasure took is rested before the next. Each looks through all that its owner's other sessions
@@ -46,7 +47,7 @@ class ArchivedSessions:
     def schedules(self) -> tuple[Schedule, ...]:
         """Return when it is done: never, where archived sessions are kept."""
         days = self._config.days
-        return () if days is None else (Schedule(KIND, TIMES, lambda: self.run(days)),)
+        return () if days is None else (Schedule(ARCHIVED_SESSIONS, HOURLY, lambda: self.run(days), at=MINUTE),)
 
     async def run(self, days: int) -> None:
         """Erase sessions that have been archived for longer than `days`, the oldest first."""
@@ -54,7 +55,7 @@ class ArchivedSessions:
         async with aclosing(self._old(days)) as old:
             async for session in old:
                 if erased >= self._config.most or self._clock.monotonic() >= deadline:
-                    self._metrics.retention_out_of_time(kind=KIND)
+                    self._metrics.retention_out_of_time(kind=ARCHIVED_SESSIONS)
                     log.warning("archived sessions are left for the next time")
                     break
                 erased += await self._erase(session, days)
@@ -74,6 +75,6 @@ class ArchivedSessions:
             is_erased = await self._archives.erase(session, days)
         except (SessionBusy, DatabaseUnavailable) as error:
             log.info("archived session was passed over", session_id=str(session.id), error=error.code)
-        self._metrics.retention_deleted(kind=KIND, count=int(is_erased))
+        self._metrics.retention_deleted(kind=ARCHIVED_SESSIONS, count=int(is_erased))
         await self._clock.sleep(max(LEAST_PAUSE_SECONDS, REST * (self._clock.monotonic() - began)))
         return is_erased

@@ -4,10 +4,12 @@ What turns store is indexed by the clock. An import, and a search that could not
 What neither has got to yet, a search indexes itself for a while, and says what is left.
 """
 
+from datetime import timedelta
 from uuid import UUID
 
 import structlog
 
+from throughline.db.jobs.kinds import INDEX_HISTORY
 from throughline.db.jobs.queue import Schedule
 from throughline.db.search.repository import SearchRepository
 from throughline.domain.ids import UserId
@@ -15,7 +17,7 @@ from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.off_loop import work_for
 from throughline.worker.jobs import NotDone
 
-TIMES = "*/5 * * * *"
+EVERY = timedelta(minutes=5)
 LOOK_BACK_MINUTES = 60
 """Sessions with a run made since then are looked at: twelve times, so that a time that was missed is made up for."""
 
@@ -54,4 +56,4 @@ class Indexing:
 
     def schedules(self) -> tuple[Schedule, ...]:
         """Return when it is done."""
-        return (Schedule("index_history", TIMES, self.run),)
+        return (Schedule(INDEX_HISTORY, EVERY, self.run),)

@@ -1,63 +1,57 @@
 """The side jobs of one process: what there is to do, how much of it at once, and what becomes of what fails."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias
 
 import structlog
 
-from throughline.db.jobs.consumer import JobConsumer
-from throughline.db.jobs.queue import Again, Ending, JobBook, JobQueue, LetGo, Schedule, TakenJob, Waiting
+from throughline.db.jobs.queue import JobClaim, JobQueue, PutBack, Schedule, TakenJob, Waiting
+from throughline.domain.errors import ThroughlineError
+from throughline.domain.ids import UserId
 from throughline.execution.error_boundary import ErrorBoundary
+from throughline.execution.heartbeats import Heartbeats
+from throughline.execution.lease_loop import LeaseLoop
 from throughline.execution.outcome import Outcome, Raised, outcome_of_awaiting
+from throughline.execution.pauses import doubled_pause
 from throughline.execution.running_beside import running_beside
-from throughline.worker.shares import Shares
 
 MOST_TRIES = 12
-"""Within three quarters of an hour, longer than most outages. Then a job that fails is let go: whoever needs what it
+"""Within three quarters of an hour, longer than most outages. Then a job that fails is given up: whoever needs what it
 would have done puts it in line again."""
 
-MOST_LOST = 6
-"""A job over which so many processes died in a row is not begun again: it may be what killed them.
+MOST_DEATHS = 6
+"""A job over which so many processes died in a row is not begun again: it may be what killed them."""
 
-From the second death on it is put off as a failed one is. What was only there when they died is let alone by then.
-"""
+OWNERS_PART = 4
+"""An owner may have one of so many places for jobs, however many sessions of theirs have something due."""
+
+ROUNDS_PART = 2
+"""Further rounds of long jobs may have one of so many places."""
 
 LONGEST_SILENCE_SECONDS = 60.0
-"""A process that has taken no job for longer has more than a connection that is just begun anew."""
+"""A process without an answered claim for longer has more than a database that is away for a moment."""
+
+FIRST_END_PAUSE_SECONDS, LONGEST_END_PAUSE_SECONDS = 0.2, 5.0
+"""Between the tries to store how a job ended."""
 
 WATCH_SECONDS = 15.0
-CONTINUED = "continued"
 AT_ONCE = timedelta(0)
 log = structlog.get_logger(__name__)
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Pauses:
-    """Before a failed job is tried again: `first`, four times as long before each further try, at most `longest`."""
-
-    first: timedelta = timedelta(seconds=5)
-    longest: timedelta = timedelta(minutes=5)
-
-    def after(self, failures: int) -> timedelta:
-        """Return the pause after so many failures, at least one."""
-        return min(self.first * int(4 ** (failures - 1)), self.longest)
 
 
 @dataclass(frozen=True, slots=True)
 class NotDone:
     """What a job says that is to be taken again, behind all others that wait, after `delay` at the earliest.
 
-    One that got further comes back as often as it likes, one that `has_failed` MOST_TRIES times. Without `was_begun`
-    there was no place for it: it counts as if nobody had taken it.
+    One that got further comes back as often as it likes, one that `has_failed` MOST_TRIES times.
     """
 
     delay: timedelta = AT_ONCE
     has_failed: bool = False
-    was_begun: bool = True
 
 
 Work: TypeAlias = Callable[[str], Awaitable[NotDone | None]]
@@ -70,7 +64,22 @@ class JobRegistry:
 
     handlers: Mapping[str, Work]
     schedules: Sequence[Schedule] = ()
-    pauses: Pauses = Pauses()
+
+
+@dataclass(frozen=True, slots=True)
+class JobsConfig:
+    """How a process does jobs: so many at once, each under a lease of `lease_seconds`.
+
+    A failed job is tried again after `first_pause`, four times as long before each further try, at most
+    `longest_pause`.
+    """
+
+    worker: str
+    concurrency: int
+    lease_seconds: float = 30.0
+    poll_seconds: float = 5.0
+    first_pause: timedelta = timedelta(seconds=5)
+    longest_pause: timedelta = timedelta(minutes=5)
 
 
 class JobMetrics(Protocol):
@@ -79,8 +88,8 @@ class JobMetrics(Protocol):
     def job_ended(self, *, kind: str, outcome: str) -> None:
         """Count a job that was taken.
 
-        `done`, `continued` (more rounds follow), `failed` (it is tried again), `let_go`, `put_off` (processes died
-        over it), `no_place` (its share of the places is taken), `handed_back` (the process stops).
+        `done`, `continued` (more rounds follow), `failed` (it is tried again), `let_go`, `handed_back` (the process
+        stops).
         """
         ...
 
@@ -94,134 +103,141 @@ class JobMetrics(Protocol):
 
 
 class SideJobs:
-    """Takes jobs from the queue and does up to `concurrency` at once, while `run` runs."""
+    """Takes jobs from the queue and does up to `concurrency` at once, while `run` runs.
 
-    def __init__(
-        self, queue: JobQueue, consumer: JobConsumer, registry: JobRegistry, metrics: JobMetrics, concurrency: int
-    ) -> None:
-        """Nothing is taken before `run`. Further rounds of long jobs get half of the places at most."""
+    Work by the clock has places of its own: there are only a few kinds of it, each once at a time.
+    """
+
+    def __init__(self, queue: JobQueue, registry: JobRegistry, metrics: JobMetrics, config: JobsConfig) -> None:
+        """Nothing is taken before `run`."""
         self._queue = queue
         self._metrics = metrics
-        self._rounds = Shares(concurrency // 2)
-        self._consumer = consumer
-        self._registry = registry
-        self._concurrency = concurrency
-        self._slots = asyncio.Semaphore(concurrency)
-        self._under_way: set[asyncio.Future[Any]] = set()  # of whatever result
-        self._is_stopping = False
+        self._config = config
+        self._schedules = registry.schedules
+        by_the_clock = {schedule.kind: _by_the_clock(schedule) for schedule in registry.schedules}
+        self._by_the_clock = frozenset(by_the_clock)
+        self._handlers: Mapping[str, Work] = {**registry.handlers, **by_the_clock}
+        heartbeats = Heartbeats(queue.renew, config.lease_seconds)
+        self._loop: LeaseLoop[TakenJob] = LeaseLoop(self, heartbeats, queue.work, config.poll_seconds)
 
     @property
     def is_taking(self) -> bool:
         """Whether jobs are being taken, for readiness: they may be late, so what is soon over changes nothing."""
-        return self._consumer.has_taken_within(LONGEST_SILENCE_SECONDS)
+        return self._loop.has_claimed_within(LONGEST_SILENCE_SECONDS)
 
     @property
     def in_hand(self) -> int:
-        """How many jobs and scheduled works are under way."""
-        return len(self._under_way)
+        """How many jobs are under way."""
+        return len(self._loop.held)
 
     async def run(self) -> None:
         """Take jobs until `close`; returns once those in hand have ended or were handed back."""
-        kinds = dict.fromkeys(self._registry.handlers, self._perform)
-        schedules = [replace(schedule, run=self._guarded(schedule)) for schedule in self._registry.schedules]
         async with running_beside(self._watch(), "watch the jobs that wait"):
-            await self._consumer.run(JobBook(kinds, schedules), most_at_once=self._concurrency)
+            await self._loop.run()
 
     def close(self) -> None:
         """Take no more jobs; those in hand go on."""
-        self._consumer.close()
+        self._loop.close()
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """Stop what is in hand: jobs go back into the line at once, for the next process that takes some."""
-        self._is_stopping = True
-        self.close()
-        for task in self._under_way:
-            task.cancel()
+        self._loop.stop()
 
-    async def _perform(self, taken: TakenJob) -> Ending:
-        """Do the job; return what becomes of it."""
-        outcome, ending = await self._outcome(taken)
-        self._metrics.job_ended(kind=taken.job.kind, outcome=outcome)
-        return ending
+    async def claim(self) -> Sequence[TakenJob]:
+        """Take the next job for which there is a place."""
+        held = [taken for taken in self._loop.held if taken.job.kind not in self._by_the_clock]
+        kinds = self._handlers.keys() if len(held) < self._config.concurrency else self._by_the_clock
+        if not kinds:
+            return ()
+        rounds = sum(taken.is_continued for taken in held)
+        claim = JobClaim(
+            worker=self._config.worker,
+            lease_seconds=self._config.lease_seconds,
+            kinds=tuple(kinds),
+            full_owners=self._full_owners(held),
+            takes_continued=rounds < max(1, self._config.concurrency // ROUNDS_PART),
+            first_pause=self._config.first_pause,
+            longest_pause=self._config.longest_pause,
+        )
+        taken = await self._queue.claim(claim)
+        return () if taken is None else (taken,)
 
-    async def _outcome(self, taken: TakenJob) -> tuple[str, Ending]:
-        untried = Again(AT_ONCE, taken.failures, taken.lost, taken.is_continued, taken.rested_after)
-        if self._is_stopping:
-            return "handed_back", untried
-        if taken.lost >= MOST_LOST:
-            log.error("job is let go, its processes died", kind=taken.job.kind, subject=taken.job.subject)
-            return "let_go", LetGo()
-        if taken.lost > max(taken.rested_after, 1):
-            pause = self._registry.pauses.after(taken.lost - 1)
-            return "put_off", replace(untried, delay=pause, rested_after=taken.lost)
-        try:
-            outcome = await outcome_of_awaiting(self._tracked(self._in_a_slot(taken)))
-        except asyncio.CancelledError:
-            return "handed_back", untried
-        return self._judged(taken, outcome, untried)
+    async def perform(self, claimed: TakenJob) -> None:
+        """Do the job and store how it ended, however often that has to be tried."""
+        outcome, put_back = await self._outcome(claimed)
+        tries = 0
+        while not await self._is_stored(claimed, outcome, put_back):
+            tries += 1
+            await asyncio.sleep(doubled_pause(tries, FIRST_END_PAUSE_SECONDS, LONGEST_END_PAUSE_SECONDS))
+        self._metrics.job_ended(kind=claimed.job.kind, outcome=outcome)
 
-    def _judged(self, taken: TakenJob, outcome: Outcome[NotDone | None], untried: Again) -> tuple[str, Ending]:
+    async def put_back(self, claimed: TakenJob) -> None:
+        """Hand the job back as if it had not been taken."""
+        untried = PutBack(AT_ONCE, claimed.attempt - 1, claimed.failures, claimed.is_continued)
+        await self._queue.put_back(claimed.lease, untried)
+        self._metrics.job_ended(kind=claimed.job.kind, outcome="handed_back")
+
+    async def seconds_after_loss(self, _claimed: TakenJob) -> float:
+        """Return 0: another process does the job by now."""
+        return 0.0
+
+    def _full_owners(self, held: Sequence[TakenJob]) -> tuple[UserId, ...]:
+        most = max(1, self._config.concurrency // OWNERS_PART)
+        of_owners = Counter(taken.job.owner_id for taken in held if taken.job.owner_id is not None)
+        return tuple(owner_id for owner_id, jobs in of_owners.items() if jobs >= most)
+
+    async def _outcome(self, taken: TakenJob) -> tuple[str, PutBack | None]:
+        """Return the word for what came of the job, and how it goes back into the line, if it does."""
+        if taken.attempt > MOST_DEATHS:
+            log.error("job given up, its processes died", kind=taken.job.kind, subject=taken.job.subject)
+            return "let_go", None
+        outcome: Outcome[NotDone | None] = await outcome_of_awaiting(self._handlers[taken.job.kind](taken.job.subject))
         if isinstance(outcome, Raised):
             return self._after_failure(taken, AT_ONCE, error=type(outcome.error).__name__)
         match outcome.value:
             case None:
                 return "done", None
-            case NotDone(was_begun=False, delay=delay):
-                return "no_place", replace(untried, delay=delay)
             case NotDone(has_failed=True, delay=delay):
                 return self._after_failure(taken, delay, error="nothing achieved")
             case NotDone(delay=delay):
-                return "continued", Again(delay, is_continued=True)
+                return "continued", PutBack(delay, is_continued=True)
 
-    async def _watch(self) -> None:
-        """Report what waits, of all processes, and whether this one takes anything."""
-        while True:
-            with ErrorBoundary(log.warning, "jobs that wait were not counted"):
-                waiting = {found.kind: found for found in await self._queue.waiting()}
-                for kind in self._registry.handlers:
-                    found = waiting.get(kind, Waiting(kind, 0, 0.0))
-                    self._metrics.jobs_waiting(kind=kind, jobs=found.jobs, oldest_seconds=found.oldest_seconds)
-            self._metrics.jobs_taken(is_taking=self._consumer.is_taking)
-            await asyncio.sleep(WATCH_SECONDS)
-
-    def _guarded(self, schedule: Schedule) -> Callable[[], Awaitable[None]]:
-        """Return the schedule's work so that it can be stopped; what fails is done at the next time."""
-
-        async def run() -> None:
-            try:
-                with ErrorBoundary(log.warning, "scheduled work failed", schedule=schedule.name):
-                    await self._tracked(schedule.run())
-            except asyncio.CancelledError:
-                log.info("scheduled work was stopped", schedule=schedule.name)
-
-        return run
-
-    async def _in_a_slot(self, taken: TakenJob) -> NotDone | None:
-        job, rounds = taken.job, self._rounds
-        async with self._slots:
-            if not taken.is_continued:
-                return await self._registry.handlers[job.kind](job.subject)
-            if (delay := rounds.take(CONTINUED)) is not None:
-                return NotDone(delay, was_begun=False)
-            try:
-                return await self._registry.handlers[job.kind](job.subject)
-            finally:
-                rounds.give_back(CONTINUED)
-
-    async def _tracked(self, work: Awaitable[T]) -> T:
-        task = asyncio.ensure_future(work)
-        self._under_way.add(task)
-        try:
-            return await task
-        finally:
-            self._under_way.discard(task)
-
-    def _after_failure(self, taken: TakenJob, least: timedelta, *, error: str) -> tuple[str, Ending]:
-        told = {"kind": taken.job.kind, "subject": taken.job.subject, "error": error}
+    def _after_failure(self, taken: TakenJob, least: timedelta, *, error: str) -> tuple[str, PutBack | None]:
+        fields = {"kind": taken.job.kind, "subject": taken.job.subject, "error": error}
         failures = taken.failures + 1
         if failures >= MOST_TRIES:
-            log.error("job failed and is let go", **told)
-            return "let_go", LetGo()
-        delay = max(self._registry.pauses.after(failures), least)
-        log.warning("job failed, it is tried again", delay_seconds=delay.total_seconds(), **told)
-        return "failed", Again(delay, failures, is_continued=taken.is_continued)
+            log.error("job given up after failures", **fields)
+            return "let_go", None
+        delay = max(min(self._config.first_pause * int(4 ** (failures - 1)), self._config.longest_pause), least)
+        log.warning("job failed, it is tried again", delay_seconds=delay.total_seconds(), **fields)
+        return "failed", PutBack(delay, failures=failures, is_continued=taken.is_continued)
+
+    async def _is_stored(self, taken: TakenJob, outcome: str, put_back: PutBack | None) -> bool:
+        try:
+            if put_back is None:
+                await self._queue.finish(taken.lease, has_failed=outcome == "let_go")
+            else:
+                await self._queue.put_back(taken.lease, put_back)
+        except ThroughlineError as error:
+            log.warning("end of a job was not stored, it is tried again", kind=taken.job.kind, error=error.code)
+            return False
+        return True
+
+    async def _watch(self) -> None:
+        """Put in line what is due by the clock; report what waits, and whether this process takes anything."""
+        while True:
+            with ErrorBoundary(log.warning, "jobs that wait were not counted"):
+                await self._queue.put_due(self._schedules)
+                waiting = {found.kind: found for found in await self._queue.waiting()}
+                for kind in self._handlers:
+                    found = waiting.get(kind, Waiting(kind, 0, 0.0))
+                    self._metrics.jobs_waiting(kind=kind, jobs=found.jobs, oldest_seconds=found.oldest_seconds)
+            self._metrics.jobs_taken(is_taking=self._loop.is_claiming)
+            await asyncio.sleep(WATCH_SECONDS)
+
+
+def _by_the_clock(schedule: Schedule) -> Work:
+    async def run(_subject: str) -> None:
+        await schedule.run()
+
+    return run

@@ -2,11 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol, TypeAlias
 from uuid import UUID
 
 import structlog
 
+from throughline.db.jobs.kinds import RETENTION, UNUSED_SUMMARIES
 from throughline.db.jobs.queue import Schedule
 from throughline.db.jobs.retention import FIRST_ID, Looked, RetentionRepository
 from throughline.domain.clock import Clock
@@ -14,8 +16,8 @@ from throughline.domain.errors import TemporaryError
 
 PAUSE_SECONDS = 0.05
 HOURS_PER_DAY = 24
-TIMES = "*/15 * * * *"
-DAILY = "41 3 * * *"
+EVERY, DAILY = timedelta(minutes=15), timedelta(days=1)
+DAILY_AT = timedelta(hours=3, minutes=41)
 log = structlog.get_logger(__name__)
 
 NOTHING_MORE = Looked(deleted=0, last=None)
@@ -95,7 +97,7 @@ class Retention:
 
     def schedules(self) -> tuple[Schedule, ...]:
         """Return when what is done."""
-        return (Schedule("retention", TIMES, self.run), Schedule("unused_summaries", DAILY, self.run_daily))
+        return (Schedule(RETENTION, EVERY, self.run), Schedule(UNUSED_SUMMARIES, DAILY, self.run_daily, at=DAILY_AT))
 
     async def _delete(self, batches: Mapping[str, Batch]) -> None:
         """Delete a batch of each kind in turn, until nothing is left of any or the time is used up.

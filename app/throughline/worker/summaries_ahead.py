@@ -14,10 +14,6 @@ from throughline.execution.off_loop import work_for
 from throughline.summary.prepare import Preparation, is_next_due, prepare_next
 from throughline.turn.state import TurnParts
 from throughline.worker.jobs import NotDone
-from throughline.worker.shares import Shares
-
-OWNERS_PART = 4
-"""An owner may have one of so many places for jobs, however many sessions of theirs have something due."""
 
 MOST_PLANS = 3
 """How often a job plans anew in a row because the session's summary was changed while it wrote."""
@@ -25,23 +21,18 @@ MOST_PLANS = 3
 log = structlog.get_logger(__name__)
 
 
-async def prepare_summary(parts: TurnParts, shares: Shares, subject: str) -> NotDone | None:
+async def prepare_summary(parts: TurnParts, subject: str) -> NotDone | None:
     """Prepare what is due for the session named by `subject`, one summary; finds nothing to do the second time.
 
-    `shares` are those that owners have of the places for jobs. Where more is due afterwards (a long history, or a turn
+    Where more is due afterwards (a long history, or a turn
     that ended meanwhile and found this job in line) the rest is for the next round, so that other sessions have theirs
     in between. Raises DatabaseUnavailable.
     """
     session_id = SessionId(UUID(subject))
     try:
         owner_id = await parts.messages.find_owner(session_id)
-        if (delay := shares.take(owner_id)) is not None:
-            return NotDone(delay, was_begun=False)
-        try:
-            work_for(owner_id)
-            return await _prepare(parts, session_id)
-        finally:
-            shares.give_back(owner_id)
+        work_for(owner_id)
+        return await _prepare(parts, session_id)
     except NotFound:
         log.info("session of a job is gone", session_id=subject)
         return None

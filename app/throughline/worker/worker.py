@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import structlog
 
@@ -14,6 +13,7 @@ from throughline.domain.ids import RunId, UserId
 from throughline.domain.run import ClaimedRun, Claimer, Lease
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.heartbeats import Heartbeat, Heartbeats
+from throughline.execution.lease_loop import WorkSignal
 from throughline.execution.owner_limits import OwnerLimits, Taken
 from throughline.turn.graph import build_graph
 from throughline.turn.state import TurnParts
@@ -49,18 +49,6 @@ JOBS_END_SECONDS = 5.0
 """What stopped jobs get to be handed back; they are taken again anyway once they have been silent for long enough."""
 
 log = structlog.get_logger(__name__)
-
-
-class WorkSignal(Protocol):
-    """Wakes the claim loop when a run is queued somewhere."""
-
-    async def wait(self, timeout_seconds: float) -> bool:
-        """Return when woken, or after the timeout; whether it was woken."""
-        ...
-
-    def wake(self) -> None:
-        """End a wait now: there may be work from this very process."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +162,7 @@ class Worker:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        await self._jobs.stop()
+        self._jobs.stop()
 
     def on_cancel(self, run_id: RunId) -> None:
         """A cancel was announced: look at once whether the run is one of ours."""

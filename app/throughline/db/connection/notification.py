@@ -15,6 +15,8 @@ IDS_PER_PAYLOAD = 200
 class Notification:
     """`events`: runs with new events; `cancels`: runs asked to stop; `has_work`: a run waits for a worker.
 
+    `has_jobs`: a side job was put in line, as a trigger of their table says with `j:`.
+
     `ends`: those of `events` that may have ended, or are gone; processes of earlier versions do not say so.
     """
 
@@ -22,6 +24,7 @@ class Notification:
     cancels: frozenset[RunId] = frozenset()
     has_work: bool = False
     ends: frozenset[RunId] = frozenset()
+    has_jobs: bool = False
 
 
 def write_payloads(notification: Notification) -> tuple[str, ...]:
@@ -39,17 +42,14 @@ def read_payload(payload: str) -> Notification:
         run_ids = frozenset(RunId(UUID(hex=run_id)) for run_id in ids.split(",") if run_id)
     except ValueError:
         return Notification()
-    match kind:
-        case "e":
-            return Notification(events=run_ids)
-        case "d":
-            return Notification(ends=run_ids)
-        case "c":
-            return Notification(cancels=run_ids)
-        case "w":
-            return Notification(has_work=True)
-        case _:
-            return Notification()
+    meanings = {
+        "e": Notification(events=run_ids),
+        "d": Notification(ends=run_ids),
+        "c": Notification(cancels=run_ids),
+        "w": Notification(has_work=True),
+        "j": Notification(has_jobs=True),
+    }
+    return meanings.get(kind, Notification())
 
 
 def _chunks(run_ids: Iterable[RunId]) -> Iterator[str]:

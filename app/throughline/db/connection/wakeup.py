@@ -107,12 +107,13 @@ class RunWakeup(Wakeup):
 class EventHub:
     """Wakes readers of runs, claim loops and holders of runs, in this process and in all others.
 
-    `work` is woken when a run waits for a worker. One connection beside the pool listens and notifies.
+    `work` is woken when a run waits for a worker, `jobs` when a side job was put in line.
+    One connection beside the pool listens and notifies.
     """
 
     def __init__(self, address: Address) -> None:
         """Nothing is connected before `start`."""
-        self.work = Wakeup()
+        self.work, self.jobs = Wakeup(), Wakeup()
         self._listener = Listener(address, on_payload=self._hear, on_connected=self._wake_everybody)
         self._readers: defaultdict[RunId, set[RunWakeup]] = defaultdict(set)
         self._on_cancel: list[OnCancel] = []
@@ -226,6 +227,8 @@ class EventHub:
             self._cancel(run_id)
         if notification.has_work:
             self.work.wake()
+        if notification.has_jobs:
+            self.jobs.wake()
 
     def _wake_followers(self, run_ids: Iterable[RunId]) -> None:
         for run_id in run_ids:
@@ -240,4 +243,5 @@ class EventHub:
     def _wake_everybody(self) -> None:
         """After a gap anything may have happened: let everybody look."""
         self.work.wake()
+        self.jobs.wake()
         self.wake_readers()

@@ -6,27 +6,24 @@ from throughline.domain.ids import SessionId, UserId
 PREPARE_SUMMARY = "prepare_summary"
 EMBED_MEMORIES = "embed_memories"
 INDEX_OWNER = "index_owner"
-KINDS = (PREPARE_SUMMARY, EMBED_MEMORIES, INDEX_OWNER)
+BY_THE_CLOCK = ("retention", "unused_summaries", "archived_sessions", "index_history", "find_unembedded")
+RETENTION, UNUSED_SUMMARIES, ARCHIVED_SESSIONS, INDEX_HISTORY, FIND_UNEMBEDDED = BY_THE_CLOCK
+KINDS = (PREPARE_SUMMARY, EMBED_MEMORIES, INDEX_OWNER, *BY_THE_CLOCK)
 """All that this version does in one process or another."""
 
 
-def summary_job(session_id: SessionId) -> Job:
+def summary_job(session_id: SessionId, owner_id: UserId) -> Job:
     """Return the job that prepares the session's next summary."""
-    return Job(PREPARE_SUMMARY, str(session_id))
+    return Job(PREPARE_SUMMARY, str(session_id), owner_id)
 
 
 def index_job(owner_id: UserId) -> Job:
     """Return the job that indexes the history of the owner."""
-    return Job(INDEX_OWNER, str(owner_id))
+    return Job(INDEX_OWNER, str(owner_id), owner_id)
 
 
 ENQUEUE_SUMMARY = f"""
-    insert into throughline_jobs.pgqueuer as job (priority, entrypoint, payload, dedupe_key, headers, status)
-    select 0, '{PREPARE_SUMMARY}', convert_to(cast(ended.session_id as text), 'UTF8'),
-        '{PREPARE_SUMMARY}:' || cast(ended.session_id as text), jsonb_build_object(), 'queued' from ended
-    {ASK_AGAIN}
+    insert into jobs as job (kind, subject, owner_id)
+    select '{PREPARE_SUMMARY}', cast(ended.session_id as text), ended.owner_id from ended {ASK_AGAIN}
 """  # noqa: S608  # our own name
-"""What `enqueue_job` does with the summary job of each session in `ended`, as a part of another statement.
-
-Only for statements that have something to put in line: PgQueuer's trigger notifies for each insert, also of no row.
-"""
+"""What `enqueue_job` does with the summary job of each session in `ended`, as a part of another statement."""

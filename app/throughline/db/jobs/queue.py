@@ -1,126 +1,87 @@
 """Side jobs: work beside the turns that may be late, may come twice, and may be lost without harm.
 
-A job says what to do (`kind`) and for what (`subject`, an id, never a text). Its tables are PgQueuer's.
+A job says what to do (`kind`) and for what (`subject`, an id, never a text). It is claimed and held like a run, by a
+lease and a fence (db/leases.py).
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeAlias
 
+from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements, Transactions
+from throughline.db.connection.wakeup import Wakeup
+from throughline.db.leases import CLAIMED, HELD, RELEASED, renew_leases, renewal
 from throughline.db.statements.sql import sql
+from throughline.domain.ids import UserId
+from throughline.domain.lease import RowLease
+from throughline.domain.run import LeaseRenewal
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Something to do; of one kind and subject there is at most one at a time, waiting or being done."""
+    """Something to do; of one kind and subject there is at most one at a time, waiting or being done.
+
+    `owner_id` is the user whose share of the places the job takes, if any.
+    """
 
     kind: str
     subject: str
+    owner_id: UserId | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TakenJob:
-    """A job in hand. `failures` is how often it was tried and failed, `lost` how often it was begun since and cut off.
+    """A job in hand. `failures` is how often it failed, `attempt` how often it was begun without an end, this time too.
 
-    What cuts a job off is the end of its process, or of the connection on which it was taken. `is_continued`: what was
-    done of it before is kept, and this is a further round. `rested_after` is how often it had been cut off when it was
-    last put off for that.
+    A job whose process died has a higher `attempt`. `is_continued`: this is a further round of a long job.
     """
 
+    lease: RowLease
     job: Job
+    attempt: int = 1
     failures: int = 0
-    lost: int = 0
     is_continued: bool = False
-    rested_after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
-    """A job that is not done: it goes to the end of the line with its counts, and is not taken before `delay`.
+class JobClaim:
+    """Who claims which kinds. Jobs of `full_owners` are passed over, and further rounds unless `takes_continued`.
 
-    What is continued stands behind all that is not, whenever that comes.
+    A job over which processes died rests between its lease's end and the next claim: `first_pause` from the second
+    death on, four times as long after each further one, `longest_pause` at most.
     """
 
-    delay: timedelta
-    failures: int = 0
-    lost: int = 0
-    is_continued: bool = False
-    rested_after: int = 0
+    worker: str
+    lease_seconds: float
+    kinds: Collection[str]
+    full_owners: Collection[UserId] = ()
+    takes_continued: bool = True
+    first_pause: timedelta = timedelta(seconds=5)
+    longest_pause: timedelta = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
-    """A job that nobody tries again: it is counted among those that failed."""
+class PutBack:
+    """How a job goes to the end of the line; it is not claimed before `delay`, further rounds after all others."""
 
-
-Ending: TypeAlias = Again | LetGo | None
-"""What becomes of a job: it goes back into the line, it has failed for good, or, None, it is done."""
-
-Perform: TypeAlias = Callable[[TakenJob], Awaitable[Ending]]
-"""Does a job, and says what becomes of it."""
+    delay: timedelta = timedelta(0)
+    attempt: int = 0
+    failures: int = 0
+    is_continued: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Something done at fixed times, by one process of all. `times` is a cron expression, in UTC."""
+    """Work by the clock, done by one process of all: a job of this kind is put in line once in each period.
 
-    name: str
-    times: str
+    Periods are counted in UTC, `at` after the full `every`.
+    """
+
+    kind: str
+    every: timedelta
     run: Callable[[], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class JobBook:
-    """What a process can do: each kind of job, and what is done by the clock."""
-
-    kinds: Mapping[str, Perform]
-    schedules: Sequence[Schedule] = ()
-
-
-ASK_AGAIN = """
-    on conflict (dedupe_key) where dedupe_key is not null and status = any (array[
-        cast('queued' as throughline_jobs.pgqueuer_status), cast('picked' as throughline_jobs.pgqueuer_status)
-    ]) do update set headers = coalesce(job.headers, jsonb_build_object()) || jsonb_build_object('again', true)
-    where job.status = 'picked'
-"""
-"""Where the job is there already: one that waits is left as it is, one in hand is marked (`tries.py`)."""
-
-_ENQUEUE = sql(
-    """
-    with input as materialized (
-        select nextval(pg_get_serial_sequence('throughline_jobs.pgqueuer', 'id')) as id
-    ), put as (
-        insert into throughline_jobs.pgqueuer as job (id, priority, entrypoint, payload, dedupe_key, headers, status)
-        select id, 0, cast(:kind as text), cast(:payload as bytea), cast(:key as text), jsonb_build_object(), 'queued'
-        from input {ask_again} returning job.id
-    ), logged as (
-        insert into throughline_jobs.pgqueuer_log (job_id, status, entrypoint, priority)
-        select id, 'queued', cast(:kind as text), 0 from put join input using (id)
-    )
-    select id from put join input using (id)
-""",
-    ask_again=ASK_AGAIN,
-)
-
-
-_WAITING = sql("""
-    select entrypoint as kind, count(*) as jobs,
-        greatest(extract(epoch from now() - min(greatest(created, execute_after))), 0) as oldest_seconds
-    from throughline_jobs.pgqueuer where status = 'queued' group by entrypoint
-""")
-
-
-async def enqueue_job(tx: Statements, job: Job) -> bool:
-    """Put the job in line as part of the transaction; False where it is there already, waiting or being done.
-
-    The one way into the queue, but for the end of a turn, whose one statement has it within (`kinds.py`). A job that is
-    being done is marked: it goes back into the line when it ends, for it may have looked before this is committed. The
-    key is `kind:subject`, and a conflict over it aborts nothing.
-    """
-    rows = await tx.fetch(_ENQUEUE, kind=job.kind, payload=job.subject.encode(), key=f"{job.kind}:{job.subject}")
-    return bool(rows)
+    at: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,18 +93,165 @@ class Waiting:
     oldest_seconds: float
 
 
-class JobQueue:
-    """The way into the queue for those who have no transaction of their own."""
+ASK_AGAIN = "on conflict (kind, subject) do update set is_asked_again = true where job.lease_until is not null"
+"""A job that waits is left as it is. One in hand goes back into the line when it ends: it may have looked before."""
 
-    def __init__(self, transactions: Transactions) -> None:
-        """Work through `transactions`."""
+_ENQUEUE = sql(
+    """
+    insert into jobs as job (kind, subject, owner_id) values (:kind, :subject, cast(:owner_id as uuid)) {ask_again}
+    returning job.lease_until is null as is_new
+""",
+    ask_again=ASK_AGAIN,
+)
+_CLAIM = sql(
+    """
+    with next as (
+        select j.id from jobs j
+        where (j.lease_until is null and j.due_at <= now() or j.lease_until < now() - make_interval(secs => case
+                when j.attempt < 2 then 0
+                else least(:longest_pause, :first_pause * power(4, least(j.attempt, 20) - 2)) end))
+            and j.kind = any(cast(:kinds as text[]))
+            and (j.owner_id is null or not j.owner_id = any(cast(:full_owners as uuid[])))
+            and (:takes_continued or not j.is_continued)
+        order by j.is_continued, j.seq limit 1 for update skip locked
+    )
+    update jobs j set {claimed}, is_asked_again = false from next where j.id = next.id
+    returning j.id, j.fence, j.kind, j.subject, j.owner_id, j.attempt, j.failures, j.is_continued
+""",
+    claimed=CLAIMED,
+)
+_RENEW = renewal("jobs")
+# The row is locked before it is read: who asks for the job is either seen here, or finds it gone and inserts a new one.
+_FINISH = sql(
+    """
+    with held as materialized (
+        select id, kind, subject, is_asked_again from jobs where {held} for update
+    ), failed as (
+        insert into failed_jobs (kind, subject) select kind, subject from held where :has_failed
+    ), gone as (
+        delete from jobs j using held where j.id = held.id and not held.is_asked_again
+    )
+    update jobs j set {released}, seq = default, created_at = now(), due_at = now(), attempt = 0, failures = 0,
+        is_continued = false
+    from held where j.id = held.id and held.is_asked_again
+""",
+    held=HELD,
+    released=RELEASED,
+)
+_PUT_BACK = sql(
+    """
+    update jobs set {released}, seq = default, created_at = now(),
+        due_at = now() + make_interval(secs => :delay_seconds),
+        attempt = :attempt, failures = :failures, is_continued = :is_continued
+    where {held}
+""",
+    held=HELD,
+    released=RELEASED,
+)
+# A schedule seen for the first time waits for its next period. `job_schedules` is read as it was before the insert.
+_PUT_DUE = sql("""
+    with clock as (
+        select c.kind,
+            to_timestamp(floor((cast(extract(epoch from now()) as float8) - c.at) / c.every) * c.every + c.at) as period
+        from unnest(cast(:kinds as text[]), cast(:every as float8[]), cast(:at as float8[])) as c(kind, every, at)
+    ), begun as (
+        insert into job_schedules as s (kind, period) select kind, period from clock
+        on conflict (kind) do update set period = excluded.period where s.period < excluded.period
+        returning s.kind
+    )
+    insert into jobs (kind, subject) select b.kind, '' from begun b join job_schedules known on known.kind = b.kind
+    on conflict (kind, subject) do nothing
+""")
+_WAITING = sql("""
+    select kind, count(*) as jobs,
+        greatest(extract(epoch from now() - min(greatest(created_at, due_at))), 0) as oldest_seconds
+    from jobs where lease_until is null group by kind
+""")
+
+
+async def enqueue_job(tx: Statements, job: Job) -> bool:
+    """Put the job in line as part of the transaction; False if it is there already, waiting or being done.
+
+    The one way into the queue, but for statements that have ENQUEUE_SUMMARY (`kinds.py`) within. A trigger wakes those
+    who claim once the transaction is committed.
+    """
+    rows = await tx.fetch(_ENQUEUE, kind=job.kind, subject=job.subject, owner_id=job.owner_id)
+    return bool(rows) and bool(rows[0]["is_new"])
+
+
+class JobQueue:
+    """The queue for those who have no transaction of their own, and for those who do the jobs.
+
+    `work` is woken when a job was put in line.
+    """
+
+    def __init__(self, transactions: Transactions, leases: Transactions, work: Wakeup) -> None:
+        """Work through `transactions`, renew through `leases` alone."""
+        self.work = work
         self._transactions = transactions
+        self._leases = leases
 
     async def enqueue(self, job: Job) -> bool:
-        """Put the job in line: one statement, one round trip; False where it is there already."""
+        """Put the job in line: one statement, one round trip; False if it is there already."""
         return await enqueue_job(self._transactions, job)
+
+    async def claim(self, claim: JobClaim) -> TakenJob | None:
+        """Take the next job that is due, or that a silent process has left; new ones before further rounds."""
+        rows = await self._transactions.fetch(
+            _CLAIM,
+            worker=claim.worker,
+            lease_seconds=claim.lease_seconds,
+            kinds=list(claim.kinds),
+            full_owners=list(claim.full_owners),
+            takes_continued=claim.takes_continued,
+            first_pause=claim.first_pause.total_seconds(),
+            longest_pause=claim.longest_pause.total_seconds(),
+        )
+        return _taken_from(rows[0]) if rows else None
+
+    async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
+        """Extend these leases; those no longer ours are not in the answer."""
+        return await renew_leases(self._leases, _RENEW, leases, lease_seconds)
+
+    async def finish(self, lease: RowLease, *, has_failed: bool = False) -> None:
+        """Take the job out of the queue, if it is still ours; with `has_failed` it was given up, and is recorded.
+
+        One that was asked for meanwhile goes back into the line, as good as new. Doing this twice does it once.
+        """
+        await self._transactions.fetch(_FINISH, id=lease.id, fence=lease.fence, has_failed=has_failed)
+
+    async def put_back(self, lease: RowLease, put_back: PutBack) -> None:
+        """Put the job at the end of the line, if it is still ours."""
+        await self._transactions.fetch(
+            _PUT_BACK,
+            id=lease.id,
+            fence=lease.fence,
+            delay_seconds=put_back.delay.total_seconds(),
+            attempt=put_back.attempt,
+            failures=put_back.failures,
+            is_continued=put_back.is_continued,
+        )
+
+    async def put_due(self, schedules: Sequence[Schedule]) -> None:
+        """Put in line the work by the clock for which a new period has begun, once for all processes."""
+        await self._transactions.fetch(
+            _PUT_DUE,
+            kinds=[schedule.kind for schedule in schedules],
+            every=[schedule.every.total_seconds() for schedule in schedules],
+            at=[schedule.at.total_seconds() for schedule in schedules],
+        )
 
     async def waiting(self) -> tuple[Waiting, ...]:
         """Return what waits, by kind; kinds of which nothing waits are left out."""
         rows = await self._transactions.fetch(_WAITING)
         return tuple(Waiting(row["kind"], row["jobs"], float(row["oldest_seconds"])) for row in rows)
+
+
+def _taken_from(row: Row) -> TakenJob:
+    return TakenJob(
+        lease=RowLease(row["id"], row["fence"]),
+        job=Job(row["kind"], row["subject"], None if row["owner_id"] is None else UserId(row["owner_id"])),
+        attempt=row["attempt"],
+        failures=row["failures"],
+        is_continued=row["is_continued"],
+    )

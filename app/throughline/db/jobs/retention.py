@@ -105,21 +105,22 @@ _DELETE_PREPARED = sql("""
 """)
 _DELETE_JOB_LOG = sql("""
     with free as (
-        select l.id from throughline_jobs.pgqueuer_log l
-        where l.created < now() - make_interval(hours => :hours) order by l.created limit :rows for update skip locked
+        select f.id from failed_jobs f
+        where f.failed_at < now() - make_interval(hours => :hours) order by f.failed_at limit :rows
+        for update skip locked
     ), gone as (
-        delete from throughline_jobs.pgqueuer_log l using free where l.id = free.id returning l.id
+        delete from failed_jobs f using free where f.id = free.id returning f.id
     )
     select count(*) as units from gone
 """)
 _DELETE_JOBS = sql("""
     with free as (
-        select j.id from throughline_jobs.pgqueuer j
-        where (j.status = 'failed' or j.status = 'queued' and j.entrypoint <> all(cast(:kinds as text[])))
-            and j.created < now() - make_interval(hours => :hours)
+        select j.id from jobs j
+        where j.lease_until is null and j.kind <> all(cast(:kinds as text[]))
+            and j.created_at < now() - make_interval(hours => :hours)
         limit :rows for update skip locked
     ), gone as (
-        delete from throughline_jobs.pgqueuer j using free where j.id = free.id returning j.id
+        delete from jobs j using free where j.id = free.id returning j.id
     )
     select count(*) as units from gone
 """)
@@ -171,7 +172,7 @@ class RetentionRepository:
         return await self._delete(_DELETE_PREPARED)
 
     async def delete_job_log(self, hours: int) -> Looked:
-        """Delete up to ROWS_AT_ONCE lines of what became of jobs."""
+        """Delete up to ROWS_AT_ONCE records of jobs that were given up."""
         return await self._delete(_DELETE_JOB_LOG, hours=hours)
 
     async def delete_jobs(self, hours: int) -> Looked:

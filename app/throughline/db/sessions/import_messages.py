@@ -91,6 +91,6 @@ async def import_session(
             written = {"created_at": dated.created_at, **message_parameters(dated.message)}
             await tx.fetch(_APPEND, **parameters, **written)
     session = session_from((await tx.fetch(_GET, id=session_id))[0])
-    await enqueue_job(tx, summary_job(session_id))
+    await enqueue_job(tx, summary_job(session_id, new.owner_id))
     await enqueue_job(tx, index_job(new.owner_id))
     return session

@@ -1,11 +1,11 @@
 """Summaries by intent: what turns write of them (the turn's SummaryStore), and what doors read and restore."""
 
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.jobs.kinds import summary_job
-from throughline.db.jobs.queue import enqueue_job
+from throughline.db.jobs.kinds import ENQUEUE_SUMMARY
 from throughline.db.statements.locks import lock_session
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import session_not_found
+from throughline.db.statements.sql import sql
 from throughline.db.summaries.adopt import adopt_summary, is_adopted
 from throughline.db.summaries.prepared import adopt_prepared, prepare_summary
 from throughline.db.summaries.restore import restore
@@ -27,6 +27,11 @@ from throughline.domain.summary import (
     SummaryState,
     SummaryVersion,
     SummaryWithStretches,
+)
+
+_ASK_FOR_NEXT = sql(
+    "with ended as (select id as session_id, owner_id from sessions where id = :session_id) {enqueue}",
+    enqueue=ENQUEUE_SUMMARY,
 )
 
 
@@ -90,7 +95,7 @@ class SummaryRepository:
 
     async def ask_for_next(self, session_id: SessionId) -> None:
         """Put the job in line that prepares the session's next summary; nothing where it is there already."""
-        await enqueue_job(self._transactions, summary_job(session_id))
+        await self._transactions.fetch(_ASK_FOR_NEXT, session_id=session_id)
 
     async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
         """Keep others from summarizing the session on demand for so long. Raises SummaryInProgress, NotFound."""

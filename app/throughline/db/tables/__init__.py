@@ -1,8 +1,8 @@
 """The tables, as migrations make them."""
 
-from throughline.db.tables import processes, runs, search, sessions, slack, summaries
+from throughline.db.tables import jobs, processes, runs, search, sessions, slack, summaries
 from throughline.db.tables.columns import Base
 
-TABLES = (processes, runs, search, sessions, slack, summaries)
+TABLES = (jobs, processes, runs, search, sessions, slack, summaries)
 METADATA = Base.metadata
 """What the tables of all these modules together describe."""

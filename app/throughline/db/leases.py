@@ -1,0 +1,63 @@
+"""Leases by the database's clock, the same for every table of claimed work.
+
+Such a table has `id`, `worker`, `lease_until` (null while nobody holds the row), `fence` and `attempt`. A claim raises
+the fence, and every write of a holder names its own: a process that wakes up late changes nothing. Which row comes next
+differs from table to table, so each writes its own claim with CLAIMED in it.
+"""
+
+from collections.abc import Collection, Mapping
+
+from throughline.db.connection.statement import Statement
+from throughline.db.connection.transactions import Statements
+from throughline.db.statements.sql import sql
+from throughline.domain.lease import RowLease
+from throughline.domain.run import LeaseRenewal
+
+CLAIMED = """fence = fence + 1, attempt = attempt + 1, worker = :worker,
+        lease_until = now() + make_interval(secs => :lease_seconds)"""
+"""What a claim sets."""
+
+HELD = "id = :id and fence = :fence and lease_until is not null"
+"""The condition under which a holder writes to its row."""
+
+RELEASED = "worker = null, lease_until = null"
+"""What ends a lease."""
+
+
+def renewal(table: str, cancel_requested: str = "false") -> Statement:
+    """Return the statement that `renew_leases` runs for a table; `cancel_requested` is an expression over its row `r`.
+
+    No row is waited for: one lock held by a process that was stopped would keep all leases from being renewed.
+    """
+    return sql(
+        """
+        with held as (
+            select h.id, h.fence from unnest(cast(:ids as uuid[]), cast(:fences as integer[])) as h(id, fence)
+        ), free as (
+            select r.id from held h join {table} r on r.id = h.id and r.fence = h.fence
+            where r.lease_until is not null for no key update of r skip locked
+        ), renewed as (
+            update {table} r set lease_until = now() + make_interval(secs => :lease_seconds)
+            from free where r.id = free.id returning r.id, {cancel_requested} as cancel_requested
+        )
+        select r.id, r.fence, coalesce(n.cancel_requested, {cancel_requested}) as cancel_requested,
+            n.id is not null as is_renewed
+        from held h join {table} r on r.id = h.id and r.fence = h.fence and r.lease_until is not null
+        left join renewed n on n.id = r.id
+    """,
+        table=table,
+        cancel_requested=cancel_requested,
+    )
+
+
+async def renew_leases(
+    tx: Statements, statement: Statement, leases: Collection[RowLease], lease_seconds: float
+) -> Mapping[RowLease, LeaseRenewal]:
+    """Extend the leases that are still ours, and return what was found of each; lost ones are left out."""
+    rows = await tx.fetch(
+        statement,
+        ids=[lease.id for lease in leases],
+        fences=[lease.fence for lease in leases],
+        lease_seconds=lease_seconds,
+    )
+    return {RowLease(row["id"], row["fence"]): LeaseRenewal(row["cancel_requested"], row["is_renewed"]) for row in rows}

@@ -1,0 +1,59 @@
+"""The tables of side jobs: those in line or in hand, those given up lately, and what is done by the clock."""
+
+from uuid import UUID
+
+from sqlalchemy import BigInteger, Identity, Index, Text, UniqueConstraint, Uuid, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from throughline.db.tables.columns import Base, Id, No, Now, String, Time, Zero, vacuumed
+
+
+class JobRow(Base):
+    """Something to do, in line or, while `lease_until` is set, in hand. `seq` is its place in the line.
+
+    `attempt` counts how often it was begun and neither ended nor put back, `failures` how often it failed in a row.
+    `owner_id` is the user whose share of the places it takes: no key, for the job of an erased user ends by itself.
+    """
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        UniqueConstraint("kind", "subject"),
+        Index("jobs_line", "is_continued", "seq"),
+        # A handful of rows that come and go all day.
+        {"postgresql_with": vacuumed(200, share=0, fillfactor=70)},
+    )
+
+    id: Mapped[UUID] = mapped_column(Uuid, primary_key=True, server_default=text("gen_random_uuid()"))
+    seq: Mapped[int] = mapped_column(BigInteger, Identity(always=True))
+    kind: Mapped[String]
+    subject: Mapped[String]
+    owner_id: Mapped[Id | None]
+    is_continued: Mapped[No]
+    is_asked_again: Mapped[No]
+    due_at: Mapped[Now]
+    worker: Mapped[str | None] = mapped_column(Text)
+    lease_until: Mapped[Time | None]
+    fence: Mapped[Zero]
+    attempt: Mapped[Zero]
+    failures: Mapped[Zero]
+    created_at: Mapped[Now]
+
+
+class FailedJobRow(Base):
+    """The record of a job that was given up, for operators."""
+
+    __tablename__ = "failed_jobs"
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    kind: Mapped[String]
+    subject: Mapped[String]
+    failed_at: Mapped[Now] = mapped_column(index=True)
+
+
+class JobScheduleRow(Base):
+    """The newest period for which a job that recurs by the clock was put in line."""
+
+    __tablename__ = "job_schedules"
+
+    kind: Mapped[str] = mapped_column(Text, primary_key=True)
+    period: Mapped[Time]

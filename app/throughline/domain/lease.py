@@ -1,0 +1,12 @@
+"""The lease of a row of claimed work: a side job, a Slack delivery. Runs have one of their own (domain/run.py)."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class RowLease:
+    """The right to write for a row: valid while the row is held and carries this fence."""
+
+    id: UUID
+    fence: int
