@@ -6,13 +6,46 @@ from uuid import UUID
 import httpx
 import pytest
 
-from fakes.api_stage import KEYED, PREVIEW, ApiStage, open_session, set_stage
+from fakes.api_stage import KEYED, ApiStage, open_session, set_stage
 from fakes.conversations import Conversation
 from throughline.db.database import Database
 from throughline.domain.ids import SessionId
 from throughline.domain.message import ImageBlock, TextBlock
 from throughline.domain.principal import Scope
 from throughline.wire.sessions import SummaryList, SummaryVersionOut
+
+PREVIEW_JSON = {
+    "action": "compact",
+    "cause": "threshold",
+    "fired": ["pruned"],
+    "tokens": 6_900,
+    "unreduced_tokens": 6_900,
+    "window": 8_192,
+    "usage_percent": 84.2,
+    "threshold_tokens": 5_836,
+    "budget_tokens": 6_144,
+    "floor_too_high": False,
+    "summarised_through": 0,
+    "summarise": {"from_position": 1, "through_position": 2, "message_count": 2},
+    "messages": [
+        {
+            "position": 1,
+            "role": "user",
+            "form": "summarised",
+            "reason": "the summary stands for it",
+            "tokens": 0,
+            "pinned": False,
+        },
+        {
+            "position": 3,
+            "role": "user",
+            "form": "whole",
+            "reason": "pinned: always shown",
+            "tokens": 70,
+            "pinned": True,
+        },
+    ],
+}
 
 
 @pytest.fixture
@@ -48,7 +81,7 @@ async def test_a_preview_shows_the_plan_for_a_text_for_blocks_and_for_nothing(
     ]
 
     assert [response.status_code for response in shown] == [200] * 5
-    assert all(response.json() == PREVIEW for response in shown)
+    assert all(response.json() == PREVIEW_JSON for response in shown)
     assert stage.pins.previewed == [None, None, None, "What next?", (TextBlock("See"), ImageBlock(image, "auto"))]
 
 

@@ -1,17 +1,19 @@
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 
+from fakes.api_stage import PREVIEW
 from fakes.command_stage import CommandStage
 from fakes.conversations import Conversation, answer_message
 from fakes.stage import open_stage
-from fakes.wire_shapes import preview_out
+from throughline.context.forms import Form, ShownMessage
+from throughline.context.preview import Action, StretchToSummarise
 from throughline.db.database import Database
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.summary.summarize_now import CompactionResult
 from throughline.turn.context_requests import ContextRequests
-from throughline.wire.context import PreviewedMessage, StretchToSummarise
 
 MORE_VERSIONS = """
     with counted as (update sessions set summary_version = $2 where id = $1)
@@ -73,12 +75,11 @@ async def test_summarize_hands_the_focus_on(service: CommandStage, focuses: list
 
 
 async def test_a_preview_is_asked_for_with_the_text_or_without(service: CommandStage, talk: Conversation) -> None:
-    service.api.pins.plan = preview_out(
-        PreviewedMessage(position=35, role="user", form="whole", reason="", tokens=9, pinned=False),
-        action="compact",
-        cause="threshold",
-        summarise=StretchToSummarise(from_position=21, through_position=34, message_count=14),
-    ).model_dump(mode="json")
+    service.api.pins.plan = replace(
+        PREVIEW,
+        summarise=StretchToSummarise(from_position=21, through_position=34),
+        messages=(ShownMessage(35, Role.USER, Form.WHOLE, 9),),
+    )
 
     result = await service.run("chat", "--session", talk.session.id, typed="/preview\n/preview What next?\n")
 
@@ -139,7 +140,7 @@ async def test_a_version_on_a_later_page_is_found(service: CommandStage, talk: C
 
 
 async def test_the_same_can_be_done_outside_a_chat(service: CommandStage, talk: Conversation) -> None:
-    service.api.pins.plan = preview_out().model_dump(mode="json")
+    service.api.pins.plan = replace(PREVIEW, action=Action.NONE, cause=None, summarise=None, messages=())
 
     context = await service.run("sessions", "context", talk.session.id, "--preview")
     summaries = await service.run("sessions", "summaries", talk.session.id)

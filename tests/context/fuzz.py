@@ -42,7 +42,7 @@ SEEN: Mapping[str, Callable[[Step], bool]] = {
     "gap": lambda step: step.raw.has_gap,
     "repair": lambda step: any(item.form is Form.LEFT_OUT for item in step.shown) or _is_made_up(step),
     "pin behind the cursor": lambda step: any(
-        item.is_pinned and not _is_after(step, item.position) for item in _shown(step)
+        item.pinned and not _is_after(step, item.position) for item in _shown(step)
     ),
     "user behind the cursor": lambda step: step.fitted.view.inp.current_behind_cursor is not None,
     "refused as too long": lambda step: step.raw.cap_tokens is not None,

@@ -65,7 +65,7 @@ def big_ones_before_old_ones(step: Step) -> str:
 def no_more_is_truncated_than_has_to_be(step: Step) -> str:
     """Where texts are truncated and nothing else is done, one never truncated before takes the room that there is."""
     view, before = step.fitted.view, step.raw.view_state.truncated_through_position
-    cut = [item.position for item in step.shown if item.form is Form.TRUNCATED and not item.is_pinned]
+    cut = [item.position for item in step.shown if item.form is Form.TRUNCATED and not item.pinned]
     rows = [step.rows[position - 1] for position in cut]
     is_uneven = any(row.tool_calls or not isinstance(row.content, str) for row in rows)  # calls and images go whole
     if step.fitted.notes != ("messages_truncated",) or step.raw.has_gap or is_uneven or max(cut, default=0) <= before:

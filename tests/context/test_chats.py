@@ -8,8 +8,9 @@ import pytest
 from context.chat import Chat, Turn
 from context.play import Play
 from throughline.context.explain import NextAction, SummaryFacts, explain_context, is_summary_due
+from throughline.context.forms import Form
 from throughline.context.policy import Adopt, ContextPolicy, Strategy
-from throughline.context.preview import preview_json
+from throughline.context.preview import Action, preview_call
 from throughline.context.reopen import kept_state
 from throughline.context.view import show
 from throughline.context.view_state import ViewState, view_state_json
@@ -200,14 +201,11 @@ def test_a_preview_that_adopts_says_what_becomes_of_every_message() -> None:
         chat.turn(995, 995)
     inp = replace(chat.at_rest(), user=NewMessage(Role.USER, "x" * 12_000, Source.API))
 
-    plan = preview_json(inp)
+    plan = preview_call(inp)
 
-    listed = plan["messages"]
-    assert isinstance(listed, list)
-    places = [item["position"] for item in listed if isinstance(item, dict)]
-    gone = [item["position"] for item in listed if isinstance(item, dict) and item["form"] == "summarised"]
-    assert plan["action"] == "adopt"
-    assert places == [row.position for row in chat.stored.rows]
+    gone = [item.position for item in plan.messages if item.form is Form.SUMMARISED]
+    assert plan.action is Action.ADOPT
+    assert [item.position for item in plan.messages] == [row.position for row in chat.stored.rows]
     assert gone == list(range(1, chat.prepared.through_position + 1))
 
 

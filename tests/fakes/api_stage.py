@@ -21,51 +21,39 @@ from throughline.api.app import create_app
 from throughline.api.http.config import ApiConfig
 from throughline.api.http.services import Readiness, Services
 from throughline.context.explain import ContextReport
+from throughline.context.forms import Form, ShownMessage
+from throughline.context.preview import Action, Preview, StretchToSummarise
+from throughline.context.triggers import Cause
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.domain.ids import MessageId, SessionId, UserId
-from throughline.domain.json_types import JsonObject, JsonValue
 from throughline.domain.keys import NewKey
-from throughline.domain.message import Content, Message, NewMessage
+from throughline.domain.message import Content, Message, NewMessage, Role
 from throughline.domain.principal import Scope
 from throughline.memories.keeper import MemoryKeeper
 from throughline.summary.summarize_now import CompactionResult
 
 LOCAL = ApiConfig(version="0.0.0", is_local_mode=True, no_worker_timeout_seconds=HANG_SECONDS)
 KEYED = ApiConfig(version="0.0.0", key_cache_seconds=0.0)
-PREVIEW: dict[str, JsonValue] = {
-    "action": "compact",
-    "cause": "threshold",
-    "fired": ["pruned"],
-    "tokens": 6_900,
-    "unreduced_tokens": 6_900,
-    "window": 8_192,
-    "usage_percent": 84.2,
-    "threshold_tokens": 5_836,
-    "budget_tokens": 6_144,
-    "floor_too_high": False,
-    "summarised_through": 0,
-    "summarise": {"from_position": 1, "through_position": 2, "message_count": 2},
-    "messages": [
-        {
-            "position": 1,
-            "role": "user",
-            "form": "summarised",
-            "reason": "the summary stands for it",
-            "tokens": 0,
-            "pinned": False,
-        },
-        {
-            "position": 3,
-            "role": "user",
-            "form": "whole",
-            "reason": "pinned: always shown",
-            "tokens": 70,
-            "pinned": True,
-        },
-    ],
-}
+PREVIEW = Preview(
+    action=Action.COMPACT,
+    cause=Cause.THRESHOLD,
+    fired=("pruned",),
+    tokens=6_900,
+    unreduced_tokens=6_900,
+    window=8_192,
+    usage_percent=84.2,
+    threshold_tokens=5_836,
+    budget_tokens=6_144,
+    floor_too_high=False,
+    summarised_through=0,
+    summarise=StretchToSummarise(1, 2),
+    messages=(
+        ShownMessage(1, Role.USER, Form.SUMMARISED, 0),
+        ShownMessage(3, Role.USER, Form.WHOLE, 70, pinned=True),
+    ),
+)
 """What the scripted plan says for every message but "too much", for which there is none."""
 
 
@@ -91,7 +79,7 @@ class FakePins:
 
     database: Database
     report: ContextReport = REPORT
-    plan: JsonObject = field(default_factory=lambda: PREVIEW)
+    plan: Preview = PREVIEW
     pinned: set[MessageId] = field(default_factory=set)
     previewed: list[Content | None] = field(default_factory=list)
     limit: int = 2
@@ -100,7 +88,7 @@ class FakePins:
         await self.database.sessions.get(owner_id, session_id)
         return self.report
 
-    async def preview(self, owner_id: UserId, session_id: SessionId, content: Content | None) -> JsonObject:
+    async def preview(self, owner_id: UserId, session_id: SessionId, content: Content | None) -> Preview:
         await self.database.sessions.get(owner_id, session_id)
         self.previewed.append(content)
         return self.plan

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from fakes.waiting import until
-from throughline.context.explain import ContextReport, NextAction, SummariserReport, report_json
+from throughline.context.explain import ContextReport, NextAction, SummariserReport
 from throughline.db.database import Database
 from throughline.domain.events import Event, MessageDelta, NewEvent, RunStarted, ToolAnswered
 from throughline.domain.ids import RunId
 from throughline.domain.message import NewMessage, Role
 from throughline.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus, Submission, Submitted
+from throughline.wire.context import ContextOut
 
 CLAIMER = Claimer("scripted", 30.0)
 Step: TypeAlias = Event | NewMessage
@@ -124,7 +125,7 @@ class ScriptedTurns:
         if self.error is not None:
             return Outcome(RunStatus.FAILED, error=self.error)
         answer = NewMessage(role=Role.ASSISTANT, content=script.answer, source=run.source)
-        return Outcome(RunStatus.SUCCEEDED, answer=answer, context=report_json(REPORT))
+        return Outcome(RunStatus.SUCCEEDED, answer=answer, context=ContextOut.render(REPORT))
 
     def _note_cancel(self, _run_id: RunId) -> None:
         self.is_cancelled.set()

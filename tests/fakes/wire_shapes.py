@@ -1,11 +1,9 @@
 """Shapes of the wire with all their fields, of which a test names those it is about."""
 
-import json
 from datetime import UTC, datetime
 from typing import TypeVar
 from uuid import UUID
 
-from throughline.domain.json_types import JsonObject
 from throughline.wire.context import ContextOut, PreviewedMessage, PreviewOut, SummariserOut, SummaryOut
 from throughline.wire.messages import MessageOut
 from throughline.wire.runs import RunOut, UsageOut
@@ -158,10 +156,3 @@ def changed(shape: Made, **changes: object) -> Made:
     """Return the shape with other values; the fields must be there."""
     assert changes.keys() <= type(shape).model_fields.keys()
     return shape.model_copy(update=changes)
-
-
-def assert_agreement(rendered: JsonObject, shape: type[Shape]) -> None:
-    """What the shape reads and writes again is the same text."""
-    text = json.dumps(rendered)
-
-    assert json.dumps(shape.model_validate_json(text).model_dump(mode="json")) == text

@@ -2,15 +2,11 @@
 
 from fakes.scripted_model import Call, Fail, Say, ScriptedModel
 from fakes.stage import Stage, open_stage, with_context
-from fakes.wire_shapes import assert_agreement
-from throughline.context.explain import report_json
 from throughline.db.database import Database
 from throughline.domain.errors import AnswerIncomplete, ModelQuotaExhausted
 from throughline.domain.events import EventType
 from throughline.domain.message import ToolCall
 from throughline.domain.run import Run
-from throughline.prompting.context_report import preview_context, report_context
-from throughline.wire.context import ContextOut, PreviewOut
 from throughline.wire.events import EVENTS, event_json
 
 FINISHED = {EventType.RUN_STARTED, EventType.MESSAGE_DELTA, EventType.MESSAGE_COMPLETED, EventType.RUN_COMPLETED}
@@ -20,7 +16,8 @@ async def told_in(stage: Stage, run: Run) -> set[EventType]:
     """Compare the run's events with their shapes, and return the kinds there were."""
     events = [*await stage.events(run), *await stage.database.replay.events(run)]
     for event in events:
-        assert_agreement(event_json(event.event), EVENTS[event.type])
+        rendered = event_json(event.event)
+        assert EVENTS[event.type].model_validate(rendered).model_dump(mode="json") == rendered
     return {event.type for event in events}
 
 
@@ -46,7 +43,7 @@ async def test_turns_without_an_answer(database: Database) -> None:
     assert EventType.RUN_CANCELLED in await told_in(stage, cancelled)
 
 
-async def test_turns_that_make_room_and_what_can_be_asked_between_them(database: Database) -> None:
+async def test_turns_that_make_room(database: Database) -> None:
     model = ScriptedModel(context_limit=2048)
     model.by_request = lambda request: Say("answer " * 60) if request.tools else Say("Intent: numbers.")
     stage = await open_stage(database, agent=with_context(window=2048, min_recent_messages=2), model=model)
@@ -54,12 +51,5 @@ async def test_turns_that_make_room_and_what_can_be_asked_between_them(database:
 
     for number in range(8):
         kinds |= await told_in(stage, await stage.turn(f"question {number} " + "word " * 60))
-        session = await stage.reload()
-        assert_agreement(report_json(await report_context(stage.parts, session)), ContextOut)
-        assert_agreement(await preview_context(stage.parts, session, "word " * 400), PreviewOut)
 
     assert kinds > FINISHED | {EventType.COMPACTION_STARTED, EventType.COMPACTION_FINISHED}
-
-
-def test_every_event_has_a_shape() -> None:
-    assert EVENTS.keys() == set(EventType)

@@ -24,7 +24,6 @@ from throughline.context.triggers import (
 )
 from throughline.context.view import View
 from throughline.domain.ids import MessageId, SessionId
-from throughline.domain.json_types import JsonValue
 from throughline.domain.message import Message, NewMessage, Role, Source
 from throughline.domain.summary import AdoptedSummary, Prepared
 
@@ -84,8 +83,8 @@ class SummaryReport:
 
     messages_summarized: int
     token_count: int
-    created_at: str
-    through_id: str | None
+    created_at: datetime
+    through_id: MessageId | None
     through_position: int
     model: str
 
@@ -123,7 +122,7 @@ class ContextReport:
     will_trigger: bool
     next_action: NextAction
     summary_count: int
-    last_summary_at: str | None
+    last_summary_at: datetime | None
     estimated_response_tokens: int
     summary: SummaryReport | None
     prepared: SummaryReport | None
@@ -149,17 +148,6 @@ def is_summary_due(inp: ContextInput) -> bool:
 def is_making_room(plan: ContextPlan) -> bool:
     """Whether anything is done to the prompt before the call."""
     return bool(plan.compacts_now or plan.fired or fit_view(plan.view).notes)
-
-
-def report_json(report: ContextReport) -> dict[str, JsonValue]:
-    """Return the wire form of the report."""
-    fields: dict[str, JsonValue] = {name: getattr(report, name) for name in ContextReport.__slots__}
-    return fields | {
-        "next_action": report.next_action.value,
-        "summary": _part_json(report.summary),
-        "prepared": _part_json(report.prepared),
-        "summariser": _part_json(report.summariser),
-    }
 
 
 def _at_rest(inp: ContextInput) -> ContextInput:
@@ -205,7 +193,7 @@ def _report(plan: ContextPlan, facts: SummaryFacts) -> ContextReport:
         will_trigger=action is not NextAction.NONE,
         next_action=action,
         summary_count=facts.summary_count,
-        last_summary_at=None if facts.adopted is None else facts.adopted.created_at.isoformat(),
+        last_summary_at=None if facts.adopted is None else facts.adopted.created_at,
         estimated_response_tokens=_expected_answer(view),
         summary=_summary_report(facts.adopted),
         prepared=_prepared_report(inp.prepared),
@@ -252,10 +240,6 @@ def _is_due_after(plan: ContextPlan) -> bool:
     return plan_context(later).is_summary_due
 
 
-def _part_json(part: SummaryReport | SummariserReport | None) -> JsonValue:
-    return None if part is None else {name: getattr(part, name) for name in part.__slots__}
-
-
 def _summary_report(version: AdoptedSummary | None) -> SummaryReport | None:
     """A version that stands for no message (after a restore to the beginning) is no summary."""
     if version is None or version.through_position == 0:
@@ -263,8 +247,8 @@ def _summary_report(version: AdoptedSummary | None) -> SummaryReport | None:
     return SummaryReport(
         messages_summarized=version.through_position,
         token_count=version.token_count,
-        created_at=version.created_at.isoformat(),
-        through_id=None if version.through_id is None else str(version.through_id),
+        created_at=version.created_at,
+        through_id=version.through_id,
         through_position=version.through_position,
         model=version.model,
     )
@@ -276,7 +260,7 @@ def _prepared_report(prepared: Prepared | None) -> SummaryReport | None:
     return SummaryReport(
         messages_summarized=prepared.through_position,
         token_count=prepared.token_count,
-        created_at=prepared.created_at.isoformat(),
+        created_at=prepared.created_at,
         through_id=None,
         through_position=prepared.through_position,
         model=prepared.model,

@@ -45,7 +45,7 @@ class ShownMessage:
     role: Role
     form: Form
     tokens: int
-    is_pinned: bool = False
+    pinned: bool = False
 
     def summarised(self) -> "ShownMessage":
         """Return the message as one that a summary is about to stand for."""
@@ -54,7 +54,7 @@ class ShownMessage:
     @property
     def reason(self) -> str:
         """Why it appears so."""
-        return "pinned: always shown" if self.is_pinned and self.form is Form.WHOLE else REASONS[self.form]
+        return "pinned: always shown" if self.pinned and self.form is Form.WHOLE else REASONS[self.form]
 
 
 def shown_messages(view: View) -> tuple[ShownMessage, ...]:
@@ -69,8 +69,8 @@ def shown_messages(view: View) -> tuple[ShownMessage, ...]:
     for row in (*view.inp.kept_early, *view.inp.rows):
         message, tokens = by_position.get(row.position, (None, 0))
         form = _hidden_form(view, row, edge) if message is None else _form(view, row, message)
-        is_pinned = row.pinned or row.position in view.pinned
-        found.append(ShownMessage(row.position, row.role, form, tokens, is_pinned=is_pinned))
+        pinned = row.pinned or row.position in view.pinned
+        found.append(ShownMessage(row.position, row.role, form, tokens, pinned=pinned))
     return tuple(found)
 
 

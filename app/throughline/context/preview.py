@@ -1,6 +1,6 @@
 """The plan for the next model call, as a user may ask for it before sending: nothing is changed by looking."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from throughline.context.calibration import scale
@@ -9,8 +9,8 @@ from throughline.context.fit import FittedPrompt, fit_view
 from throughline.context.forms import ShownMessage, shown_messages
 from throughline.context.plan import ContextPlan, plan_context
 from throughline.context.reopen import reopen
+from throughline.context.triggers import Cause
 from throughline.context.view import View
-from throughline.domain.json_types import JsonObject, JsonValue
 
 
 class Action(StrEnum):
@@ -23,8 +23,40 @@ class Action(StrEnum):
     ADOPT = "adopt"
 
 
-def preview_json(inp: ContextInput) -> JsonObject:
-    """Return the plan for the first call of the next turn, in its wire form; `inp.user` is the text to be sent.
+@dataclass(frozen=True, slots=True)
+class StretchToSummarise:
+    """Messages that would be summarized before the model is called."""
+
+    from_position: int
+    through_position: int
+
+    @property
+    def message_count(self) -> int:
+        """The number of these messages."""
+        return self.through_position - self.from_position + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The plan for one model call. Tokens are the model's; `wire/context.py` describes each field."""
+
+    action: Action
+    cause: Cause | None
+    fired: tuple[str, ...]
+    tokens: int
+    unreduced_tokens: int
+    window: int
+    usage_percent: float
+    threshold_tokens: int
+    budget_tokens: int
+    floor_too_high: bool
+    summarised_through: int
+    summarise: StretchToSummarise | None
+    messages: tuple[ShownMessage, ...]
+
+
+def preview_call(inp: ContextInput) -> Preview:
+    """Return the plan for the first call of the next turn; `inp.user` is the text to be sent.
 
     Where a summary would have to be written first, sizes and messages are those before it; a prepared one is taken as
     adopted.
@@ -33,21 +65,24 @@ def preview_json(inp: ContextInput) -> JsonObject:
     fitted = fit_view(_once_adopted(plan))
     view = plan.view if _action(plan, fitted) is Action.COMPACT else fitted.view
     budget, tokens = view.inp.budget, scale(view.tokens, view.inp.factor)
-    return {
-        "action": _action(plan, fitted).value,
-        "cause": None if plan.cause is None else plan.cause.value,
-        "fired": list(plan.fired if view is plan.view else (*plan.fired, *fitted.notes)),
-        "tokens": tokens,
-        "unreduced_tokens": scale(view.unreduced_tokens, view.inp.factor),
-        "window": budget.window_tokens,
-        "usage_percent": round(100 * tokens / budget.window_tokens, 1),
-        "threshold_tokens": budget.threshold_tokens,
-        "budget_tokens": budget.budget_tokens,
-        "floor_too_high": plan.floor_too_high,
-        "summarised_through": inp.summary_through_position,
-        "summarise": _to_summarise(plan, inp),
-        "messages": [_message_json(shown, view.inp.factor) for shown in _with_plan(plan, shown_messages(view))],
-    }
+    return Preview(
+        action=_action(plan, fitted),
+        cause=plan.cause,
+        fired=plan.fired if view is plan.view else (*plan.fired, *fitted.notes),
+        tokens=tokens,
+        unreduced_tokens=scale(view.unreduced_tokens, view.inp.factor),
+        window=budget.window_tokens,
+        usage_percent=round(100 * tokens / budget.window_tokens, 1),
+        threshold_tokens=budget.threshold_tokens,
+        budget_tokens=budget.budget_tokens,
+        floor_too_high=plan.floor_too_high,
+        summarised_through=inp.summary_through_position,
+        summarise=_to_summarise(plan, inp),
+        messages=tuple(
+            replace(shown, tokens=scale(shown.tokens, view.inp.factor))
+            for shown in _with_plan(plan, shown_messages(view))
+        ),
+    )
 
 
 def _done_now(plan: ContextPlan) -> ContextPlan:
@@ -85,15 +120,10 @@ def _action(plan: ContextPlan, fitted: FittedPrompt) -> Action:
     return Action.PRUNE if plan.fired else Action.NONE
 
 
-def _to_summarise(plan: ContextPlan, inp: ContextInput) -> JsonValue:
+def _to_summarise(plan: ContextPlan, inp: ContextInput) -> StretchToSummarise | None:
     if plan.cause is None or plan.through_position is None:
         return None
-    first = inp.summary_through_position + 1
-    return {
-        "from_position": first,
-        "through_position": plan.through_position,
-        "message_count": plan.through_position - first + 1,
-    }
+    return StretchToSummarise(inp.summary_through_position + 1, plan.through_position)
 
 
 def _with_plan(plan: ContextPlan, messages: tuple[ShownMessage, ...]) -> list[ShownMessage]:
@@ -109,19 +139,8 @@ def _with_plan(plan: ContextPlan, messages: tuple[ShownMessage, ...]) -> list[Sh
     return [
         message.summarised()
         if message.position <= plan.through_position
-        and not message.is_pinned
+        and not message.pinned
         and (current is None or message.position != current.position)
         else message
         for message in messages
     ]
-
-
-def _message_json(shown: ShownMessage, factor: float) -> JsonValue:
-    return {
-        "position": shown.position,
-        "role": shown.role.value,
-        "form": shown.form.value,
-        "reason": shown.reason,
-        "tokens": scale(shown.tokens, factor),
-        "pinned": shown.is_pinned,
-    }

@@ -118,6 +118,11 @@ class SummaryVersion:
     stretch_ids: tuple[StretchId, ...] = ()
     ledger: tuple[LedgerEntry, ...] = ()
 
+    @property
+    def stretches(self) -> int:
+        """The number of stretches the text is made of."""
+        return len(self.stretch_ids)
+
 
 @dataclass(frozen=True, slots=True)
 class SummaryWithStretches:

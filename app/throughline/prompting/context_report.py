@@ -11,9 +11,8 @@ from throughline.context.explain import (
     SummaryFacts,
     explain_context,
     explain_end,
-    report_json,
 )
-from throughline.context.preview import preview_json
+from throughline.context.preview import Preview, preview_call
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import TemporaryError
 from throughline.domain.json_types import JsonObject
@@ -26,6 +25,7 @@ from throughline.prompting.conversation import at_rest
 from throughline.prompting.planning import characters_planned, context_input, count_new
 from throughline.prompting.ready_agent import PromptParts, ReadyAgent
 from throughline.prompting.summary_model import named_summary_model, read_health
+from throughline.wire.context import ContextOut
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +37,7 @@ async def report_context(parts: PromptParts, session: Session) -> ContextReport:
     return await run_off_loop_if_large(characters_planned(inp), lambda: explain_context(inp, facts))
 
 
-async def preview_context(parts: PromptParts, session: Session, content: Content) -> JsonObject:
+async def preview_context(parts: PromptParts, session: Session, content: Content) -> Preview:
     """Return the plan for the first model call of a turn that would begin with `content`; nothing is changed.
 
     Raises NotFound where the session's agent is gone, PromptCannotFit where no prompt would fit.
@@ -45,7 +45,7 @@ async def preview_context(parts: PromptParts, session: Session, content: Content
     agent, conversation = await at_rest(parts, session)
     message = NewMessage(role=Role.USER, content=clean_content(content), source=Source.API)
     inp = context_input(agent, conversation, await count_new(message, agent.counter))
-    return await run_off_loop_if_large(characters_planned(inp), lambda: preview_json(inp))
+    return await run_off_loop_if_large(characters_planned(inp), lambda: preview_call(inp))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ async def close_context(
     inp = context_input(agent, conversation.with_own(_as_stored(conversation, answer)), None)
     facts = await _facts_if_there(parts, agent, conversation)
     report, is_due = await run_off_loop_if_large(characters_planned(inp), lambda: explain_end(inp, facts))
-    return Closing(report_json(report), is_summary_due=is_due)
+    return Closing(ContextOut.render(report), is_summary_due=is_due)
 
 
 async def _facts_if_there(parts: PromptParts, agent: ReadyAgent, conversation: Conversation) -> SummaryFacts:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from throughline.context.explain import ContextReport
+from throughline.context.preview import Preview
 from throughline.domain.ids import MessageId, SessionId, UserId
-from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Content, Message, NewMessage
 from throughline.domain.session import Session
 from throughline.ports.pins import PinStore
@@ -43,7 +43,7 @@ class ContextRequests:
         """Return how full the context is, and with what."""
         return await report_context(self.parts, await self.sessions.get(owner_id, session_id))
 
-    async def preview(self, owner_id: UserId, session_id: SessionId, content: Content | None) -> JsonObject:
+    async def preview(self, owner_id: UserId, session_id: SessionId, content: Content | None) -> Preview:
         """Return what a turn with this message (None: an empty one) would send and set off."""
         return await preview_context(self.parts, await self.sessions.get(owner_id, session_id), content or "")
 

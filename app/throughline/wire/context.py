@@ -1,14 +1,11 @@
-"""How full a session's context is, and the plan for a model call.
-
-`report_json` (`context/explain.py`) and `preview_json` (`context/preview.py`) render them.
-"""
+"""How full a session's context is, and the plan for a model call: what `context/` computes, as JSON."""
 
 from typing import Annotated
 
 from pydantic import Field
 
 from throughline.domain.message import Role
-from throughline.wire.shape import Shape, Time, one_of
+from throughline.wire.shape import Id, Shape, Time, one_of
 
 
 class SummaryOut(Shape):
@@ -17,7 +14,7 @@ class SummaryOut(Shape):
     messages_summarized: int
     token_count: int
     created_at: Time
-    through_id: str | None = Field(description="the last message it stands for; null while it is prepared")
+    through_id: Id | None = Field(description="the last message it stands for; null while it is prepared")
     through_position: int
     model: str
 

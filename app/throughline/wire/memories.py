@@ -2,16 +2,15 @@
 
 from typing import Annotated
 
-from pydantic import Field, JsonValue
+from pydantic import AliasChoices, Field, JsonValue
 
-from throughline.domain.memory import FoundMemories, Memory
-from throughline.wire.shape import JsonDict, Shape, Time, one_of
+from throughline.wire.shape import Id, Shape, Time, one_of
 
 
 class MemoryOut(Shape):
     """A kept text."""
 
-    id: str
+    id: Id
     text: str
     metadata: dict[str, JsonValue]
     created_at: Time
@@ -29,22 +28,5 @@ class MemoryPage(Shape):
 class MemoryList(Shape):
     """Memories, the best match first, and what they were found by: meaning and words together, or words alone."""
 
-    data: list[MemoryOut]
+    data: list[MemoryOut] = Field(validation_alias=AliasChoices("data", "memories"))
     by: Annotated[str, one_of("vector", "text")]
-
-
-def memory_json(memory: Memory) -> JsonDict:
-    """Return a memory as a `MemoryOut`."""
-    return {
-        "id": str(memory.id),
-        "text": memory.text,
-        "metadata": dict(memory.metadata),
-        "created_at": memory.created_at.isoformat(),
-        "updated_at": memory.updated_at.isoformat(),
-        "score": memory.score,
-    }
-
-
-def memory_list_json(found: FoundMemories) -> JsonDict:
-    """Return what a search found as a `MemoryList`."""
-    return {"data": [memory_json(memory) for memory in found.memories], "by": found.by}

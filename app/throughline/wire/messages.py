@@ -2,12 +2,11 @@
 
 from typing import Annotated
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
-from throughline.domain.json_types import JsonValue as Json
-from throughline.domain.message import Block, Content, ImageBlock, Message, Role, Source, TextBlock, ToolCall
+from throughline.domain.message import ImageBlock, Role, Source, TextBlock
 from throughline.domain.recall import Found, Hit
-from throughline.wire.shape import JsonDict, Shape, Time, one_of
+from throughline.wire.shape import Id, JsonDict, Shape, Time, one_of
 
 MOST_INCOMPLETE = 20
 """Sessions that an incomplete search names."""
@@ -21,17 +20,33 @@ class ToolCallOut(Shape):
     arguments: str
 
 
+def _block_json(block: object) -> object:
+    match block:
+        case TextBlock(text=text):
+            return {"type": "text", "text": text}
+        case ImageBlock(url=url, detail=detail):
+            return {"type": "image", "url": url, "detail": detail}
+        case _:
+            return block
+
+
+def _content_json(content: object) -> object:
+    return [_block_json(block) for block in content] if isinstance(content, tuple) else content
+
+
 class MessageOut(Shape):
     """A stored message."""
 
-    id: str
+    id: Id
     position: int = Field(description="1, 2, 3 … in its session")
     role: Annotated[str, one_of(*Role)]
-    content: str | list[dict[str, JsonValue]] = Field(description="text, or blocks: {type: text | image, …}")
+    content: Annotated[str | list[dict[str, JsonValue]], BeforeValidator(_content_json)] = Field(
+        description="text, or blocks: {type: text | image, …}"
+    )
     tool_calls: list[ToolCallOut]
     tool_call_id: str | None = Field(description="of a tool's result: the call it answers")
     name: str | None = Field(description="of a tool's result: the tool")
-    run_id: str | None
+    run_id: Id | None
     author: str | None
     token_count: int
     source: Annotated[str, one_of(*Source)]
@@ -56,7 +71,7 @@ class PinnedGroup(Shape):
 class HitOut(Shape):
     """A message that matches."""
 
-    session_id: str
+    session_id: Id
     score: float = Field(description="to compare within one answer only; 0 where nothing was ranked")
     snippet: str = Field(description="the piece of the text that matches best, on one line")
     highlights: list[tuple[int, int]] = Field(description="the places in the snippet that match: from, to")
@@ -81,61 +96,20 @@ def search_json(found: Found) -> JsonDict:
     """Return what a search found as a `SearchOut`."""
     incomplete = found.incomplete_sessions
     return {
-        "data": [hit_json(hit) for hit in found.hits],
+        "data": [_hit_json(hit) for hit in found.hits],
         "is_complete": not incomplete,
         "incomplete_sessions": [str(session_id) for session_id in incomplete[:MOST_INCOMPLETE]],
         "incomplete_session_count": len(incomplete),
     }
 
 
-def message_json(message: Message) -> JsonDict:
-    """Return a message as a `MessageOut`."""
-    return {
-        "id": str(message.id),
-        "position": message.position,
-        "role": message.role.value,
-        "content": content_json(message.content),
-        "tool_calls": [tool_call_json(call) for call in message.tool_calls],
-        "tool_call_id": message.tool_call_id,
-        "name": message.name,
-        "run_id": None if message.run_id is None else str(message.run_id),
-        "author": message.author,
-        "token_count": message.token_count,
-        "source": message.source.value,
-        "pinned": message.pinned,
-        "created_at": message.created_at.isoformat(),
-        "metadata": dict(message.metadata),
-    }
-
-
-def content_json(content: Content) -> Json:
-    """Return text as a string, several blocks as a list of `{type: text | image, …}`."""
-    if isinstance(content, str):
-        return content
-    return [_block_json(block) for block in content]
-
-
-def tool_call_json(call: ToolCall) -> JsonDict:
-    """Return a tool call as a `ToolCallOut`."""
-    return {"id": call.id, "name": call.name, "arguments": call.arguments}
-
-
-def hit_json(hit: Hit) -> JsonDict:
-    """Return a found message as a `HitOut`."""
+def _hit_json(hit: Hit) -> JsonDict:
     session_id, position = hit.message.session_id, hit.message.position
-    return {
-        "session_id": str(session_id),
+    return HitOut.render({
+        "session_id": session_id,
         "score": hit.score,
         "snippet": hit.snippet,
-        "highlights": [[start, end] for start, end in hit.highlights],
+        "highlights": hit.highlights,
         "link": f"/v1/sessions/{session_id}/messages?after={position - 1}&limit=1",
-        "message": message_json(hit.message),
-    }
-
-
-def _block_json(block: Block) -> JsonDict:
-    match block:
-        case TextBlock(text=text):
-            return {"type": "text", "text": text}
-        case ImageBlock(url=url, detail=detail):
-            return {"type": "image", "url": url, "detail": detail}
+        "message": hit.message,
+    })

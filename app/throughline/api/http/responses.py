@@ -17,7 +17,7 @@ def json_bytes(value: object) -> bytes:
 
 
 class JsonResponse(Response):
-    """A value rendered once, without validation: the functions of `throughline.wire` made it."""
+    """A value of JSON types, as the shapes of `throughline.wire` render it."""
 
     media_type = "application/json"
 

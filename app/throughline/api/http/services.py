@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from throughline.agents.registry import AgentRegistry
 from throughline.context.explain import ContextReport
+from throughline.context.preview import Preview
 from throughline.db.database import Database
 from throughline.domain.clock import Clock
 from throughline.domain.ids import MessageId, SessionId, UserId
-from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Content, Message, NewMessage
 from throughline.domain.run import Submission, Submitted
 from throughline.memories.keeper import MemoryKeeper
@@ -42,12 +42,11 @@ class Readiness:
 class Services:
     """The parts behind the routes.
 
-    `submit` stores a message as a run; `preview_context` returns the plan for a message (None: an empty one) in its
-    wire form, see `wire/context.py`; `pin_message` and `unpin_message` return the whole group of the message, a tool
-    call and its results, as it stands afterwards; `count_message` returns a message with its tokens, as the named agent
-    counts them; `check_ready` raises DatabaseUnavailable or DatabaseUnusable where
-    the database does not serve; `shutting_down` is set once turns have had their grace: whoever still waits is then
-    cut off.
+    `submit` stores a message as a run; `preview_context` returns the plan for a message (None: an empty one);
+    `pin_message` and `unpin_message` return the whole group of the message, a tool call and its results, as it stands
+    afterwards; `count_message` returns a message with its tokens, as the named agent counts them; `check_ready` raises
+    DatabaseUnavailable or DatabaseUnusable where the database does not serve; `shutting_down` is set once turns have
+    had their grace: whoever still waits is then cut off.
     """
 
     database: Database
@@ -55,7 +54,7 @@ class Services:
     agents: AgentRegistry
     submit: Callable[[Submission], Awaitable[Submitted]]
     report_context: Callable[[UserId, SessionId], Awaitable[ContextReport]]
-    preview_context: Callable[[UserId, SessionId, Content | None], Awaitable[JsonObject]]
+    preview_context: Callable[[UserId, SessionId, Content | None], Awaitable[Preview]]
     pin_message: Callable[[UserId, SessionId, MessageId], Awaitable[tuple[Message, ...]]]
     unpin_message: Callable[[UserId, SessionId, MessageId], Awaitable[tuple[Message, ...]]]
     summarize_now: Callable[[UserId, SessionId, str], Awaitable[CompactionResult]]

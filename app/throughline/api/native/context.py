@@ -9,7 +9,6 @@ from throughline.api.http.call import Reader, session_id_of
 from throughline.api.http.responses import JsonResponse
 from throughline.api.native.documented import json_body
 from throughline.api.native.requests import PreviewContext
-from throughline.context.explain import report_json
 from throughline.wire.context import ContextOut, PreviewOut
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/context", tags=["context"])
@@ -19,7 +18,7 @@ router = APIRouter(prefix="/v1/sessions/{session_id}/context", tags=["context"])
 async def get_context(session_id: str, call: Reader) -> Response:
     """Return the context report of a session; `next_action` is for an empty message and answer."""
     report = await call.services.report_context(call.owner_id, session_id_of(session_id))
-    return JsonResponse(report_json(report))
+    return JsonResponse(ContextOut.render(report))
 
 
 @router.post(
@@ -31,4 +30,5 @@ async def preview_context(request: Request, session_id: str, call: Reader) -> Re
     """Return the plan for the first model call that this message would lead to: what it shows, and in which form."""
     found = session_id_of(session_id)
     body = await read_optional_body(request, PreviewContext)
-    return JsonResponse(dict(await call.services.preview_context(call.owner_id, found, body.as_content())))
+    preview = await call.services.preview_context(call.owner_id, found, body.as_content())
+    return JsonResponse(PreviewOut.render(preview))

@@ -8,8 +8,8 @@ from throughline.domain.events import RunEnded, RunEvent
 from throughline.domain.json_types import JsonValue
 from throughline.domain.run import RunStatus
 from throughline.wire.events import UNKNOWN_ERROR, event_json
-from throughline.wire.messages import message_json
-from throughline.wire.runs import run_json
+from throughline.wire.messages import MessageOut
+from throughline.wire.runs import RunOut
 
 # Legal inside JSON strings, but taken for line ends by many readers of the stream.
 LINE_ENDS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
@@ -25,9 +25,9 @@ def render_event(event: RunEvent) -> bytes:
 
 def turn_problem(ended: RunEnded) -> Response:
     """Return the problem document of a run that failed or was cancelled."""
-    more: dict[str, JsonValue] = {"run_id": str(ended.run.id), "run": run_json(ended.run)}
+    more: dict[str, JsonValue] = {"run_id": str(ended.run.id), "run": RunOut.render(ended.run)}
     if ended.run.status is RunStatus.CANCELLED:
-        more["message"] = None if ended.answer is None else message_json(ended.answer)
+        more["message"] = None if ended.answer is None else MessageOut.render(ended.answer)
         return problem(RUN_CANCELLED, "The run was cancelled before it had an answer. The message is kept.", more=more)
     error = ended.run.error or UNKNOWN_ERROR
     return problem(error.type, error.detail, more=more)

@@ -10,8 +10,8 @@ from throughline.api.http.call import Call, Reader, session_id_of
 from throughline.api.http.responses import json_bytes
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.session import Session
-from throughline.wire.messages import message_json
-from throughline.wire.sessions import session_json
+from throughline.wire.messages import MessageOut
+from throughline.wire.sessions import SessionOut
 from throughline.wire.shape import JsonDict
 
 MEDIA_TYPE = "application/x-ndjson"
@@ -32,13 +32,13 @@ async def export_session(session_id: str, call: Reader) -> StreamingResponse:
 
 async def _lines(call: Call, session: Session) -> AsyncGenerator[bytes]:
     """No connection is held while the reader takes a page."""
-    yield _line("session", session_json(session))
+    yield _line("session", SessionOut.render(session))
     after: int | None = None
     while True:
         query = MessageQuery(after=after, limit=PAGE_MESSAGES)
         page = await call.services.database.messages.list_messages(call.owner_id, session.id, query)
         for message in page.items:
-            yield _line("message", message_json(message))
+            yield _line("message", MessageOut.render(message))
         if page.next_cursor is None:
             return
         after = int(page.next_cursor)

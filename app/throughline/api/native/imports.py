@@ -20,7 +20,7 @@ from throughline.db.sessions.import_messages import Conversation, DatedMessage, 
 from throughline.domain.errors import InvalidInput
 from throughline.domain.message import Source
 from throughline.domain.text import clean_text
-from throughline.wire.sessions import SessionOut, session_json
+from throughline.wire.sessions import SessionOut
 
 NOTHING_TO_IMPORT = (
     "There is nothing to import: a session needs at least one message of a user, an assistant or a tool. System and "
@@ -59,7 +59,7 @@ async def import_session(request: Request, call: Writer, asked: Annotated[Import
     )
     counted = [await _counted(call, agent.name, message) for message in given.messages]
     session = await call.services.database.sessions.import_conversation(new, counted)
-    return JsonResponse(session_json(session), HTTPStatus.CREATED, {"Location": f"/v1/sessions/{session.id}"})
+    return JsonResponse(SessionOut.render(session), HTTPStatus.CREATED, {"Location": f"/v1/sessions/{session.id}"})
 
 
 async def _read(request: Request, source: Source) -> Conversation:

@@ -11,8 +11,7 @@ from throughline.api.http.responses import JsonResponse
 from throughline.api.native.documented import json_body
 from throughline.api.native.requests import ChangeMemory, CreateMemory, ListMemories, SearchMemories
 from throughline.db.memories.repository import MemoryChange
-from throughline.wire.memories import MemoryList, MemoryOut, MemoryPage, memory_json, memory_list_json
-from throughline.wire.shape import page_json
+from throughline.wire.memories import MemoryList, MemoryOut, MemoryPage
 
 router = APIRouter(prefix="/v1/memories", tags=["memories"])
 
@@ -27,14 +26,14 @@ async def create_memory(request: Request, call: Writer) -> Response:
     """Keep a text."""
     body = await read_body(request, CreateMemory)
     memory = await call.services.memories.create(call.owner_id, body.text, body.metadata)
-    return JsonResponse(memory_json(memory), HTTPStatus.CREATED, {"Location": f"/v1/memories/{memory.id}"})
+    return JsonResponse(MemoryOut.render(memory), HTTPStatus.CREATED, {"Location": f"/v1/memories/{memory.id}"})
 
 
 @router.get("", responses={HTTPStatus.OK: {"model": MemoryPage}})
 async def list_memories(call: Reader, asked: Annotated[ListMemories, Query()]) -> Response:
     """List the caller's memories, newest first."""
     page = await call.services.database.memories.list(call.owner_id, asked.limit, asked.cursor)
-    return JsonResponse(page_json(page, memory_json))
+    return JsonResponse(MemoryOut.render_page(page))
 
 
 @router.post("/search", responses={HTTPStatus.OK: {"model": MemoryList}}, openapi_extra=json_body(SearchMemories))
@@ -42,13 +41,15 @@ async def search_memories(request: Request, call: Reader) -> Response:
     """Search the caller's memories, by meaning and words where a model for it is set; the best matches first."""
     body = await read_body(request, SearchMemories)
     found = await call.services.memories.search(call.owner_id, body.query, body.limit)
-    return JsonResponse(memory_list_json(found))
+    return JsonResponse(MemoryList.render(found))
 
 
 @router.get("/{memory_id}", responses={HTTPStatus.OK: {"model": MemoryOut}})
 async def get_memory(memory_id: str, call: Reader) -> Response:
     """Return a memory."""
-    return JsonResponse(memory_json(await call.services.database.memories.get(call.owner_id, memory_id_of(memory_id))))
+    return JsonResponse(
+        MemoryOut.render(await call.services.database.memories.get(call.owner_id, memory_id_of(memory_id)))
+    )
 
 
 @router.patch("/{memory_id}", responses={HTTPStatus.OK: {"model": MemoryOut}}, openapi_extra=json_body(ChangeMemory))
@@ -60,7 +61,7 @@ async def change_memory(request: Request, memory_id: str, call: Writer) -> Respo
     change = MemoryChange(
         text=body.text if "text" in given else None, metadata=body.metadata if "metadata" in given else None
     )
-    return JsonResponse(memory_json(await call.services.memories.update(call.owner_id, found, change)))
+    return JsonResponse(MemoryOut.render(await call.services.memories.update(call.owner_id, found, change)))
 
 
 @router.delete("/{memory_id}", status_code=HTTPStatus.NO_CONTENT)

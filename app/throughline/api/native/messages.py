@@ -25,9 +25,8 @@ from throughline.domain.errors import TemporaryError
 from throughline.domain.events import RunEnded
 from throughline.domain.run import OnBusy, RunInput, RunStatus, Submission, Submitted
 from throughline.wire.events import ending_json
-from throughline.wire.messages import MessageOut, MessagePage, message_json
-from throughline.wire.runs import Accepted, TurnOut, run_json
-from throughline.wire.shape import page_json
+from throughline.wire.messages import MessageOut, MessagePage
+from throughline.wire.runs import Accepted, RunOut, TurnOut
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/messages", tags=["messages"])
 PREFER = header("Prefer", "`respond-async`: answer 202 at once; anything else is ignored")
@@ -42,7 +41,7 @@ async def list_messages(session_id: str, call: Reader, asked: Annotated[ListMess
         session_id_of(session_id),
         MessageQuery(after=after, before=before, limit=asked.limit, order=asked.order),
     )
-    return JsonResponse(page_json(page, message_json))
+    return JsonResponse(MessageOut.render_page(page))
 
 
 @router.post(
@@ -60,7 +59,7 @@ async def send_message(request: Request, session_id: str, call: Writer) -> Respo
     run = submitted.run
     if _prefers_async(request):
         headers = {"Location": f"/v1/runs/{run.id}", "Preference-Applied": "respond-async"}
-        response: Response = JsonResponse({"run": run_json(run)}, HTTPStatus.ACCEPTED, headers)
+        response: Response = JsonResponse({"run": RunOut.render(run)}, HTTPStatus.ACCEPTED, headers)
     elif prefers_stream(request.headers.getlist("accept")):
         response = await _stream(request, call, submitted)
     else:
@@ -77,7 +76,7 @@ async def redact_message(session_id: str, message_id: str, call: Writer) -> Resp
     A session whose turn is not finished is refused (409).
     """
     wanted = Redaction(call.owner_id, session_id_of(session_id), message_id_of(message_id), call.principal.actor)
-    return JsonResponse(message_json(await call.services.database.messages.redact(wanted)))
+    return JsonResponse(MessageOut.render(await call.services.database.messages.redact(wanted)))
 
 
 async def _read_submission(request: Request, session_id: str, call: Call) -> Submission:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 from throughline.api.http.call import Writer, message_id_of, session_id_of
 from throughline.api.http.responses import JsonResponse
-from throughline.wire.messages import PinnedGroup, message_json
+from throughline.wire.messages import MessageOut, PinnedGroup
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/messages/{message_id}/pin", tags=["messages"])
 
@@ -15,7 +15,7 @@ router = APIRouter(prefix="/v1/sessions/{session_id}/messages/{message_id}/pin",
 async def pin_message(session_id: str, message_id: str, call: Writer) -> Response:
     """Pin a message with its whole group: a tool call and its results. Too much pinned is refused (422)."""
     group = await call.services.pin_message(call.owner_id, session_id_of(session_id), message_id_of(message_id))
-    return JsonResponse({"data": [message_json(message) for message in group]})
+    return JsonResponse(MessageOut.render_all(group))
 
 
 @router.delete("", status_code=HTTPStatus.NO_CONTENT)

@@ -12,7 +12,7 @@ from throughline.api.native.documented import header
 from throughline.api.native.events import render_event
 from throughline.db.run_follow import reset_event
 from throughline.domain.errors import InvalidInput
-from throughline.wire.runs import RunOut, run_json
+from throughline.wire.runs import RunOut
 
 LAST_EVENT_ID = "Last-Event-ID"
 MAX_SEQ = 2**31 - 2
@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
 async def get_run(run_id: str, call: Reader) -> Response:
     """Return a run."""
     run = await call.services.database.runs.get_run(call.owner_id, run_id_of(run_id))
-    return JsonResponse(run_json(run))
+    return JsonResponse(RunOut.render(run))
 
 
 @router.get(
@@ -54,7 +54,7 @@ async def follow_events(request: Request, run_id: str, call: Reader) -> Response
 async def cancel_run(run_id: str, call: Writer) -> Response:
     """Ask a run to stop; one that has ended is returned as it is."""
     run = await call.services.database.runs.request_cancel(call.owner_id, run_id_of(run_id))
-    return JsonResponse(run_json(run))
+    return JsonResponse(RunOut.render(run))
 
 
 def _last_seen(request: Request) -> int:

@@ -13,8 +13,7 @@ from throughline.api.native.documented import IDEMPOTENCY_HEADER, json_body
 from throughline.api.native.requests import ChangeSession, CreateSession, ListSessions
 from throughline.db.sessions.repository import NewSession, SessionChange, SessionQuery
 from throughline.domain.text import clean_text
-from throughline.wire.sessions import SessionOut, SessionPage, session_json
-from throughline.wire.shape import page_json
+from throughline.wire.sessions import SessionOut, SessionPage
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
 
@@ -42,7 +41,7 @@ async def create_session(request: Request, call: Writer) -> Response:
         )
     )
     headers = {"Location": f"/v1/sessions/{session.id}", **({REPLAYED: "true"} if is_replayed else {})}
-    return JsonResponse(session_json(session), HTTPStatus.CREATED, headers)
+    return JsonResponse(SessionOut.render(session), HTTPStatus.CREATED, headers)
 
 
 @router.get("", responses={HTTPStatus.OK: {"model": SessionPage}})
@@ -58,14 +57,14 @@ async def list_sessions(call: Reader, asked: Annotated[ListSessions, Query()]) -
             include_archived=asked.include_archived,
         ),
     )
-    return JsonResponse(page_json(page, session_json))
+    return JsonResponse(SessionOut.render_page(page))
 
 
 @router.get("/{session_id}", responses={HTTPStatus.OK: {"model": SessionOut}})
 async def get_session(session_id: str, call: Reader) -> Response:
     """Return a session."""
     session = await call.services.database.sessions.get(call.owner_id, session_id_of(session_id))
-    return JsonResponse(session_json(session))
+    return JsonResponse(SessionOut.render(session))
 
 
 @router.patch("/{session_id}", responses={HTTPStatus.OK: {"model": SessionOut}}, openapi_extra=json_body(ChangeSession))
@@ -80,7 +79,7 @@ async def change_session(request: Request, session_id: str, call: Writer) -> Res
         archived=body.archived if "archived" in given else None,
     )
     session = await call.services.database.sessions.update(call.owner_id, found, change)
-    return JsonResponse(session_json(session))
+    return JsonResponse(SessionOut.render(session))
 
 
 @router.delete("/{session_id}", status_code=HTTPStatus.NO_CONTENT)

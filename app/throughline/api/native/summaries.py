@@ -11,15 +11,7 @@ from throughline.api.http.responses import JsonResponse
 from throughline.api.native.documented import json_body
 from throughline.api.native.requests import ListSummaries, Summarize
 from throughline.domain.ids import SummaryId
-from throughline.wire.sessions import (
-    SessionOut,
-    SummarizeOut,
-    SummaryList,
-    SummaryVersionOut,
-    session_json,
-    summary_version_json,
-)
-from throughline.wire.shape import page_json
+from throughline.wire.sessions import SessionOut, SummarizeOut, SummaryList, SummaryVersionOut
 
 MAX_DIGITS = 9  # any such number fits an integer column
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["summaries"])
@@ -40,13 +32,7 @@ async def summarize(request: Request, session_id: str, call: Writer) -> Response
     found = session_id_of(session_id)
     body = await read_optional_body(request, Summarize)
     result = await call.services.summarize_now(call.owner_id, found, body.instructions)
-    return JsonResponse({
-        "outcome": result.outcome,
-        "detail": result.detail,
-        "tokens_before": result.tokens_before,
-        "tokens_after": result.tokens_after,
-        "session": session_json(result.session),
-    })
+    return JsonResponse(SummarizeOut.render(result))
 
 
 @router.get("/summaries", responses={HTTPStatus.OK: {"model": SummaryList}})
@@ -55,7 +41,7 @@ async def list_summaries(session_id: str, call: Reader, asked: Annotated[ListSum
     page = await call.services.database.summaries.list(
         call.owner_id, session_id_of(session_id), limit=asked.limit, newest=asked.cursor
     )
-    return JsonResponse(page_json(page, summary_version_json))
+    return JsonResponse(SummaryVersionOut.render_page(page))
 
 
 @router.get("/summaries/{summary_id}", responses={HTTPStatus.OK: {"model": SummaryVersionOut}})
@@ -64,7 +50,7 @@ async def get_summary(session_id: str, summary_id: str, call: Reader) -> Respons
     version = await call.services.database.summaries.get(
         call.owner_id, session_id_of(session_id), _id_or_number(summary_id)
     )
-    return JsonResponse(summary_version_json(version))
+    return JsonResponse(SummaryVersionOut.render(version))
 
 
 @router.post("/summaries/{summary_id}/restore", responses={HTTPStatus.OK: {"model": SessionOut}})
@@ -81,7 +67,7 @@ async def restore_summary(session_id: str, summary_id: str, call: Writer) -> Res
     found, summaries = session_id_of(session_id), call.services.database.summaries
     wanted = _id_or_number(summary_id)
     version_id = (await summaries.get(call.owner_id, found, wanted)).id if isinstance(wanted, int) else wanted
-    return JsonResponse(session_json(await summaries.restore(call.owner_id, found, version_id)))
+    return JsonResponse(SessionOut.render(await summaries.restore(call.owner_id, found, version_id)))
 
 
 def _id_or_number(text: str) -> SummaryId | int:
