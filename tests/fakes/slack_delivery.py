@@ -23,7 +23,7 @@ from throughline.slack.bolt import make_client, silent_logger
 from throughline.slack.calls import SlackCalls
 from throughline.slack.config import SlackConfig
 from throughline.slack.dispatcher import Dispatcher, DispatcherConfig
-from throughline.slack.writer import DeliveryServices
+from throughline.slack.sent_messages import DeliveryServices
 
 CLAIMER = Claimer("test-worker", 60.0)
 

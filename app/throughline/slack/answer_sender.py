@@ -11,13 +11,13 @@ from throughline.domain.errors import LeaseLost, TemporaryError, ThroughlineErro
 from throughline.domain.events import RunEvent
 from throughline.domain.ids import RunId
 from throughline.domain.run import Run
+from throughline.slack.answer_message import AnswerWriter
 from throughline.slack.answer_text import final_text
 from throughline.slack.calls import Thread
 from throughline.slack.markdown.shown import as_slack
-from throughline.slack.own_messages import metadata_of
 from throughline.slack.progress import Growth, Progress
 from throughline.slack.refusals import SlackRefused
-from throughline.slack.writer import AnswerWriter, DeliveryServices
+from throughline.slack.sent_messages import DeliveryServices, metadata_of
 
 POLL_SECONDS = 1.0
 PAGE = 500

@@ -25,10 +25,10 @@ from throughline.slack.http import EventsEndpoint
 from throughline.slack.identification import Identification
 from throughline.slack.installation import Installation
 from throughline.slack.intake import Intake
+from throughline.slack.sent_messages import DeliveryServices
 from throughline.slack.services import SlackServices
 from throughline.slack.socket_mode import SocketMode
 from throughline.slack.upkeep import Upkeep
-from throughline.slack.writer import DeliveryServices
 
 log = structlog.get_logger(__name__)
 

@@ -6,10 +6,11 @@ import structlog
 
 from throughline.db.slack.outbox import Delivery
 from throughline.domain.errors import TemporaryError
+from throughline.slack.answer_message import AnswerWriter
 from throughline.slack.answer_text import GrowingAnswer
 from throughline.slack.markdown.shown import as_slack
 from throughline.slack.refusals import SlackRefused
-from throughline.slack.writer import AnswerWriter, DeliveryServices
+from throughline.slack.sent_messages import DeliveryServices
 
 FLUSH_SECONDS = 1.0
 FLUSH_CHARS = 256

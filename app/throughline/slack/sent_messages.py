@@ -1,0 +1,105 @@
+"""The messages of one delivery in its thread: marked, found again, and rewritten."""
+
+from dataclasses import dataclass
+
+import structlog
+
+from throughline.db.slack.outbox import Delivery, SlackOutbox
+from throughline.domain.clock import Clock
+from throughline.domain.json_types import JsonObject
+from throughline.slack.calls import MAX_WAIT_SECONDS, SlackCalls
+from throughline.slack.config import Identity
+from throughline.slack.refusals import GONE, TOKEN_ERRORS, SlackRefused, SlackUnsure
+
+EVENT_TYPE = "throughline_answer"
+LOOK_SECONDS = 1.0
+TRIES = 3
+WITHDRAWN = "_(withdrawn)_"
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryServices:
+    """What writing needs: the outbox, the calls, the time, and who we are."""
+
+    outbox: SlackOutbox
+    calls: SlackCalls
+    clock: Clock
+    identity: Identity
+
+
+def metadata_of(delivery: Delivery, number: int) -> JsonObject:
+    """Return what message `number` of a delivery carries for whoever looks for it."""
+    return {
+        "event_type": EVENT_TYPE,
+        "event_payload": {
+            "delivery": str(delivery.lease.id),
+            "run": "" if delivery.run_id is None else str(delivery.run_id),
+            "part": number,
+        },
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessages:
+    """The messages of `delivery`, by their numbers."""
+
+    services: DeliveryServices
+    delivery: Delivery
+
+    async def find(self, number: int) -> str | None:
+        """Return the `ts` of a message that was posted and never noted, None where there is none.
+
+        A thread's answers are delivered one after the other, so a message of ours that nobody has noted is it.
+        Raises SlackUnsure where Slack is in trouble.
+        """
+        delivery, outbox, calls = self.delivery, self.services.outbox, self.services.calls
+        await self.services.clock.sleep(LOOK_SECONDS)
+        try:
+            found = await calls.replies(delivery.channel_id, delivery.thread_ts, after_ts=delivery.message_ts)
+        except SlackRefused as error:
+            log.warning("slack does not let us look for what was posted", error=error.error)
+            return None
+        noted = await outbox.known_messages(delivery)
+        for message in found:
+            if self._is_ours(message, metadata_of(delivery, number)) and message.get("ts") not in noted:
+                return str(message["ts"])
+        return None
+
+    async def rewrite(self, number: int, ts: str, part: str, max_wait_seconds: float = MAX_WAIT_SECONDS) -> None:
+        """Let message `number` show `part`. A message that somebody has deleted stays so."""
+        shown, metadata = part if part.strip() else WITHDRAWN, metadata_of(self.delivery, number)
+        place = (self.delivery.channel_id, ts)
+        for is_last in (*[False] * (TRIES - 1), True):
+            try:
+                await self.services.calls.update(place, shown, metadata, max_wait_seconds=max_wait_seconds)
+            except SlackUnsure:
+                if is_last:
+                    raise
+                await self.services.clock.sleep(LOOK_SECONDS)
+            except SlackRefused as error:
+                if error.error in GONE:
+                    log.warning("a slack message is gone", error=error.error)
+                    return
+                if error.error != "streaming_state_conflict" or is_last:
+                    raise
+                await self.end_stream(ts)
+            else:
+                return
+
+    async def end_stream(self, ts: str) -> None:
+        """End a stream, if it is one: only then may the message be edited."""
+        try:
+            await self.services.calls.stop_stream(self.delivery.channel_id, ts)
+        except SlackRefused as error:
+            if error.error in TOKEN_ERRORS:
+                raise
+        except SlackUnsure:
+            log.info("a slack stream may still be open")
+
+    def _is_ours(self, message: JsonObject, wanted: JsonObject) -> bool:
+        identity = self.services.identity
+        if message.get("user") != identity.bot_user_id and message.get("bot_id") != identity.bot_id:
+            return False
+        metadata = message.get("metadata")
+        return not metadata or metadata == wanted
