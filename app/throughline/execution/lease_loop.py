@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from typing import Generic, Protocol, TypeVar
 
 import structlog
@@ -11,6 +12,7 @@ from throughline.domain.errors import ThroughlineError, places_of
 from throughline.domain.lease import RowLease
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.heartbeats import Heartbeats
+from throughline.execution.running_beside import running_beside
 
 log = structlog.get_logger(__name__)
 
@@ -99,6 +101,17 @@ class LeaseLoop(Generic[C]):
                 await asyncio.wait(self._held)
         finally:
             self._is_answered = False
+
+    @asynccontextmanager
+    async def running(self, name: str) -> AsyncGenerator[None]:
+        """Claim and work inside the block; at its end what has not ended is put back."""
+        async with running_beside(self.run(), name):
+            try:
+                yield
+            finally:
+                self.stop()
+                while self._held:
+                    await asyncio.wait(self._held)
 
     def close(self) -> None:
         """Claim no more; what is under way goes on."""

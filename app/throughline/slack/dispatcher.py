@@ -1,8 +1,7 @@
-"""Takes deliveries from the outbox, whole answers first, and keeps their leases while senders are at work."""
+"""Delivery of answers to Slack: what is claimed from the outbox, whole answers first, and what becomes of failures."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 import structlog
@@ -10,9 +9,10 @@ import structlog
 from throughline.db.slack.outbox import Delivery, SlackOutbox
 from throughline.domain.errors import LeaseLost, TemporaryError, ThroughlineError
 from throughline.execution.error_boundary import ErrorBoundary
-from throughline.execution.outcome import Outcome, Raised, Returned, outcome_of_awaiting
+from throughline.execution.heartbeats import Heartbeats
+from throughline.execution.lease_loop import LeaseLoop
+from throughline.execution.outcome import Raised, Returned, outcome_of_awaiting
 from throughline.execution.pauses import doubled_pause
-from throughline.execution.running_beside import running_beside
 from throughline.slack.answer_sender import AnswerSender
 from throughline.slack.refusals import TOKEN_ERRORS, TOKEN_REFUSED, SlackRefused
 
@@ -54,90 +54,44 @@ class Dispatcher:
         self._sender = sender
         self._config = config
         self._on_token_refused = on_token_refused
-        self._tasks: set[asyncio.Task[None]] = set()
+        heartbeats = Heartbeats(outbox.renew, config.lease_seconds)
+        self._loop: LeaseLoop[Delivery] = LeaseLoop(self, heartbeats, outbox.waiting, POLL_SECONDS)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncGenerator[None]:
+    def running(self) -> AbstractAsyncContextManager[None]:
         """Deliver inside the block."""
-        try:
-            async with running_beside(self.run(), "deliver to slack"):
-                yield
-        finally:
-            await self._close()
+        return self._loop.running("deliver to slack")
 
-    async def run(self) -> None:
-        """Take and deliver until cancelled."""
-        while True:
-            if not await self._take():
-                await self._outbox.waiting.wait(POLL_SECONDS)
-
-    async def _take(self) -> bool:
-        """Whether something was taken; an unreachable database is nothing taken."""
-        free = self._config.concurrency - len(self._tasks)
+    async def claim(self) -> Sequence[Delivery]:
+        """Take as many deliveries as there are places for, whole ones alone if only their places are left."""
+        free = self._config.concurrency - len(self._loop.held)
         if free + READY_PLACES <= 0:
-            return False
-        taken = await self._claim(free if free > 0 else free + READY_PLACES, only_ready=free <= 0)
-        for delivery in taken:
-            task = asyncio.create_task(self._deliver(delivery), name=f"deliver {delivery.lease.id}")
-            self._tasks.add(task)
-            task.add_done_callback(self._ended)
-        return bool(taken)
+            return ()
+        return await self._outbox.claim(
+            self._config.worker,
+            limit=free if free > 0 else free + READY_PLACES,
+            lease_seconds=self._config.lease_seconds,
+            only_ready=free <= 0,
+        )
 
-    async def _claim(self, most: int, *, only_ready: bool) -> Sequence[Delivery]:
-        config = self._config
-        with ErrorBoundary(log.error, "taking slack deliveries broke"):
-            try:
-                return await self._outbox.claim(
-                    config.worker, limit=most, lease_seconds=config.lease_seconds, only_ready=only_ready
-                )
-            except ThroughlineError as error:
-                log.warning("slack deliveries could not be taken", error=error.code)
-        return ()
+    async def perform(self, claimed: Delivery) -> None:
+        """Deliver; what fails is put back, given up or left to the process that has the lease by now."""
+        match await outcome_of_awaiting(self._sender.deliver(claimed)):
+            case Raised(LeaseLost()):
+                log.warning("slack delivery lost to another process", delivery=str(claimed.lease.id))
+            case Raised(error):
+                await self._failed(claimed, error)
+            case Returned():
+                pass
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._outbox.waiting.wake()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a slack delivery ended without a record", error=type(error).__name__)
+    async def put_back(self, claimed: Delivery) -> None:
+        """Put the delivery back as never tried. Raises LeaseLost, DatabaseUnavailable."""
+        await self._outbox.put_back(claimed.lease, delay_seconds=0)
 
-    async def _deliver(self, delivery: Delivery) -> None:
-        work = asyncio.create_task(self._sender.deliver(delivery))
-        try:
-            match await self._outcome(delivery, work):
-                case Raised(LeaseLost()):
-                    await self._lost(delivery, work)
-                case Raised(error):
-                    await self._failed(delivery, error)
-                case Returned():
-                    pass
-        finally:
-            await _stop(work)
-
-    async def _outcome(self, delivery: Delivery, work: "asyncio.Task[None]") -> Outcome[None]:
-        """Wait for the work and return what came of it; who is told to stop gives the delivery back."""
-        try:
-            return await outcome_of_awaiting(self._with_heartbeats(delivery, work))
-        except asyncio.CancelledError:
-            await _stop(work)
-            await self._give_back(delivery, delay_seconds=0)
-            raise
-
-    async def _with_heartbeats(self, delivery: Delivery, work: "asyncio.Task[None]") -> None:
-        while not work.done():
-            await asyncio.wait({work}, timeout=self._config.lease_seconds / 3)
-            if not work.done():
-                await self._outbox.heartbeat(delivery.lease, self._config.lease_seconds)
-        await work
-
-    async def _lost(self, delivery: Delivery, work: "asyncio.Task[None]") -> None:
-        """Stop; where the session was erased, the sender has still to close what it left open in Slack."""
-        try:
-            if await self._outbox.is_erased(delivery):
-                await asyncio.wait({work}, timeout=self._config.lease_seconds / 3)
-                return
-        except ThroughlineError:
-            log.debug("not known whether a slack delivery was erased")
-        log.warning("slack delivery lost to another process", delivery=str(delivery.lease.id))
+    async def seconds_after_loss(self, claimed: Delivery) -> float:
+        """Return how long the sender may close what it left open in Slack, where no other process delivers."""
+        with ErrorBoundary(log.debug, "not known whether a slack delivery is over"):
+            return self._config.lease_seconds / 3 if await self._outbox.is_over(claimed.lease) else 0.0
+        return 0.0
 
     async def _failed(self, delivery: Delivery, error: BaseException) -> None:
         code = _code(error)
@@ -145,35 +99,14 @@ class Dispatcher:
         report("slack delivery failed", error=code, attempt=delivery.attempt, delivery=str(delivery.lease.id))
         if self._on_token_refused is not None and isinstance(error, SlackRefused) and code in TOKEN_REFUSED:
             self._on_token_refused(code)
-        if _is_over(delivery, error):
-            if await self._finished(delivery, code):
+        try:
+            if _is_over(delivery, error):
+                await self._outbox.finish(delivery.lease, error=code)
                 await self._sender.tell_failed(delivery, _reason(error))
-        else:
-            await self._give_back(delivery, delay_seconds=_pause(delivery, error), error=code)
-
-    async def _finished(self, delivery: Delivery, error: str) -> bool:
-        try:
-            await self._outbox.finish(delivery.lease, error=error)
+            else:
+                await self._outbox.put_back(delivery.lease, delay_seconds=_pause(delivery, error), error=code)
         except ThroughlineError:
             log.warning("slack delivery is left to its lease", delivery=str(delivery.lease.id))
-            return False
-        return True
-
-    async def _give_back(self, delivery: Delivery, *, delay_seconds: float, error: str = "") -> None:
-        try:
-            await self._outbox.put_back(delivery.lease, delay_seconds=delay_seconds, error=error)
-        except ThroughlineError:
-            log.warning("slack delivery is left to its lease", delivery=str(delivery.lease.id))
-
-    async def _close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-async def _stop(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 def _needs_operator(error: BaseException) -> bool:

@@ -3,10 +3,12 @@
 from collections.abc import Collection, Mapping
 
 from throughline.db.connection.transactions import Statements
+from throughline.db.leases import CLAIMED, HELD, RELEASED, renew_leases, renewal
 from throughline.db.runs.events import next_event, store_events
 from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, run_from
 from throughline.db.statements.sql import sql
 from throughline.domain.events import AnswerReset, NewEvent
+from throughline.domain.lease import RowLease
 from throughline.domain.run import Caps, ClaimedRun, Claimer, Lease, LeaseRenewal
 
 # Owners who wait are found by one index probe each (`waiting`, a loose index scan), never by reading all that waits.
@@ -38,8 +40,7 @@ _CLAIM = """
         select id from expired
         union all select id from fair where not exists (select 1 from expired) limit 1
     )
-    update runs r set status = 'running', fence = r.fence + 1, attempt = r.attempt + 1, worker = :worker,
-        lease_until = now() + make_interval(secs => :lease_seconds), started_at = coalesce(r.started_at, now())
+    update runs r set status = 'running', {claimed}, started_at = coalesce(r.started_at, now())
     from next where r.id = next.id
     returning {run_columns}, {answer_id}
 """
@@ -52,6 +53,7 @@ CLAIM = sql(
         select (select r.owner_id from runs r where r.status = 'queued' and r.owner_id > w.owner_id
             order by r.owner_id limit 1)
         from waiting w where w.owner_id is not null""",
+    claimed=CLAIMED,
     run_columns=RUN_COLUMNS,
     answer_id=ANSWER_ID,
 )
@@ -59,29 +61,16 @@ _CLAIM_OF_OWNER = sql(
     _CLAIM,
     and_is_theirs="and r.owner_id = :only_for",
     waiting="select cast(:only_for as uuid) as owner_id",
+    claimed=CLAIMED,
     run_columns=RUN_COLUMNS,
     answer_id=ANSWER_ID,
 )
-_RENEW = sql("""
-    with held as (
-        select h.run_id, h.fence from unnest(cast(:run_ids as uuid[]), cast(:fences as integer[])) as h(run_id, fence)
-    ), free as (
-        select r.id from held h join runs r on r.id = h.run_id and r.fence = h.fence
-        where r.status = 'running' for no key update of r skip locked
-    ), renewed as (
-        update runs r set lease_until = now() + make_interval(secs => :lease_seconds) from free where r.id = free.id
-        returning r.id, r.cancel_requested
-    )
-    select r.id, r.fence, coalesce(n.cancel_requested, r.cancel_requested) as cancel_requested,
-        n.id is not null as is_renewed
-    from held h join runs r on r.id = h.run_id and r.fence = h.fence and r.status = 'running'
-    left join renewed n on n.id = r.id
-""")
-_GIVE_BACK = sql("""
-    update runs set status = 'queued', lease_until = null, worker = null, attempt = attempt - :not_counted
-    where id = :run_id and fence = :fence and status = 'running'
-    returning attempt
-""")
+_RENEW = renewal("runs", "r.cancel_requested")
+_GIVE_BACK = sql(
+    "update runs set status = 'queued', {released}, attempt = attempt - :not_counted where {held} returning attempt",
+    released=RELEASED,
+    held=HELD,
+)
 
 
 async def claim_next(tx: Statements, claimer: Claimer, caps: Caps) -> ClaimedRun | None:
@@ -112,18 +101,10 @@ async def claim_next(tx: Statements, claimer: Claimer, caps: Caps) -> ClaimedRun
 
 
 async def renew(tx: Statements, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, LeaseRenewal]:
-    """Extend those of the leases that are still ours, and say what was found of each of them.
-
-    No row is waited for: one lock held by a process that was stopped would keep all leases from being renewed.
-    """
-    rows = await tx.fetch(
-        _RENEW,
-        run_ids=[lease.run_id for lease in leases],
-        fences=[lease.fence for lease in leases],
-        lease_seconds=lease_seconds,
-    )
-    renewals = {(row["id"], row["fence"]): LeaseRenewal(row["cancel_requested"], row["is_renewed"]) for row in rows}
-    return {lease: renewals[lease.run_id, lease.fence] for lease in leases if (lease.run_id, lease.fence) in renewals}
+    """Extend those of the leases that are still ours, and say what was found of each of them."""
+    by_row = {RowLease(lease.run_id, lease.fence): lease for lease in leases}
+    renewals = await renew_leases(tx, _RENEW, by_row.keys(), lease_seconds)
+    return {by_row[row]: renewal for row, renewal in renewals.items()}
 
 
 async def give_back(tx: Statements, lease: Lease, *, counts: bool) -> tuple[NewEvent, ...] | None:
@@ -131,7 +112,7 @@ async def give_back(tx: Statements, lease: Lease, *, counts: bool) -> tuple[NewE
 
     Readers who were shown something of it are told at once to forget it: returns the event that does so.
     """
-    rows = await tx.fetch(_GIVE_BACK, run_id=lease.run_id, fence=lease.fence, not_counted=0 if counts else 1)
+    rows = await tx.fetch(_GIVE_BACK, id=lease.run_id, fence=lease.fence, not_counted=0 if counts else 1)
     if not rows:
         return None
     first_free = await next_event(tx, lease.run_id)

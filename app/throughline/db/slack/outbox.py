@@ -1,23 +1,24 @@
 """The outbox of answers to Slack: who delivers one holds its lease, and every note carries the fence."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NewType
 from uuid import UUID
 
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.connection.wakeup import Wakeup
+from throughline.db.leases import CLAIMED, HELD, RELEASED, renew_leases, renewal
 from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, content_from, run_from
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import LeaseLost
 from throughline.domain.ids import RunId
+from throughline.domain.lease import RowLease
 from throughline.domain.message import text_of
-from throughline.domain.run import Run
+from throughline.domain.run import LeaseRenewal, Run
 
-DeliveryId = NewType("DeliveryId", UUID)
-
-_CLAIM = sql("""
+_CLAIM = sql(
+    """
     with next as (
         select d.id from slack_deliveries d left join runs r on r.id = d.run_id
         where ((d.status = 'waiting' and d.next_try_at <= now())
@@ -29,31 +30,34 @@ _CLAIM = sql("""
                     and o.seq < d.seq and o.status in ('waiting', 'delivering'))
         order by d.seq limit :limit for update of d skip locked
     )
-    update slack_deliveries d set status = 'delivering', fence = d.fence + 1, attempt = d.attempt + 1,
-        worker = :worker, lease_until = now() + make_interval(secs => :lease_seconds)
-    from next where d.id = next.id
+    update slack_deliveries d set status = 'delivering', {claimed} from next where d.id = next.id
     returning d.id, d.seq, d.run_id, d.team_id, d.channel_id, d.thread_ts, d.message_ts, d.reader_id,
         d.reader_team_id, d.notice, d.fence, d.attempt, extract(epoch from now() - case
             when d.run_id is null then d.created_at
             else coalesce((select r.finished_at from runs r where r.id = d.run_id), now()) end) as ready_seconds
-""")
-_BEAT = sql("""
-    update slack_deliveries set lease_until = now() + make_interval(secs => :lease_seconds)
-    where id = :id and fence = :fence and status = 'delivering' returning 1 as ours
-""")
-_FINISH = sql("""
-    update slack_deliveries set status = :status, lease_until = null, error = :error, finished_at = now()
-    where id = :id and fence = :fence and status = 'delivering' returning 1 as ours
-""")
-_PUT_BACK = sql("""
-    update slack_deliveries set status = 'waiting', lease_until = null, worker = null, error = :error,
-        attempt = attempt - :uncounted,
-        next_try_at = now() + make_interval(secs => :delay_seconds)
-    where id = :id and fence = :fence and status = 'delivering' returning 1 as ours
-""")
-_HELD = (
-    "select d.id from slack_deliveries d where d.id = :id and d.fence = :fence and d.status = 'delivering' for share"
+""",
+    claimed=CLAIMED,
 )
+_RENEW = renewal("slack_deliveries")
+_FINISH = sql(
+    """
+    update slack_deliveries set status = :status, {released}, error = :error, finished_at = now()
+    where {held} returning 1 as ours
+""",
+    released=RELEASED,
+    held=HELD,
+)
+_PUT_BACK = sql(
+    """
+    update slack_deliveries set status = 'waiting', {released}, error = :error, attempt = attempt - :uncounted,
+        next_try_at = now() + make_interval(secs => :delay_seconds)
+    where {held} returning 1 as ours
+""",
+    released=RELEASED,
+    held=HELD,
+)
+_IS_OPEN = sql("select from slack_deliveries where id = :id and status in ('waiting', 'delivering')")
+_HELD = f"select id from slack_deliveries where {HELD} for share"  # noqa: S608  # our own condition
 _BEGIN_PART = sql(
     """
     with held as ({held})
@@ -126,21 +130,13 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class DeliveryLease:
-    """The right to deliver: valid while the row still carries this fence."""
-
-    id: DeliveryId
-    fence: int
-
-
-@dataclass(frozen=True, slots=True)
 class Delivery:
     """What is to stand in a thread: the answer of a run, or a notice. `reader` is who asked.
 
     `ready_seconds` is for how long it could have been delivered when it was taken, 0 while its run was unfinished.
     """
 
-    lease: DeliveryLease
+    lease: RowLease
     run_id: RunId | None
     team_id: str
     channel_id: str
@@ -184,37 +180,37 @@ class SlackOutbox:
         rows = await self._transactions.run(lambda tx: _claim(tx, wanted, only_ready=only_ready))
         return tuple(_delivery_from(row) for row in sorted(rows, key=lambda row: int(row["seq"])))
 
-    async def heartbeat(self, lease: DeliveryLease, lease_seconds: float) -> None:
-        """Extend the lease. Raises LeaseLost."""
-        _check(await self._transactions.fetch(_BEAT, id=lease.id, fence=lease.fence, lease_seconds=lease_seconds))
+    async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
+        """Extend these leases; those no longer ours are not in the answer."""
+        return await renew_leases(self._transactions, _RENEW, leases, lease_seconds)
 
-    async def finish(self, lease: DeliveryLease, *, error: str = "") -> None:
+    async def finish(self, lease: RowLease, *, error: str = "") -> None:
         """End the delivery, as failed where there is an error. Raises LeaseLost."""
         status = "failed" if error else "delivered"
         _check(await self._transactions.fetch(_FINISH, id=lease.id, fence=lease.fence, status=status, error=error))
         self.waiting.wake()
 
-    async def put_back(self, lease: DeliveryLease, *, delay_seconds: float, error: str = "") -> None:
+    async def put_back(self, lease: RowLease, *, delay_seconds: float, error: str = "") -> None:
         """Let it be tried again after a while; without an error it counts as never tried. Raises LeaseLost."""
         parameters = {"delay_seconds": delay_seconds, "error": error, "uncounted": 0 if error else 1}
         _check(await self._transactions.fetch(_PUT_BACK, id=lease.id, fence=lease.fence, **parameters))
 
-    async def parts(self, delivery_id: DeliveryId) -> tuple[Part, ...]:
+    async def parts(self, delivery_id: UUID) -> tuple[Part, ...]:
         """Return the messages begun so far, in order."""
         return tuple(_part_from(row) for row in await self._transactions.fetch(_PARTS, id=delivery_id))
 
-    async def begin_part(self, lease: DeliveryLease, number: int, *, starts: int) -> None:
+    async def begin_part(self, lease: RowLease, number: int, *, starts: int) -> None:
         """Note that a message is about to be posted. Raises LeaseLost."""
         _check(
             await self._transactions.fetch(_BEGIN_PART, id=lease.id, fence=lease.fence, number=number, starts=starts)
         )
 
-    async def note_part(self, lease: DeliveryLease, number: int, ts: str, status: PartStatus) -> None:
+    async def note_part(self, lease: RowLease, number: int, ts: str, status: PartStatus) -> None:
         """Note under which `ts` a message was posted, and whether it is done. Raises LeaseLost."""
         parameters = {"number": number, "ts": ts, "status": status.value}
         _check(await self._transactions.fetch(_NOTE_PART, id=lease.id, fence=lease.fence, **parameters))
 
-    async def drop_parts(self, lease: DeliveryLease, number: int) -> None:
+    async def drop_parts(self, lease: RowLease, number: int) -> None:
         """Forget the notes of part `number` and all behind it: they were never posted."""
         await self._transactions.fetch(_DROP_PARTS, id=lease.id, fence=lease.fence, number=number)
 
@@ -233,6 +229,10 @@ class SlackOutbox:
     async def is_erased(self, delivery: Delivery) -> bool:
         """Whether the delivery's run is gone, and with it every note of the delivery."""
         return delivery.run_id is not None and await self.run_of(delivery.run_id) is None
+
+    async def is_over(self, lease: RowLease) -> bool:
+        """Whether nobody is to deliver any more: the delivery has ended, or was erased with its session."""
+        return not await self._transactions.fetch(_IS_OPEN, id=lease.id)
 
     async def texts_of(self, run_id: RunId) -> tuple[str, ...]:
         """Return the assistant texts of a run as stored, in order; steps that only call tools have none."""
@@ -270,7 +270,7 @@ async def _claim(tx: Statements, wanted: _Wanted, *, only_ready: bool) -> list[R
 
 def _delivery_from(row: Row) -> Delivery:
     return Delivery(
-        lease=DeliveryLease(DeliveryId(row["id"]), row["fence"]),
+        lease=RowLease(row["id"], row["fence"]),
         run_id=None if row["run_id"] is None else RunId(row["run_id"]),
         team_id=row["team_id"],
         channel_id=row["channel_id"],
