@@ -4,12 +4,14 @@ from uuid import UUID
 
 import pytest
 
+from fakes.old_rows import delete_old_rows
 from fakes.raw_sql import hold_rows, run_sql
 from fakes.slow_request import slow_request
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.processes import FORGOTTEN_HOURS, SILENT_SECONDS
+from throughline.db.processes import SILENT_SECONDS
 from throughline.domain.ids import ProcessId
 from throughline.domain.process import Process, ProcessKind, ProcessState
+from throughline.worker.retention import SILENT_PROCESS_HOURS
 
 IDLE = ProcessState(concurrency=500, open_turns=0, jobs_in_hand=0, is_claiming=True, is_listening=True)
 SERVER = ProcessState(concurrency=0, open_turns=0, jobs_in_hand=0, is_claiming=False, is_listening=True)
@@ -70,22 +72,20 @@ async def test_a_process_that_ends_leaves_nothing(database: Database, database_u
     assert await names(database_url) == ["host:1:00000002"]
 
 
-async def test_what_was_silent_for_a_day_goes_with_the_next_beat_of_anybody(
-    database: Database, database_url: str
-) -> None:
+async def test_what_was_silent_for_a_day_goes_by_retention(database: Database, database_url: str) -> None:
     for number in (1, 2, 3):
         await database.processes.beat(process(number), IDLE, up_seconds=0)
-    await silence(database_url, 1, FORGOTTEN_HOURS * 3600 - 60)
-    await silence(database_url, 2, FORGOTTEN_HOURS * 3600 + 60)
-    await silence(database_url, 3, FORGOTTEN_HOURS * 3600 + 60)
+    await silence(database_url, 1, SILENT_PROCESS_HOURS * 3600 - 60)
+    await silence(database_url, 2, SILENT_PROCESS_HOURS * 3600 + 60)
+    await silence(database_url, 3, SILENT_PROCESS_HOURS * 3600 + 60)
 
     async with hold_rows(database_url, f"select 1 from processes where id = '{UUID(int=3)}' for update"):
-        await database.processes.beat(process(4), IDLE, up_seconds=0)
+        await delete_old_rows(database)
         held = await names(database_url)
-    await database.processes.beat(process(4), IDLE, up_seconds=5)
+    await delete_old_rows(database)
 
-    assert held == ["host:1:00000001", "host:1:00000003", "host:1:00000004"]
-    assert await names(database_url) == ["host:1:00000001", "host:1:00000004"]
+    assert held == ["host:1:00000001", "host:1:00000003"]
+    assert await names(database_url) == ["host:1:00000001"]
 
 
 async def test_a_process_is_at_work_if_it_claims_and_said_so_lately(database: Database, database_url: str) -> None:

@@ -15,7 +15,7 @@ from fakes.stage import Stage, open_stage, with_context
 from throughline.db.database import Database
 from throughline.db.jobs.kinds import KINDS
 from throughline.db.jobs.queue import Job
-from throughline.db.jobs.retention import RUNS_AT_ONCE, Looked, RetentionRepository
+from throughline.db.retention.old_rows import RUNS_AT_ONCE, Looked, RetentionRepository
 from throughline.db.run_follow import Following, Idle
 from throughline.domain.errors import DatabaseUnavailable
 from throughline.domain.ids import RunId
@@ -175,16 +175,23 @@ async def test_what_the_time_does_not_suffice_for_is_told_and_goes_at_the_next(s
     assert stage.metrics.of("retention_out_of_time") == told
 
 
-async def test_a_kind_that_fails_stops_no_other(
-    stage: Stage, database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class OneKindFails(RetentionRepository):
+    """Old rows of which one kind takes too long."""
+
+    def __init__(self, real: RetentionRepository) -> None:
+        self._real = real
+
+    async def delete(self, kind: str, hours: int, after: UUID) -> Looked:
+        if kind == "job_log":
+            raise DatabaseUnavailable("canceling statement due to statement timeout")
+        return await self._real.delete(kind, hours, after)
+
+
+async def test_a_kind_that_fails_stops_no_other(stage: Stage, database_url: str) -> None:
     await store_old_runs(stage, database_url, range(RUNS_AT_ONCE + 3))
+    failing = OneKindFails(stage.database.retention)
 
-    async def too_slow(_self: RetentionRepository, _hours: int) -> Looked:
-        raise DatabaseUnavailable("canceling statement due to statement timeout")
-
-    monkeypatch.setattr(RetentionRepository, "delete_job_log", too_slow)
-    await retention_of(stage).run()
+    await Retention(failing, ManualClock(), stage.metrics, RetentionConfig()).run()
 
     assert await number_of(database_url, "run_events") == 0
     assert stage.metrics.of("retention_failed") == [{"kind": "job_log"}]

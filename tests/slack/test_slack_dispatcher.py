@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
+from fakes.old_rows import delete_old_rows
 from fakes.slack_delivery import DeliveryStage, dispatcher_of
 from fakes.slack_double import TEAM, Failure, Person, say
 from fakes.slack_stage import IDENTITY
 from fakes.waiting import until_found
-from throughline.db.slack.outbox import PRUNED_AT_ONCE
+from throughline.db.retention.old_rows import ROWS_AT_ONCE
 from throughline.db.slack.people import SlackId
 from throughline.slack.upkeep import Upkeep
 
@@ -157,24 +158,19 @@ async def test_what_is_old_is_deleted(outgoing: DeliveryStage) -> None:
     await outgoing.deliver()
     await outgoing.rows("update slack_events set created_at = now() - interval '8 days'")
     await outgoing.rows("update slack_deliveries set finished_at = now() - interval '8 days'")
-    upkeep = upkeep_of(outgoing, link_by_email=False)
-    outgoing.double.workspace.people["U0ANNA001"] = Person("U0ANNA001", "Anna")
-    outgoing.clock.advance(601)
-    await upkeep.look()
+
+    await delete_old_rows(outgoing.database)
 
     left = "select (select count(*) from slack_events), (select count(*) from slack_deliveries), count(*) from runs"
     assert await outgoing.rows(left) == [(0, 0, 1)]
 
 
-async def test_more_of_what_is_old_than_goes_at_once_goes_with_the_next_looks(outgoing: DeliveryStage) -> None:
+async def test_more_of_what_is_old_than_goes_at_once_goes_with_the_next_batches(outgoing: DeliveryStage) -> None:
     await outgoing.rows(
         "insert into slack_events (team_id, event_id, channel_id, message_ts, created_at) "
-        f"select 'T', n::text, 'C', n::text, now() - interval '8 days' from generate_series(1, {PRUNED_AT_ONCE + 1}) n"
+        f"select 'T', n::text, 'C', n::text, now() - interval '8 days' from generate_series(1, {ROWS_AT_ONCE + 1}) n"
     )
-    upkeep = upkeep_of(outgoing, link_by_email=False)
-    outgoing.clock.advance(601)
 
-    await upkeep.look()
-    await upkeep.look()
+    await delete_old_rows(outgoing.database)
 
     assert await outgoing.rows("select count(*) from slack_events") == [(0,)]

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from fakes.api_stage import KEYED, set_stage
+from fakes.old_rows import delete_old_rows
 from fakes.raw_sql import hold_rows
 from fakes.slack_double import BOT_USER, TEAM, Said, say
 from fakes.slack_double.payloads import app_mention, left
@@ -147,10 +148,10 @@ async def test_leaving_waits_for_a_message_that_is_being_taken(door: SlackStage,
 
 async def test_when_somebody_left_is_forgotten_with_what_was_sent_before(door: SlackStage) -> None:
     await leave(door, ANNA)
-    await door.slack.participants.prune(168)
+    await delete_old_rows(door.database)
     kept = await door.rows("select reader_id from slack_departures")
     await door.rows("update slack_departures set created_at = now() - interval '8 days'")
-    await door.slack.participants.prune(168)
+    await delete_old_rows(door.database)
 
     assert kept == [(ANNA,)]
     assert await door.rows("select 1 from slack_departures") == []

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from fakes.old_rows import delete_old_rows
 from fakes.slack_double import BOT_USER, Said, say
 from fakes.slack_double.payloads import app_mention, deleted, edited, message
 from fakes.slack_stage import SlackStage
@@ -36,7 +37,7 @@ async def test_a_deletion_keeps_no_text_and_is_pruned_like_what_was_taken(door: 
 
     stored = await door.rows("select message_ts, run_id, early_edit from slack_events")
     await door.rows("update slack_events set created_at = now() - interval '8 days'")
-    await door.slack.outbox.prune(168)
+    await delete_old_rows(door.database)
 
     assert stored == [(said.ts, None, None)]
     assert await door.rows("select 1 from slack_events") == []
@@ -101,7 +102,7 @@ async def test_the_text_of_an_edit_is_kept_no_longer_than_its_message_may_come(d
         event["event"]["message"]["edited"]["ts"] = said.ts
         await door.sender.once(event)
 
-    await door.slack.inbox.forget_early_edits()
+    await delete_old_rows(door.database)
 
     assert await door.rows(KEPT) == [("recent",)]
     assert await door.rows("select count(*) from slack_events") == [(2,)]
@@ -128,7 +129,7 @@ async def test_an_early_edit_is_not_kept_longer_than_events_are(door: SlackStage
     await door.sender.once(edited(say("what is 2+2"), "what is 3+3"))
     kept = await door.rows(KEPT)
     await door.rows("update slack_events set created_at = now() - interval '8 days'")
-    await door.slack.outbox.prune(168)
+    await delete_old_rows(door.database)
 
     assert kept == [("what is 3+3",)]
     assert await door.rows(KEPT) == []

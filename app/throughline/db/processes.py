@@ -14,15 +14,7 @@ BEAT_SECONDS = 5.0
 SILENT_SECONDS = 15.0
 """A process whose last beat is older may be gone: it has missed two."""
 
-FORGOTTEN_HOURS = 24
-"""For so long one can see that a process ended without saying so."""
-
 _BEAT = sql("""
-    with gone as (
-        delete from processes where id in (
-            select p.id from processes p where p.beat_at < now() - make_interval(hours => :forgotten_hours)
-                and p.id <> :id for update skip locked)
-    )
     insert into processes as p (id, kind, name, version, started_at, beat_at, concurrency, open_turns, jobs_in_hand,
         is_claiming, is_listening)
     values (:id, :kind, :name, :version, now() - make_interval(secs => :up_seconds), now(), :concurrency, :open_turns,
@@ -46,7 +38,7 @@ class ProcessRepository:
         self._transactions = transactions
 
     async def beat(self, process: Process, state: ProcessState, *, up_seconds: float) -> None:
-        """Note that the process is there and what it has in hand; take away what was silent for FORGOTTEN_HOURS."""
+        """Note that the process is there and what it has in hand."""
         await self._transactions.fetch(
             _BEAT,
             id=process.id,
@@ -54,7 +46,6 @@ class ProcessRepository:
             name=process.name,
             version=process.version,
             up_seconds=up_seconds,
-            forgotten_hours=FORGOTTEN_HOURS,
             **asdict(state),
         )
 

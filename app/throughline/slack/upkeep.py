@@ -1,4 +1,4 @@
-"""What goes on beside the messages: learning names, linking people by e-mail, deleting what is old."""
+"""What goes on beside the messages: learning names, linking people by e-mail."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -24,8 +24,6 @@ PEOPLE_AT_ONCE = 3
 NOBODY = frozenset({"user_not_found", "user_not_visible"})
 """Whom Slack does not have, or not for us, is no member whose address could be confirmed."""
 
-PRUNE_SECONDS = 600.0
-KEPT_HOURS = 168
 LONGEST_NAME = 80
 log = structlog.get_logger(__name__)
 
@@ -42,7 +40,6 @@ class Upkeep:
         self._clock = clock
         self._identity = identity
         self._link_by_email = link_by_email
-        self._pruned = clock.monotonic()
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -61,17 +58,9 @@ class Upkeep:
             await self._clock.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Learn who some people are; delete what is old, now and then, and until nothing old is left."""
+        """Learn who some people are."""
         for who in await self._database.people.claim_look_ups(PEOPLE_AT_ONCE):
             await self._look_up(who)
-        if self._clock.monotonic() - self._pruned > PRUNE_SECONDS:
-            await self._prune()
-
-    async def _prune(self) -> None:
-        await self._database.participants.prune(KEPT_HOURS)
-        await self._database.inbox.forget_early_edits()
-        if await self._database.outbox.prune(KEPT_HOURS):
-            self._pruned = self._clock.monotonic()
 
     async def _look_up(self, who: SlackId) -> None:
         """Learn who the person is. What fails is theirs alone: asked for again in minutes, or tomorrow if for good.

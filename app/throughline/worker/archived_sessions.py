@@ -9,7 +9,7 @@ import structlog
 
 from throughline.db.jobs.kinds import ARCHIVED_SESSIONS
 from throughline.db.jobs.queue import Schedule
-from throughline.db.sessions.archived import BEFORE_ALL, ArchivedSession, ArchiveRepository
+from throughline.db.retention.archived_sessions import BEFORE_ALL, ArchivedSession, ArchiveRepository
 from throughline.domain.clock import Clock
 from throughline.domain.errors import DatabaseUnavailable, SessionBusy
 from throughline.worker.retention import RetentionMetrics

@@ -1,16 +1,16 @@
 """The retention job: deletes what has served its time, batch by batch, and leaves the database room between them."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol, TypeAlias
+from typing import Protocol
 from uuid import UUID
 
 import structlog
 
 from throughline.db.jobs.kinds import RETENTION, UNUSED_SUMMARIES
 from throughline.db.jobs.queue import Schedule
-from throughline.db.jobs.retention import FIRST_ID, Looked, RetentionRepository
+from throughline.db.retention.old_rows import FIRST_ID, Looked, RetentionRepository
 from throughline.domain.clock import Clock
 from throughline.domain.errors import TemporaryError
 
@@ -18,19 +18,24 @@ PAUSE_SECONDS = 0.05
 HOURS_PER_DAY = 24
 EVERY, DAILY = timedelta(minutes=15), timedelta(days=1)
 DAILY_AT = timedelta(hours=3, minutes=41)
+SLACK_HOURS, EARLY_EDIT_HOURS, SILENT_PROCESS_HOURS = 168, 24, 24
+KEPT_HOURS = {
+    **dict.fromkeys(("slack_events", "slack_deliveries", "slack_departures"), SLACK_HOURS),
+    "slack_early_edits": EARLY_EDIT_HOURS,
+    "slack_link_codes": 0,  # after their own time
+    "processes": SILENT_PROCESS_HOURS,
+}
+"""What no setting says. For a day one can see that a process ended without saying so."""
+
 log = structlog.get_logger(__name__)
 
 NOTHING_MORE = Looked(deleted=0, last=None)
 
-Batch: TypeAlias = Callable[[UUID], Awaitable[Looked]]
-"""Deletes the next batch of one kind, behind the id it is given."""
-
 
 class RetentionMetrics(Protocol):
-    """What retention reports, by kind.
+    """What retention reports, by kind: those of `db/retention/old_rows.py`, and `archived_sessions`.
 
-    `run_events` (counted in runs), `run_keys`, `session_keys`, `job_log`, `jobs`, `prepared`, `stretches`,
-    `archived_sessions`.
+    `run_events` are counted in runs.
     """
 
     def retention_deleted(self, *, kind: str, count: int) -> None:
@@ -60,6 +65,18 @@ class RetentionConfig:
     job_log_hours: int = 72
     budget_seconds: float = 600.0
 
+    @property
+    def hours_by_kind(self) -> Mapping[str, int]:
+        """How old what gets that goes every 15 minutes."""
+        keys = dict.fromkeys(("run_keys", "session_keys"), self.idempotency_keys_hours)
+        return {
+            "run_events": self.run_events_hours,
+            "job_log": self.job_log_hours,
+            "jobs": self.job_log_hours,
+            **KEPT_HOURS,
+            **(keys if self.idempotency_keys_hours else {}),
+        }
+
 
 class Retention:
     """Deletes what is old. Doing it twice, or in two processes at once, deletes the same."""
@@ -74,41 +91,28 @@ class Retention:
         self._config = config
 
     async def run(self) -> None:
-        """Delete old events and records of jobs; forget old idempotency keys."""
-        old, config = self._repository, self._config
-        keys: dict[str, Batch] = {
-            "run_keys": lambda after: old.forget_run_keys(config.idempotency_keys_hours, after),
-            "session_keys": lambda after: old.forget_session_keys(config.idempotency_keys_hours, after),
-        }
-        await self._delete({
-            "run_events": lambda after: old.delete_events(config.run_events_hours, after),
-            "job_log": lambda _: old.delete_job_log(config.job_log_hours),
-            "jobs": lambda _: old.delete_jobs(config.job_log_hours),
-            **(keys if config.idempotency_keys_hours else {}),
-        })
+        """Delete what is old, and forget old idempotency keys."""
+        await self._delete(self._config.hours_by_kind)
 
     async def run_daily(self) -> None:
         """Delete what was written for summaries and is in none: walks through all old stretches."""
         hours = self._config.unused_summaries_days * HOURS_PER_DAY
-        await self._delete({
-            "prepared": lambda _: self._repository.delete_prepared(),
-            "stretches": lambda after: self._repository.delete_stretches(hours, after),
-        })
+        await self._delete({"prepared": hours, "stretches": hours})
 
     def schedules(self) -> tuple[Schedule, ...]:
         """Return when what is done."""
         return (Schedule(RETENTION, EVERY, self.run), Schedule(UNUSED_SUMMARIES, DAILY, self.run_daily, at=DAILY_AT))
 
-    async def _delete(self, batches: Mapping[str, Batch]) -> None:
+    async def _delete(self, hours: Mapping[str, int]) -> None:
         """Delete a batch of each kind in turn, until nothing is left of any or the time is used up.
 
         In turn, so that a kind with much to delete leaves the others their part of the time.
         """
         deadline = self._clock.monotonic() + self._config.budget_seconds
-        deleted, places = dict.fromkeys(batches, 0), dict.fromkeys(batches, FIRST_ID)
+        deleted, places = dict.fromkeys(hours, 0), dict.fromkeys(hours, FIRST_ID)
         while places and self._clock.monotonic() < deadline:
             for kind, after in tuple(places.items()):
-                looked = await self._delete_batch(kind, batches[kind], after)
+                looked = await self._delete_batch(kind, hours[kind], after)
                 deleted[kind] += looked.deleted
                 if looked.last is None:
                     del places[kind]
@@ -120,10 +124,10 @@ class Retention:
             self._metrics.retention_out_of_time(kind=kind)
             log.warning("retention ran out of time, the rest is left for the next", kind=kind)
 
-    async def _delete_batch(self, kind: str, batch: Batch, after: UUID) -> Looked:
+    async def _delete_batch(self, kind: str, hours: int, after: UUID) -> Looked:
         """Delete one batch. One that fails ends its kind for this time, and no other kind."""
         try:
-            looked = await batch(after)
+            looked = await self._repository.delete(kind, hours, after)
         except TemporaryError as error:
             self._metrics.retention_failed(kind=kind)
             log.warning("retention failed, it is tried again the next time", kind=kind, error=error.code)

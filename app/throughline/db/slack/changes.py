@@ -51,10 +51,6 @@ _DROP_EARLY_EDIT = sql("""
     where e.team_id = :team_id and e.channel_id = :channel_id and e.message_ts = :message_ts
         and e.early_edit is not null
 """)
-_FORGET_EARLY_EDITS = sql("""
-    update slack_events set early_edit = null
-    where early_edit is not null and cast(message_ts as numeric) < extract(epoch from now()) - :seconds
-""")
 _WAITING = sql("""
     select r.id, r.session_id, r.input from slack_events e join runs r on r.id = e.run_id
     where e.team_id = :team_id and e.channel_id = :channel_id and e.message_ts = :message_ts and r.status = 'queued'
@@ -143,11 +139,6 @@ async def withdraw_message(tx: Statements, deleted: Deleted) -> Run | None:
     if not found or found[0]["status"] != RunStatus.QUEUED.value:
         return None
     return await run_finish.withdraw(tx, UserId(found[0]["owner_id"]), RunId(found[0]["id"]))
-
-
-async def forget_early_edits(tx: Statements) -> None:
-    """Delete the text of edits whose message does not come any more; their place is kept."""
-    await tx.fetch(_FORGET_EARLY_EDITS, seconds=LATE_SECONDS)
 
 
 def spoken(said: str, who: SlackId, person: Person, *, is_direct: bool) -> str:

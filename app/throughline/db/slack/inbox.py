@@ -10,7 +10,7 @@ from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.connection.wakeup import Wakeup
 from throughline.db.runs import submit as run_submit
 from throughline.db.slack.arrivals import Deleted, Edited, EditOutcome, SlackMessage, WithdrawalOutcome
-from throughline.db.slack.changes import edit_message, forget_early_edits, spoken, take_event, withdraw_message
+from throughline.db.slack.changes import edit_message, spoken, take_event, withdraw_message
 from throughline.db.slack.people import Person, SlackId, ensure_user, guest_name, hold_person
 from throughline.db.slack.resume import take_bound
 from throughline.db.statements.new_ids import new_id
@@ -143,10 +143,6 @@ class SlackInbox:
         self._announcements.announce_work()
         self._outgoing.wake()
         return WithdrawalOutcome.WITHDRAWN if run.status.is_final else WithdrawalOutcome.STOPPING
-
-    async def forget_early_edits(self) -> None:
-        """Delete what is kept of edits whose message does not come any more."""
-        await self._transactions.run(forget_early_edits)
 
 
 async def _accept(tx: Statements, message: SlackMessage, run_id: RunId, config: InboxConfig) -> Taken:

@@ -94,20 +94,6 @@ _RUN = sql("select {columns}, {answer_id} from runs r where r.id = :run_id", col
 _TEXTS = sql("""
     select content, content_blocks from messages where run_id = :run_id and role = 'assistant' order by position
 """)
-_PRUNE = (
-    sql("""
-        delete from slack_events where ctid in (
-            select ctid from slack_events where created_at < now() - make_interval(hours => :hours) limit :limit)
-        returning 1
-    """),
-    sql("""
-        delete from slack_deliveries where id in (
-            select id from slack_deliveries where finished_at < now() - make_interval(hours => :hours) limit :limit)
-        returning 1
-    """),
-    sql("delete from slack_link_codes where expires_at < now()"),
-)
-PRUNED_AT_ONCE = 500
 
 
 class PartStatus(StrEnum):
@@ -238,11 +224,6 @@ class SlackOutbox:
         """Return the assistant texts of a run as stored, in order; steps that only call tools have none."""
         rows = await self._transactions.fetch(_TEXTS, run_id=run_id)
         return tuple(said for row in rows if (said := _text_from(row)).strip())
-
-    async def prune(self, hours: int) -> bool:
-        """Delete some of what ended or was taken longer ago, and link codes that are too old; False: there is more."""
-        deleted = [await self._transactions.fetch(statement, hours=hours, limit=PRUNED_AT_ONCE) for statement in _PRUNE]
-        return all(len(rows) < PRUNED_AT_ONCE for rows in deleted)
 
 
 def _check(rows: object) -> None:

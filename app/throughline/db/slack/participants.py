@@ -30,7 +30,6 @@ _END_PARTS = sql("""
         and s.id = p.session_id and o.id = s.owner_id and o.name = :channel_name
     returning p.session_id
 """)
-_PRUNE = sql("delete from slack_departures where created_at < now() - make_interval(hours => :hours)")
 
 
 class ParticipantRepository:
@@ -58,10 +57,6 @@ class ParticipantRepository:
         waited for; one that Slack delivers later, but was sent before they left, makes them no participant.
         """
         return await self._transactions.run(lambda tx: _leave(tx, left))
-
-    async def prune(self, hours: int) -> None:
-        """Forget who left longer ago: nothing sent before that is delivered any more."""
-        await self._transactions.fetch(_PRUNE, hours=hours)
 
 
 async def _leave(tx: Statements, left: Left) -> int:

@@ -1,9 +1,12 @@
-"""Deleting what has served its time, a small batch in a statement. Messages, runs and adopted summaries are kept."""
+"""Deleting rows that have served their time, a small batch in a statement.
+
+Messages, runs and adopted summaries are kept. `worker/retention.py` says how old which rows get.
+"""
 
 from dataclasses import dataclass
 from uuid import UUID
 
-from throughline.db.connection.statement import Row, Statement
+from throughline.db.connection.statement import Statement
 from throughline.db.connection.transactions import Transactions
 from throughline.db.jobs.kinds import KINDS
 from throughline.db.statements.sql import sql
@@ -25,7 +28,7 @@ _DELETE_EVENTS = sql(
     """
     with looked_at as materialized (
         select distinct e.run_id from run_events e
-        where e.run_id > :after and e.run_id < {made_before} order by e.run_id limit :runs
+        where e.run_id > :after and e.run_id < {made_before} order by e.run_id limit :rows
     ), ended as (
         select r.id from runs r where r.id = any(array(select run_id from looked_at))
             and r.finished_at < now() - make_interval(hours => :hours) for no key update of r skip locked
@@ -101,29 +104,51 @@ _DELETE_PREPARED = sql("""
     ), gone as (
         delete from summary_versions v using free where v.id = free.id returning v.id
     )
-    select count(*) as units from gone
+    select count(*) as units, count(*) as looked_at, cast('00000000-0000-0000-0000-000000000000' as uuid) as last_id
+    from gone
 """)
-_DELETE_JOB_LOG = sql("""
-    with free as (
-        select f.id from failed_jobs f
-        where f.failed_at < now() - make_interval(hours => :hours) order by f.failed_at limit :rows
-        for update skip locked
-    ), gone as (
-        delete from failed_jobs f using free where f.id = free.id returning f.id
+
+
+def _batch(table: str, old: str, *, change: str = "") -> Statement:
+    """Return the statement that deletes a batch of the rows that are `old`, or makes the `change` to them."""
+    return sql(
+        """
+        with free as (
+            select ctid from {table} where {old} limit :rows for update skip locked
+        ), gone as (
+            {verb} {table} {change} where ctid = any(array(select ctid from free)) returning 1
+        )
+        select count(*) as units, count(*) as looked_at, cast('00000000-0000-0000-0000-000000000000' as uuid) as last_id
+        from gone
+    """,
+        table=table,
+        old=old.format(before="now() - make_interval(hours => :hours)"),
+        verb="update" if change else "delete from",
+        change=change,
     )
-    select count(*) as units from gone
-""")
-_DELETE_JOBS = sql("""
-    with free as (
-        select j.id from jobs j
-        where j.lease_until is null and j.kind <> all(cast(:kinds as text[]))
-            and j.created_at < now() - make_interval(hours => :hours)
-        limit :rows for update skip locked
-    ), gone as (
-        delete from jobs j using free where j.id = free.id returning j.id
-    )
-    select count(*) as units from gone
-""")
+
+
+_STATEMENTS = {
+    "run_events": _DELETE_EVENTS,
+    "run_keys": _FORGET_RUN_KEYS,
+    "session_keys": _FORGET_SESSION_KEYS,
+    "stretches": _DELETE_STRETCHES,
+    "prepared": _DELETE_PREPARED,
+    "job_log": _batch("failed_jobs", "failed_at < {before}"),
+    # What this version knows waits on, however long no worker was there.
+    "jobs": _batch("jobs", "lease_until is null and kind <> all(cast(:kinds as text[])) and created_at < {before}"),
+    "processes": _batch("processes", "beat_at < {before}"),
+    "slack_events": _batch("slack_events", "created_at < {before}"),
+    # The text of an edit whose message does not come any more goes; its place is kept.
+    "slack_early_edits": _batch(
+        "slack_events",
+        "early_edit is not null and cast(message_ts as numeric) < extract(epoch from {before})",
+        change="set early_edit = null",
+    ),
+    "slack_deliveries": _batch("slack_deliveries", "finished_at < {before}"),
+    "slack_departures": _batch("slack_departures", "created_at < {before}"),
+    "slack_link_codes": _batch("slack_link_codes", "expires_at < {before}"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,58 +160,20 @@ class Looked:
 
 
 class RetentionRepository:
-    """Each method deletes one batch and says how much that was. Rows that others hold are passed over."""
+    """Deletes batch by batch. Rows that others hold are passed over."""
 
     def __init__(self, transactions: Transactions) -> None:
         """Work through `transactions`; each batch is a transaction of its own."""
         self._transactions = transactions
 
-    async def delete_events(self, hours: int, after: UUID) -> Looked:
-        """Look at the next RUNS_AT_ONCE older runs that have events; delete those of ended and of erased runs.
+    async def delete(self, kind: str, hours: int, after: UUID) -> Looked:
+        """Delete, or forget, the next batch of what is older than `hours`, behind `after` in a walk by id.
 
-        `deleted` counts runs: of those that ended longer ago than `hours`.
+        Events go by runs, RUNS_AT_ONCE of them. Summary stretches go if they are in no version and their session is at
+        rest; prepared versions if they build on one no longer in use.
         """
-        rows = await self._transactions.fetch(_DELETE_EVENTS, hours=hours, after=after, runs=RUNS_AT_ONCE)
-        return _walked(rows[0], RUNS_AT_ONCE)
-
-    async def forget_run_keys(self, hours: int, after: UUID) -> Looked:
-        """Look at the next ROWS_AT_ONCE older runs with an idempotency key; forget those of ended ones."""
-        rows = await self._transactions.fetch(_FORGET_RUN_KEYS, hours=hours, after=after, rows=ROWS_AT_ONCE)
-        return _walked(rows[0], ROWS_AT_ONCE)
-
-    async def forget_session_keys(self, hours: int, after: UUID) -> Looked:
-        """Forget the idempotency keys of the next ROWS_AT_ONCE sessions that were made longer ago."""
-        rows = await self._transactions.fetch(_FORGET_SESSION_KEYS, hours=hours, after=after, rows=ROWS_AT_ONCE)
-        return _walked(rows[0], ROWS_AT_ONCE)
-
-    async def delete_stretches(self, hours: int, after: UUID) -> Looked:
-        """Look at the next ROWS_AT_ONCE older stretches; delete those in no version of their session's summary.
-
-        Only of sessions at rest: nobody is about to adopt one. Merged stretches stay, earlier versions name them.
-        """
-        rows = await self._transactions.fetch(_DELETE_STRETCHES, hours=hours, after=after, rows=ROWS_AT_ONCE)
-        return _walked(rows[0], ROWS_AT_ONCE)
-
-    async def delete_prepared(self) -> Looked:
-        """Delete up to ROWS_AT_ONCE prepared versions that build on one no longer in use: none of them is adopted."""
-        return await self._delete(_DELETE_PREPARED)
-
-    async def delete_job_log(self, hours: int) -> Looked:
-        """Delete up to ROWS_AT_ONCE records of jobs that were given up."""
-        return await self._delete(_DELETE_JOB_LOG, hours=hours)
-
-    async def delete_jobs(self, hours: int) -> Looked:
-        """Delete up to ROWS_AT_ONCE jobs of kinds that this version does not know, if nobody did them in all that time.
-
-        What it knows waits on, however long no worker was there.
-        """
-        return await self._delete(_DELETE_JOBS, hours=hours, kinds=KINDS)
-
-    async def _delete(self, statement: Statement, **parameters: object) -> Looked:
-        """Run a statement that fills its batch with rows that are free: one that is not full was the last."""
-        found = (await self._transactions.fetch(statement, rows=ROWS_AT_ONCE, **parameters))[0]
-        return Looked(deleted=found["units"], last=FIRST_ID if found["units"] == ROWS_AT_ONCE else None)
-
-
-def _walked(found: Row, most: int) -> Looked:
-    return Looked(deleted=found["units"], last=found["last_id"] if found["looked_at"] == most else None)
+        most = RUNS_AT_ONCE if kind == "run_events" else ROWS_AT_ONCE
+        found = (
+            await self._transactions.fetch(_STATEMENTS[kind], hours=hours, after=after, rows=most, kinds=list(KINDS))
+        )[0]
+        return Looked(deleted=found["units"], last=found["last_id"] if found["looked_at"] == most else None)

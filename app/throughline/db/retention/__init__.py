@@ -1,0 +1,1 @@
+"""Retention: deleting what has served its time, the only folder that does."""
