@@ -1,4 +1,3 @@
-import json
 from collections.abc import Sequence
 
 import pytest
@@ -20,7 +19,7 @@ from throughline.domain.events import (
     ToolCalled,
 )
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
-from throughline.domain.run import ClaimedRun, Outcome, RunError, RunStatus
+from throughline.domain.run import ClaimedRun, Outcome, RunStatus
 
 CALL = ToolCall(id="c1", name="calculator", arguments='{"expression": "6*7"}')
 RESULT = NewMessage(
@@ -99,44 +98,6 @@ async def test_no_stored_event_repeats_a_message(conversation: Conversation, dat
 
     assert len(stored) == 5
     assert not [row for row in stored if "of its own" in str(row[0])]
-
-
-async def test_events_that_hold_messages_are_read_too(conversation: Conversation, database_url: str) -> None:
-    """Rows that an earlier version wrote, in the form that the wire has."""
-    claimed = await conversation.start()
-    step, result = await take_step(conversation, claimed)
-    started = {"attempt": 1, "started_at": claimed.run.started_at.isoformat(), "cancel_requested": False}  # type: ignore[union-attr]  # a claimed run has begun
-    for seq, kind, data in (
-        (1, "run.started", {"run": {"id": str(claimed.run.id), "status": "running", **started}}),
-        (2, "message.completed", {"message": {"id": str(step.id), "content": "a step"}}),
-        (3, "tool.result", {"id": "c1", "name": "calculator", "content": "a result", "is_error": True}),
-    ):
-        await run_sql(
-            database_url,
-            "insert into run_events (run_id, seq, type, data) values "
-            f"('{claimed.run.id}', {seq}, '{kind}', '{json.dumps(data)}')",
-        )
-
-    assert await read(conversation, claimed) == [RunStarted(claimed.run), MessageCompleted(step), ToolAnswered(result)]
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [(RunStatus.SUCCEEDED, "run.completed"), (RunStatus.FAILED, "run.failed"), (RunStatus.CANCELLED, "run.cancelled")],
-)
-async def test_ends_that_hold_their_run_are_read_too(
-    conversation: Conversation, database_url: str, status: RunStatus, kind: str
-) -> None:
-    claimed = await conversation.start()
-    error = RunError("model_timeout", "It was silent.") if status is RunStatus.FAILED else None
-    said = None if status is RunStatus.FAILED else answer_message("as far as it came")
-    run = await conversation.database.runs.finish(claimed.lease, Outcome(status, said, error=error), (), 1)
-    held = json.dumps({"run": {"id": str(run.id)}, "message": None, "error": None, "context": None})
-
-    await run_sql(database_url, f"update run_events set data = '{held}' where type = '{kind}'")
-
-    answer = (await conversation.messages())[-1] if said is not None else None
-    assert (await read(conversation, claimed))[-1] == RunEnded(run, answer)
 
 
 async def test_a_start_is_shown_as_it_was_and_not_as_the_run_stands_now(conversation: Conversation) -> None:

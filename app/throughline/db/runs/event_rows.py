@@ -38,15 +38,12 @@ STORED_FIELD_BY_FIELD: Mapping[EventType, type[MessageDelta | AnswerReset | Comp
 
 SHOWN_MESSAGE_ID = """
     case e.type
-        when 'message.completed' then cast(coalesce(e.data ->> 'message_id', e.data -> 'message' ->> 'id') as uuid)
-        when 'tool.result' then coalesce(cast(e.data ->> 'message_id' as uuid), (
-            select m.id from messages m
-            where m.run_id = e.run_id and m.role = 'tool' and m.tool_call_id = e.data ->> 'id'
-            order by m.position limit 1))
+        when 'message.completed' then cast(e.data ->> 'message_id' as uuid)
+        when 'tool.result' then cast(e.data ->> 'message_id' as uuid)
         when 'run.completed' then (select m.id from messages m where m.run_id = e.run_id and m.step = 'answer')
         when 'run.cancelled' then (select m.id from messages m where m.run_id = e.run_id and m.step = 'answer')
     end"""
-"""For `run_events e`: the id of the message an event shows. Rows of earlier versions hold the message itself."""
+"""For `run_events e`: the id of the message an event shows."""
 
 RUN_EVENT_TYPES = "('run.started', 'run.completed', 'run.failed', 'run.cancelled')"
 """The types of events that show their run."""
@@ -136,14 +133,13 @@ def _about_run(kind: EventType, data: Stored, row: Row) -> Event:
 
 def _as_started(run: Run, data: Stored) -> Run:
     """Return the run as it was when the attempt began: the row tells how it stands now."""
-    told = data.get("run", data)
-    started_at = told["started_at"]
+    started_at = data["started_at"]
     return replace(
         run,
         status=RunStatus.RUNNING,
-        attempt=told["attempt"],
+        attempt=data["attempt"],
         started_at=None if started_at is None else datetime.fromisoformat(started_at),
-        cancel_requested=told["cancel_requested"],
+        cancel_requested=data["cancel_requested"],
         usage=Usage(),
         error=None,
         message_id=None,

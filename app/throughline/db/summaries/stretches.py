@@ -15,7 +15,7 @@ from throughline.domain.summary import Adoption, NewStretch, Stretch
 _FIND = sql(
     """
     select {stretch_columns} from summaries t
-    where t.session_id = :session_id and t.read_hash = :read_hash and t.prompt_version <> '1'
+    where t.session_id = :session_id and t.read_hash = :read_hash
 """,
     stretch_columns=STRETCH_COLUMNS,
 )
@@ -27,7 +27,7 @@ _SAVE = sql(
     select :id, m.session_id, :from_position, m.position, m.id, :level, :text, :token_count, :model, :prompt_version,
         :read_hash, :input_tokens, :output_tokens, :duration_seconds
     from messages m where m.id = :through_id and m.session_id = :session_id and m.position = :through_position
-    on conflict (session_id, read_hash) where prompt_version <> '1' do nothing
+    on conflict (session_id, read_hash) do nothing
     returning {stretch_columns}
 """,
     stretch_columns=STRETCH_COLUMNS,

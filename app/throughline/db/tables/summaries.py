@@ -18,25 +18,14 @@ from sqlalchemy.orm import Mapped, mapped_column
 from throughline.db.tables.columns import Base, EmptyList, Id, Key, Now, String, one_of, vacuumed
 from throughline.domain.summary import SummaryState
 
-WAITING = "status in ('queued', 'running')"
-
 
 class SummaryRow(Base):
-    """One stretch with its own summary; `read_hash` identifies what was read for it, and is there once.
-
-    Those of prompt version 1 were stored with every adoption, some more than once: they are kept and never found again.
-    """
+    """One stretch with its own summary; `read_hash` identifies what was read for it, and is there once."""
 
     __tablename__ = "summaries"
     __table_args__ = (
         CheckConstraint("from_position > 0 and from_position <= through_position", name="positions"),
-        Index(
-            "summaries_once",
-            "session_id",
-            "read_hash",
-            unique=True,
-            postgresql_where=text("prompt_version <> '1'"),
-        ),
+        UniqueConstraint("session_id", "read_hash"),
     )
 
     id: Mapped[Key]
