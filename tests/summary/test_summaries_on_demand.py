@@ -85,7 +85,7 @@ async def test_what_a_dead_process_held_runs_out_and_its_late_words_change_nothi
     await run_sql(database_url, "update sessions set summarizing_until = now() - interval '1 second'")
 
     living = await summaries.take_lease(stage.session.id, 10)
-    await summaries.renew_lease(dead, 10)
+    await summaries.renew_leases([dead], 10)
     await summaries.release_lease(dead)
 
     assert living.id != dead.id
@@ -98,7 +98,7 @@ async def test_a_lease_that_is_renewed_does_not_run_out(stage: Stage, database_u
     lease = await summaries.take_lease(stage.session.id, 10)
     await run_sql(database_url, "update sessions set summarizing_until = now() - interval '1 second'")
 
-    await summaries.renew_lease(lease, 10)
+    await summaries.renew_leases([lease], 10)
 
     with pytest.raises(SummaryInProgress):
         await summaries.take_lease(stage.session.id, 10)

@@ -3,11 +3,12 @@
 One method is one transaction; `lease` is None where no turn asks.
 """
 
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from throughline.domain.ids import SessionId, SummaryId
 from throughline.domain.json_types import JsonObject
-from throughline.domain.run import Lease
+from throughline.domain.run import Lease, LeaseRenewal
 from throughline.domain.session import Session
 from throughline.domain.summary import (
     Adoption,
@@ -83,8 +84,10 @@ class SummaryStore(Protocol):
         """Keep others from summarizing the session on demand for so long. Raises SummaryInProgress, NotFound."""
         ...
 
-    async def renew_lease(self, lease: SummaryLease, seconds: float) -> None:
-        """Let the lease last for so long from now."""
+    async def renew_leases(
+        self, leases: Collection[SummaryLease], seconds: float
+    ) -> Mapping[SummaryLease, LeaseRenewal]:
+        """Let the leases last for so long from now; those that have passed to others are not in the answer."""
         ...
 
     async def release_lease(self, lease: SummaryLease) -> None:

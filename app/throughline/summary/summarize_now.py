@@ -1,6 +1,5 @@
 """A summary on demand: what `POST …/summarize` and `/summarize` do. It runs outside any turn, by compare-and-set."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from throughline.context.triggers import Cause
 from throughline.domain.errors import TemporaryError
 from throughline.domain.ids import SessionId
 from throughline.domain.session import Session
-from throughline.domain.summary import SummaryLease
+from throughline.execution.heartbeats import Heartbeats
 from throughline.execution.running_beside import running_beside
 from throughline.ports.summaries import SummaryStore
 from throughline.prompting.conversation import at_rest
@@ -21,8 +20,6 @@ from throughline.summary.parts import SummaryParts
 
 LEASE_SECONDS = 15.0
 """How long a process that died keeps others from summarizing; one that lives renews in time."""
-
-BEATS_PER_LEASE = 3
 
 ON_DEMAND_SECONDS = 60.0
 """Who asks for a summary waits for it and no turn does: it has longer than a turn, as one written ahead has."""
@@ -82,19 +79,11 @@ async def _summary_lease(summaries: SummaryStore, session_id: SessionId) -> Asyn
     """Keep others from summarizing the session on demand inside the block."""
     lease = await summaries.take_lease(session_id, LEASE_SECONDS)
     try:
-        async with running_beside(_renew(summaries, lease), f"summarize {session_id}"):
+        heartbeat = Heartbeats(summaries.renew_leases, LEASE_SECONDS).of(lease)
+        async with running_beside(heartbeat.hold(), f"summarize {session_id}"):
             yield
     finally:
         try:
             await summaries.release_lease(lease)
         except TemporaryError as error:
             log.warning("summary lease is left to its time", session_id=str(session_id), error=error.code)
-
-
-async def _renew(summaries: SummaryStore, lease: SummaryLease) -> None:
-    while True:
-        await asyncio.sleep(LEASE_SECONDS / BEATS_PER_LEASE)
-        try:
-            await summaries.renew_lease(lease, LEASE_SECONDS)
-        except TemporaryError as error:
-            log.warning("summary lease was not renewed", session_id=str(lease.session_id), error=error.code)

@@ -1,5 +1,7 @@
 """Summaries by intent: what turns write of them (the turn's SummaryStore), and what doors read and restore."""
 
+from collections.abc import Collection, Mapping
+
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.jobs.kinds import ENQUEUE_SUMMARY
 from throughline.db.statements.locks import lock_session
@@ -17,7 +19,7 @@ from throughline.domain.errors import NotFound
 from throughline.domain.ids import SessionId, SummaryId, UserId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.page import Page
-from throughline.domain.run import Lease
+from throughline.domain.run import Lease, LeaseRenewal
 from throughline.domain.session import Session
 from throughline.domain.summary import (
     Adoption,
@@ -29,6 +31,7 @@ from throughline.domain.summary import (
     SummaryWithStretches,
 )
 
+HELD = LeaseRenewal(is_cancel_requested=False)
 _ASK_FOR_NEXT = sql(
     "with ended as (select id as session_id, owner_id from sessions where id = :session_id) {enqueue}",
     enqueue=ENQUEUE_SUMMARY,
@@ -102,9 +105,11 @@ class SummaryRepository:
         lease_id = new_id()
         return await self._transactions.run(lambda tx: take_lease(tx, session_id, lease_id, seconds))
 
-    async def renew_lease(self, lease: SummaryLease, seconds: float) -> None:
+    async def renew_leases(
+        self, leases: Collection[SummaryLease], seconds: float
+    ) -> Mapping[SummaryLease, LeaseRenewal]:
         """Let the lease last for so long from now."""
-        await renew_lease(self._transactions, lease, seconds)
+        return {lease: HELD for lease in leases if await renew_lease(self._transactions, lease, seconds)}
 
     async def release_lease(self, lease: SummaryLease) -> None:
         """End the lease."""

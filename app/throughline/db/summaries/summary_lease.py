@@ -24,7 +24,7 @@ _TAKE = sql("""
 """)
 _RENEW = sql("""
     update sessions set summarizing_until = now() + make_interval(secs => :seconds)
-    where id = :session_id and summarizing_id = :lease_id
+    where id = :session_id and summarizing_id = :lease_id returning id
 """)
 _RELEASE = sql("""
     update sessions set summarizing_id = null, summarizing_since = null, summarizing_until = null
@@ -47,9 +47,9 @@ async def take_lease(tx: Statements, session_id: SessionId, lease_id: UUID, seco
     return SummaryLease(id=lease_id, session_id=session_id)
 
 
-async def renew_lease(tx: Statements, lease: SummaryLease, seconds: float) -> None:
-    """Let the lease last longer; one that has passed to somebody else stays theirs."""
-    await tx.fetch(_RENEW, session_id=lease.session_id, lease_id=lease.id, seconds=seconds)
+async def renew_lease(tx: Statements, lease: SummaryLease, seconds: float) -> bool:
+    """Let the lease last longer; False if it has passed to somebody else, whose it stays."""
+    return bool(await tx.fetch(_RENEW, session_id=lease.session_id, lease_id=lease.id, seconds=seconds))
 
 
 async def release_lease(tx: Statements, lease: SummaryLease) -> None:
