@@ -53,7 +53,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "Analyzer.terms": lambda text: deque(ANALYZER.terms(shortened(text)), maxlen=0),
     "snippet_of": lambda text: snippet_of(ANALYZER, text, {"a", "b", "wibble"}),
     "reply_to": lambda text: reply_to(Prompt("", (_said(text), _said(text))), TOOLS),
-    "summarise": lambda text: summarise(text, text, wishes=text, max_tokens=500, count=CHARS),
+    "summarise": lambda text: summarise(text, f"[#1 user] {text}", max_tokens=500, count=CHARS),
     "as_slack": as_slack,
     "settled": settled,
     "readable": lambda text: readable(text, bot_user_id="U1"),

@@ -5,9 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from throughline.context.assemble import frame_summary
-from throughline.context.frame import framed
 from throughline.context.measure import count_prompt, count_tool_specs
-from throughline.context.summaries.transcript import CONVERSATION_TAG, EXISTING_TAG, SUMMARISER_SYSTEM_PROMPT
 from throughline.domain.message import Role, ToolCall
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
 from throughline.llm.counters import TiktokenCounter
@@ -46,7 +44,9 @@ async def test_it_greets_and_says_what_it_is() -> None:
 
 
 async def test_it_quotes_the_sentence_that_fits_the_question() -> None:
-    answer = await ask(user("My dog is called Waldo. I live in Graz."), said("Noted."), user("What is my dog called?"))
+    told = (user("My dog is called Waldo. I live in Graz."), said("And what else?"))
+
+    answer = await ask(*told, user("What is my dog called?"))
 
     assert "you said: My dog is called Waldo." in answer.text
     assert "I see 2 earlier messages." in answer.text
@@ -62,7 +62,7 @@ async def test_it_reads_the_summary_too() -> None:
 
 
 async def test_it_admits_that_nothing_fits() -> None:
-    answer = await ask(user("Where is Atlantis?"))
+    answer = await ask(user("We ship on 14 May."), said("Noted."), user("Where is Atlantis?"))
 
     assert "Nothing in them shares a word" in answer.text
 
@@ -104,18 +104,6 @@ async def test_it_calls_no_tool_that_is_not_offered() -> None:
     assert answer.text == "No tool named shell is offered to me. Offered: current_time."
 
 
-async def test_it_summarises_by_extraction_and_makes_the_text_smaller() -> None:
-    chatter = " ".join(f"Nothing much happened on the walk through the park, part {name}." for name in "abcdefghijkl")
-    text = f"{chatter}\nRemember: the deadline is 12 May and my name is Ada.\n{chatter.replace('park', 'town')}"
-
-    answer = await ask(user(text), system=SUMMARISER_SYSTEM_PROMPT, limit=100)
-
-    assert "the deadline is 12 May and my name is Ada" in answer.text
-    count = TiktokenCounter().count
-    assert count(answer.text) <= 100
-    assert count(answer.text) < count(text) / 2
-
-
 async def test_it_ends_at_its_token_limit() -> None:
     answer = await ask(user("Hello!"), limit=10)
 
@@ -145,36 +133,3 @@ async def test_its_usage_is_the_engines_own_measure() -> None:
     answer = await ask(*prompt.messages, system=prompt.system, tools=(CLOCK,))
 
     assert answer.usage.input_tokens == count_prompt(prompt, count_tool_specs((CLOCK,), count), count)
-
-
-async def test_its_summary_is_made_of_the_record_and_not_of_the_request_around_it() -> None:
-    record = framed(CONVERSATION_TAG, "[#1 user] Ada decided to move to Berlin. " + "Trains are loud at night. " * 9)
-    existing = framed(EXISTING_TAG, "- Ada likes trains.")
-    text = f"The existing summary:\n{existing}\n\nThe record to add:\n{record}\n\nWrite it now, I must have it."
-
-    answer = await ask(user(text), system=SUMMARISER_SYSTEM_PROMPT)
-
-    assert "Berlin" in answer.text
-    assert "The record to add" not in answer.text
-    assert "must have" not in answer.text
-
-
-async def test_a_summary_written_anew_time_after_time_gathers_no_dashes_and_no_empty_words() -> None:
-    summary = "- Nothing of substance yet."
-    for number in range(1, 6):
-        words = f"[#{number} user] My appointment {number} is on 12 May. " + "And so on. " * 30
-        record = framed(CONVERSATION_TAG, words)
-        answer = await ask(user(f"{framed(EXISTING_TAG, summary)}\n{record}"), system=SUMMARISER_SYSTEM_PROMPT)
-        summary = answer.text
-
-    assert "- My appointment 1 is on 12 May. [#1]" in summary.splitlines()
-    assert not any(line.startswith("- - ") for line in summary.splitlines())
-    assert "Nothing of substance" not in summary
-
-
-async def test_a_summary_of_nothing_says_so_once() -> None:
-    existing = framed(EXISTING_TAG, "- Nothing of substance yet.")
-
-    answer = await ask(user(f"{existing}\n{framed(CONVERSATION_TAG, '')}"), system=SUMMARISER_SYSTEM_PROMPT)
-
-    assert answer.text == "- Nothing of substance yet."
