@@ -1,38 +1,118 @@
-"""The console script: the command line. What is behind a command is loaded when it runs: all of it takes seconds."""
+"""The console script: the command line. What is behind a command is imported when it runs: all of it takes seconds."""
 
-import pkgutil
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
-from throughline.cli.parts import Parts
+from throughline.cli.parts import (
+    DatabaseStatus,
+    KeyAdmin,
+    LineReader,
+    LocalOptions,
+    Parts,
+    ServeOptions,
+    SlackOptions,
+    SlackUnlink,
+    WorkerOptions,
+)
 from throughline.cli.root import throughline
+from throughline.domain.service_status import ServiceStatus
 
 
 def main() -> None:
     """Run the command line."""
     throughline(
         obj=Parts(
-            serve=_loaded_late("throughline.assembly.programs:serve"),
-            worker=_loaded_late("throughline.assembly.programs:work"),
-            slack=_loaded_late("throughline.assembly.programs:take_part_in_slack"),
-            slack_manifest=_loaded_late("throughline.slack.manifest:manifest"),
-            slack_link_code=_loaded_late("throughline.assembly.database:slack_link_code"),
-            slack_unlink=_loaded_late("throughline.assembly.database:slack_unlink"),
-            open_local_service=_loaded_late("throughline.assembly.programs:open_local_service"),
-            standard_input_lines=_loaded_late("throughline.cli.lines:standard_input_lines"),
-            keys=_loaded_late("throughline.assembly.database:open_keys"),
-            upgrade_database=_loaded_late("throughline.assembly.database:upgrade_database"),
-            database_status=_loaded_late("throughline.assembly.database:database_status"),
-            database_address=_loaded_late("throughline.assembly.database:database_address"),
-            service_status=_loaded_late("throughline.assembly.database:service_status"),
+            serve=_serve,
+            worker=_worker,
+            slack=_slack,
+            slack_manifest=_slack_manifest,
+            slack_link_code=_slack_link_code,
+            slack_unlink=_slack_unlink,
+            open_local_service=_open_local_service,
+            standard_input_lines=_standard_input_lines,
+            keys=_keys,
+            upgrade_database=_upgrade_database,
+            database_status=_database_status,
+            database_address=_database_address,
+            service_status=_service_status,
         )
     )
 
 
-def _loaded_late(place: str) -> Callable[..., Any]:  # Parts says what each of them takes and gives
-    """Return the function at `module:name`, imported when it is called."""
+def _serve(options: ServeOptions) -> None:
+    from throughline.assembly.programs import serve
 
-    def call(*arguments: object) -> object:
-        return pkgutil.resolve_name(place)(*arguments)
+    serve(options)
 
-    return call
+
+def _worker(options: WorkerOptions) -> None:
+    from throughline.assembly.programs import work
+
+    work(options)
+
+
+def _slack(options: SlackOptions) -> None:
+    from throughline.assembly.programs import take_part_in_slack
+
+    take_part_in_slack(options)
+
+
+def _slack_manifest(name: str, url: str) -> str:
+    from throughline.slack.manifest import manifest
+
+    return manifest(name, url)
+
+
+def _slack_link_code(options: LocalOptions, user: str) -> Awaitable[str]:
+    from throughline.assembly.database import slack_link_code
+
+    return slack_link_code(options, user)
+
+
+def _slack_unlink(options: LocalOptions, whom: SlackUnlink) -> Awaitable[Sequence[str]]:
+    from throughline.assembly.database import slack_unlink
+
+    return slack_unlink(options, whom)
+
+
+def _open_local_service(options: LocalOptions) -> AbstractAsyncContextManager[Path]:
+    from throughline.assembly.programs import open_local_service
+
+    return open_local_service(options)
+
+
+def _standard_input_lines() -> LineReader:
+    from throughline.cli.lines import standard_input_lines
+
+    return standard_input_lines()
+
+
+def _keys(options: LocalOptions) -> AbstractAsyncContextManager[KeyAdmin]:
+    from throughline.assembly.database import open_keys
+
+    return open_keys(options)
+
+
+def _upgrade_database(options: LocalOptions) -> Awaitable[None]:
+    from throughline.assembly.database import upgrade_database
+
+    return upgrade_database(options)
+
+
+def _database_status(options: LocalOptions) -> Awaitable[DatabaseStatus]:
+    from throughline.assembly.database import database_status
+
+    return database_status(options)
+
+
+def _database_address(options: LocalOptions) -> Awaitable[str]:
+    from throughline.assembly.database import database_address
+
+    return database_address(options)
+
+
+def _service_status(options: LocalOptions) -> Awaitable[ServiceStatus]:
+    from throughline.assembly.database import service_status
+
+    return service_status(options)

@@ -4,7 +4,6 @@ Anything else with a colon is an operator's function, see plugin_counter.py.
 """
 
 import functools
-import importlib
 from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Protocol
@@ -152,10 +151,9 @@ def _make_tiktoken(name: str, encoding: str) -> TiktokenCounter:
 
 def _make_transformers(name: str, rest: str) -> TransformersCounter:
     try:
-        local = importlib.import_module("throughline.llm.local_tokenizers")  # late: its packages are optional
+        from throughline.llm.local_tokenizers import load_tokenizer  # noqa: PLC0415  # its packages are optional
     except ImportError as error:
         raise SettingInvalid(
             f"token counter {name!r} needs packages that are not installed: pip install 'throughline[transformers]'"
         ) from error
-    load: Callable[[str], LocalTokenizer] = local.load_tokenizer
-    return TransformersCounter(name, load(rest))
+    return TransformersCounter(name, load_tokenizer(rest))
