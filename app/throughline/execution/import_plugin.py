@@ -4,6 +4,7 @@ import importlib
 from types import ModuleType
 
 from throughline.domain.errors import SettingInvalid
+from throughline.execution.outcome import Raised, Returned, outcome_of
 
 
 def import_plugin(path: str, *, kind: str) -> object:
@@ -21,14 +22,15 @@ def import_plugin(path: str, *, kind: str) -> object:
 
 
 def _import_module(origin: str, module_name: str) -> ModuleType:
-    try:
-        return importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise SettingInvalid(
-            f"{origin}: there is no module {error.name!r}; install it beside this service or put its folder "
-            "into PYTHONPATH"
-        ) from error
-    except (Exception, SystemExit) as error:  # the operator's module may fail in any way, a script may even end itself
-        raise SettingInvalid(
-            f"{origin}: importing {module_name} failed with {type(error).__name__}: {error}"
-        ) from error
+    match outcome_of(lambda: importlib.import_module(module_name)):
+        case Returned(module):
+            return module
+        case Raised(ModuleNotFoundError() as error):
+            raise SettingInvalid(
+                f"{origin}: there is no module {error.name!r}; install it beside this service or put its folder "
+                "into PYTHONPATH"
+            ) from error
+        case Raised(error):
+            raise SettingInvalid(
+                f"{origin}: importing {module_name} failed with {type(error).__name__}: {error}"
+            ) from error

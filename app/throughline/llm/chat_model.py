@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
@@ -21,6 +22,7 @@ from throughline.llm.cache_markers import with_cache_markers
 from throughline.llm.chunks import stream_chunks
 from throughline.llm.classify import Call, classify
 from throughline.llm.openai_limits import within_openai_limits
+from throughline.llm.package_errors import raised_as
 from throughline.llm.translate import to_langchain, to_tools
 from throughline.llm.usage_check import checked_usage
 
@@ -149,13 +151,13 @@ class LangChainChatModel:
     async def _next(self, source: AsyncGenerator[AIMessage], request: ModelRequest) -> AIMessageChunk | None:
         """Return the next chunk, None at the end; whatever a provider package raises is classified here."""
         seconds = self._traits.idle_timeout_seconds
-        try:
-            async with asyncio.timeout(seconds):
-                chunk = await anext(source, None)
-        except TimeoutError as error:
-            raise ModelTimeout(f"{self.name}: the provider sent nothing for {seconds:g} seconds; try again") from error
-        except Exception as error:
-            raise self._classified(error, request) from error
+        with raised_as(partial(self._classified, request=request)):
+            try:
+                async with asyncio.timeout(seconds):
+                    chunk = await anext(source, None)
+            except TimeoutError as error:
+                detail = f"{self.name}: the provider sent nothing for {seconds:g} seconds; try again"
+                raise ModelTimeout(detail) from error
         # A model without a streaming of its own hands over one whole message.
         return chunk if chunk is None or isinstance(chunk, AIMessageChunk) else _as_chunk(chunk)
 

@@ -1,10 +1,10 @@
 """Embedding models, through LangChain's `init_embeddings`: one place that asks, times out and tells what failed."""
 
 import asyncio
-import importlib
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from langchain.embeddings import init_embeddings
@@ -14,6 +14,7 @@ from throughline.domain.embedding import MAX_DIMENSIONS, Vector
 from throughline.domain.errors import ContextOverflow, ModelUnavailable, SettingInvalid
 from throughline.llm.bounded_http import ResponseBounds, bound_responses
 from throughline.llm.classify import Call, classify
+from throughline.llm.package_errors import as_setting, raised_as
 from throughline.llm.provider_keys import Access, ReadVariable, choose_key, no_variable
 from throughline.llm.providers import ModelName, parse_model_name
 
@@ -76,11 +77,9 @@ class LangChainEmbedder:
             await close()
 
     async def _ask(self, texts: Sequence[str]) -> tuple[Vector, ...]:
-        try:
+        with raised_as(partial(classify, call=Call(self._model))):
             async with asyncio.timeout(self._timeout_seconds):
                 answer = await self._embeddings.aembed_documents(list(texts))
-        except Exception as error:  # every package has its own; the classifier knows them all
-            raise classify(error, Call(self._model)) from error
         return self._read(answer, len(texts))
 
     def _read(self, answer: list[list[float]], count: int) -> tuple[Vector, ...]:
@@ -114,16 +113,8 @@ def _has_direction(vector: Vector) -> bool:
 def make_embedder(config: EmbeddingConfig) -> LangChainEmbedder:
     """Return the embedder. Raises SettingInvalid for an unknown provider, a missing package or a missing key."""
     name = parse_model_name(config.model, config.base_url)
-    try:
+    with raised_as(partial(_refusal, name)):
         embeddings = _construct(name, config)
-    except ImportError as error:
-        raise SettingInvalid(
-            f"model {name.full!r} needs a package that is not installed: pip install {name.provider.install}"
-        ) from error
-    except SettingInvalid:
-        raise
-    except Exception as error:  # every package has its own error for a missing key or a bad option
-        raise SettingInvalid(_refusal(name, error)) from error
     bound_responses(embeddings, config.bounds)
     return LangChainEmbedder(name.full, embeddings, config.timeout_seconds)
 
@@ -142,7 +133,8 @@ def _access(name: ModelName, config: EmbeddingConfig) -> Access:
 
 
 def _construct_openai(name: ModelName, config: EmbeddingConfig) -> Embeddings:
-    openai = importlib.import_module("openai")  # late: the provider package is optional
+    import openai  # noqa: PLC0415  # the package is optional
+
     timeout = openai.Timeout(config.timeout_seconds, connect=config.connect_timeout_seconds)
     options: dict[str, Any] = {  # keyword arguments of OpenAIEmbeddings
         "max_retries": 0,
@@ -157,10 +149,9 @@ def _construct_openai(name: ModelName, config: EmbeddingConfig) -> Embeddings:
     return init_embeddings(name.model, provider=name.provider.name, **options)
 
 
-def _refusal(name: ModelName, error: Exception) -> str:
-    variable, said = name.provider.key_variable, str(error).lower()
-    if variable and ("key" in said or "credential" in said):
-        return f"model {name.full!r} has no key: set {variable}"
+def _refusal(name: ModelName, error: Exception) -> SettingInvalid:
+    said = str(error).lower()
     if "not supported" in said or "must specify" in said:
-        return f"{name.provider.name} offers no embedding models through init_embeddings: choose another provider"
-    return f"model {name.full!r} cannot be set up ({type(error).__name__}): check its name and options"
+        detail = "offers no embedding models through init_embeddings: choose another provider"
+        return SettingInvalid(f"{name.provider.name} {detail}")
+    return as_setting(name, "", error)

@@ -11,6 +11,7 @@ from huggingface_hub.errors import HFValidationError
 from tokenizers import Tokenizer
 
 from throughline.domain.errors import SettingInvalid
+from throughline.llm.package_errors import raised_as
 
 FILE_NAME = "tokenizer.json"
 
@@ -22,10 +23,9 @@ def load_tokenizer(name: str) -> Tokenizer:
     the local cache. Raises SettingInvalid where there is none.
     """
     path = _find(name)
-    try:
+    refusal = SettingInvalid(f"token counter transformers:{name}: {path.name} holds no tokenizer")
+    with raised_as(lambda _: refusal):
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the package raises plain Exception for a file it cannot read
-        raise SettingInvalid(f"token counter transformers:{name}: {path.name} holds no tokenizer") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True

@@ -1,8 +1,7 @@
 """Where chat models come from: names in agent files and settings become models, made once and kept."""
 
-import importlib
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from langchain.chat_models import init_chat_model
 from langchain_core.language_models import BaseChatModel
@@ -12,6 +11,7 @@ from throughline.domain.errors import SettingInvalid
 from throughline.llm.bounded_http import CHAT_BOUNDS, ResponseBounds, bound_responses
 from throughline.llm.chat_model import MOST_CHUNKS, LangChainChatModel, ModelTraits
 from throughline.llm.offline import OfflineModel
+from throughline.llm.package_errors import as_setting, raised_as
 from throughline.llm.provider_keys import Access, ReadVariable, choose_key, no_variable
 from throughline.llm.providers import ModelName, parse_model_name
 from throughline.llm.streamed_arguments import parse_in_linear_time
@@ -120,25 +120,16 @@ class ModelRegistry:
 
 def _construct(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
     """Make the LangChain model; whatever its package refuses is the operator's setting."""
-    maker = MAKERS.get(name.provider.name, _make_other)
-    try:
-        model = maker(name, access, config)
-    except ImportError as error:
-        raise SettingInvalid(
-            f"model {name.full!r} needs a package that is not installed: pip install {name.provider.install}"
-        ) from error
-    except SettingInvalid:
-        raise
-    except Exception as error:  # every package has its own error for a missing key or a bad option
-        raise SettingInvalid(_refusal(name, error)) from error
+    with raised_as(partial(as_setting, name, "choose another model (offline needs none)")):
+        model = MAKERS.get(name.provider.name, _make_other)(name, access, config)
     _require_key(model, name)
     return model
 
 
 def _make_openai(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
-    wire = importlib.import_module("throughline.llm.openai_wire")  # late: the provider package is optional
-    make: Callable[..., BaseChatModel] = wire.make_openai
-    return make(
+    from throughline.llm.openai_wire import make_openai  # noqa: PLC0415  # the provider package is optional
+
+    return make_openai(
         name.model,
         access.base_url,
         api_key=access.api_key,
@@ -148,9 +139,11 @@ def _make_openai(name: ModelName, access: Access, config: ModelsConfig) -> BaseC
 
 
 def _make_anthropic(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
-    wire = importlib.import_module("throughline.llm.anthropic_wire")  # late: the provider package is optional
-    make: Callable[..., BaseChatModel] = wire.UsageMendingChatAnthropic
-    return make(model=name.model, max_retries=0, timeout=config.idle_timeout_seconds, **access.options())
+    from throughline.llm.anthropic_wire import UsageMendingChatAnthropic  # noqa: PLC0415  # the same
+
+    return UsageMendingChatAnthropic(
+        model=name.model, max_retries=0, timeout=config.idle_timeout_seconds, **access.options()
+    )
 
 
 def _make_other(name: ModelName, access: Access, config: ModelsConfig) -> BaseChatModel:
@@ -184,13 +177,6 @@ def _require_key(model: BaseChatModel, name: ModelName) -> None:
     key = getattr(model, field, None) if field else None
     if isinstance(key, SecretStr) and not key.get_secret_value():
         raise SettingInvalid(f"model {name.full!r} has no key: set {name.provider.key_variable}")
-
-
-def _refusal(name: ModelName, error: Exception) -> str:
-    variable = name.provider.key_variable
-    if variable and ("key" in str(error).lower() or "credential" in str(error).lower()):
-        return f"model {name.full!r} has no key: set {variable}, or choose another model (offline needs none)"
-    return f"model {name.full!r} cannot be set up ({type(error).__name__}): check its name and options"
 
 
 async def _close(model: BaseChatModel) -> None:

@@ -9,6 +9,7 @@ from throughline.context.measure import count_message
 from throughline.domain.errors import DatabaseUnavailable, LeaseLost, NotFound, RunAbandoned, ThroughlineError
 from throughline.domain.message import NewMessage
 from throughline.domain.run import USER_STEP, Outcome, Run, RunError, RunStatus, user_message
+from throughline.execution.error_boundary import ErrorBoundary
 from throughline.turn.event_writer import Unstored
 from throughline.turn.keep_step import wait_for_database
 from throughline.turn.state import Turn, TurnParts
@@ -39,14 +40,13 @@ async def end_turn(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
     while True:
         write = partial(_write_end, turn, run, outcome, unstored)
         try:
-            return await wait_for_database(turn.parts, run.id, write)
+            with ErrorBoundary(log.error, "answer could not be stored", lets_through=(LeaseLost,), run_id=str(run.id)):
+                return await wait_for_database(turn.parts, run.id, write)
         except LeaseLost:
             return await _stored_status(turn, run)
-        except Exception as error:  # noqa: BLE001  # what cannot be stored, for whatever reason, ends as a failure
-            log.error("answer could not be stored", run_id=str(run.id), error=type(error).__name__)
-            if outcome.status is RunStatus.FAILED:
-                return await _fail(turn, run, outcome)
-            outcome = failed(ThroughlineError.code, UNSTORABLE)
+        if outcome.status is RunStatus.FAILED:
+            return await _fail(turn, run, outcome)
+        outcome = failed(ThroughlineError.code, UNSTORABLE)
 
 
 async def _write_end(turn: Turn, run: Run, outcome: Outcome, unstored: Unstored) -> RunStatus:
@@ -90,12 +90,9 @@ async def _keep_message(turn: Turn, run: Run, outcome: Outcome) -> None:
     """
     if outcome.status is RunStatus.SUCCEEDED:
         return
-    try:
+    lets_through = (LeaseLost, DatabaseUnavailable)
+    with ErrorBoundary(log.error, "message could not be stored", lets_through=lets_through, run_id=str(run.id)):
         await turn.parts.messages.append_message(turn.lease, USER_STEP, _as_kept(turn.parts, run, outcome))
-    except (LeaseLost, DatabaseUnavailable):
-        raise
-    except Exception as error:  # noqa: BLE001  # the run ends all the same
-        log.error("message could not be stored", run_id=str(turn.lease.run_id), error=type(error).__name__)
 
 
 def _as_kept(parts: TurnParts, run: Run, outcome: Outcome) -> NewMessage:

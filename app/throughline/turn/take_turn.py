@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import structlog
 
-from throughline.domain.errors import DatabaseBusy, DatabaseUnavailable, LeaseLost, ThroughlineError, places_of
+from throughline.domain.errors import DatabaseBusy, DatabaseUnavailable, LeaseLost, ThroughlineError
 from throughline.domain.message import NewMessage, Role
 from throughline.domain.run import ClaimedRun, Lease, Outcome, RunStatus
 from throughline.domain.text import is_blank
+from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.heartbeats import Heartbeat, StopReason
 from throughline.execution.off_loop import work_for
 from throughline.prompting.context_report import close_context
@@ -86,7 +87,8 @@ def _open(start: TurnStart) -> Turn:
 async def _run(start: TurnStart, turn: Turn) -> Outcome | None:
     """Run the graph; None means that nothing may or can be written and another worker will go on."""
     try:
-        return await _through_the_graph(start, turn)
+        with ErrorBoundary(log.error, "turn broke", lets_through=(ThroughlineError,), run_id=str(turn.lease.run_id)):
+            return await _through_the_graph(start, turn)
     except LeaseLost:
         log.warning("lease lost", run_id=str(turn.lease.run_id))
         return None
@@ -97,11 +99,7 @@ async def _run(start: TurnStart, turn: Turn) -> Outcome | None:
     except ThroughlineError as error:
         log.info("turn failed", run_id=str(turn.lease.run_id), error=error.code)
         return failed(error.code, error.detail)
-    except Exception as error:  # noqa: BLE001  # the one outer loop: a defect ends this turn, never the worker
-        log.error("turn broke", run_id=str(turn.lease.run_id), error=type(error).__name__, where=places_of(error))
-        return failed(
-            ThroughlineError.code, "Something unexpected went wrong here. Your message is kept; send it again."
-        )
+    return failed(ThroughlineError.code, "Something unexpected went wrong here. Your message is kept; send it again.")
 
 
 async def _through_the_graph(start: TurnStart, turn: Turn) -> Outcome:

@@ -27,10 +27,10 @@ from throughline.domain.errors import (
     SummaryInProgress,
     TemporaryError,
     ThroughlineError,
-    places_of,
 )
 from throughline.domain.json_types import JsonValue
 from throughline.domain.text import clean_text
+from throughline.execution.error_boundary import ErrorBoundary
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 2
@@ -267,12 +267,12 @@ class UnexpectedErrors:
             has_begun = True
             await send(message)
 
+        boundary = ErrorBoundary(log.error, "request broke", lets_through=(ClientDisconnect,), method=scope["method"])
         try:
-            await self._app(scope, receive, note_start)
+            with boundary:
+                await self._app(scope, receive, note_start)
         except ClientDisconnect:
             log.info("client left before its body was complete")
-        except Exception as error:  # noqa: BLE001  # the one outer loop of the door: nothing of the error may leak
-            log.error("request broke", method=scope["method"], error=type(error).__name__, where=places_of(error))
-            if not has_begun:
-                detail = "Something unexpected went wrong here. Nothing stored is lost; try again."
-                await problem(ThroughlineError.code, detail)(scope, receive, send)
+        if boundary.error is not None and not has_begun:
+            detail = "Something unexpected went wrong here. Nothing stored is lost; try again."
+            await problem(ThroughlineError.code, detail)(scope, receive, send)

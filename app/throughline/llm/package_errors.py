@@ -1,0 +1,31 @@
+"""Errors of providers' packages, raised as errors of ours: every package has its own, for keys, options and calls."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from throughline.domain.errors import SettingInvalid, ThroughlineError
+from throughline.llm.providers import ModelName
+
+
+@contextmanager
+def raised_as(translate: Callable[[Exception], ThroughlineError]) -> Generator[None]:
+    """Raise what the block raises as the error that `translate` makes of it; one of ours stays as it is."""
+    try:
+        yield
+    except ThroughlineError:
+        raise
+    except Exception as error:
+        raise translate(error) from error
+
+
+def as_setting(name: ModelName, advice: str, error: Exception) -> SettingInvalid:
+    """Return the error for a model that its package does not make: that is the operator's setting."""
+    provider, said = name.provider, str(error).lower()
+    if isinstance(error, ImportError):
+        return SettingInvalid(
+            f"model {name.full!r} needs a package that is not installed: pip install {provider.install}"
+        )
+    if provider.key_variable and ("key" in said or "credential" in said):
+        advice = f", or {advice}" if advice else ""
+        return SettingInvalid(f"model {name.full!r} has no key: set {provider.key_variable}{advice}")
+    return SettingInvalid(f"model {name.full!r} cannot be set up ({type(error).__name__}): check its name and options")
