@@ -14,8 +14,8 @@ from fakes.scripted_turns import CLAIMER
 from fakes.waiting import HANG_SECONDS
 from throughline.api.http.config import ApiConfig
 from throughline.db.database import Database
-from throughline.db.run_follow import Following, follow_while_worked_on
 from throughline.domain.errors import NoWorkerAvailable
+from throughline.turn.follow_run import Following, follow_while_worked_on
 
 STREAM = {"Accept": "text/event-stream"}
 ASYNC = {"Prefer": "respond-async"}
@@ -98,7 +98,7 @@ async def test_a_stream_of_a_turn_whose_only_worker_died_is_refused(stage: ApiSt
 async def test_a_wait_for_a_turn_whose_only_worker_died_ends(database: Database, what: str) -> None:
     conversation = await open_conversation(database)
     left = await conversation.start(claimer=replace(CLAIMER, lease_seconds=0))
-    following = Following(database, time.monotonic, heartbeat_seconds=0.05)
+    following = Following(database.followed_runs, time.monotonic, heartbeat_seconds=0.05)
 
     followed = following.end(left.run) if what == "end" else following.events(left.run)
     async with asyncio.timeout(HANG_SECONDS):
@@ -110,7 +110,7 @@ async def test_a_wait_for_a_turn_whose_only_worker_died_ends(database: Database,
 async def test_a_wait_for_a_turn_whose_lease_is_renewed_goes_on(database: Database) -> None:
     conversation = await open_conversation(database)
     held = await conversation.start()
-    following = Following(database, time.monotonic, heartbeat_seconds=0.05)
+    following = Following(database.followed_runs, time.monotonic, heartbeat_seconds=0.05)
     beats = 0
 
     async for _ in follow_while_worked_on(following, following.end(held.run), timeout_seconds=0.2):

@@ -16,10 +16,10 @@ from throughline.db.database import Database
 from throughline.db.jobs.kinds import KINDS
 from throughline.db.jobs.queue import Job
 from throughline.db.retention.old_rows import RUNS_AT_ONCE, Looked, RetentionRepository
-from throughline.db.run_follow import Following, Idle
 from throughline.domain.errors import DatabaseUnavailable
 from throughline.domain.ids import RunId
 from throughline.domain.run import RunStatus
+from throughline.turn.follow_run import Following, Idle
 from throughline.worker.retention import Retention, RetentionConfig
 
 
@@ -122,7 +122,7 @@ async def test_a_reader_of_a_run_whose_events_went_is_shown_its_end_behind_a_res
     stage: Stage, database_url: str
 ) -> None:
     run = await stage.database.runs.get_run(stage.owner_id, await store_old_run(stage, database_url, 1))
-    reading = Following(stage.database, time.monotonic).events(run, after=1)
+    reading = Following(stage.database.followed_runs, time.monotonic).events(run, after=1)
     await retention_of(stage).run()
 
     told = [

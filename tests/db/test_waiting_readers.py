@@ -10,11 +10,11 @@ from fakes.conversations import Conversation, open_conversation
 from fakes.database_wire import database_wire
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.run_follow import Followed, Following, Idle
-from throughline.db.runs import poll
+from throughline.db.runs import followed_runs
 from throughline.domain.errors import NotFound
 from throughline.domain.events import RunEvent
 from throughline.domain.run import ClaimedRun
+from throughline.turn.follow_run import Followed, Following, Idle
 
 READERS = 12
 TIMEOUT_SECONDS = 60.0
@@ -45,7 +45,7 @@ class Reader:
 
 @pytest.fixture(autouse=True)
 def _looks_come_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(poll, "LISTENING_SECONDS", 0.2)
+    monkeypatch.setattr(followed_runs, "LISTENING_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -59,7 +59,9 @@ async def claimed(conversation: Conversation) -> ClaimedRun:
 
 
 def follow(database: Database, claimed: ClaimedRun, *, heartbeat_seconds: float = 0.05) -> Reader:
-    return Reader(Following(database, time.monotonic, heartbeat_seconds=heartbeat_seconds).events(claimed.run))
+    return Reader(
+        Following(database.followed_runs, time.monotonic, heartbeat_seconds=heartbeat_seconds).events(claimed.run)
+    )
 
 
 async def test_the_number_of_waiting_readers_does_not_show_in_what_is_executed(
@@ -87,7 +89,7 @@ async def test_how_often_a_worker_is_looked_for_does_not_depend_on_the_number_of
         database = await Database.open(DatabaseConfig(url=wire.url))
         wire.clear()
 
-        answers = await asyncio.gather(*(database.watch.is_anything_worked_on() for _ in range(READERS)))
+        answers = await asyncio.gather(*(database.followed_runs.is_anything_worked_on() for _ in range(READERS)))
 
         assert answers == [False] * READERS
         assert sum("is_worked_on" in statement for statement in wire.statements) == 1

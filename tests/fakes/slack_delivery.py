@@ -115,7 +115,7 @@ class DeliveryStage:
 
     async def start(self, delivery: Delivery | None = None) -> "asyncio.Task[None]":
         """Set a sender to work on the next delivery."""
-        sender = AnswerSender(self.database, self.services)
+        sender = AnswerSender(self.database.followed_runs, self.services)
         self.tasks.append(asyncio.create_task(sender.deliver(delivery or await self.claim())))
         return self.tasks[-1]
 
@@ -171,7 +171,7 @@ def dispatcher_of(
     concurrency: int = 500,
 ) -> Dispatcher:
     """Return a dispatcher for the stage's outbox; nothing is delivered before it runs."""
-    sender = AnswerSender(outgoing.database, outgoing.services)
+    sender = AnswerSender(outgoing.database.followed_runs, outgoing.services)
     config = DispatcherConfig(name, concurrency=concurrency, lease_seconds=lease_seconds)
     return Dispatcher(outgoing.slack.outbox, sender, config, on_token_refused)
 

@@ -83,7 +83,7 @@ async def test_stop_ends_what_runs_and_what_waits(ask: Asked) -> None:
 
     assert (await ask("stop")).text == 'Stopped: "one".'
 
-    run = await ask.stage.slack.outbox.run_of(turn.claimed.run.id)
+    run = await ask.stage.database.followed_runs.find(turn.claimed.run.id)
     assert run is not None
     assert run.cancel_requested
     await turn.finish("", status=RunStatus.CANCELLED)
@@ -96,9 +96,9 @@ async def test_a_stop_sign_stops_the_run_of_its_message_for_participants_only(as
     sign = StopSign(Place(TEAM, CHANNEL, said.ts), BERT)
 
     await ask.commands.stop_by_sign(sign)
-    untouched = await ask.stage.slack.outbox.run_of(turn.claimed.run.id)
+    untouched = await ask.stage.database.followed_runs.find(turn.claimed.run.id)
     await ask.commands.stop_by_sign(replace(sign, user_id=ANNA))
-    stopped = await ask.stage.slack.outbox.run_of(turn.claimed.run.id)
+    stopped = await ask.stage.database.followed_runs.find(turn.claimed.run.id)
 
     assert untouched is not None
     assert stopped is not None
@@ -114,7 +114,7 @@ async def test_a_stop_sign_under_the_answer_stops_it_too(ask: Asked) -> None:
     place = Place(TEAM, DIRECT, ask.stage.posted[0].ts)
     await ask.commands.stop_by_sign(StopSign(place, ANNA))
 
-    run = await ask.stage.slack.outbox.run_of(turn.claimed.run.id)
+    run = await ask.stage.database.followed_runs.find(turn.claimed.run.id)
     assert run is not None
     assert run.cancel_requested
 

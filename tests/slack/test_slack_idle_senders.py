@@ -1,9 +1,9 @@
 """A sender whose turn says nothing asks the database nothing."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fakes.slack_delivery import DeliveryStage
-from throughline.db.slack.outbox import SlackOutbox
+from throughline.db.runs.followed_runs import FollowedRuns
 from throughline.domain.ids import RunId
 from throughline.domain.run import Run
 from throughline.slack.progress import STATUS_SECONDS
@@ -18,23 +18,24 @@ class CountedReads:
     times: int = 0
 
 
-class CountingOutbox(SlackOutbox):
-    """Counts who reads a run."""
+class CountingRuns(FollowedRuns):
+    """Counts how often a run's row is read."""
 
     def __init__(self, outgoing: DeliveryStage, reads: CountedReads) -> None:
-        """Work in the stage's database."""
-        super().__init__(outgoing.slack.outbox._transactions, outgoing.slack.outbox.waiting)  # noqa: SLF001  # no other way to the same tables
+        """Read the stage's database."""
+        database = outgoing.database
+        super().__init__(database._transactions, database.hub, database.events)  # noqa: SLF001  # no other way to the same tables
         self._reads = reads
 
-    async def run_of(self, run_id: RunId) -> Run | None:
+    async def find(self, run_id: RunId) -> Run | None:
         self._reads.times += 1
-        return await super().run_of(run_id)
+        return await super().find(run_id)
 
 
 async def test_a_silent_turn_is_not_read_again_and_again(outgoing: DeliveryStage) -> None:
     reads = CountedReads()
     turn = await outgoing.ask()
-    outgoing.services = replace(outgoing.services, outbox=CountingOutbox(outgoing, reads))
+    outgoing.database.followed_runs = CountingRuns(outgoing, reads)
     sender = await outgoing.start()
     statuses = outgoing.double.workspace.statuses
     for told in range(1, RENEWALS + 2):  # the sender looks around at least once for each

@@ -15,7 +15,6 @@ from fakes.stage import Stage, open_stage
 from fakes.waiting import HANG_SECONDS
 from throughline.context.calibration import Calibration
 from throughline.db.database import Database
-from throughline.db.run_follow import Following, Idle
 from throughline.domain.errors import DatabaseBusy, DatabaseUnavailable, DatabaseUnusable, LeaseLost
 from throughline.domain.events import EventType, NewEvent, RunEvent
 from throughline.domain.message import Role, ToolCall, text_of
@@ -23,6 +22,7 @@ from throughline.domain.prompt import ToolSpec, Usage
 from throughline.domain.run import Lease, Outcome, Run, RunStatus
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.ports.tools import Tools
+from throughline.turn.follow_run import Following, Idle
 from throughline.turn.keep_step import MOST_TRIES
 from throughline.turn.llm_node import OUT_OF_ROUNDS
 from throughline.turn.take_turn import take_turn
@@ -293,7 +293,7 @@ async def test_a_run_whose_end_is_refused_for_ever_fails_after_its_attempts(stag
 
 
 async def last_event_heard(stage: Stage, run: Run) -> RunEvent:
-    following = Following(stage.database, stage.clock.monotonic)
+    following = Following(stage.database.followed_runs, stage.clock.monotonic)
     async with asyncio.timeout(HANG_SECONDS):
         heard = [item async for item in following.events(run) if not isinstance(item, Idle)]
     return heard[-1][-1]

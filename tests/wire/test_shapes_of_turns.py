@@ -14,7 +14,7 @@ FINISHED = {EventType.RUN_STARTED, EventType.MESSAGE_DELTA, EventType.MESSAGE_CO
 
 async def told_in(stage: Stage, run: Run) -> set[EventType]:
     """Compare the run's events with their shapes, and return the kinds there were."""
-    events = [*await stage.events(run), *await stage.database.replay.events(run)]
+    events = [*await stage.events(run), *await stage.database.followed_runs.replay(run)]
     for event in events:
         rendered = event_json(event.event)
         assert EVENTS[event.type].model_validate(rendered).model_dump(mode="json") == rendered

@@ -17,7 +17,7 @@ from throughline.client.arguments import (
 )
 from throughline.client.away import Outage
 from throughline.client.limits import Limits
-from throughline.db.run_follow import Followed, Following, Idle, follow_while_worked_on, reset_event
+from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.repository import NewSession, SessionChange, SessionQuery
 from throughline.domain.errors import InvalidInput
@@ -28,6 +28,7 @@ from throughline.domain.message import Message, Source
 from throughline.domain.run import OnBusy, Run, RunInput, Submission
 from throughline.domain.session import Session
 from throughline.domain.text import clean_text, is_blank
+from throughline.turn.follow_run import Followed, Following, Idle, follow_while_worked_on, reset_event
 
 PAGE = 200
 
@@ -38,10 +39,12 @@ class Client:
     Ids may be given as text, as they stand in an environment variable or a file; what is none raises InvalidInput.
     """
 
-    def __init__(self, following: Following, owner_id: UserId, *, user: str, limits: Limits) -> None:
-        """Act as `user`, whose id is `owner_id`; `limits` say when waiting for a run is given up."""
+    def __init__(
+        self, database: Database, following: Following, owner_id: UserId, *, user: str, limits: Limits
+    ) -> None:
+        """Act in `database` as `user`, whose id is `owner_id`; `limits` say when waiting for a run is given up."""
         self._following = following
-        self._database = following.database
+        self._database = database
         self._owner_id = owner_id
         self._user = user
         self._limits = limits
@@ -49,7 +52,7 @@ class Client:
     async def acting_as(self, user: str) -> "Client":
         """Return a client for another user, created if new, over the same connections. Raises InvalidInput."""
         owner_id = await self._database.users.get_or_create(read_text(user, field="user"))
-        return Client(self._following, owner_id, user=user, limits=self._limits)
+        return Client(self._database, self._following, owner_id, user=user, limits=self._limits)
 
     async def get_session(self, session_id: SessionId | str) -> Session:
         """Return the session as it stands. Raises NotFound."""

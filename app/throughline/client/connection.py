@@ -11,9 +11,9 @@ from throughline.client.logs import log_to_standard_error
 from throughline.db.connection.address import DatabaseUrls
 from throughline.db.connection.pooler import check_urls
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.run_follow import HEARTBEAT_SECONDS, Following
 from throughline.domain.errors import InvalidInput, SettingInvalid
 from throughline.settings import ClientSettings
+from throughline.turn.follow_run import HEARTBEAT_SECONDS, Following
 
 POOL_SIZE, LARGEST_POOL = 4, 200
 """A script needs few: none is held while it waits for an answer."""
@@ -48,8 +48,8 @@ async def connect(
     try:
         owner_id = await database.users.get_or_create(user)
         heartbeat_seconds = min(max(limits.no_worker_timeout_seconds, LEAST_HEARTBEAT_SECONDS), HEARTBEAT_SECONDS)
-        following = Following(database, time.monotonic, heartbeat_seconds=heartbeat_seconds)
-        yield Client(following, owner_id, user=user, limits=limits)
+        following = Following(database.followed_runs, time.monotonic, heartbeat_seconds=heartbeat_seconds)
+        yield Client(database, following, owner_id, user=user, limits=limits)
     finally:
         await database.close()
 

@@ -18,8 +18,7 @@ from throughline.db.readiness import ReadinessCheck
 from throughline.db.retention.archived_sessions import ArchiveRepository
 from throughline.db.retention.old_rows import RetentionRepository
 from throughline.db.runs.events import EventRepository
-from throughline.db.runs.poll import RunPoll
-from throughline.db.runs.replay import RunReplay
+from throughline.db.runs.followed_runs import FollowedRuns
 from throughline.db.runs.repository import RunRepository
 from throughline.db.search.repository import SearchRepository
 from throughline.db.sessions.loaded_rows import LoadedRows
@@ -81,7 +80,6 @@ class Database:
         self._pool, self._lease_pool, self._life_pool = _make_pools(config)
         self._transactions = Transactions(self._pool)
         self.hub = EventHub(config.urls.session_address())
-        self.watch = RunPoll(self._transactions, self.hub)
         self.users = UserRepository(self._transactions)
         self.keys = KeyRepository(self._transactions, self.users)
         loaded = LoadedRows(config.loaded_rows_bytes)
@@ -98,7 +96,7 @@ class Database:
         self.pins = PinRepository(self._transactions)
         self.participants = ParticipantRepository(self._transactions)
         self.events = EventRepository(self._transactions, self.hub)
-        self.replay = RunReplay(self._transactions)
+        self.followed_runs = FollowedRuns(self._transactions, self.hub, self.events)
         leases, life = Transactions(self._lease_pool), Transactions(self._life_pool)
         self.jobs = JobQueue(self._transactions, leases, self.hub.jobs)
         self.retention = RetentionRepository(self._transactions)
@@ -130,7 +128,7 @@ class Database:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self.watch.close()
+        await self.followed_runs.close()
         await self.hub.close()
         await self._lease_pool.close()
         await self._life_pool.close()

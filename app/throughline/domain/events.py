@@ -12,6 +12,9 @@ from throughline.domain.ids import RunId
 from throughline.domain.message import Message, ToolCall
 from throughline.domain.run import Run, RunStatus
 
+STAND_IN_END = 999_999_999
+"""The number of a last event that was made from stored messages: a reader that saw it has seen all there is."""
+
 
 class EventType(StrEnum):
     """The closed set of event names, as they are stored and as they stand on the wire."""

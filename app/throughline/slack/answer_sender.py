@@ -1,14 +1,13 @@
 """Delivers one answer: shows that work goes on, follows the run, and brings what it says into the thread."""
 
-from collections.abc import Sequence
+from contextlib import aclosing
 
 import structlog
 
-from throughline.db.connection.wakeup import RunWakeup, Seen
-from throughline.db.database import Database
+from throughline.db.runs.followed_runs import FollowedRuns
 from throughline.db.slack.outbox import Delivery
-from throughline.domain.errors import LeaseLost, TemporaryError, ThroughlineError
-from throughline.domain.events import RunEvent
+from throughline.domain.errors import LeaseLost, NotFound, TemporaryError, ThroughlineError
+from throughline.domain.events import RunEnded
 from throughline.domain.ids import RunId
 from throughline.domain.run import Run
 from throughline.slack.answer_message import AnswerWriter
@@ -18,9 +17,11 @@ from throughline.slack.markdown.shown import as_slack
 from throughline.slack.progress import Growth, Progress
 from throughline.slack.refusals import SlackRefused
 from throughline.slack.sent_messages import DeliveryServices, metadata_of
+from throughline.turn.follow_run import Followed, Following, Idle
 
-POLL_SECONDS = 1.0
-PAGE = 500
+HEARTBEAT_SECONDS = 1.0
+"""While a run says nothing, its status in the thread is looked after this often."""
+
 ERASED = "\n\n_(This conversation was deleted.)_"
 NOT_SHOWN = (
     ":warning: The answer could not be shown here: {reason}; it is kept in the session `{session}`, "
@@ -35,9 +36,10 @@ log = structlog.get_logger(__name__)
 class AnswerSender:
     """Delivers, one delivery at a time; any number of senders may be at work."""
 
-    def __init__(self, database: Database, services: DeliveryServices) -> None:
-        """Follow runs in `database`, write with `services`."""
-        self._database = database
+    def __init__(self, runs: FollowedRuns, services: DeliveryServices) -> None:
+        """Follow `runs`, write with `services`."""
+        self._runs = runs
+        self._following = Following(runs, services.clock.monotonic, heartbeat_seconds=HEARTBEAT_SECONDS)
         self._services = services
         self._growth = Growth()
 
@@ -47,9 +49,13 @@ class AnswerSender:
         try:
             await self._write(delivery, writer)
         except LeaseLost:
-            if not await self._services.outbox.is_erased(delivery):
+            if not await self.is_erased(delivery):
                 raise
             await self._abandon(delivery, writer)
+
+    async def is_erased(self, delivery: Delivery) -> bool:
+        """Whether the delivery's run is gone, and with it every note of the delivery."""
+        return delivery.run_id is not None and await self._runs.find(delivery.run_id) is None
 
     async def tell_failed(self, delivery: Delivery, reason: str) -> None:
         """Say in the thread that an answer is not shown there, and where it is; tried once, whatever comes of it."""
@@ -57,7 +63,7 @@ class AnswerSender:
             return
         thread = Thread(delivery.channel_id, delivery.thread_ts, delivery.reader_id, delivery.reader_team_id)
         try:
-            run = await self._services.outbox.run_of(delivery.run_id)
+            run = await self._runs.find(delivery.run_id)
             if run is not None:
                 told = NOT_SHOWN.format(reason=reason, session=run.session_id)
                 await self._services.calls.post(thread, told, metadata_of(delivery, NO_PART), max_wait_seconds=0)
@@ -81,17 +87,17 @@ class AnswerSender:
         await Progress(self._services, delivery, writer, self._growth).tell("")
 
     async def _answer(self, run_id: RunId, delivery: Delivery, writer: AnswerWriter) -> None:
-        run = await self._services.outbox.run_of(run_id)
+        run = await self._runs.find(run_id)
         if run is None:
             return
         progress = Progress(self._services, delivery, writer, self._growth)
         if not run.status.is_final:
             try:
                 run = await self._follow(run, progress)
+            except NotFound:
+                return
             finally:
                 progress.end()
-        if run is None:
-            return
         text = final_text(run, await self._services.outbox.texts_of(run.id), progress.growing.text)
         if text:
             await writer.show(as_slack(text), is_final=True)
@@ -99,29 +105,23 @@ class AnswerSender:
         else:
             await progress.tell("")
 
-    async def _follow(self, run: Run, progress: Progress) -> Run | None:
-        """Show the answer as it grows; return the run as it ended, None if it was erased meanwhile."""
-        after, has_news = 0, True
-        followed: Run | None = run
-        async with self._database.watch.follow(run.id) as wakeup:
-            while followed is not None and not followed.status.is_final:
-                events = await self._events(run, after, wakeup) if has_news else ()
-                for event in events:
-                    progress.growing.feed(event)
-                after = events[-1].seq if events else after
-                is_over = bool(events) and events[-1].is_last
-                if not is_over:  # what is over is shown whole
-                    await progress.show()
-                if is_over or (has_news and not events):
-                    followed, has_news = await self._services.outbox.run_of(run.id), False
-                elif not events:  # one look for all that wait finds what no notification told
-                    has_news = await wakeup.wait_behind(Seen(run.id, after, followed.status), POLL_SECONDS)
-        return followed
+    async def _follow(self, run: Run, progress: Progress) -> Run:
+        """Show the answer as it grows; return the run as it ended. Raises NotFound if it was erased meanwhile."""
+        await progress.show()
+        async with aclosing(self._following.events(run)) as followed:
+            async for item in followed:
+                ended = _feed(progress, item)
+                if ended is not None:  # an ended answer is shown whole
+                    return ended
+                await progress.show()
+        raise AssertionError("a run was followed to its end and had no last event")
 
-    async def _events(self, run: Run, after: int, wakeup: RunWakeup) -> Sequence[RunEvent]:
-        """Take the events that came with the wakeup, else look into the table."""
-        brought = wakeup.after(after)
-        if brought:
-            return brought
-        async with self._database.watch.reading:
-            return await self._database.events.read_events(run.id, after, PAGE)
+
+def _feed(progress: Progress, item: Followed) -> Run | None:
+    """Feed the events to the growing answer; return the run if the last of them ended it."""
+    if isinstance(item, Idle):
+        return None
+    for event in item:
+        progress.growing.feed(event)
+    last = item[-1].event
+    return last.run if isinstance(last, RunEnded) else None

@@ -96,7 +96,7 @@ async def _working(parts: _Parts, identity: Identity) -> AsyncGenerator[AsyncApp
     delivery_services = DeliveryServices(services.slack.outbox, calls, services.clock, identity)
     dispatcher = Dispatcher(
         services.slack.outbox,
-        AnswerSender(services.database, delivery_services),
+        AnswerSender(services.database.followed_runs, delivery_services),
         DispatcherConfig(parts.worker, config.concurrency, config.lease_seconds),
         installation.note_refused,
     )

@@ -1,4 +1,4 @@
-"""Following a run for a request, as `db/run_follow.py` reads it: until the process stops or no worker is at work."""
+"""Following a run for a request, as `turn/follow_run.py` reads it: until the process stops or no worker is at work."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -10,9 +10,9 @@ from throughline.api.http.call import Call
 from throughline.api.http.errors import error_problem
 from throughline.api.http.refusals import ServiceStopping, StreamAborted
 from throughline.api.http.sse import RunStream, stream_run
-from throughline.db.run_follow import Followed, Following, Idle, follow_while_worked_on
 from throughline.domain.errors import TemporaryError
 from throughline.domain.run import Run
+from throughline.turn.follow_run import Followed, Following, Idle, follow_while_worked_on
 
 
 def follow_run(call: Call, run: Run, *, after: int = 0, is_fresh: bool = False) -> AsyncGenerator[Followed]:
@@ -47,7 +47,7 @@ async def stream_or_refuse(request: Request, call: Call, stream: RunStream) -> R
     While it waits for a worker the answer is not begun, so that it can still be a problem: 503, with Retry-After.
     """
     run = stream.run
-    if not run.status.is_final and not await call.services.database.watch.is_anything_worked_on():
+    if not run.status.is_final and not await call.services.database.followed_runs.is_anything_worked_on():
         try:
             stream = replace(stream, first=(*stream.first, *await _first_sign(request, call, stream.followed)))
         except TemporaryError as error:
@@ -64,9 +64,9 @@ def stopping(run: Run) -> ServiceStopping:
 
 async def _first_sign(request: Request, call: Call, followed: AsyncGenerator[Followed]) -> tuple[Followed, ...]:
     """Return the first item that shows a worker at work, or nobody who asks any more. Raises NoWorkerAvailable."""
-    watch = call.services.database.watch
+    runs = call.services.database.followed_runs
     async for item in followed:
-        if not isinstance(item, Idle) or await watch.is_anything_worked_on() or await request.is_disconnected():
+        if not isinstance(item, Idle) or await runs.is_anything_worked_on() or await request.is_disconnected():
             return (item,)
     return ()
 
@@ -79,7 +79,7 @@ def following_of(call: Call) -> Following:
             raise StreamAborted
 
     return Following(
-        database=call.services.database,
+        runs=call.services.database.followed_runs,
         monotonic=call.services.clock.monotonic,
         heartbeat_seconds=call.config.heartbeat_seconds,
         before_waiting=stop_if_stopping,

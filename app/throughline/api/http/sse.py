@@ -13,10 +13,10 @@ from starlette.types import Receive, Scope, Send
 
 from throughline.api.http.call import Call
 from throughline.api.http.refusals import StreamAborted
-from throughline.db.run_follow import Followed, Idle
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import RunEvent
 from throughline.domain.run import Run
+from throughline.turn.follow_run import Followed, Idle
 
 HEARTBEAT = b": heartbeat\n\n"
 MEDIA_TYPE = "text/event-stream"

@@ -18,12 +18,12 @@ from throughline.api.http.sse import MEDIA_TYPE, RunStream
 from throughline.api.native.documented import IDEMPOTENCY_HEADER, header, json_body
 from throughline.api.native.events import render_event, turn_problem
 from throughline.api.native.requests import ListMessages, SendMessage
-from throughline.db.run_follow import Followed, Idle
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.redaction import Redaction
 from throughline.domain.errors import TemporaryError
 from throughline.domain.events import RunEnded
 from throughline.domain.run import OnBusy, RunInput, RunStatus, Submission, Submitted
+from throughline.turn.follow_run import Followed, Idle
 from throughline.wire.events import ending_json
 from throughline.wire.messages import MessageOut, MessagePage
 from throughline.wire.runs import Accepted, RunOut, TurnOut
@@ -110,7 +110,7 @@ async def _answer(request: Request, call: Call, submitted: Submitted) -> Respons
     """Wait for the end of the run and return the answer, or the problem the run ended with."""
     run = submitted.run
     if run.status.is_final:
-        ended = await call.services.database.replay.ending(run)
+        ended = await call.services.database.followed_runs.ending(run)
     else:
         try:
             ended = await _wait(request, call, submitted)

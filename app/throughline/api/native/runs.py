@@ -10,8 +10,8 @@ from throughline.api.http.responses import JsonResponse
 from throughline.api.http.sse import RunStream, nothing_more
 from throughline.api.native.documented import header
 from throughline.api.native.events import render_event
-from throughline.db.run_follow import reset_event
 from throughline.domain.errors import InvalidInput
+from throughline.turn.follow_run import reset_event
 from throughline.wire.runs import RunOut
 
 LAST_EVENT_ID = "Last-Event-ID"

@@ -8,7 +8,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import structlog
@@ -18,7 +17,7 @@ from throughline.db.connection.listener import Listener
 from throughline.db.connection.notification import Notification, read_payload, write_payloads
 from throughline.domain.events import NewEvent, RunEvent
 from throughline.domain.ids import RunId
-from throughline.domain.run import RunStatus
+from throughline.ports.followed_runs import Seen
 
 GATHER_SECONDS = 0.01
 OnCancel: TypeAlias = Callable[[RunId], None]
@@ -50,15 +49,6 @@ class Wakeup:
         """End the wait, or the next one. `times` says how often it was."""
         self.times += 1
         self._woken.set()
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a reader that waits has seen of its run: the number of the last event, and the run's status."""
-
-    run_id: RunId
-    seq: int
-    status: RunStatus
 
 
 class RunWakeup(Wakeup):

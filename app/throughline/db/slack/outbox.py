@@ -9,13 +9,13 @@ from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.connection.wakeup import Wakeup
 from throughline.db.leases import CLAIMED, HELD, RELEASED, renew_leases, renewal
-from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, content_from, run_from
+from throughline.db.statements.rows import content_from
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import LeaseLost
 from throughline.domain.ids import RunId
 from throughline.domain.lease import RowLease
 from throughline.domain.message import text_of
-from throughline.domain.run import LeaseRenewal, Run
+from throughline.domain.run import LeaseRenewal
 
 _CLAIM = sql(
     """
@@ -90,7 +90,6 @@ _KNOWN = sql("""
     select p.ts from slack_parts p join slack_deliveries d on d.id = p.delivery_id
     where d.team_id = :team_id and d.channel_id = :channel_id and d.thread_ts = :thread_ts and p.ts is not null
 """)
-_RUN = sql("select {columns}, {answer_id} from runs r where r.id = :run_id", columns=RUN_COLUMNS, answer_id=ANSWER_ID)
 _TEXTS = sql("""
     select content, content_blocks from messages where run_id = :run_id and role = 'assistant' order by position
 """)
@@ -206,15 +205,6 @@ class SlackOutbox:
             _KNOWN, team_id=delivery.team_id, channel_id=delivery.channel_id, thread_ts=delivery.thread_ts
         )
         return frozenset(str(row["ts"]) for row in rows)
-
-    async def run_of(self, run_id: RunId) -> Run | None:
-        """Return the run, None where it was erased."""
-        rows = await self._transactions.fetch(_RUN, run_id=run_id)
-        return run_from(rows[0]) if rows else None
-
-    async def is_erased(self, delivery: Delivery) -> bool:
-        """Whether the delivery's run is gone, and with it every note of the delivery."""
-        return delivery.run_id is not None and await self.run_of(delivery.run_id) is None
 
     async def is_over(self, lease: RowLease) -> bool:
         """Whether nobody is to deliver any more: the delivery has ended, or was erased with its session."""

@@ -1,4 +1,4 @@
-"""Reading a run's events as they are stored, from any point on, and giving up where no worker is at work.
+"""Following a run from any event on, for REST, Slack and the Python client, until it ends or no worker is at work.
 
 No database connection is held while waiting.
 """
@@ -8,14 +8,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from throughline.db.connection.wakeup import RunWakeup, Seen
-from throughline.db.database import Database
-from throughline.db.runs.replay import STAND_IN_END
 from throughline.domain.errors import NoWorkerAvailable
-from throughline.domain.events import AnswerReset, RunEvent
+from throughline.domain.events import STAND_IN_END, AnswerReset, RunEvent
 from throughline.domain.run import Run
+from throughline.ports.followed_runs import FollowedRuns, RunWaiter, Seen
 
-PAGE = 500
 HEARTBEAT_SECONDS = 5.0
 
 
@@ -42,7 +39,7 @@ class Following:
     the following.
     """
 
-    database: Database
+    runs: FollowedRuns
     monotonic: Callable[[], float]
     heartbeat_seconds: float = HEARTBEAT_SECONDS
     before_waiting: Callable[[], None] = _go_on
@@ -55,26 +52,26 @@ class Following:
         Raises NotFound once the run is erased.
         """
         beat = _Beat(self)
-        async with self.database.watch.follow(run.id) as wakeup:
+        async with self.runs.follow(run.id) as waiter:
             may_have_more, was_woken, is_over = not is_fresh, False, False
             while not is_over:
-                events = await self._new_events(run, after, wakeup) if may_have_more else ()
+                events = await self._new_events(run, after, waiter) if may_have_more else ()
                 if events:
                     yield events
                     beat.restart()
                     after, is_over = events[-1].seq, events[-1].is_last
                     may_have_more, was_woken = True, False
                 elif run.status.is_final:
-                    yield await self.database.replay.events(run)
+                    yield await self.runs.replay(run)
                     is_over = True
                 elif was_woken:  # without events: begun, ended, or erased with its session
                     self.before_waiting()
-                    run, was_woken = await self.database.runs.get_run(run.owner_id, run.id), False
+                    run, was_woken = await self.runs.reload(run), False
                 else:
                     self.before_waiting()
-                    was_woken = await wakeup.wait_behind(Seen(run.id, after, run.status), beat.seconds_left())
+                    was_woken = await beat.wait(waiter, Seen(run.id, after, run.status))
                     may_have_more = was_woken
-                if not is_over and beat.seconds_left() == 0:
+                if not is_over and beat.is_due():
                     yield Idle(run)
                     beat.restart()
 
@@ -84,16 +81,16 @@ class Following:
         Raises NotFound once the run is erased.
         """
         beat = _Beat(self)
-        async with self.database.watch.follow(run.id, ends_only=True) as wakeup:
-            run = await self.database.runs.get_run(run.owner_id, run.id)  # it may have ended before we listened
+        async with self.runs.follow(run.id, ends_only=True) as waiter:
+            run = await self.runs.reload(run)  # it may have ended before we listened
             while not run.status.is_final:
                 self.before_waiting()
-                if await wakeup.wait_behind(Seen(run.id, STAND_IN_END, run.status), beat.seconds_left()):
-                    run = await self.database.runs.get_run(run.owner_id, run.id)
-                if beat.seconds_left() == 0:
+                if await beat.wait(waiter, Seen(run.id, STAND_IN_END, run.status)):
+                    run = await self.runs.reload(run)
+                if beat.is_due():
                     yield Idle(run)
                     beat.restart()
-        yield (RunEvent(run.id, STAND_IN_END, await self.database.replay.ending(run)),)
+        yield (RunEvent(run.id, STAND_IN_END, await self.runs.ending(run)),)
 
     async def find_start(self, run: Run, last_seen: int) -> int | None:
         """Return after which event a reader that saw `last_seen` goes on; None where it has seen the last event.
@@ -104,18 +101,14 @@ class Following:
             return 0
         if last_seen == STAND_IN_END and run.status.is_final:
             return None
-        anchor = await self.database.events.read_events(run.id, last_seen - 1, 1)
+        anchor = await self.runs.read_events(run.id, last_seen - 1, 1)
         if not anchor or anchor[0].seq != last_seen:
             return -1
         return None if anchor[0].is_last else last_seen
 
-    async def _new_events(self, run: Run, after: int, wakeup: RunWakeup) -> tuple[RunEvent, ...]:
-        """Take the events that came with the wakeup, else look into the table."""
-        brought = wakeup.after(after)
-        if brought:
-            return brought
-        async with self.database.watch.reading:
-            return await self.database.events.read_events(run.id, after, PAGE)
+    async def _new_events(self, run: Run, after: int, waiter: RunWaiter) -> tuple[RunEvent, ...]:
+        """Return the events that came with the notification, else the stored ones."""
+        return waiter.after(after) or await self.runs.read_events(run.id, after)
 
 
 class _Beat:
@@ -128,7 +121,17 @@ class _Beat:
     def restart(self) -> None:
         self._last = self._following.monotonic()
 
-    def seconds_left(self) -> float:
+    async def wait(self, waiter: RunWaiter, seen: Seen) -> bool:
+        """Wait for more than what was `seen`, until the sign is due. Return whether there is more."""
+        was_woken = await waiter.wait_behind(seen, self._seconds_left())
+        if not was_woken:
+            self._last = float("-inf")
+        return was_woken
+
+    def is_due(self) -> bool:
+        return self._seconds_left() == 0
+
+    def _seconds_left(self) -> float:
         return max(self._last + self._following.heartbeat_seconds - self._following.monotonic(), 0.0)
 
 
@@ -166,7 +169,7 @@ class _WorkerTimeout:
         self._since = self._following.monotonic()
 
     async def check(self, run: Run) -> None:
-        if run.status.is_final or await self._following.database.watch.is_anything_worked_on():
+        if run.status.is_final or await self._following.runs.is_anything_worked_on():
             self.restart()
             return
         if self._following.monotonic() - self._since < self._timeout_seconds:

@@ -1,7 +1,7 @@
-"""One look for all runs that this process follows, now and then: what no notification told is found so, a bit later.
+"""Runs as their readers need them: woken by notifications, and by one poll for all readers of this process.
 
-However many readers wait, it is one statement a second at most. Readers that something has happened for are woken and
-look for themselves.
+The poll finds what no notification announced. However many readers wait, it is one statement a second at most; a reader
+whose run has changed is woken and reads for itself.
 """
 
 import asyncio
@@ -14,9 +14,23 @@ import structlog
 from throughline.db.connection.pool import CLOSED
 from throughline.db.connection.transactions import Transactions
 from throughline.db.connection.wakeup import EventHub, RunWakeup
+from throughline.db.runs.events import EventRepository
+from throughline.db.runs.replay import ended_event, replay_events
+from throughline.db.statements.rows import (
+    ANSWER_ID,
+    MESSAGE_COLUMNS,
+    PINNED,
+    RUN_COLUMNS,
+    message_from,
+    run_from,
+    run_not_found,
+)
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import DatabaseUnusable
+from throughline.domain.events import RunEnded, RunEvent
 from throughline.domain.ids import RunId
+from throughline.domain.message import Message
+from throughline.domain.run import Run
 from throughline.execution.error_boundary import ErrorBoundary
 
 DEAF_SECONDS = 1.0
@@ -41,15 +55,27 @@ _NEWER = sql("""
 _WORKED_ON = sql("""
     select exists (select 1 from runs r where r.status = 'running' and r.lease_until > now()) as is_worked_on
 """)
+_RUN = sql(
+    "select {run_columns}, {answer_id} from runs r where r.id = :run_id", run_columns=RUN_COLUMNS, answer_id=ANSWER_ID
+)
+_MESSAGES = sql(
+    """
+    select {message_columns}, {pinned} from messages m
+    where m.run_id = :run_id and m.role <> 'user' order by m.position
+""",
+    message_columns=MESSAGE_COLUMNS,
+    pinned=PINNED,
+)
 log = structlog.get_logger(__name__)
 
 
-class RunPoll:
-    """Wakes those who follow a run once it has more than they have seen."""
+class FollowedRuns:
+    """Implements the port of the same name."""
 
-    def __init__(self, transactions: Transactions, hub: EventHub) -> None:
-        """Look through `transactions` for the readers that `hub` knows."""
-        self.reading = asyncio.Semaphore(MOST_READING)
+    def __init__(self, transactions: Transactions, hub: EventHub, events: EventRepository) -> None:
+        """Read through `transactions` and `events` for the readers that `hub` knows."""
+        self._reading = asyncio.Semaphore(MOST_READING)
+        self._events = events
         self._transactions = transactions
         self._hub = hub
         self._looking: asyncio.Task[None] | None = None
@@ -63,6 +89,31 @@ class RunPoll:
             if self._looking is None or self._looking.done():
                 self._looking = asyncio.create_task(self._look_now_and_then(), name="look at followed runs")
             yield wakeup
+
+    async def find(self, run_id: RunId) -> Run | None:
+        """Return the run, whoever owns it; None once it is erased."""
+        rows = await self._transactions.fetch(_RUN, run_id=run_id)
+        return run_from(rows[0]) if rows else None
+
+    async def reload(self, run: Run) -> Run:
+        """Return the run as it stands now: its owner may be another by now. Raises NotFound once it is erased."""
+        found = await self.find(run.id)
+        if found is None:
+            raise run_not_found(run.id)
+        return found
+
+    async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
+        """Return up to `limit` stored events after number `after_seq`, for a few readers at a time."""
+        async with self._reading:
+            return await self._events.read_events(run_id, after_seq, limit)
+
+    async def replay(self, run: Run) -> tuple[RunEvent, ...]:
+        """Return the events of an ended run as replay_events makes them from its stored messages."""
+        return replay_events(run, await self._messages(run))
+
+    async def ending(self, run: Run) -> RunEnded:
+        """Return the last event of an ended run."""
+        return ended_event(run, await self._messages(run))
 
     async def is_anything_worked_on(self) -> bool:
         """Whether a living worker holds some run: whoever waits then waits for its turn, and not for a worker.
@@ -86,6 +137,10 @@ class RunPoll:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _messages(self, run: Run) -> tuple[Message, ...]:
+        rows = await self._transactions.fetch(_MESSAGES, run_id=run.id, session_id=run.session_id)
+        return tuple(message_from(row) for row in rows)
 
     async def _ask_worked_on(self) -> bool:
         return bool((await self._transactions.fetch(_WORKED_ON))[0]["is_worked_on"])

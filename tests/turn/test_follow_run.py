@@ -12,10 +12,10 @@ from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.run_follow import Followed, Following, Idle
 from throughline.db.runs.events import STRIDE
 from throughline.domain.events import AnswerReset, MessageDelta, NewEvent, RunEvent
 from throughline.domain.run import ClaimedRun, Outcome, RunStatus
+from throughline.turn.follow_run import Followed, Following, Idle
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ async def test_without_any_news_a_reader_finds_everything_by_looking(
 ) -> None:
     claimed = await conversation.start()
     seen: list[RunEvent] = []
-    following = Following(deaf, time.monotonic, heartbeat_seconds=0.05)
+    following = Following(deaf.followed_runs, time.monotonic, heartbeat_seconds=0.05)
     reading = asyncio.create_task(read(following.events(claimed.run), seen))
 
     await show(conversation, claimed, "a", "b")
@@ -86,7 +86,7 @@ async def test_readers_of_a_run_that_is_given_back_are_told_to_forget_what_they_
 ) -> None:
     claimed = await conversation.start()
     seen: list[RunEvent] = []
-    following = Following(conversation.database, time.monotonic)
+    following = Following(conversation.database.followed_runs, time.monotonic)
     reading = asyncio.create_task(read(following.events(claimed.run), seen))
     await show(conversation, claimed, "half")
 
@@ -130,7 +130,7 @@ async def test_after_a_crash_that_took_the_events_a_reader_is_shown_all_behind_a
 ) -> None:
     claimed = await conversation.start()
     seen: list[RunEvent] = []
-    following = Following(conversation.database, time.monotonic, heartbeat_seconds=0.05)
+    following = Following(conversation.database.followed_runs, time.monotonic, heartbeat_seconds=0.05)
     reading = asyncio.create_task(read(following.events(claimed.run), seen))
     await show(conversation, claimed, "a", "b", "c")
     await until_shown(seen, 3)
@@ -172,7 +172,7 @@ async def test_the_end_is_told_with_its_answer_and_without_the_events_before_it(
     async with database_wire(database_url) as wire:
         elsewhere = await Database.open(DatabaseConfig(url=wire.url))
         seen: list[RunEvent] = []
-        waiting = asyncio.create_task(read(Following(elsewhere, time.monotonic).end(claimed.run), seen))
+        waiting = asyncio.create_task(read(Following(elsewhere.followed_runs, time.monotonic).end(claimed.run), seen))
         await show(conversation, claimed, "a", "b", "c")
         await end(conversation, claimed, 4)
         async with asyncio.timeout(HANG_SECONDS):
@@ -186,7 +186,7 @@ async def test_the_end_is_told_with_its_answer_and_without_the_events_before_it(
 async def test_an_end_that_nobody_told_of_is_found_by_looking(conversation: Conversation, deaf: Database) -> None:
     claimed = await conversation.start()
     seen: list[RunEvent] = []
-    following = Following(deaf, time.monotonic, heartbeat_seconds=0.05)
+    following = Following(deaf.followed_runs, time.monotonic, heartbeat_seconds=0.05)
     waiting = asyncio.create_task(read(following.end(claimed.run), seen))
 
     await end(conversation, claimed, 1)
