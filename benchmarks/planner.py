@@ -85,7 +85,7 @@ def measure(size: int, state: str) -> Timing:
     """Time one number of messages in one state."""
     inp = _given(size, state)
     plan = plan_context(inp)
-    did = (*plan.fired, *(["cut"] if plan.to_summarise else []), *fit_view(plan.view).notes)
+    did = (*plan.fired, *(["cut"] if plan.decision.to_summarise else []), *fit_view(plan.view).notes)
     given: list[BaseMessage] = [SystemMessage(inp.system_prompt), *langchain_messages(inp)]
     whole = count_tokens_approximately(given)
     trim = functools.partial(

@@ -1,12 +1,13 @@
 """One session's stretches and its adopted summary, kept in memory: where a measure without a database has them."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from uuid import UUID
 
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.ids import SessionId, StretchId, SummaryId
 from throughline.domain.json_types import JsonObject
-from throughline.domain.run import Lease
+from throughline.domain.run import Lease, LeaseRenewal
 from throughline.domain.session import Session
 from throughline.domain.summary import (
     Adoption,
@@ -95,9 +96,11 @@ class KeptSummaries:
         """Nobody asks on demand."""
         raise _not_measured(session_id, seconds)
 
-    async def renew_lease(self, lease: SummaryLease, seconds: float) -> None:
+    async def renew_leases(
+        self, leases: Collection[SummaryLease], seconds: float
+    ) -> Mapping[SummaryLease, LeaseRenewal]:
         """Nobody asks on demand."""
-        raise _not_measured(lease, seconds)
+        raise _not_measured(leases, seconds)
 
     async def release_lease(self, lease: SummaryLease) -> None:
         """Nobody asks on demand."""

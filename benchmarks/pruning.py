@@ -75,9 +75,9 @@ class Session:
         plan = plan_context(self._input())
         view = plan.view
         self.played.stages.update(plan.fired)
-        if plan.to_summarise:
+        if plan.decision.to_summarise:
             self.played.stages["summarised"] += 1
-            self.cursor, self.summary = plan.to_summarise[-1].position, self._summary()
+            self.cursor, self.summary = plan.decision.to_summarise[-1].position, self._summary()
             view = reopen(in_force(replace(self._input(), view_state=plan.view_state)))
         fitted = fit_view(view)
         self.played.stages.update(fitted.notes)

@@ -11,6 +11,7 @@ from fakes.own_hooks import OwnHooks, Remembers
 from fakes.scripted_model import Say, ScriptedModel
 from fakes.stage import open_stage, with_context
 from throughline.agents.yaml_schema import ContextSection, PruneSection, Section, SummarySection
+from throughline.context.decide_compaction import background_trigger
 from throughline.context.fit import fit_view
 from throughline.context.plan import plan_context
 from throughline.context.policy import (
@@ -48,7 +49,14 @@ def prompt_and_plan(policy: ContextPolicy, said: list[Said]) -> object:
     """What is planned and sent for a further user message."""
     plan = plan_context(conversation_input(said, policy=policy, window=WINDOW))
     fitted = fit_view(plan.view)
-    return plan.fired, plan.cause, plan.through_position, plan.prepare_cause, fitted.notes, fitted.prompt
+    return (
+        plan.fired,
+        plan.decision.trigger,
+        plan.decision.through_position,
+        background_trigger(plan.view),
+        fitted.notes,
+        fitted.prompt,
+    )
 
 
 TRUNCATION, IMPORTANCE = Strategy.TRUNCATION, Strategy.IMPORTANCE

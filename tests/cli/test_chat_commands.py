@@ -13,6 +13,7 @@ from throughline.cli.chat_state import ChatState
 from throughline.cli.client import ServiceClient
 from throughline.cli.screen import Screen
 from throughline.context.explain import NextAction
+from throughline.domain.compaction import CompactionOutcome
 from throughline.domain.events import AnswerReset, CompactionFinished, CompactionStarted, MessageDelta, ToolCalled
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
 from throughline.domain.run import RunError
@@ -172,7 +173,7 @@ async def test_a_message_may_begin_with_a_slash_written_twice(service: CommandSt
 async def test_tools_and_compactions_are_told_beside_the_answer(service: CommandStage) -> None:
     adopted = CompactionFinished(
         cause="threshold",
-        outcome="adopted",
+        outcome=CompactionOutcome.ADOPTED,
         detail="",
         fired=(),
         tokens_before=7000,
@@ -183,7 +184,7 @@ async def test_tools_and_compactions_are_told_beside_the_answer(service: Command
     steps = (
         CompactionStarted(cause="threshold", tokens=7000),
         adopted,
-        replace(adopted, outcome="pruned", fired=fired, tokens_before=900, tokens_after=700),
+        replace(adopted, outcome=CompactionOutcome.PRUNED, fired=fired, tokens_before=900, tokens_after=700),
         ToolCalled(ToolCall("1", "calculator", '{"x": 1}')),
         NewMessage(Role.TOOL, "2\n3", Source.CLI, tool_call_id="1", name="calculator"),
         MessageDelta("It is 2."),

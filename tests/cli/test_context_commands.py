@@ -10,9 +10,9 @@ from fakes.stage import open_stage
 from throughline.context.forms import Form, ShownMessage
 from throughline.context.preview import Action, StretchToSummarise
 from throughline.db.database import Database
+from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
-from throughline.summary.summarize_now import CompactionResult
 from throughline.turn.context_requests import ContextRequests
 
 MORE_VERSIONS = """
@@ -39,7 +39,7 @@ async def parts(database: Database, focuses: list[str]) -> dict[str, object]:
     async def summarize(owner_id: UserId, session_id: SessionId, focus: str) -> CompactionResult:
         focuses.append(focus)
         talk = Conversation(database, owner_id, await database.sessions.get(owner_id, session_id))
-        return CompactionResult("adopted", "", 900, 400, await talk.adopt((await talk.messages())[-5]))
+        return CompactionResult(CompactionOutcome.ADOPTED, await talk.adopt((await talk.messages())[-5]), "", 900, 400)
 
     return {"pin_message": requests.pin, "unpin_message": requests.unpin, "summarize_now": summarize}
 

@@ -10,6 +10,7 @@ from context.step import Step
 from context.strategies import Said, by_length
 from throughline.context.budget import make_budget
 from throughline.context.context_input import ContextInput
+from throughline.context.decide_compaction import CompactionAction
 from throughline.context.plan import ContextPlan
 from throughline.context.policy import ContextPolicy
 from throughline.context.recall_hints import NO_HINTS
@@ -51,7 +52,7 @@ class Turn:
 
     @property
     def has_made_room(self) -> bool:
-        return any(step.plan.cause or step.plan.fired for step in self.steps) or bool(self.notes)
+        return any(step.plan.decision.trigger or step.plan.fired for step in self.steps) or bool(self.notes)
 
 
 class Chat(Play):
@@ -101,7 +102,7 @@ class Chat(Play):
         self._take_in(len(said))
 
     def _compact(self, plan: ContextPlan, pending: NewMessage | None) -> tuple[str, tuple[int, ...]]:
-        if self.is_skipping and not plan.adopts_prepared:
+        if self.is_skipping and plan.decision.action is not CompactionAction.ADOPT:
             return "skipped", ()
         return super()._compact(plan, pending)
 

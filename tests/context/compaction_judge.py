@@ -51,7 +51,7 @@ def frees_a_lot(step: Step) -> bool:
     if STAGES & set(step.plan.fired):
         freed = step.plan.tokens_before - step.plan.tokens + 1  # both are rounded
         return freed >= GROWTH * view.inp.budget.window_tokens
-    inp, chosen = view.inp, {row.position for row in step.plan.to_summarise} - view.pinned
+    inp, chosen = view.inp, {row.position for row in step.plan.decision.to_summarise} - view.pinned
     shown = zip(view.messages, view.counts, strict=True)
     freed = sum(tokens for message, tokens in shown if message.position in chosen and message is not view.current)
     full = unscale(summary_limit(inp.policy.summary, inp.budget), inp.factor)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from context.play import STAGES
 from context.step import Step
 from throughline.context.forms import Form
-from throughline.context.triggers import Cause
+from throughline.context.triggers import CompactionTrigger
 from throughline.domain.message import Message, Role
 from throughline.domain.prompt import PromptMessage
 
@@ -200,7 +200,12 @@ def outputs_are_pruned_before_a_summary(step: Step) -> str:
     plan = step.plan
     view, policy = plan.view, plan.view.inp.policy.prune
     is_tiny = view.inp.budget.window_tokens < SMALLEST_JUDGED
-    if plan.cause is not Cause.THRESHOLD or step.forced is not None or view.inp.has_gap or is_tiny:
+    if (
+        plan.decision.trigger is not CompactionTrigger.THRESHOLD
+        or step.forced is not None
+        or view.inp.has_gap
+        or is_tiny
+    ):
         return ""
     if plan.tokens_before <= policy.start * view.inp.budget.window_tokens:
         return ""

@@ -58,7 +58,12 @@ RUNGS = (
         '        ("pruned_aggressively", policy.aggressive, policy.keep_last_aggressive),\n',
         "",
     ),
-    Mutant("no compaction", "plan.py", "        if compaction is not None:\n", "        if False:\n"),
+    Mutant(
+        "no compaction",
+        "decide_compaction.py",
+        "            if decision.trigger is not None:\n",
+        "            if False:\n",
+    ),
     Mutant(
         "no truncation",
         "ladder/strategy.py",
@@ -94,12 +99,15 @@ GUARDS = (
     ),
     Mutant(
         "unread messages may be skipped",
-        "compaction.py",
+        "compaction_cut.py",
         "    if inp.has_gap:\n        least",
         "    if False:\n        least",
     ),
     Mutant(
-        "what was not loaded is not read first", "compaction.py", "must_load_first=inp.has_gap", "must_load_first=False"
+        "what was not loaded is not read first",
+        "decide_compaction.py",
+        "must_load_first=inp.has_gap",
+        "must_load_first=False",
     ),
     Mutant(
         "open calls may be summarised",
@@ -111,22 +119,22 @@ GUARDS = (
     Mutant("groups may be torn", "groups.py", "        if reach < index:", "        if index:"),
     Mutant(
         "a prepared cut may tear a group",
-        "compaction.py",
+        "decide_compaction.py",
         "or not _is_legal(inp.rows, through):",
         "or False:",
         first=957,
     ),
     Mutant(
         "prepared summaries that help little",
-        "compaction.py",
-        "<= _roomy_tokens(inp)",
+        "decide_compaction.py",
+        "<= roomy_tokens(inp)",
         "<= 10**9",
         first=40_220,
     ),
     Mutant("too few recent messages", "cut.py", " - task.min_recent)", ")"),
     Mutant(
         "no growth between compactions",
-        "compaction.py",
+        "compaction_cut.py",
         "    if has_grown(inp, view.tokens):\n",
         "    if True:\n",
     ),

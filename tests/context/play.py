@@ -26,6 +26,7 @@ from context.strategies import Said, stored
 from throughline.context.budget import make_budget, summary_limit
 from throughline.context.calibration import HIGHEST_RATIO, scale, unscale
 from throughline.context.context_input import ContextInput
+from throughline.context.decide_compaction import CompactionAction
 from throughline.context.explain import NEXT_MESSAGE, is_summary_due
 from throughline.context.fit import FittedPrompt, fit_view
 from throughline.context.groups import split_at_cuts
@@ -35,7 +36,7 @@ from throughline.context.policy import Strategy
 from throughline.context.recall_hints import NO_HINTS, RECALL_TOOLS, hints_for
 from throughline.context.reopen import kept_state, reopen, waiting_for_growth
 from throughline.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
-from throughline.context.triggers import Cause
+from throughline.context.triggers import CompactionTrigger
 from throughline.context.view import View
 from throughline.context.view_state import ViewState, view_state_from, view_state_json
 from throughline.domain.ids import SummaryId
@@ -158,12 +159,12 @@ class Play:
     def _step(self, pending: NewMessage | None = None, cap_tokens: int | None = None) -> Step:
         """What is done before a model call, in the service's order."""
         raw = self._input(pending, cap_tokens)
-        forced = None if cap_tokens is None else Cause.OVERFLOW
+        forced = None if cap_tokens is None else CompactionTrigger.OVERFLOW
         plan = plan_context(raw, forced=forced)
         grown_from, before = self.grown_from, self.cursor
         view, outcome = plan.view, ""
         given: tuple[int, ...] = ()
-        if plan.cause is not None:
+        if plan.decision.trigger is not None:
             outcome, given = self._compact(plan, pending)
             if outcome == "skipped":
                 view, self.grown_from = waiting_for_growth(view), view.tokens
@@ -172,7 +173,7 @@ class Play:
             fresh = self._input(pending, cap_tokens)
             view = compacted = reopen(in_force(replace(fresh, view_state=plan.view_state)))
             self.grown_from = view.tokens
-        if plan.cause is not None or plan.fired:
+        if plan.decision.trigger is not None or plan.fired:
             self._keep(view)
         fitted = fit_view(view)
         upset = self.upset
@@ -198,7 +199,7 @@ class Play:
     def _compact(self, plan: ContextPlan, pending: NewMessage | None) -> tuple[str, tuple[int, ...]]:
         """Adopt what is prepared, or write a summary: all of it, a part, or nothing."""
         prepared = self.prepared
-        if plan.adopts_prepared and prepared is not None:
+        if plan.decision.action is CompactionAction.ADOPT and prepared is not None:
             self._adopt(prepared.through_position, prepared.text)
             return "prepared_adopted", ()
         if self.random.random() < self.failing:
@@ -220,16 +221,18 @@ class Play:
         """Return what the plan names, after what lies before the loaded rows, read in pages that fill a window."""
         rows: tuple[Message, ...] = ()
         cursor, there = self.cursor, self.conversation
-        while plan.must_load_first:
-            page = self._page(cursor, plan.through_position)
+        while plan.decision.must_load_first:
+            page = self._page(cursor, plan.decision.through_position)
             if not page:
                 return rows
             rows, cursor = (*rows, *page), page[-1].position
             there = replace(there)
             there.behind(cursor)
             inp = self._input(pending, None, there)
-            plan = plan_context(replace(inp, summary_through_position=cursor, prepared=None), forced=plan.cause)
-        return (*rows, *plan.to_summarise)
+            plan = plan_context(
+                replace(inp, summary_through_position=cursor, prepared=None), forced=plan.decision.trigger
+            )
+        return (*rows, *plan.decision.to_summarise)
 
     def _page(self, cursor: int, through: int | None) -> tuple[Message, ...]:
         """Read on page by page until a window is full and something of it can be summarised."""
@@ -292,19 +295,19 @@ class Play:
                 summary_tokens=self.prepared.token_count,
                 summary_through_position=self.prepared.through_position,
             )
-        further = plan_context(inp, forced=Cause.MANUAL)
-        self.was_due_in_vain = self.was_due_in_vain or further.cause is None
-        if further.cause is None or further.must_load_first or not further.to_summarise:
+        further = plan_context(inp, forced=CompactionTrigger.MANUAL)
+        self.was_due_in_vain = self.was_due_in_vain or further.decision.trigger is None
+        if further.decision.trigger is None or further.decision.must_load_first or not further.decision.to_summarise:
             return
-        text = self._summary_text(further.to_summarise)
-        through = further.to_summarise[-1].position
+        text = self._summary_text(further.decision.to_summarise)
+        through = further.decision.to_summarise[-1].position
         if self.random.random() < STRAY_SHARE:
-            through = self.random.choice(further.to_summarise).position
+            through = self.random.choice(further.decision.to_summarise).position
         self.prepared = Prepared(SummaryId(UUID(int=1)), 0, text, self.count(text), through, TIME, "fake")
 
     def _summarise_by_wish(self) -> None:
-        plan = plan_context(self._input(None, None), forced=Cause.MANUAL)
-        if plan.cause is None:
+        plan = plan_context(self._input(None, None), forced=CompactionTrigger.MANUAL)
+        if plan.decision.trigger is None:
             return
         before = self.cursor
         self._compact(plan, None)

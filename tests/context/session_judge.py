@@ -23,10 +23,11 @@ from context.random_session import is_torn
 from context.state_judge import kept_in_vain, moved_back
 from context.step import Step
 from throughline.context.calibration import scale
+from throughline.context.decide_compaction import CompactionAction
 from throughline.context.fit import fit_view
 from throughline.context.forms import Form, ShownMessage
 from throughline.context.plan import plan_context
-from throughline.context.triggers import Cause, has_unread, is_reducing, is_summarising, was_skipped
+from throughline.context.triggers import CompactionTrigger, has_unread, is_reducing, is_summarising, was_skipped
 from throughline.context.view import View, show
 from throughline.context.view_state import COMPACTED, PENDING, ViewState, view_state_from, view_state_json
 from throughline.domain.message import Content, Message, NewMessage, Role, TextBlock, text_of
@@ -150,7 +151,7 @@ class Judge:
 
     def cursor_between_groups(self, step: Step) -> str:
         before, after = step.raw.summary_through_position, step.fitted.view.inp.summary_through_position
-        chosen = tuple(row.position for row in step.plan.to_summarise)
+        chosen = tuple(row.position for row in step.plan.decision.to_summarise)
         if chosen != tuple(range(before + 1, before + 1 + len(chosen))):
             return f"what is to be summarised does not follow the cursor: {chosen[:9]}"
         if step.given and (step.given != tuple(range(before + 1, after + 1))):
@@ -165,20 +166,26 @@ class Judge:
 
     def open_calls_not_summarised(self, step: Step) -> str:
         waiting = _open_calls(step.raw.own)
-        read = [*step.given, *(row.position for row in step.plan.to_summarise)]
+        read = [*step.given, *(row.position for row in step.plan.decision.to_summarise)]
         return f"call {waiting} is open and summarised" if read and waiting and waiting[0] <= max(read) else ""
 
     def recent_messages_kept(self, step: Step) -> str:
         inp = step.raw
-        if not step.plan.to_summarise or has_unread(step.plan.view.inp):
+        if not step.plan.decision.to_summarise or has_unread(step.plan.view.inp):
             return ""
-        kept = len(inp.rows) - len(step.plan.to_summarise) + (inp.user is not None)
+        kept = len(inp.rows) - len(step.plan.decision.to_summarise) + (inp.user is not None)
         kept += inp.current_behind_cursor is not None
         return "" if kept >= max(inp.policy.min_recent_messages, 1) else f"only {kept} messages are left"
 
     def room_after_compaction(self, step: Step) -> str:
-        is_whole = step.outcome == "prepared_adopted" or (step.given and step.given[-1] == step.plan.through_position)
-        if step.compacted is None or not is_whole or step.plan.cause not in {Cause.THRESHOLD, Cause.OVERFLOW}:
+        is_whole = step.outcome == "prepared_adopted" or (
+            step.given and step.given[-1] == step.plan.decision.through_position
+        )
+        if (
+            step.compacted is None
+            or not is_whole
+            or step.plan.decision.trigger not in {CompactionTrigger.THRESHOLD, CompactionTrigger.OVERFLOW}
+        ):
             return ""
         is_whole_again = step.plan.view.state.pins_to_tokens is not None or self.is_arbitrary  # cut pins, a summary
         if step.plan.floor_too_high or is_whole_again:
@@ -193,17 +200,17 @@ class Judge:
 
     def compactions_far_apart(self, step: Step) -> str:
         inp = step.plan.view.inp
-        is_whole = bool(step.given) and step.given[-1] == step.plan.through_position
+        is_whole = bool(step.given) and step.given[-1] == step.plan.decision.through_position
         if step.compacted is not None and is_whole and has_unread(step.compacted.inp):
             return "messages that nobody has read are left behind"
-        is_stage = step.plan.cause is Cause.THRESHOLD or STAGES & set(step.plan.fired)
+        is_stage = step.plan.decision.trigger is CompactionTrigger.THRESHOLD or STAGES & set(step.plan.fired)
         if not is_stage or step.forced is not None or step.grown_from is None or self.is_arbitrary:
             return ""
-        if step.plan.adopts_prepared or frees_a_lot(step):
+        if step.plan.decision.action is CompactionAction.ADOPT or frees_a_lot(step):
             return ""
-        if step.plan.cause is not None and has_unread(inp):
+        if step.plan.decision.trigger is not None and has_unread(inp):
             return ""
-        tokens = step.plan.raw_tokens if step.plan.cause else int(step.plan.tokens_before / inp.factor) + 1
+        tokens = step.plan.raw_tokens if step.plan.decision.trigger else int(step.plan.tokens_before / inp.factor) + 1
         grown = scale(tokens - step.grown_from, inp.factor)
         least = AHEAD if had_room(step) else GROWTH
         return "" if grown >= least * inp.budget.window_tokens else f"after {grown} tokens of {inp.budget}"
@@ -229,7 +236,11 @@ class Judge:
         if not step.fired and len(step.rows) % LOOKED_AT_AGAIN:
             return ""
         plan = plan_context(replace(step.raw), forced=step.forced)
-        if (plan.view, plan.cause, plan.to_summarise) != (step.plan.view, step.plan.cause, step.plan.to_summarise):
+        if (plan.view, plan.decision.trigger, plan.decision.to_summarise) != (
+            step.plan.view,
+            step.plan.decision.trigger,
+            step.plan.decision.to_summarise,
+        ):
             return "planning again gives another plan"
         again = fit_view(show(replace(step.fitted.view.inp), step.fitted.view_state))
         if again.prompt != step.fitted.prompt or again.notes:
@@ -277,7 +288,7 @@ class Judge:
             or step.plan.tokens_before <= inp.budget.threshold_tokens
         ):
             return ""
-        if step.plan.floor_too_high or step.plan.fired or step.plan.cause:
+        if step.plan.floor_too_high or step.plan.fired or step.plan.decision.trigger:
             return ""
         if not is_summarising(inp) and (not is_reducing(inp) or not _is_worthwhile(step)):
             return ""
@@ -285,16 +296,22 @@ class Judge:
 
     def what_is_planned_can_be_done(self, step: Step) -> str:
         plan, inp = step.plan, step.plan.view.inp
-        if plan.cause is None:
+        if plan.decision.trigger is None:
             is_left = is_summarising(inp) and inp.has_gap and not was_skipped(inp)
             is_skipped = is_left and not self.is_arbitrary and not is_just_restored(step)
             return "messages that were not loaded are not summarised" if is_skipped else ""
-        is_something = plan.adopts_prepared or plan.must_load_first or plan.to_summarise
-        return "" if is_something or plan.through_position is None else "there is nothing to summarise"
+        is_something = (
+            (plan.decision.action is CompactionAction.ADOPT)
+            or plan.decision.must_load_first
+            or plan.decision.to_summarise
+        )
+        return "" if is_something or plan.decision.through_position is None else "there is nothing to summarise"
 
     def a_restored_summary_stays(self, step: Step) -> str:
         """Right after a user went back to a summary, being over the threshold writes none over it."""
-        is_undone = step.plan.cause is Cause.THRESHOLD and step.forced is None and is_just_restored(step)
+        is_undone = (
+            step.plan.decision.trigger is CompactionTrigger.THRESHOLD and step.forced is None and is_just_restored(step)
+        )
         return "what the user went back to is undone" if is_undone else ""
 
     def another_models_view_is_begun_anew(self, step: Step) -> str:

@@ -7,7 +7,7 @@ from throughline.context.context_input import ContextInput
 from throughline.context.fit import FittedPrompt
 from throughline.context.forms import ShownMessage
 from throughline.context.plan import ContextPlan
-from throughline.context.triggers import Cause
+from throughline.context.triggers import CompactionTrigger
 from throughline.context.view import View
 from throughline.domain.message import Message
 
@@ -23,7 +23,7 @@ class Step:
 
     raw: ContextInput
     plan: ContextPlan
-    forced: Cause | None
+    forced: CompactionTrigger | None
     outcome: str
     given: tuple[int, ...]
     compacted: View | None

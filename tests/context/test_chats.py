@@ -122,7 +122,7 @@ def test_n_and_k_interrupt_no_tool_loop(adopting: Adopt) -> None:
 
     turns = [chat.turn(20, 20, outputs=[100] * 8) for _ in range(10)]
 
-    assert not any(step.plan.cause for turn in turns for step in turn.steps[1:])
+    assert not any(step.plan.decision.trigger for turn in turns for step in turn.steps[1:])
     assert sum(turn.prepared for turn in turns) > 5
 
 

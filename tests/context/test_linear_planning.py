@@ -89,4 +89,7 @@ def test_what_lies_before_the_cursor_changes_nothing(seed: int) -> None:
         planned = plan_context(whole, forced=step.forced)
 
         assert planned.view.messages == step.plan.view.messages
-        assert (planned.cause, planned.to_summarise) == (step.plan.cause, step.plan.to_summarise)
+        assert (planned.decision.trigger, planned.decision.to_summarise) == (
+            step.plan.decision.trigger,
+            step.plan.decision.to_summarise,
+        )

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from context.strategies import Said, conversation_input, inputs, stored
 from throughline.context.context_input import ContextInput
+from throughline.context.decide_compaction import background_trigger
 from throughline.context.plan import ContextPlan, backlog, plan_context
 from throughline.context.policy import Adopt, ContextPolicy, Strategy, SummaryPolicy
-from throughline.context.triggers import Cause
+from throughline.context.triggers import CompactionTrigger
 from throughline.domain.message import Message, Role, ToolCall
 
-CAUSES = st.sampled_from((None, Cause.MANUAL, Cause.OVERFLOW))
+CAUSES = st.sampled_from((None, CompactionTrigger.MANUAL, CompactionTrigger.OVERFLOW))
 
 
 def turns(number: int, words: int = 60) -> list[Said]:
@@ -30,28 +31,28 @@ def running_turn(steps: int, words: int = 60) -> list[Said]:
 
 def adopt(inp: ContextInput, plan: ContextPlan, summary: str) -> ContextInput:
     """What the next plan is given once the summary is stored; the rows still hold what lies behind the cursor."""
-    assert plan.through_position is not None
+    assert plan.decision.through_position is not None
     return replace(
         inp,
         view_state=plan.view_state,
         summary=summary,
         summary_tokens=inp.count(summary),
-        summary_through_position=plan.through_position,
+        summary_through_position=plan.decision.through_position,
     )
 
 
 @pytest.mark.slow
 @given(inputs(), CAUSES)
 def test_a_stretch_follows_the_cursor_ends_between_groups_and_leaves_recent_messages(
-    inp: ContextInput, forced: Cause | None
+    inp: ContextInput, forced: CompactionTrigger | None
 ) -> None:
     plan = plan_context(inp, forced=forced)
 
-    chosen = [message.position for message in plan.to_summarise]
+    chosen = [message.position for message in plan.decision.to_summarise]
     first = inp.summary_through_position + 1
     assert chosen == list(range(first, first + len(chosen)))
     if chosen:
-        assert plan.through_position == chosen[-1]
+        assert plan.decision.through_position == chosen[-1]
         assert not_torn(inp.rows, chosen[-1])
         kept = len(inp.rows) - len(chosen) + (inp.user is not None)
         assert kept >= max(inp.policy.min_recent_messages, 1)
@@ -77,21 +78,25 @@ def not_torn(rows: tuple[Message, ...], through: int) -> bool:
 def test_a_compaction_is_not_followed_by_another_for_the_same_messages(inp: ContextInput) -> None:
     inp = replace(inp, policy=replace(inp.policy, adopt=Adopt.AT_THRESHOLD))
     plan = plan_context(inp)
-    if not plan.to_summarise:
+    if not plan.decision.to_summarise:
         return
 
     after = plan_context(adopt(inp, plan, "short"))
 
     assert after.tokens < plan.tokens
-    assert after.tokens <= inp.budget.target_tokens or after.cause is None or len(after.to_summarise) > 0
+    assert (
+        after.tokens <= inp.budget.target_tokens
+        or after.decision.trigger is None
+        or len(after.decision.to_summarise) > 0
+    )
     assert len(rounds_until_quiet(inp)) <= 3
 
 
 def rounds_until_quiet(inp: ContextInput) -> list[int]:
     done = []
     plan = plan_context(inp)
-    while plan.to_summarise:
-        done.append(len(plan.to_summarise))
+    while plan.decision.to_summarise:
+        done.append(len(plan.decision.to_summarise))
         inp = adopt(inp, plan, "short")
         plan = plan_context(inp)
     return done
@@ -105,8 +110,8 @@ def test_a_long_conversation_is_compacted_once_for_each_share_of_the_window_it_g
         inp = conversation_input(said[cursor:], summary=summary, cursor=cursor)
         plan = plan_context(inp)
         assert plan.tokens <= inp.budget.budget_tokens
-        if plan.to_summarise:
-            compactions, summary, cursor = compactions + 1, "fact " * 1000, plan.to_summarise[-1].position
+        if plan.decision.to_summarise:
+            compactions, summary, cursor = compactions + 1, "fact " * 1000, plan.decision.to_summarise[-1].position
 
     grown = 300 * 2 * 105
     assert 10 < compactions <= grown / (0.2 * 8192)
@@ -115,8 +120,8 @@ def test_a_long_conversation_is_compacted_once_for_each_share_of_the_window_it_g
 def test_nothing_happens_below_the_threshold() -> None:
     plan = plan_context(conversation_input(turns(5)))
 
-    assert plan.cause is None
-    assert plan.to_summarise == ()
+    assert plan.decision.trigger is None
+    assert plan.decision.to_summarise == ()
 
 
 def test_above_the_threshold_the_oldest_turns_go_until_the_target_is_reached() -> None:
@@ -125,33 +130,35 @@ def test_above_the_threshold_the_oldest_turns_go_until_the_target_is_reached() -
     plan = plan_context(inp)
     after = plan_context(adopt(inp, plan, "fact " * 1150))
 
-    assert plan.cause is Cause.THRESHOLD
+    assert plan.decision.trigger is CompactionTrigger.THRESHOLD
     assert plan.tokens > inp.budget.threshold_tokens
-    assert plan.to_summarise[0].position == 1
-    assert plan.to_summarise[-1].role is Role.ASSISTANT
+    assert plan.decision.to_summarise[0].position == 1
+    assert plan.decision.to_summarise[-1].role is Role.ASSISTANT
     assert 0.8 * inp.budget.target_tokens < after.tokens <= inp.budget.target_tokens
 
 
 def test_the_factor_counts() -> None:
     inp = conversation_input(turns(30))
 
-    assert plan_context(inp).cause is None
-    assert plan_context(replace(inp, factor=2.0)).cause is Cause.THRESHOLD
+    assert plan_context(inp).decision.trigger is None
+    assert plan_context(replace(inp, factor=2.0)).decision.trigger is CompactionTrigger.THRESHOLD
 
 
 @pytest.mark.parametrize(
     ("adopting", "cause", "prepare"),
-    [(Adopt.IMMEDIATELY, Cause.MESSAGES, None), (Adopt.AT_THRESHOLD, None, "messages")],
+    [(Adopt.IMMEDIATELY, CompactionTrigger.MESSAGES, None), (Adopt.AT_THRESHOLD, None, "messages")],
 )
-def test_n_messages_compact_at_once_or_prepare(adopting: Adopt, cause: Cause | None, prepare: str | None) -> None:
+def test_n_messages_compact_at_once_or_prepare(
+    adopting: Adopt, cause: CompactionTrigger | None, prepare: str | None
+) -> None:
     policy = ContextPolicy(max_messages_before_summary=30, adopt=adopting)
 
     plan = plan_context(conversation_input(turns(15, words=2), policy=policy))
 
-    assert plan.cause is cause
-    assert plan.prepare_cause == prepare
+    assert plan.decision.trigger is cause
+    assert background_trigger(plan.view) == prepare
     if cause:
-        assert [row.position for row in plan.to_summarise] == list(range(1, 25))  # 6 stored + the pending one
+        assert [row.position for row in plan.decision.to_summarise] == list(range(1, 25))  # 6 stored + the pending one
 
 
 def test_k_tokens_compact_at_once() -> None:
@@ -159,34 +166,36 @@ def test_k_tokens_compact_at_once() -> None:
 
     plan = plan_context(conversation_input(turns(14, words=100), policy=policy, window=128_000))
 
-    assert plan.cause is Cause.TOKENS
+    assert plan.decision.trigger is CompactionTrigger.TOKENS
 
 
 @pytest.mark.parametrize("policy", [ContextPolicy(auto_summarize=False), ContextPolicy(strategy=Strategy.TRUNCATION)])
 def test_without_automatic_summaries_only_a_wish_compacts(policy: ContextPolicy) -> None:
     inp = conversation_input(turns(100), policy=policy)
 
-    assert plan_context(inp).cause is None
-    assert plan_context(inp).prepare_cause is None
-    assert plan_context(inp, forced=Cause.MANUAL).to_summarise
+    assert plan_context(inp).decision.trigger is None
+    assert background_trigger(plan_context(inp).view) is None
+    assert plan_context(inp, forced=CompactionTrigger.MANUAL).decision.to_summarise
 
 
 def test_a_wish_summarises_all_but_the_recent_messages() -> None:
-    plan = plan_context(conversation_input(turns(10, words=2), user=None), forced=Cause.MANUAL)
+    plan = plan_context(conversation_input(turns(10, words=2), user=None), forced=CompactionTrigger.MANUAL)
 
-    assert plan.through_position == 14
+    assert plan.decision.through_position == 14
 
 
 def test_a_wish_with_nothing_to_summarise_is_no_compaction() -> None:
-    plan = plan_context(conversation_input(turns(2), user=None), forced=Cause.MANUAL)
+    plan = plan_context(conversation_input(turns(2), user=None), forced=CompactionTrigger.MANUAL)
 
-    assert plan.cause is None
+    assert plan.decision.trigger is None
 
 
 def test_an_overflow_cuts_harder_than_the_threshold() -> None:
     inp = conversation_input(turns(50))
 
-    assert len(plan_context(inp, forced=Cause.OVERFLOW).to_summarise) > len(plan_context(inp).to_summarise)
+    assert len(plan_context(inp, forced=CompactionTrigger.OVERFLOW).decision.to_summarise) > len(
+        plan_context(inp).decision.to_summarise
+    )
 
 
 def test_a_giant_turn_is_cut_between_complete_steps_and_keeps_its_user_message() -> None:
@@ -195,8 +204,8 @@ def test_a_giant_turn_is_cut_between_complete_steps_and_keeps_its_user_message()
     plan = plan_context(inp)
     after = adopt(inp, plan, "what was found")
 
-    assert plan.cause is Cause.THRESHOLD
-    assert plan.to_summarise[-1].role is Role.TOOL
+    assert plan.decision.trigger is CompactionTrigger.THRESHOLD
+    assert plan.decision.to_summarise[-1].role is Role.TOOL
     assert after.current_behind_cursor == inp.own[0]
     assert plan_context(after).tokens <= inp.budget.target_tokens
 
@@ -207,8 +216,8 @@ def test_an_unanswered_call_of_the_running_turn_is_never_behind_the_cut() -> Non
     policy = ContextPolicy(summary=SummaryPolicy(max_tokens=200))
     plan = plan_context(conversation_input(own=own, user=None, policy=policy))
 
-    assert plan.through_position is not None
-    assert plan.through_position <= 41
+    assert plan.decision.through_position is not None
+    assert plan.decision.through_position <= 41
 
 
 def test_a_gap_behind_the_cursor_is_loaded_first_and_never_skipped() -> None:
@@ -216,35 +225,37 @@ def test_a_gap_behind_the_cursor_is_loaded_first_and_never_skipped() -> None:
 
     plan = plan_context(replace(inp, summary_through_position=4))
 
-    assert plan.must_load_first
-    assert plan.to_summarise == ()
+    assert plan.decision.must_load_first
+    assert plan.decision.to_summarise == ()
 
 
-@pytest.mark.parametrize("forced", [None, Cause.MANUAL, Cause.OVERFLOW])
-def test_what_was_not_loaded_is_summarised_even_where_all_loaded_messages_must_stay(forced: Cause | None) -> None:
+@pytest.mark.parametrize("forced", [None, CompactionTrigger.MANUAL, CompactionTrigger.OVERFLOW])
+def test_what_was_not_loaded_is_summarised_even_where_all_loaded_messages_must_stay(
+    forced: CompactionTrigger | None,
+) -> None:
     inp = conversation_input(turns(2, words=3000), cursor=40)
     behind = replace(inp, summary_through_position=4)
 
     plan = plan_context(behind, forced=forced)
 
-    assert plan_context(inp).cause is None
-    assert plan.cause is (forced or Cause.THRESHOLD)
-    assert plan.must_load_first
-    assert plan.through_position == 40
+    assert plan_context(inp).decision.trigger is None
+    assert plan.decision.trigger is (forced or CompactionTrigger.THRESHOLD)
+    assert plan.decision.must_load_first
+    assert plan.decision.through_position == 40
 
 
 def test_what_was_not_loaded_is_summarised_even_where_the_loaded_messages_fit() -> None:
     inp = replace(conversation_input(turns(2), cursor=40), summary_through_position=4)
 
-    assert plan_context(inp).through_position == 40
-    assert plan_context(replace(inp, policy=ContextPolicy(auto_summarize=False))).cause is None
+    assert plan_context(inp).decision.through_position == 40
+    assert plan_context(replace(inp, policy=ContextPolicy(auto_summarize=False))).decision.trigger is None
 
 
 def test_results_of_a_call_that_was_not_loaded_go_with_it() -> None:
     said = [Said(Role.TOOL, "found", tool_call_id="a"), Said(Role.TOOL, "found", tool_call_id="b"), *turns(2)]
     inp = replace(conversation_input(said, cursor=40), summary_through_position=4)
 
-    assert plan_context(inp).through_position == 42
+    assert plan_context(inp).decision.through_position == 42
 
 
 def test_a_page_of_the_backlog_ends_between_groups_and_before_the_plans_cut() -> None:
@@ -271,12 +282,12 @@ def test_what_stays_shown_is_not_taken_for_freed() -> None:
     inp = conversation_input(own=own, user=None, window=2048)
 
     assert plan_context(inp).tokens > inp.budget.threshold_tokens
-    assert plan_context(inp).cause is None
+    assert plan_context(inp).decision.trigger is None
 
 
 def test_a_compaction_that_would_free_next_to_nothing_waits() -> None:
     inp = conversation_input(turns(10, words=40), system_prompt="rule " * 3900)
 
     assert plan_context(inp).tokens > inp.budget.threshold_tokens
-    assert plan_context(inp).cause is None
-    assert plan_context(inp, forced=Cause.MANUAL).to_summarise
+    assert plan_context(inp).decision.trigger is None
+    assert plan_context(inp, forced=CompactionTrigger.MANUAL).decision.to_summarise

@@ -5,6 +5,7 @@ import pytest
 from fakes.conversations import Conversation, answer_message, open_conversation, user_message
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
+from throughline.domain.compaction import CompactionOutcome
 from throughline.domain.events import (
     AnswerReset,
     CompactionFinished,
@@ -32,7 +33,7 @@ RESULT = NewMessage(
 )
 STAGE = CompactionFinished(
     cause="threshold",
-    outcome="adopted",
+    outcome=CompactionOutcome.ADOPTED,
     detail="",
     fired=("pruned", "summarised"),
     tokens_before=900,

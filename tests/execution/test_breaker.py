@@ -145,7 +145,7 @@ async def test_a_summariser_that_is_down_is_left_alone_and_asked_again_later(sta
     back = await compact_now(stage)
 
     assert asked == 2 * FAILURES_TO_OPEN
-    assert (resting.outcome, resting.conversation.session.summary_through_position) == ("failed", 0)
+    assert (resting.outcome, resting.session.summary_through_position) == ("failed", 0)
     assert (back.outcome, len(stage.model.requests)) == ("adopted", asked + 1)
     assert stage.parts.breakers.acquire("scripted")
 

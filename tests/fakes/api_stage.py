@@ -23,22 +23,22 @@ from throughline.api.http.services import Readiness, Services
 from throughline.context.explain import ContextReport
 from throughline.context.forms import Form, ShownMessage
 from throughline.context.preview import Action, Preview, StretchToSummarise
-from throughline.context.triggers import Cause
+from throughline.context.triggers import CompactionTrigger
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery
+from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.keys import NewKey
 from throughline.domain.message import Content, Message, NewMessage, Role
 from throughline.domain.principal import Scope
 from throughline.memories.keeper import MemoryKeeper
-from throughline.summary.summarize_now import CompactionResult
 
 LOCAL = ApiConfig(version="0.0.0", is_local_mode=True, no_worker_timeout_seconds=HANG_SECONDS)
 KEYED = ApiConfig(version="0.0.0", key_cache_seconds=0.0)
 PREVIEW = Preview(
     action=Action.COMPACT,
-    cause=Cause.THRESHOLD,
+    cause=CompactionTrigger.THRESHOLD,
     fired=("pruned",),
     tokens=6_900,
     unreduced_tokens=6_900,
@@ -172,7 +172,7 @@ def set_stage(
 
     async def summarize_now(owner_id: UserId, session_id: SessionId, _instructions: str) -> CompactionResult:
         session = await database.sessions.get(owner_id, session_id)
-        return CompactionResult("skipped", "There is nothing to summarise yet.", 30, 30, session)
+        return CompactionResult(CompactionOutcome.SKIPPED, session, "There is nothing to summarise yet.", 30, 30)
 
     async def count_message(_agent: str, message: NewMessage) -> NewMessage:
         return replace(message, token_count=7, counter="fake")

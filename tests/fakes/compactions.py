@@ -7,18 +7,21 @@ from dataclasses import replace
 from fakes.conversations import BEHIND_ALL
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.stage import Stage, open_stage, with_context
+from throughline.context.decide_compaction import CompactionAction
 from throughline.context.measure import count_message
-from throughline.context.plan import plan_context
+from throughline.context.plan import ContextPlan, plan_context
 from throughline.context.policy import SummaryPolicy
-from throughline.context.triggers import Cause
+from throughline.context.triggers import CompactionTrigger
 from throughline.db.database import Database
+from throughline.domain.compaction import CompactionOutcome, CompactionResult
+from throughline.domain.conversation import Conversation
 from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import Outcome, RunStatus
 from throughline.prompting.conversation import at_rest
 from throughline.prompting.planning import context_input
-from throughline.summary.compact import Compacted, Compaction, compact
-from throughline.summary.prepare import Preparation, prepare_next
+from throughline.summary.compact import Compaction, compact
+from throughline.summary.prepare import prepare_next
 
 SUMMARY = "## Intent\nThe user counts [#1-#2]."
 _TAG = re.compile(r"^\[#(\d+) (?:user|assistant|tool)", re.MULTILINE)
@@ -53,18 +56,18 @@ async def store(stage: Stage, *texts: tuple[Role, str]) -> None:
     await stage.database.runs.finish(claimed.lease, Outcome(RunStatus.SUCCEEDED), (), BEHIND_ALL)
 
 
-async def compact_now(stage: Stage, instructions: str = "") -> Compacted:
+async def compact_now(stage: Stage, instructions: str = "") -> CompactionResult:
     """Compact all but the newest messages, as a wish of the user."""
     agent, conversation = await at_rest(stage.parts, await stage.reload())
-    plan = plan_context(context_input(agent, conversation, None), forced=Cause.MANUAL)
-    assert plan.cause is not None
+    plan = plan_context(context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL)
+    assert plan.decision.trigger is not None
     task = Compaction(agent=agent, conversation=conversation, instructions=instructions)
     return await compact(stage.parts, task, plan)
 
 
 async def prepare_one(stage: Stage) -> bool:
     """Prepare the session's next summary as a job does; return whether one was stored."""
-    return (await prepare_next(stage.parts, await stage.reload())).outcome is Preparation.PREPARED
+    return (await prepare_next(stage.parts, await stage.reload())).outcome is CompactionOutcome.PREPARED
 
 
 def asked(request: ModelRequest) -> str:
@@ -75,3 +78,13 @@ def asked(request: ModelRequest) -> str:
 def positions_read(requests: Sequence[ModelRequest]) -> list[int]:
     """The positions of all messages that summarisers were shown, in order, also those shown twice."""
     return [int(position) for request in requests for position in _TAG.findall(asked(request))]
+
+
+def as_adoption(plan: ContextPlan) -> ContextPlan:
+    """Return the plan with the decision to adopt what is prepared, whatever it decided."""
+    return replace(plan, decision=replace(plan.decision, action=CompactionAction.ADOPT))
+
+
+async def loaded(stage: Stage) -> Conversation:
+    """Return the session's conversation as the next turn loads it."""
+    return (await at_rest(stage.parts, await stage.reload()))[1]

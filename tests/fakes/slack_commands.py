@@ -13,12 +13,12 @@ from throughline.context.explain import ContextReport
 from throughline.db.database import Database
 from throughline.db.slack.conversations import Asker, Conversation
 from throughline.db.slack.people import SlackId
+from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import ModelUnavailable
 from throughline.domain.ids import SessionId, UserId
 from throughline.slack.bolt import Shown
 from throughline.slack.commands import Commands
 from throughline.slack.services import SlackServices
-from throughline.summary.summarize_now import CompactionResult
 
 ANNA, DIRECT = "U0ANNA001", "D0ANNA001"
 
@@ -62,7 +62,7 @@ async def commands_on(outgoing: DeliveryStage) -> AsyncIterator[Asked]:
         await may_end.wait()
         if refuses.is_set():
             raise ModelUnavailable("The summary model is away.")
-        return CompactionResult("adopted", "", 900, 300, await database.sessions.get(owner, session))
+        return CompactionResult(CompactionOutcome.ADOPTED, await database.sessions.get(owner, session), "", 900, 300)
 
     async def respond(url: str, shown: Shown) -> None:
         later.append((url, shown))

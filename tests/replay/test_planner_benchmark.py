@@ -14,7 +14,7 @@ from throughline.context.plan import plan_context
 def test_a_state_does_what_its_name_says(state: str, is_pruned: bool, is_cut: bool) -> None:  # noqa: FBT001  # cases
     plan = plan_context(conversation(1000, *STATES[state]))
 
-    assert ("pruned" in plan.fired, bool(plan.to_summarise)) == (is_pruned, is_cut)
+    assert ("pruned" in plan.fired, bool(plan.decision.to_summarise)) == (is_pruned, is_cut)
 
 
 def test_the_baseline_gets_the_same_messages() -> None:

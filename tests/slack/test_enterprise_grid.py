@@ -13,6 +13,7 @@ from fakes.slack_double.workspace import BOT_ID
 from throughline.context.explain import ContextReport
 from throughline.db.slack.arrivals import Edited, Left, SlackMessage
 from throughline.db.slack.people import SlackId
+from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.ids import SessionId, UserId
 from throughline.slack.bolt import Shown
 from throughline.slack.commands import Commands
@@ -20,7 +21,6 @@ from throughline.slack.config import Identity
 from throughline.slack.incoming import read_incoming
 from throughline.slack.services import SlackServices
 from throughline.slack.upkeep import Upkeep
-from throughline.summary.summarize_now import CompactionResult
 
 ENTERPRISE, FIRST, SECOND, STRANGE = "E0GRID001", "T0FIRST01", "T0SECOND1", "T0STRANGE"
 GRID = Identity(ENTERPRISE, "Grid", BOT_USER, BOT_ID, FIRST)
@@ -97,7 +97,9 @@ def services_of(outgoing: DeliveryStage) -> SlackServices:
         return REPORT
 
     async def summarize(owner: UserId, session: SessionId, _focus: str) -> CompactionResult:
-        return CompactionResult("adopted", "", 900, 300, await outgoing.database.sessions.get(owner, session))
+        return CompactionResult(
+            CompactionOutcome.ADOPTED, await outgoing.database.sessions.get(owner, session), "", 900, 300
+        )
 
     return SlackServices(outgoing.database, outgoing.slack, report, summarize, outgoing.clock)
 

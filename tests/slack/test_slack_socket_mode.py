@@ -15,6 +15,7 @@ from fakes.slack_stage import IDENTITY, no_command, no_stop
 from fakes.waiting import HANG_SECONDS, LOOK_SECONDS, until
 from throughline.context.explain import ContextReport
 from throughline.db.database import Database
+from throughline.domain.compaction import CompactionResult
 from throughline.domain.ids import SessionId, UserId
 from throughline.slack.bolt import Listeners, make_bolt
 from throughline.slack.config import SlackConfig
@@ -23,7 +24,6 @@ from throughline.slack.health import SlackHealth
 from throughline.slack.intake import Intake
 from throughline.slack.services import SlackServices
 from throughline.slack.socket_mode import LONGEST_DELAY_SECONDS, LONGEST_PAUSE_SECONDS, SocketMode
-from throughline.summary.summarize_now import CompactionResult
 
 
 @dataclass

@@ -8,7 +8,7 @@ from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, Step
 from fakes.stage import Stage, open_stage, with_context
 from throughline.context.plan import plan_context
 from throughline.context.policy import SummaryPolicy, SummaryShape
-from throughline.context.triggers import Cause
+from throughline.context.triggers import CompactionTrigger
 from throughline.db.database import Database
 from throughline.domain.errors import ContextOverflow, ModelUnavailable
 from throughline.domain.events import CompactionFinished
@@ -91,7 +91,7 @@ async def open_late(stage: Stage, seen_version: int) -> str:
     history = await stage.messages()
     old = replace(conversation.session, summary_version=seen_version, summary_through_position=0)
     stale = replace(conversation, session=old, history=history)
-    plan = plan_context(context_input(agent, stale, None), forced=Cause.MANUAL)
+    plan = plan_context(context_input(agent, stale, None), forced=CompactionTrigger.MANUAL)
     return (await compact(stage.parts, Compaction(agent, stale), plan)).outcome
 
 

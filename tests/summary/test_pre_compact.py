@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes import own_hooks
-from fakes.compactions import SUMMARY, asked, compact_now, fill, prepare_one
+from fakes.compactions import SUMMARY, as_adoption, asked, compact_now, fill, prepare_one
 from fakes.own_hooks import OwnHooks, Remembers
 from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage, with_context
@@ -15,14 +15,15 @@ from fakes.waiting import HANG_SECONDS, until
 from fakes.watched_counter import WatchedCounter
 from throughline.context.plan import plan_context
 from throughline.context.policy import SummaryPolicy, SummaryShape
-from throughline.context.triggers import Cause
+from throughline.context.triggers import CompactionTrigger
 from throughline.db.database import Database
+from throughline.domain.compaction import CompactionResult
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from throughline.execution.off_loop import LARGE_CHARACTERS
 from throughline.ports.hooks import Decision, Hook, PreCompact
 from throughline.prompting.conversation import at_rest
 from throughline.prompting.planning import context_input
-from throughline.summary.compact import Compacted, Compaction, compact
+from throughline.summary.compact import Compaction, compact
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 
@@ -37,13 +38,11 @@ async def open_with(database: Database, hook: Hook, *, turns: int = 4, **summary
     return stage
 
 
-async def compact_for(stage: Stage, *, tokens: int | None = None) -> Compacted:
+async def compact_for(stage: Stage, *, tokens: int | None = None) -> CompactionResult:
     """Compact as a turn does at the threshold, with a prompt of so many tokens."""
     agent, conversation = await at_rest(stage.parts, await stage.reload())
-    plan = replace(
-        plan_context(context_input(agent, conversation, None), forced=Cause.MANUAL),
-        cause=Cause.THRESHOLD,
-    )
+    plan = plan_context(context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL)
+    plan = replace(plan, decision=replace(plan.decision, trigger=CompactionTrigger.THRESHOLD))
     plan = plan if tokens is None else replace(plan, tokens=tokens)
     return await compact(stage.parts, Compaction(agent=agent, conversation=conversation), plan)
 
@@ -201,7 +200,7 @@ async def test_a_hook_that_fails_costs_no_turn_what_was_prepared(database: Datab
     assert await prepare_one(stage)
     stage.parts = replace(stage.parts, hooks=OwnHooks({"hooks:own": hook}))
     agent, conversation = await at_rest(stage.parts, await stage.reload())
-    plan = replace(plan_context(context_input(agent, conversation, None), forced=Cause.MANUAL), adopts_prepared=True)
+    plan = as_adoption(plan_context(context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL))
 
     assert (await compact(stage.parts, Compaction(agent, conversation), plan)).outcome == "adopted"
 

@@ -5,20 +5,21 @@ from dataclasses import replace
 
 import pytest
 
-from fakes.compactions import compact_now, fill, positions_read, prepare_one
+from fakes.compactions import as_adoption, compact_now, fill, loaded, positions_read, prepare_one
 from fakes.own_hooks import OwnHooks, Remembers
 from fakes.scripted_model import Fail, Say
 from fakes.stage import Stage, open_stage, with_context
 from throughline.context.plan import plan_context
 from throughline.context.policy import SummaryPolicy, SummaryShape
 from throughline.db.database import Database
+from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import ModelUnavailable
 from throughline.domain.summary import SummaryState
 from throughline.ports.hooks import Decision
 from throughline.prompting.conversation import at_rest
 from throughline.prompting.planning import context_input
-from throughline.summary.compact import Compacted, Compaction, compact
-from throughline.summary.prepare import NOTHING_DUE, prepare_next
+from throughline.summary.compact import Compaction, compact
+from throughline.summary.prepare import prepare_next
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 
@@ -30,9 +31,9 @@ async def open_with(database: Database, **policy: object) -> Stage:
     return stage
 
 
-async def adopt_what_is_prepared(stage: Stage) -> Compacted:
+async def adopt_what_is_prepared(stage: Stage) -> CompactionResult:
     agent, conversation = await at_rest(stage.parts, await stage.reload())
-    plan = replace(plan_context(context_input(agent, conversation, None)), adopts_prepared=True)
+    plan = as_adoption(plan_context(context_input(agent, conversation, None)))
     return await compact(stage.parts, Compaction(agent=agent, conversation=conversation), plan)
 
 
@@ -95,9 +96,9 @@ async def test_what_is_prepared_is_adopted_without_a_model_call(database: Databa
     done = await adopt_what_is_prepared(stage)
 
     session = await stage.reload()
-    assert (done.outcome, done.conversation.session) == ("adopted", session)
+    assert (done.outcome, done.session) == ("adopted", session)
     assert (session.summary_through_position, session.summary_version) == (10, 1)
-    assert [message.position for message in done.conversation.history] == [11, 12]
+    assert [message.position for message in (await loaded(stage)).history] == [11, 12]
     assert len(stage.model.requests) == asked
     assert done.tokens_after < done.tokens_before
 
@@ -107,7 +108,7 @@ async def test_a_prepared_summary_that_somebody_overtook_is_let_go(database: Dat
     await fill(stage, 6)
     await prepare_one(stage)
     agent, conversation = await at_rest(stage.parts, await stage.reload())
-    plan = replace(plan_context(context_input(agent, conversation, None)), adopts_prepared=True)
+    plan = as_adoption(plan_context(context_input(agent, conversation, None)))
     await compact_now(stage, "first")
 
     done = await compact(stage.parts, Compaction(agent=agent, conversation=conversation), plan)
@@ -126,7 +127,7 @@ async def test_a_wish_goes_on_from_what_is_prepared_and_one_with_instructions_do
 
         done = await compact_now(stage, instructions)
 
-        assert done.conversation.session.summary_through_position == 14
+        assert done.session.summary_through_position == 14
         assert positions_read(stage.model.requests) == read
 
 
@@ -191,4 +192,4 @@ async def test_a_session_that_is_gone_is_no_trouble(database: Database) -> None:
     session = await stage.reload()
     await database.sessions.delete(stage.owner_id, session.id)
 
-    assert await prepare_next(stage.parts, session) == NOTHING_DUE
+    assert (await prepare_next(stage.parts, session)).outcome is CompactionOutcome.SKIPPED

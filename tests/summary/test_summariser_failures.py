@@ -49,7 +49,7 @@ async def test_a_window_too_small_for_one_message_gets_it_cut(database: Database
     done = await compact_now(stage)
 
     assert done.outcome == "adopted"
-    assert done.conversation.session.summary_through_position == 4
+    assert done.session.summary_through_position == 4
 
 
 async def test_a_summariser_for_which_everything_is_too_long_moves_nothing(database: Database) -> None:
@@ -123,7 +123,7 @@ async def test_nonsense_is_no_summary_and_moves_nothing(database: Database, nons
 
     session = await stage.reload()
     assert (done.outcome, session.summary_version, session.summary_through_position) == ("failed", 0, 0)
-    assert done.conversation.session.summary_through_position == 0
+    assert done.session.summary_through_position == 0
     assert [row["reason"] for row in stage.metrics.of("summary_failed")] == ["summary_rejected"]
     assert [row["reason"] for row in stage.metrics.of("summary_unused")] == 2 * ["summary_rejected"]
     assert len(stage.metrics.of("summary_written")) == 2
@@ -220,6 +220,6 @@ async def test_what_was_achieved_before_the_time_was_up_is_adopted(database: Dat
 
     done = await compact_now(stage)
 
-    assert (done.outcome, done.conversation.session.summary_through_position) == ("adopted", 4)
+    assert (done.outcome, done.session.summary_through_position) == ("adopted", 4)
     assert done.detail == "It reaches #4; up to #8 is left for the next one. The time for it, 3 seconds, was up."
     assert [row["reason"] for row in stage.metrics.of("summary_failed")] == ["timeout"]

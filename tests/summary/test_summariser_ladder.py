@@ -48,8 +48,8 @@ async def test_a_slow_summary_model_leaves_its_fallback_the_time_to_answer(datab
 
     done = await compact_now(stage)
 
-    assert (done.outcome, done.conversation.session.summary_through_position) == ("adopted", 6)
-    assert "own words" in done.conversation.session.conversation_summary
+    assert (done.outcome, done.session.summary_through_position) == ("adopted", 6)
+    assert "own words" in done.session.conversation_summary
     assert (len(stage.model.requests), len(own.requests)) == (1, 3)
     assert [row["reason"] for row in stage.metrics.of("summary_failed")] == ["timeout"]
 
@@ -198,7 +198,7 @@ async def test_a_fallback_may_write_what_is_worth_it(database: Database) -> None
     done = await compact_now(stage)
 
     assert done.outcome == "adopted"
-    assert "The user counts." in done.conversation.session.conversation_summary
+    assert "The user counts." in done.session.conversation_summary
 
 
 async def test_where_one_finds_it_not_worth_it_no_failure_of_the_other_is_told(database: Database) -> None:

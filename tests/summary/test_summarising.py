@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from fakes.compactions import SUMMARY, asked, compact_now, fill, open_summarising, positions_read, store
+from fakes.compactions import SUMMARY, asked, compact_now, fill, loaded, open_summarising, positions_read, store
 from fakes.conversations import adoption_of, stretch_of
 from fakes.scripted_model import Break, Fail, Say, ScriptedModel, Step
 from fakes.stage import Stage
@@ -35,7 +35,7 @@ async def test_chunk_after_chunk_is_read_once_and_adopted_as_one_version(
     assert (done.outcome, session.summary_through_position, session.summary_version) == ("adopted", 12, 1)
     assert len(stage.model.requests) == 3
     assert positions_read(stage.model.requests) == list(range(1, 13))
-    assert [message.position for message in done.conversation.history] == [13, 14]
+    assert [message.position for message in (await loaded(stage)).history] == [13, 14]
     assert done.tokens_after < done.tokens_before
 
 
@@ -137,7 +137,7 @@ async def test_messages_that_arrive_while_the_summariser_writes_are_read_the_nex
     first = await under_way
     await compact_now(stage)
 
-    assert first.conversation.session.summary_through_position == 6
+    assert first.session.summary_through_position == 6
     assert positions_read(stage.model.requests) == list(range(1, 13))
 
 
@@ -218,7 +218,7 @@ async def test_a_summary_from_before_there_were_ledgers_is_gone_on_with(
     done = await compact_now(stage)
 
     text = (await stage.reload()).conversation_summary
-    assert (done.outcome, done.conversation.session.summary_through_position) == ("adopted", 10)
+    assert (done.outcome, done.session.summary_through_position) == ("adopted", 10)
     assert positions_read(stage.model.requests) == list(range(5, 11))
     assert "cumulative one" not in text
     assert "further words" in text
@@ -258,10 +258,10 @@ async def test_a_pinned_message_stays_in_the_conversation_when_the_cursor_passes
         stage.owner_id, stage.session.id, ((await stage.messages())[2].id,), lambda _elsewhere: None
     )
 
-    done = await compact_now(stage)
+    await compact_now(stage)
 
-    assert [message.position for message in done.conversation.pinned] == [3]
-    assert [message.position for message in done.conversation.history] == [7, 8]
+    assert [message.position for message in (await loaded(stage)).pinned] == [3]
+    assert [message.position for message in (await loaded(stage)).history] == [7, 8]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -13,7 +13,7 @@ from fakes.wire_shapes import session_out
 from throughline.context.explain import NextAction
 from throughline.context.forms import Form
 from throughline.context.preview import Action
-from throughline.context.triggers import Cause
+from throughline.context.triggers import CompactionTrigger
 from throughline.db.statements.rows import content_data, content_from
 from throughline.domain.events import EventType
 from throughline.domain.ids import MessageId, SessionId
@@ -98,7 +98,7 @@ def words_of(shape: type[Shape], field: str) -> set[str]:
         (ContextOut, "next_action", set(NextAction)),
         (SummariserOut, "state", set(BreakerState)),
         (PreviewOut, "action", set(Action)),
-        (PreviewOut, "cause", set(Cause)),
+        (PreviewOut, "cause", set(CompactionTrigger)),
         (PreviewedMessage, "form", set(Form)),
         (MemoryList, "by", set(get_args(FoundBy))),
     ],

@@ -6,7 +6,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from throughline.context.calibration import scale
-from throughline.context.compaction import row_tokens
+from throughline.context.compaction_cut import row_tokens
 from throughline.context.context_input import ContextInput
 from throughline.context.fit import fit_view
 from throughline.context.ladder.rungs import OLDEST_TRIMMED
@@ -14,8 +14,8 @@ from throughline.context.measure import count_system
 from throughline.context.plan import ContextPlan, plan_context
 from throughline.context.repair import EMPTY_USER_TEXT
 from throughline.context.triggers import (
-    compaction_causes,
-    count_cause,
+    count_trigger,
+    due_triggers,
     is_near_threshold,
     is_summarising,
     messages_since_summary,
@@ -147,7 +147,7 @@ def is_summary_due(inp: ContextInput) -> bool:
 
 def is_making_room(plan: ContextPlan) -> bool:
     """Whether anything is done to the prompt before the call."""
-    return bool(plan.compacts_now or plan.fired or fit_view(plan.view).notes)
+    return bool(plan.decision.is_now or plan.fired or fit_view(plan.view).notes)
 
 
 def _at_rest(inp: ContextInput) -> ContextInput:
@@ -234,7 +234,7 @@ def _is_due_after(plan: ContextPlan) -> bool:
     )
     later = replace(inp, history=(*rows, *said))
     most = plan.raw_tokens + 2 * tokens
-    is_far_off = not (compaction_causes(later, most) or count_cause(later, summarised_through(later)))
+    is_far_off = not (due_triggers(later, most) or count_trigger(later, summarised_through(later)))
     if is_far_off and not is_near_threshold(later, most):
         return False
     return plan_context(later).is_summary_due

@@ -8,12 +8,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from throughline.context.calibration import scale
-from throughline.context.compaction import Compaction, floor_tokens, plan_compaction, preparation_cause
+from throughline.context.compaction_cut import floor_tokens
 from throughline.context.context_input import ContextInput
+from throughline.context.decide_compaction import (
+    ALL_ALLOWED,
+    CompactionAction,
+    CompactionAllowance,
+    CompactionDecision,
+    background_trigger,
+    decide_ahead,
+    decide_compaction,
+)
 from throughline.context.groups import cut_points
 from throughline.context.ladder.prune import prune
 from throughline.context.ladder.strategy import STRATEGIES
-from throughline.context.triggers import GROWTH_SHARE, Cause, compaction_causes, critical_tokens, is_summarising
+from throughline.context.triggers import GROWTH_SHARE, CompactionTrigger, due_triggers
 from throughline.context.view import View, show
 from throughline.context.view_state import NEW_VIEW, ViewState, after_compaction
 from throughline.domain.message import Message
@@ -27,22 +36,14 @@ class ContextPlan:
     """What is to happen before the model is called.
 
     `tokens` is the prompt as it stands after pruning, in the model's tokens; `tokens_before` what it was. `opened` is
-    the view as it was found; `fired` names what was done to it, and `view` is what it is now. `cause` is None where
-    nothing is to be summarised; whether the call waits for it says `writes_now`. With `adopts_prepared` the prepared
-    summary is used; otherwise `to_summarise` follows the cursor without a gap. Where older messages have to be loaded
-    first it is empty and `must_load_first` is set: they lie between the cursor and what was given, and would be
-    skipped unread.
+    the view as it was found; `fired` names what was done to it, and `view` is what it is now.
     """
 
     tokens_before: int
     tokens: int
     raw_tokens: int
     fired: tuple[str, ...]
-    cause: Cause | None
-    adopts_prepared: bool
-    to_summarise: tuple[Message, ...]
-    through_position: int | None
-    must_load_first: bool
+    decision: CompactionDecision
     opened: View
     view: View
 
@@ -52,36 +53,11 @@ class ContextPlan:
         return self.view.state
 
     @property
-    def writes_now(self) -> bool:
-        """Whether the model call waits for a summary: one was asked for, or else the prompt would be cut.
-
-        All others are left to the background. So are those for messages that have to be loaded first, also where the
-        provider refused the prompt: to read them takes longer than anybody should wait, and the newest ones fit
-        without them.
-        """
-        if self.cause is None or self.adopts_prepared:
-            return False
-        if self.cause is Cause.MANUAL:
-            return True
-        is_cut = self.cause is Cause.OVERFLOW or self.raw_tokens > critical_tokens(self.view.inp)
-        return is_cut and not self.must_load_first
-
-    @property
-    def compacts_now(self) -> bool:
-        """Whether this very call has a summary adopted or written; any other that is due is left to the background."""
-        return self.adopts_prepared or self.writes_now
-
-    @property
-    def prepare_cause(self) -> Cause | None:
-        """Why the next summary should be written in the background, None where it need not be."""
-        return preparation_cause(self.view)
-
-    @property
     def is_summary_due(self) -> bool:
         """Whether a summary written in the background would save a later call from waiting for it."""
-        if self.cause is not None:
-            return not self.adopts_prepared
-        return self.prepare_cause is not None
+        if self.decision.trigger is not None:
+            return self.decision.action is not CompactionAction.ADOPT
+        return background_trigger(self.view) is not None
 
     @property
     def floor_too_high(self) -> bool:
@@ -89,29 +65,29 @@ class ContextPlan:
         return _is_floor_too_high(self.view)
 
 
-def plan_context(inp: ContextInput, *, forced: Cause | None = None) -> ContextPlan:
-    """Measure the conversation, prune it, and say what, if anything, a further summary has to stand for.
+def plan_context(
+    inp: ContextInput, *, forced: CompactionTrigger | None = None, allowance: CompactionAllowance = ALL_ALLOWED
+) -> ContextPlan:
+    """Measure the conversation, prune it, and decide about a further summary as far as `allowance` goes.
 
     `forced` (manual or overflow) compacts whatever the triggers say, a manual one as much as it may.
     """
     inp = in_force(inp)
     opened = show(inp, inp.view_state)
     view, fired = prune(opened)
-    causes = compaction_causes(inp, view.tokens) if forced is None else (forced,)
-    if causes and forced is not Cause.MANUAL:
+    triggers = due_triggers(inp, view.tokens) if forced is None else (forced,)
+    if triggers and forced is not CompactionTrigger.MANUAL:
         view, reduced = STRATEGIES[inp.policy.strategy](view)
         fired += reduced
-    cause, compaction = _first_compaction(view, causes)
+    decision = decide_compaction(view, triggers, allowance)
+    if decision.trigger is None and forced is None:
+        decision = decide_ahead(view)
     return ContextPlan(
         tokens_before=scale(opened.tokens, inp.factor),
         tokens=scale(view.tokens, inp.factor),
         raw_tokens=view.tokens,
         fired=fired,
-        cause=cause,
-        adopts_prepared=compaction is not None and compaction.adopts_prepared,
-        to_summarise=() if compaction is None else compaction.to_summarise,
-        through_position=None if compaction is None else compaction.through_position,
-        must_load_first=compaction is not None and compaction.must_load_first,
+        decision=decision,
         opened=opened,
         view=view,
     )
@@ -149,15 +125,6 @@ def backlog(messages: Sequence[Message], through_position: int | None = None) ->
     if through_position is not None:
         points = tuple(point for point in points if point.through_position <= through_position)
     return tuple(messages[: points[-1].index]) if points else ()
-
-
-def _first_compaction(view: View, causes: Sequence[Cause]) -> tuple[Cause, Compaction] | tuple[None, None]:
-    """Return the first cause that something can be done for, with what; a wish is one for any agent."""
-    for cause in causes:
-        compaction = plan_compaction(view, cause) if cause is Cause.MANUAL or is_summarising(view.inp) else None
-        if compaction is not None:
-            return cause, compaction
-    return None, None
 
 
 def _is_floor_too_high(view: View) -> bool:

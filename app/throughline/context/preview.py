@@ -5,11 +5,12 @@ from enum import StrEnum
 
 from throughline.context.calibration import scale
 from throughline.context.context_input import ContextInput
+from throughline.context.decide_compaction import NOTHING_DUE, CompactionAction
 from throughline.context.fit import FittedPrompt, fit_view
 from throughline.context.forms import ShownMessage, shown_messages
 from throughline.context.plan import ContextPlan, plan_context
 from throughline.context.reopen import reopen
-from throughline.context.triggers import Cause
+from throughline.context.triggers import CompactionTrigger
 from throughline.context.view import View
 
 
@@ -41,7 +42,7 @@ class Preview:
     """The plan for one model call. Tokens are the model's; `wire/context.py` describes each field."""
 
     action: Action
-    cause: Cause | None
+    cause: CompactionTrigger | None
     fired: tuple[str, ...]
     tokens: int
     unreduced_tokens: int
@@ -67,7 +68,7 @@ def preview_call(inp: ContextInput) -> Preview:
     budget, tokens = view.inp.budget, scale(view.tokens, view.inp.factor)
     return Preview(
         action=_action(plan, fitted),
-        cause=plan.cause,
+        cause=plan.decision.trigger,
         fired=plan.fired if view is plan.view else (*plan.fired, *fitted.notes),
         tokens=tokens,
         unreduced_tokens=scale(view.unreduced_tokens, view.inp.factor),
@@ -87,14 +88,14 @@ def preview_call(inp: ContextInput) -> Preview:
 
 def _done_now(plan: ContextPlan) -> ContextPlan:
     """Return the plan without a summary that is left to the background."""
-    if plan.compacts_now:
+    if plan.decision.is_now:
         return plan
-    return replace(plan, cause=None, to_summarise=(), through_position=None)
+    return replace(plan, decision=NOTHING_DUE)
 
 
 def _once_adopted(plan: ContextPlan) -> View:
     prepared, inp = plan.view.inp.prepared, plan.view.inp
-    if not plan.adopts_prepared or prepared is None:
+    if plan.decision.action is not CompactionAction.ADOPT or prepared is None:
         return plan.view
     through = prepared.through_position
     pins = (row for row in inp.rows if row.position in plan.view.pinned and row.position <= through)
@@ -111,9 +112,9 @@ def _once_adopted(plan: ContextPlan) -> View:
 
 
 def _action(plan: ContextPlan, fitted: FittedPrompt) -> Action:
-    if plan.adopts_prepared:
+    if plan.decision.action is CompactionAction.ADOPT:
         return Action.ADOPT
-    if plan.cause is not None:
+    if plan.decision.trigger is not None:
         return Action.COMPACT
     if fitted.notes:
         return Action.FIT
@@ -121,24 +122,24 @@ def _action(plan: ContextPlan, fitted: FittedPrompt) -> Action:
 
 
 def _to_summarise(plan: ContextPlan, inp: ContextInput) -> StretchToSummarise | None:
-    if plan.cause is None or plan.through_position is None:
+    if plan.decision.trigger is None or plan.decision.through_position is None:
         return None
-    return StretchToSummarise(inp.summary_through_position + 1, plan.through_position)
+    return StretchToSummarise(inp.summary_through_position + 1, plan.decision.through_position)
 
 
 def _with_plan(plan: ContextPlan, messages: tuple[ShownMessage, ...]) -> list[ShownMessage]:
     """Mark what the planned summary will stand for; pins and the text being answered are shown all the same."""
-    if plan.cause is None or plan.through_position is None:
+    if plan.decision.trigger is None or plan.decision.through_position is None:
         return list(messages)
-    if plan.adopts_prepared:
+    if plan.decision.action is CompactionAction.ADOPT:
         listed = {message.position for message in messages}
-        behind = (row for row in shown_messages(plan.view) if row.position <= plan.through_position)
+        behind = (row for row in shown_messages(plan.view) if row.position <= plan.decision.through_position)
         gone = (row.summarised() for row in behind if row.position not in listed)
         return sorted((*gone, *messages), key=lambda message: message.position)
     current = plan.view.inp.current
     return [
         message.summarised()
-        if message.position <= plan.through_position
+        if message.position <= plan.decision.through_position
         and not message.pinned
         and (current is None or message.position != current.position)
         else message

@@ -1,4 +1,4 @@
-"""When room has to be made in a conversation, and why; whether it is worth it stands in `compaction`."""
+"""The triggers of a compaction; whether one is worth it is decided in `decide_compaction`."""
 
 from enum import StrEnum
 
@@ -19,8 +19,8 @@ SOFT_MARK_SHARE = 0.85
 """A summary is prepared once the prompt has come this far on its way to the threshold."""
 
 
-class Cause(StrEnum):
-    """Why a conversation is compacted: threshold, N messages, K tokens, a user's wish, the provider's refusal."""
+class CompactionTrigger(StrEnum):
+    """What triggers a compaction: threshold, N messages, K tokens, a user's wish, the provider's refusal."""
 
     THRESHOLD = "threshold"
     MESSAGES = "messages"
@@ -29,21 +29,23 @@ class Cause(StrEnum):
     OVERFLOW = "overflow"
 
 
-def compaction_causes(inp: ContextInput, raw_tokens: int) -> tuple[Cause, ...]:
-    """Return why room may have to be made now for a prompt of `raw_tokens` by our count, the strongest cause first.
+def due_triggers(inp: ContextInput, raw_tokens: int) -> tuple[CompactionTrigger, ...]:
+    """Return what may trigger a compaction of a prompt of `raw_tokens` by our count, the strongest first.
 
     Something unread (rows that neither the prompt shows nor a summary stands for) counts as the threshold. N and K
     are looked at when a turn begins, not in its tool loop: a summary that only they ask for waits for the turn's end.
     """
     if _has_to_read(inp):
-        return (Cause.THRESHOLD,)
+        return (CompactionTrigger.THRESHOLD,)
     is_over = scale(raw_tokens, inp.factor) > inp.budget.threshold_tokens and not _is_just_restored(inp)
     if not is_summarising(inp):
-        return (Cause.THRESHOLD,) if is_over and is_reducing(inp) else ()
+        return (CompactionTrigger.THRESHOLD,) if is_over and is_reducing(inp) else ()
     counted = None
     if inp.policy.adopt is Adopt.IMMEDIATELY and not inp.own:
-        counted = count_cause(inp, max(inp.summary_through_position, inp.view_state.skipped_through_position))
-    return tuple(cause for cause in (Cause.THRESHOLD if is_over else None, counted) if cause is not None)
+        counted = count_trigger(inp, max(inp.summary_through_position, inp.view_state.skipped_through_position))
+    return tuple(
+        trigger for trigger in (CompactionTrigger.THRESHOLD if is_over else None, counted) if trigger is not None
+    )
 
 
 def is_near_threshold(inp: ContextInput, raw_tokens: int) -> bool:
@@ -111,12 +113,12 @@ def was_skipped(inp: ContextInput) -> bool:
     return skipped > 0 and not _has_said_much(inp, skipped)
 
 
-def count_cause(inp: ContextInput, since: int) -> Cause | None:
+def count_trigger(inp: ContextInput, since: int) -> CompactionTrigger | None:
     """Return which of N messages and K tokens has come, counted from the position `since`."""
     if _messages_since(inp, since) >= inp.policy.max_messages_before_summary:
-        return Cause.MESSAGES
+        return CompactionTrigger.MESSAGES
     if scale(_tokens_since(inp, since), inp.factor) >= inp.policy.max_tokens_before_summary:
-        return Cause.TOKENS
+        return CompactionTrigger.TOKENS
     return None
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, TypeAlias
 
+from throughline.domain.compaction import CompactionOutcome
 from throughline.domain.ids import RunId
 from throughline.domain.message import Message, ToolCall
 from throughline.domain.run import Run, RunStatus
@@ -59,16 +60,15 @@ class CompactionStarted:
 
 @dataclass(frozen=True, slots=True)
 class CompactionFinished:
-    """What making room came to.
+    """What reducing the context came to.
 
-    `outcome` is `adopted`, `pruned`, `fitted`, `skipped`, `failed` or `cancelled`, `detail` says why no more was
-    achieved. `fired` are the rungs that changed the view, in order. Tokens are the model's. `through_position` is the
-    position that the summary in use reaches.
+    `detail` says why no more was achieved. `fired` are the stages that changed the view, in order. Tokens are the
+    model's. `through_position` is the position that the summary in use reaches.
     """
 
     type: ClassVar[EventType] = EventType.COMPACTION_FINISHED
     cause: str
-    outcome: str
+    outcome: CompactionOutcome
     detail: str
     fired: tuple[str, ...]
     tokens_before: int

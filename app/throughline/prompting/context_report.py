@@ -20,9 +20,8 @@ from throughline.domain.message import Content, Message, NewMessage, Role, Sourc
 from throughline.domain.session import Session
 from throughline.domain.summary import AdoptedSummary, SummaryVersion
 from throughline.domain.text import clean_content
-from throughline.execution.off_loop import run_off_loop_if_large
 from throughline.prompting.conversation import at_rest
-from throughline.prompting.planning import characters_planned, context_input, count_new
+from throughline.prompting.planning import compute_context, context_input, count_new
 from throughline.prompting.ready_agent import PromptParts, ReadyAgent
 from throughline.prompting.summary_model import named_summary_model, read_health
 from throughline.wire.context import ContextOut
@@ -34,7 +33,7 @@ async def report_context(parts: PromptParts, session: Session) -> ContextReport:
     """Report on a session at rest. Raises NotFound where its agent is gone."""
     agent, conversation = await at_rest(parts, session)
     inp, facts = context_input(agent, conversation, None), await _facts(parts, agent, conversation)
-    return await run_off_loop_if_large(characters_planned(inp), lambda: explain_context(inp, facts))
+    return await compute_context(inp, lambda inp: explain_context(inp, facts))
 
 
 async def preview_context(parts: PromptParts, session: Session, content: Content) -> Preview:
@@ -45,7 +44,7 @@ async def preview_context(parts: PromptParts, session: Session, content: Content
     agent, conversation = await at_rest(parts, session)
     message = NewMessage(role=Role.USER, content=clean_content(content), source=Source.API)
     inp = context_input(agent, conversation, await count_new(message, agent.counter))
-    return await run_off_loop_if_large(characters_planned(inp), lambda: preview_call(inp))
+    return await compute_context(inp, preview_call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ async def close_context(
     """Return the report as it will stand once `answer` is stored; computed before, written with it."""
     inp = context_input(agent, conversation.with_own(_as_stored(conversation, answer)), None)
     facts = await _facts_if_there(parts, agent, conversation)
-    report, is_due = await run_off_loop_if_large(characters_planned(inp), lambda: explain_end(inp, facts))
+    report, is_due = await compute_context(inp, lambda inp: explain_end(inp, facts))
     return Closing(ContextOut.render(report), is_summary_due=is_due)
 
 

@@ -1,18 +1,23 @@
 """From the state of a turn to the values the context engine works on."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from throughline.context.context_input import ContextInput
 from throughline.context.measure import count_message
 from throughline.context.plan import ContextPlan, plan_context
 from throughline.context.recall_hints import hints_for
-from throughline.context.triggers import Cause
+from throughline.context.triggers import CompactionTrigger
 from throughline.context.view_state import view_state_from
 from throughline.domain.conversation import Conversation
 from throughline.domain.message import Message, NewMessage
 from throughline.execution.off_loop import characters_of, run_off_loop_if_large
 from throughline.ports.models import TokenCounter
 from throughline.prompting.ready_agent import ReadyAgent
+
+T = TypeVar("T")
 
 
 def context_input(agent: ReadyAgent, conversation: Conversation, pending: NewMessage | None) -> ContextInput:
@@ -54,13 +59,19 @@ async def count_new(message: NewMessage, counter: TokenCounter) -> NewMessage:
     return replace(message, token_count=tokens, counter=counter.name)
 
 
-def characters_planned(inp: ContextInput) -> int:
-    """Return the characters that planning and fitting a prompt may have to read."""
+async def compute_context(inp: ContextInput, compute: Callable[[ContextInput], T]) -> T:
+    """Return what the engine's function `compute` returns for `inp`, from a thread if the conversation is long."""
     pending = () if inp.user is None else (inp.user,)
-    rows = characters_of((*inp.rows, *inp.pinned, *pending))
-    return rows + len(inp.system_prompt) + len(inp.summary)
+    characters = characters_of((*inp.rows, *inp.pinned, *pending)) + len(inp.system_prompt) + len(inp.summary)
+    return await run_off_loop_if_large(characters, lambda: compute(inp))
 
 
-async def plan_off_loop(inp: ContextInput, *, forced: Cause | None = None) -> ContextPlan:
-    """Return the engine's plan; that of a long conversation is made in a thread."""
-    return await run_off_loop_if_large(characters_planned(inp), lambda: plan_context(inp, forced=forced))
+async def plan_context_for(
+    agent: ReadyAgent,
+    conversation: Conversation,
+    pending: NewMessage | None = None,
+    *,
+    forced: CompactionTrigger | None = None,
+) -> ContextPlan:
+    """Return the engine's plan for a conversation, with nothing that a turn has spent before."""
+    return await compute_context(context_input(agent, conversation, pending), partial(plan_context, forced=forced))

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from throughline.db.slack.conversations import Asker, Conversation, Found, LastUsed, Parted, is_direct_channel
 from throughline.db.slack.people import CodeLink, SlackId
+from throughline.domain.compaction import CompactionResult
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.ids import SessionId
 from throughline.execution.error_boundary import ErrorBoundary
@@ -17,7 +18,6 @@ from throughline.slack.bolt import Shown
 from throughline.slack.config import Identity
 from throughline.slack.incoming import StopSign
 from throughline.slack.services import SlackServices
-from throughline.summary.summarize_now import CompactionResult
 
 AT_ONCE_SECONDS = 1.5
 """Slack wants an answer within three; what takes longer follows over the command's `response_url`."""

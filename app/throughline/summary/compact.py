@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from throughline.context.decide_compaction import CompactionAction
 from throughline.context.plan import ContextPlan
 from throughline.context.summaries.ledger import merge_ledgers
-from throughline.context.triggers import Cause
+from throughline.context.triggers import CompactionTrigger
+from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import SettingInvalid, SummaryConflict, ThroughlineError
 from throughline.domain.ledger import LedgerEntry
@@ -21,7 +23,7 @@ from throughline.domain.session import Session
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.ports.hooks import Decision, PreCompact
 from throughline.prompting.conversation import with_summary
-from throughline.prompting.planning import context_input, plan_off_loop
+from throughline.prompting.planning import plan_context_for
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.summary.ask_hook import ask_hook
 from throughline.summary.draft import open_draft
@@ -33,6 +35,7 @@ from throughline.summary.unsummarised import Unsummarised
 
 NOTHING_TO_READ = "All that is left belongs to the newest messages: a call and its results stay together."
 CHANGED_MEANWHILE = "The session's summary was changed meanwhile, by another turn or on demand."
+NOT_WRITTEN = "The summary could not be written."
 CANCELLED_BY_HOOK = "The agent's pre_compact hook cancelled it."
 log = structlog.get_logger(__name__)
 
@@ -58,50 +61,18 @@ class Compaction:
         return usual if self.seconds_left is None else self.seconds_left
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """How it ended: `adopted`, `skipped` (not worth it, or another was first), `failed` or `cancelled` (by the hook).
-
-    `conversation` is the one to go on with. `is_stale`: the stored session is no longer what it says; load it again.
-    """
-
-    conversation: Conversation
-    outcome: str
-    detail: str
-    tokens_before: int
-    tokens_after: int
-    is_stale: bool = False
-
-    @property
-    def is_not_worth_it(self) -> bool:
-        """Whether a summary would have been no smaller than what it replaces: it is tried again after more growth."""
-        return self.outcome == "skipped" and not self.is_stale
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How the writing of a summary ended: the outcome if nothing was achieved, and why no more was."""
-
-    outcome: str
-    detail: str
-    is_stale: bool = False
-
-    @property
-    def is_not_worth_it(self) -> bool:
-        """Whether a summary would have been no smaller than what it replaces."""
-        return self.outcome == "skipped" and not self.is_stale
-
-
-async def compact(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> Compacted:
+async def compact(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> CompactionResult:
     """Summarise what the plan names, or adopt what is prepared, within the policy's time limit.
 
     What was achieved until something failed is adopted, as one version. Never raises for a summariser that fails, is
     slow or writes nonsense: the cursor then stays where it was. LeaseLost and DatabaseUnavailable are let through.
     """
     started = parts.clock.monotonic()
-    done = await (_adopt_prepared if plan.adopts_prepared else _write_and_adopt)(parts, task, plan)
+    done = await (_adopt_prepared if plan.decision.action is CompactionAction.ADOPT else _write_and_adopt)(
+        parts, task, plan
+    )
     parts.metrics.compaction_finished(
-        cause=plan.cause or "none",
+        cause=plan.decision.trigger or "none",
         outcome=done.outcome,
         seconds=parts.clock.monotonic() - started,
         tokens_freed=max(done.tokens_before - done.tokens_after, 0),
@@ -109,12 +80,12 @@ async def compact(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> C
     log.info(
         "compaction finished",
         session_id=str(task.conversation.session.id),
-        cause=plan.cause,
+        cause=plan.decision.trigger,
         outcome=done.outcome,
         detail=done.detail,
         tokens_before=done.tokens_before,
         tokens_after=done.tokens_after,
-        through_position=done.conversation.session.summary_through_position,
+        through_position=done.session.summary_through_position,
     )
     return done
 
@@ -147,14 +118,14 @@ class Writing:
             deadline=parts.clock.monotonic() + self.task.limit_seconds,
         )
 
-    async def run(self) -> Ended:
+    async def run(self) -> CompactionResult:
         """Write until all is read, the time is up or something fails. Raises LeaseLost, DatabaseUnavailable.
 
         A model's adapter or a counter may fail in any way; no turn does for it.
         """
         with ErrorBoundary(log.error, "summary broke", lets_through=(ThroughlineError,), session_id=self._session_id):
             return await self._run()
-        return Ended("failed", "The summary could not be written.")
+        return self._ended(CompactionOutcome.FAILED, NOT_WRITTEN)
 
     @property
     def rest_seconds(self) -> float:
@@ -162,30 +133,32 @@ class Writing:
         summarisers = () if self.writer is None else self.writer.summarisers
         return min((self.calls.rest_seconds(one) for one in summarisers), default=0.0)
 
-    async def _run(self) -> Ended:
+    async def _run(self) -> CompactionResult:
         try:
             async with asyncio.timeout(self.task.limit_seconds):
                 return await self._write()
         except TimeoutError:
             self.calls.timed_out()
-            return Ended("failed", f"The time for it, {self.task.limit_seconds:.3g} seconds, was up.")
+            return self._ended(
+                CompactionOutcome.FAILED, f"The time for it, {self.task.limit_seconds:.3g} seconds, was up."
+            )
         except NotWorthIt as error:
-            return Ended("skipped", error.detail)
+            return self._ended(CompactionOutcome.SKIPPED, error.detail)
         except SummaryConflict:
-            return Ended("skipped", CHANGED_MEANWHILE, is_stale=True)
+            return _changed_meanwhile(self.task, self.plan)
         except (*SUMMARISER_ERRORS, SettingInvalid) as error:
             log.warning("summary failed", session_id=self._session_id, error=error.code)
-            return Ended("failed", error.detail)
+            return self._ended(CompactionOutcome.FAILED, error.detail)
 
-    async def _write(self) -> Ended:
+    async def _write(self) -> CompactionResult:
         decision = await _ask(self.parts, self.task, self.event)
         if decision.cancel:
-            return Ended("cancelled", CANCELLED_BY_HOOK)
+            return self._ended(CompactionOutcome.CANCELLED, CANCELLED_BY_HOOK)
         self.writer = writer = await self._open_writer(decision)
         if not (decision.summary and await self._take(writer, decision.summary)):
             await self._read(writer)
         await writer.merge()
-        return Ended("skipped", NOTHING_TO_READ)
+        return self._ended(CompactionOutcome.SKIPPED, NOTHING_TO_READ)
 
     async def _read(self, writer: StretchWriter) -> None:
         unsummarised = self._unsummarised()
@@ -225,6 +198,9 @@ class Writing:
         log.warning("pre_compact hook's summary cannot be used", session_id=self._session_id)
         return False
 
+    def _ended(self, outcome: CompactionOutcome, detail: str) -> CompactionResult:
+        return _unchanged(self.task, self.plan, outcome, detail)
+
     def _unsummarised(self) -> Unsummarised:
         task = self.task
         return Unsummarised(self.parts.messages, task.agent, task.conversation, task.pending, self.plan)
@@ -241,7 +217,7 @@ def hook_event(task: Compaction, plan: ContextPlan, *, extends_prepared: bool = 
     if extends_prepared and prepared is not None:
         reached = prepared.through_position
     return PreCompact(
-        trigger="manual" if plan.cause is Cause.MANUAL else "auto",
+        trigger="manual" if plan.decision.trigger is CompactionTrigger.MANUAL else "auto",
         agent=agent.definition.name,
         session_id=str(session.id),
         tokens=plan.tokens,
@@ -260,43 +236,43 @@ async def _ask(parts: SummaryParts, task: Compaction, event: PreCompact) -> Deci
     return replace(decision, cancel=decision.cancel and not event.must_compact)
 
 
-async def _adopt_prepared(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> Compacted:
+async def _adopt_prepared(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> CompactionResult:
     """Adopt what is written already. The hook may cancel; its wishes were asked for when that was written."""
     session, prepared = task.conversation.session, task.conversation.prepared
     if prepared is None:
         raise AssertionError("a plan adopts a prepared summary that the conversation does not have")
     decision = await _ask(parts, task, hook_event(task, plan))
     if decision.cancel:
-        return _unchanged(task, plan, Ended("cancelled", CANCELLED_BY_HOOK))
+        return _unchanged(task, plan, CompactionOutcome.CANCELLED, CANCELLED_BY_HOOK)
     try:
         adopted = await parts.summaries.adopt_prepared(session.id, prepared.id, session.summary_version, task.lease)
     except SummaryConflict:
-        return _unchanged(task, plan, Ended("skipped", CHANGED_MEANWHILE, is_stale=True))
+        return _changed_meanwhile(task, plan)
     return await _adopted(task, plan, adopted, "")
 
 
-async def _write_and_adopt(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> Compacted:
+async def _write_and_adopt(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> CompactionResult:
     extends_prepared = _extends_prepared(task, plan)
     event = hook_event(task, plan, extends_prepared=extends_prepared)
     writing = Writing(parts, task, plan, event, extends_prepared=extends_prepared)
     ended = await writing.run()
     writer = writing.writer
     if writer is None or not writer.reaches_further:
-        return _unchanged(task, plan, ended)
+        return ended
     try:
         session = await parts.summaries.adopt_summary(writer.adoption(), task.lease)
     except SummaryConflict:
         writing.calls.wasted("conflict")
-        return _unchanged(task, plan, Ended("skipped", CHANGED_MEANWHILE, is_stale=True))
+        return _changed_meanwhile(task, plan)
     except ValueError as error:  # stretches that do not follow each other: no turn fails for a summary
         log.error("summary broke", session_id=event.session_id, error=type(error).__name__)
-        return _unchanged(task, plan, Ended("failed", "The summary could not be written."))
+        return _unchanged(task, plan, CompactionOutcome.FAILED, NOT_WRITTEN)
     return await _adopted(task, plan, session, _what_is_left(ended, writer.draft.through_position, event))
 
 
-def _what_is_left(ended: Ended, reached: int, event: PreCompact) -> str:
+def _what_is_left(ended: CompactionResult, reached: int, event: PreCompact) -> str:
     """Say how far a summary got that something stopped; nothing where it got as far as it was to."""
-    if ended.outcome != "failed" or reached >= event.through_position:
+    if ended.outcome is not CompactionOutcome.FAILED or reached >= event.through_position:
         return ""
     return f"It reaches #{reached}; up to #{event.through_position} is left for the next one. {ended.detail}"
 
@@ -306,25 +282,29 @@ def _extends_prepared(task: Compaction, plan: ContextPlan) -> bool:
     prepared = task.conversation.prepared
     if prepared is None or task.instructions:
         return False
-    return prepared.through_position < (plan.through_position or 0)
+    return prepared.through_position < (plan.decision.through_position or 0)
 
 
 def _through_position(task: Compaction, plan: ContextPlan) -> int:
     prepared = task.conversation.prepared
-    if plan.adopts_prepared and prepared is not None:
+    if plan.decision.action is CompactionAction.ADOPT and prepared is not None:
         return prepared.through_position
-    return plan.through_position or 0
+    return plan.decision.through_position or 0
 
 
 def _reaching(session: Session, last: Message) -> Session:
     return replace(session, summary_through_id=last.id, summary_through_position=last.position)
 
 
-def _unchanged(task: Compaction, plan: ContextPlan, ended: Ended) -> Compacted:
-    return Compacted(task.conversation, ended.outcome, ended.detail, plan.tokens, plan.tokens, ended.is_stale)
+def _unchanged(task: Compaction, plan: ContextPlan, outcome: CompactionOutcome, detail: str) -> CompactionResult:
+    return CompactionResult(outcome, task.conversation.session, detail, plan.tokens, plan.tokens)
 
 
-async def _adopted(task: Compaction, plan: ContextPlan, session: Session, detail: str) -> Compacted:
+def _changed_meanwhile(task: Compaction, plan: ContextPlan) -> CompactionResult:
+    return replace(_unchanged(task, plan, CompactionOutcome.SKIPPED, CHANGED_MEANWHILE), is_stale=True)
+
+
+async def _adopted(task: Compaction, plan: ContextPlan, session: Session, detail: str) -> CompactionResult:
     conversation = with_summary(task.conversation, session)
-    plan_after = await plan_off_loop(context_input(task.agent, conversation, task.pending))
-    return Compacted(conversation, "adopted", detail, plan.tokens, plan_after.tokens)
+    after = await plan_context_for(task.agent, conversation, task.pending)
+    return CompactionResult(CompactionOutcome.ADOPTED, session, detail, plan.tokens, after.tokens)

@@ -1,21 +1,19 @@
 """Writing the next summary ahead, between turns, so that the turn that needs it does not wait for a model."""
 
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 
 import structlog
 
-from throughline.context.context_input import ContextInput
 from throughline.context.explain import NEXT_MESSAGE, is_summary_due
-from throughline.context.plan import ContextPlan
+from throughline.context.plan import ContextPlan, plan_context
 from throughline.context.reopen import waiting_for_growth
-from throughline.context.triggers import Cause
+from throughline.context.triggers import CompactionTrigger
+from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import NotFound, SummaryConflict, TemporaryError, ThroughlineError
 from throughline.domain.session import Session
-from throughline.execution.off_loop import run_off_loop_if_large
 from throughline.prompting.conversation import at_rest, with_summary
-from throughline.prompting.planning import characters_planned, context_input, plan_off_loop
-from throughline.summary.compact import Compaction, Ended, Writing, hook_event
+from throughline.prompting.planning import compute_context, context_input, plan_context_for
+from throughline.summary.compact import Compaction, Writing, hook_event
 from throughline.summary.parts import SummaryParts
 
 PREPARE_SECONDS = 60.0
@@ -28,30 +26,7 @@ ROUND_SECONDS = 20.0
 log = structlog.get_logger(__name__)
 
 
-class Preparation(Enum):
-    """How an attempt to prepare a summary ended.
-
-    `STALE`: the session's summary was changed meanwhile; what is due now has to be planned anew.
-    """
-
-    PREPARED = "prepared"
-    NOTHING_DUE = "nothing due"
-    STALE = "stale"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """An attempt to prepare a summary; one that failed is of no use again before `delay_seconds`."""
-
-    outcome: Preparation
-    delay_seconds: float = 0.0
-
-
-NOTHING_DUE, STALE = Attempt(Preparation.NOTHING_DUE), Attempt(Preparation.STALE)
-
-
-async def prepare_next(parts: SummaryParts, session: Session) -> Attempt:
+async def prepare_next(parts: SummaryParts, session: Session) -> CompactionResult:
     """Write the next summary if a trigger has fired, and keep it as prepared. Raises no ThroughlineError.
 
     It holds no lease and moves no cursor: a turn that runs meanwhile is not disturbed. What was written until something
@@ -60,23 +35,23 @@ async def prepare_next(parts: SummaryParts, session: Session) -> Attempt:
     try:
         task = await _task(parts, session)
         inp = context_input(task.agent, task.conversation, None)
-        if not await _is_due(inp):
-            return NOTHING_DUE
-        return await _prepare(parts, task, await plan_off_loop(inp))
+        if not await compute_context(inp, is_summary_due):
+            return _skipped(session)
+        return await _prepare(parts, task, await compute_context(inp, plan_context))
     except NotFound:
-        return NOTHING_DUE
+        return _skipped(session)
     except SummaryConflict:
-        return STALE
+        return _stale(session)
     except ThroughlineError as error:
         log.warning("summary was not prepared", session_id=str(session.id), error=error.code)
         delay = error.delay_seconds if isinstance(error, TemporaryError) else None
-        return Attempt(Preparation.FAILED, delay or 0.0)
+        return CompactionResult(CompactionOutcome.FAILED, session, delay_seconds=delay or 0.0)
 
 
 async def is_next_due(parts: SummaryParts, session: Session) -> bool:
     """Whether a further summary is due beyond what is prepared by now. Raises NotFound, DatabaseUnavailable."""
     task = await _task(parts, session)
-    return await _is_due(context_input(task.agent, task.conversation, None))
+    return await compute_context(context_input(task.agent, task.conversation, None), is_summary_due)
 
 
 async def _task(parts: SummaryParts, session: Session) -> Compaction:
@@ -85,14 +60,10 @@ async def _task(parts: SummaryParts, session: Session) -> Compaction:
     return Compaction(agent, conversation, pending=NEXT_MESSAGE, seconds_left=seconds)
 
 
-async def _is_due(inp: ContextInput) -> bool:
-    return await run_off_loop_if_large(characters_planned(inp), lambda: is_summary_due(inp))
-
-
-async def _prepare(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> Attempt:
+async def _prepare(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> CompactionResult:
     further = await _plan_further(task)
-    if further.cause is None:
-        return NOTHING_DUE
+    if further.decision.trigger is None:
+        return _skipped(task.conversation.session)
     is_further = task.conversation.prepared is not None
     told = hook_event(task, further, extends_prepared=is_further)
     event = replace(told, trigger="auto", tokens=plan.tokens, must_compact=False)
@@ -106,19 +77,19 @@ async def _prepare(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> 
         await parts.summaries.prepare_summary(writer.adoption())
     except SummaryConflict:
         writing.calls.wasted("stale")
-        return STALE
+        return _stale(task.conversation.session)
     log.info("summary prepared", session_id=event.session_id, through_position=writer.draft.through_position)
-    return Attempt(Preparation.PREPARED)
+    return CompactionResult(CompactionOutcome.PREPARED, task.conversation.session)
 
 
 async def _nothing_written(
-    parts: SummaryParts, task: Compaction, plan: ContextPlan, writing: Writing, ended: Ended
-) -> Attempt:
-    if ended.is_stale:
-        return STALE
+    parts: SummaryParts, task: Compaction, plan: ContextPlan, writing: Writing, ended: CompactionResult
+) -> CompactionResult:
     if ended.is_not_worth_it:
         await _wait_for_growth(parts, task.conversation.session, plan)
-    return Attempt(Preparation.FAILED, writing.rest_seconds) if ended.outcome == "failed" else NOTHING_DUE
+    if ended.outcome is CompactionOutcome.FAILED:
+        return replace(ended, delay_seconds=writing.rest_seconds)
+    return ended
 
 
 async def _wait_for_growth(parts: SummaryParts, session: Session, plan: ContextPlan) -> None:
@@ -139,10 +110,18 @@ async def _plan_further(task: Compaction) -> ContextPlan:
             summary_through_position=prepared.through_position,
         )
         conversation = with_summary(conversation, there)
-    return await plan_off_loop(context_input(task.agent, conversation, task.pending), forced=Cause.MANUAL)
+    return await plan_context_for(task.agent, conversation, task.pending, forced=CompactionTrigger.MANUAL)
 
 
 def _reach(task: Compaction) -> int:
     prepared = task.conversation.prepared
     adopted = task.conversation.session.summary_through_position
     return adopted if prepared is None else max(adopted, prepared.through_position)
+
+
+def _skipped(session: Session) -> CompactionResult:
+    return CompactionResult(CompactionOutcome.SKIPPED, session)
+
+
+def _stale(session: Session) -> CompactionResult:
+    return CompactionResult(CompactionOutcome.SKIPPED, session, is_stale=True)

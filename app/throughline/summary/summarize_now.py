@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 
 import structlog
 
-from throughline.context.triggers import Cause
+from throughline.context.triggers import CompactionTrigger
+from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import TemporaryError
 from throughline.domain.ids import SessionId
 from throughline.domain.session import Session
@@ -14,7 +15,7 @@ from throughline.execution.heartbeats import Heartbeats
 from throughline.execution.running_beside import running_beside
 from throughline.ports.summaries import SummaryStore
 from throughline.prompting.conversation import at_rest
-from throughline.prompting.planning import context_input, plan_off_loop
+from throughline.prompting.planning import plan_context_for
 from throughline.summary.compact import Compaction, compact
 from throughline.summary.parts import SummaryParts
 
@@ -25,20 +26,6 @@ ON_DEMAND_SECONDS = 60.0
 """Who asks for a summary waits for it and no turn does: it has longer than a turn, as one written ahead has."""
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionResult:
-    """`outcome` is `adopted`, `skipped` (not worth it, or another was first), `failed` or `cancelled` (by the hook).
-
-    `session` is the session afterwards.
-    """
-
-    outcome: str
-    detail: str
-    tokens_before: int
-    tokens_after: int
-    session: Session
 
 
 async def summarize_now(parts: SummaryParts, session: Session, instructions: str) -> CompactionResult:
@@ -53,18 +40,17 @@ async def summarize_now(parts: SummaryParts, session: Session, instructions: str
 
 async def _summarize(parts: SummaryParts, session: Session, instructions: str) -> CompactionResult:
     agent, conversation = await at_rest(parts, session)
-    plan = await plan_off_loop(context_input(agent, conversation, None), forced=Cause.MANUAL)
-    if plan.cause is None:
+    plan = await plan_context_for(agent, conversation, forced=CompactionTrigger.MANUAL)
+    if plan.decision.trigger is None:
         detail = _nothing_to_do(conversation.session)
-        return CompactionResult("skipped", detail, plan.tokens, plan.tokens, conversation.session)
+        return CompactionResult(CompactionOutcome.SKIPPED, conversation.session, detail, plan.tokens, plan.tokens)
     seconds = max(ON_DEMAND_SECONDS, agent.definition.context.summary.timeout_seconds)
     done = await compact(parts, Compaction(agent, conversation, instructions=instructions, seconds_left=seconds), plan)
-    after = done.conversation.session
-    if done.outcome == "adopted":
+    if done.outcome is CompactionOutcome.ADOPTED:
         parts.metrics.compaction_measured(tokens_before=done.tokens_before, tokens_after=done.tokens_after)
     if done.is_stale:
-        after = (await at_rest(parts, session))[1].session
-    return CompactionResult(done.outcome, done.detail, done.tokens_before, done.tokens_after, after)
+        return replace(done, session=(await at_rest(parts, session))[1].session)
+    return done
 
 
 def _nothing_to_do(session: Session) -> str:

@@ -11,7 +11,7 @@ from throughline.domain.session import Session
 from throughline.execution.off_loop import characters_of
 from throughline.ports.storage import MessageStore
 from throughline.prompting.conversation import with_summary
-from throughline.prompting.planning import context_input, plan_off_loop
+from throughline.prompting.planning import plan_context_for
 from throughline.prompting.ready_agent import ReadyAgent
 
 PAGE_MESSAGES = 20
@@ -48,12 +48,14 @@ class Unsummarised:
         It fills `room_tokens`, by our count, where there is as much. Empty where nothing is left.
         Raises DatabaseUnavailable.
         """
-        if self.plan.must_load_first and session.summary_through_position > self._position:
+        if self.plan.decision.must_load_first and session.summary_through_position > self._position:
             there = with_summary(self.conversation, session)
-            self.plan = await plan_off_loop(context_input(self.agent, there, self.pending), forced=self.plan.cause)
-        if self.plan.must_load_first:
+            self.plan = await plan_context_for(self.agent, there, self.pending, forced=self.plan.decision.trigger)
+        if self.plan.decision.must_load_first:
             return await self._read_backlog(session, room_tokens)
-        return Batch(tuple(row for row in self.plan.to_summarise if row.position > session.summary_through_position))
+        return Batch(
+            tuple(row for row in self.plan.decision.to_summarise if row.position > session.summary_through_position)
+        )
 
     @property
     def _position(self) -> int:
@@ -70,9 +72,9 @@ class Unsummarised:
             tokens += sum(row.token_count for row in page)
             of_page = _characters_held(page)
             characters += of_page
-            is_all = len(page) < limit or page[-1].position >= (self.plan.through_position or math.inf)
+            is_all = len(page) < limit or page[-1].position >= (self.plan.decision.through_position or math.inf)
             if is_all or tokens > room_tokens or characters >= BATCH_CHARACTERS:
-                behind = backlog(rows, self.plan.through_position)
+                behind = backlog(rows, self.plan.decision.through_position)
                 if behind or is_all:
                     return Batch(behind, more_follows=not is_all)
             after = page[-1].id

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from throughline.context.explain import ContextReport
 from throughline.context.preview import Preview
+from throughline.domain.compaction import CompactionResult
 from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Content, Message, NewMessage
 from throughline.domain.session import Session
@@ -14,7 +15,7 @@ from throughline.ports.pins import PinStore
 from throughline.prompting.context_report import preview_context, report_context
 from throughline.prompting.pins import pin_message, unpin_message
 from throughline.prompting.planning import count_new
-from throughline.summary.summarize_now import CompactionResult, summarize_now
+from throughline.summary.summarize_now import summarize_now
 from throughline.turn.state import TurnParts
 
 

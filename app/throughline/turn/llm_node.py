@@ -1,4 +1,4 @@
-"""Fourth node: makes room, calls the model, and stores the step or hands over the answer."""
+"""Fourth node: reduces the context, calls the model, and stores the step or hands over the answer."""
 
 import secrets
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from throughline.prompting.planning import count_new
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.turn.call_model import call_model
 from throughline.turn.keep_step import keep_step
-from throughline.turn.make_room import Ready, fit_room, make_room
+from throughline.turn.reduce_context import FittedContext, fit_prompt, reduce_context
 from throughline.turn.state import Turn, TurnState, present
 
 OUT_OF_ROUNDS = "I have used all the tool calls I may make for one message and still wanted more. Ask me to go on."
@@ -30,7 +30,7 @@ class Asked:
     """A model call that ended well: what it was asked with, and the step it answered."""
 
     agent: ReadyAgent
-    ready: Ready
+    context: FittedContext
     step: AnswerComplete
 
 
@@ -42,7 +42,7 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
     """
     turn, conversation = runtime.context, present(state.conversation)
     asked = await _ask(turn, present(state.agent), conversation)
-    agent, conversation, step = asked.agent, asked.ready.conversation, asked.step
+    agent, conversation, step = asked.agent, asked.context.conversation, asked.step
     if not _may_use_tools(agent, conversation):
         step = without_calls(step)
     step = with_new_ids(step, conversation)
@@ -51,10 +51,10 @@ async def llm_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object
         "agent": agent,
         "conversation": conversation,
         "usage": _add(state.usage, step.usage),
-        "stages": (*state.stages, *asked.ready.stages),
+        "stages": (*state.stages, *asked.context.stages),
     }
     if not step.tool_calls:
-        _log_context(turn, asked, (*state.stages, *asked.ready.stages))
+        _log_context(turn, asked, (*state.stages, *asked.context.stages))
         return {**found, "answer": message}
     stored = await keep_step(turn, f"assistant:{rounds(conversation)}", message)
     turn.events.emit(MessageCompleted(stored))
@@ -90,37 +90,39 @@ def with_new_ids(step: AnswerComplete, conversation: Conversation) -> AnswerComp
 
 
 async def _ask(turn: Turn, agent: ReadyAgent, conversation: Conversation) -> Asked:
-    """Make room and call; a prompt that is refused as too long is followed by one smaller one."""
-    ready = await fit_room(turn, await make_room(turn, agent, conversation))
+    """Reduce the context and call; a prompt that is refused as too long is followed by one smaller one."""
+    context = await fit_prompt(turn, await reduce_context(turn, agent, conversation))
     try:
-        return await _call(turn, agent, ready)
+        return await _call(turn, agent, context)
     except ContextOverflow as overflow:
         turn.parts.metrics.overflow_met(model=agent.model.name)
-        agent = await learn_from_overflow(turn.parts, agent, overflow, ready.fitted)
-        smaller = await _make_smaller(turn, agent, ready, overflow)
+        agent = await learn_from_overflow(turn.parts, agent, overflow, context.fitted)
+        smaller = await _make_smaller(turn, agent, context, overflow)
     return await _call(turn, agent, smaller)
 
 
-async def _make_smaller(turn: Turn, agent: ReadyAgent, ready: Ready, overflow: ContextOverflow) -> Ready:
+async def _make_smaller(
+    turn: Turn, agent: ReadyAgent, context: FittedContext, overflow: ContextOverflow
+) -> FittedContext:
     """Return a prompt smaller than the refused one; where there can be none, the refusal is the turn's error."""
-    room = await make_room(turn, agent, ready.conversation, refused_tokens=ready.fitted.raw_tokens)
+    reduced = await reduce_context(turn, agent, context.conversation, refused_tokens=context.fitted.raw_tokens)
     try:
-        return await fit_room(turn, replace(room, stages=(*ready.stages, "refused", *room.stages)))
+        return await fit_prompt(turn, replace(reduced, stages=(*context.stages, "refused", *reduced.stages)))
     except PromptCannotFit:
         raise overflow from None
 
 
-async def _call(turn: Turn, agent: ReadyAgent, ready: Ready) -> Asked:
+async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> Asked:
     """Call the model; after the last tool round without tools. Learn from what it reports of the prompt's size.
 
     Nothing is learned where tools are forbidden: they are counted, and not every provider is sent them or counts them.
     """
-    fitted = ready.fitted
+    fitted = context.fitted
     request = ModelRequest(
         prompt=fitted.prompt,
         tools=agent.tools,
         max_output_tokens=agent.budget.reserve_tokens,
-        may_call_tools=_may_use_tools(agent, ready.conversation),
+        may_call_tools=_may_use_tools(agent, context.conversation),
         max_answer_bytes=turn.parts.config.max_answer_bytes,
     )
     turn.parts.metrics.prompt_sent(
@@ -130,7 +132,7 @@ async def _call(turn: Turn, agent: ReadyAgent, ready: Ready) -> Asked:
     is_sent_as_counted = request.may_call_tools or not request.tools
     if step.usage.input_tokens is not None and is_sent_as_counted:
         agent = await _learned(turn, agent, fitted, reported=step.usage.input_tokens)
-    return Asked(agent, ready, step)
+    return Asked(agent, context, step)
 
 
 async def _learned(turn: Turn, agent: ReadyAgent, fitted: FittedPrompt, *, reported: int) -> ReadyAgent:
@@ -148,7 +150,7 @@ def _may_use_tools(agent: ReadyAgent, conversation: Conversation) -> bool:
 
 def _log_context(turn: Turn, asked: Asked, stages: tuple[str, ...]) -> None:
     """The one line a turn writes about its context."""
-    fitted, window = asked.ready.fitted, asked.agent.budget.window_tokens
+    fitted, window = asked.context.fitted, asked.agent.budget.window_tokens
     log.info(
         "context",
         run_id=str(turn.lease.run_id),

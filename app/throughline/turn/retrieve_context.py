@@ -1,4 +1,4 @@
-"""Second node: loads what stands after the cursor, and makes room where it no longer fits under the threshold."""
+"""Second node: loads what stands after the cursor, and reduces it where it no longer fits under the threshold."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from throughline.domain.conversation import Conversation
 from throughline.prompting.conversation import tokens_loaded
 from throughline.prompting.planning import count_new
 from throughline.prompting.ready_agent import ReadyAgent
-from throughline.turn.make_room import make_room
+from throughline.turn.reduce_context import reduce_context
 from throughline.turn.state import Turn, TurnState, present
 from throughline.turn.tool_node import open_calls
 
@@ -21,8 +21,8 @@ async def retrieve_context(state: TurnState, runtime: Runtime[Turn]) -> dict[str
     turn, agent = runtime.context, present(state.agent)
     user = await count_new(present(state.user), agent.counter)
     conversation = await _load(turn, state, agent)
-    room = await make_room(turn, agent, conversation, pending=None if conversation.own else user)
-    return {"user": user, "conversation": room.conversation, "stages": room.stages}
+    reduced = await reduce_context(turn, agent, conversation, pending=None if conversation.own else user)
+    return {"user": user, "conversation": reduced.conversation, "stages": reduced.stages}
 
 
 async def _load(turn: Turn, state: TurnState, agent: ReadyAgent) -> Conversation:

@@ -67,17 +67,17 @@ class TurnParts(SummaryParts):
 
 
 @dataclass(slots=True)
-class Waited:
+class CompactionUsage:
     """What this turn has spent on summaries: its compactions share one time limit, and none follows a failed one.
 
-    `is_cancelled`: the hook forbade one; it is asked again only where the prompt would not fit otherwise.
-    `is_preparing`: a summary was asked for in the background.
+    `is_cancelled`: the hook cancelled one, and is asked again only where the prompt would not fit otherwise.
+    `is_requested`: a summary in the background was requested.
     """
 
     seconds: float = 0.0
     has_failed: bool = False
     is_cancelled: bool = False
-    is_preparing: bool = False
+    is_requested: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +90,4 @@ class Turn:
     deadline: float
     attempt: int
     source: Source
-    waited: Waited = field(default_factory=Waited)
+    compaction_usage: CompactionUsage = field(default_factory=CompactionUsage)

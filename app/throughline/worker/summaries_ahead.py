@@ -8,10 +8,11 @@ from uuid import UUID
 
 import structlog
 
+from throughline.domain.compaction import CompactionOutcome
 from throughline.domain.errors import NotFound
 from throughline.domain.ids import SessionId
 from throughline.execution.off_loop import work_for
-from throughline.summary.prepare import Preparation, is_next_due, prepare_next
+from throughline.summary.prepare import is_next_due, prepare_next
 from throughline.turn.state import TurnParts
 from throughline.worker.jobs import NotDone
 
@@ -42,13 +43,10 @@ async def _prepare(parts: TurnParts, session_id: SessionId) -> NotDone | None:
     session = (await parts.messages.load_context(session_id, None, max_tokens=1)).session
     for _ in range(MOST_PLANS):
         attempt = await prepare_next(parts, session)
-        match attempt.outcome:
-            case Preparation.NOTHING_DUE:
-                return None
-            case Preparation.PREPARED:
-                return NotDone() if await is_next_due(parts, session) else None
-            case Preparation.FAILED:
-                return NotDone(timedelta(seconds=attempt.delay_seconds), has_failed=True)
-            case Preparation.STALE:
-                continue
+        if attempt.is_stale:
+            continue
+        if attempt.outcome is CompactionOutcome.FAILED:
+            return NotDone(timedelta(seconds=attempt.delay_seconds), has_failed=True)
+        is_written = attempt.outcome is CompactionOutcome.PREPARED
+        return NotDone() if is_written and await is_next_due(parts, session) else None
     return NotDone(has_failed=True)

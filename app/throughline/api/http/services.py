@@ -9,11 +9,11 @@ from throughline.context.explain import ContextReport
 from throughline.context.preview import Preview
 from throughline.db.database import Database
 from throughline.domain.clock import Clock
+from throughline.domain.compaction import CompactionResult
 from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Content, Message, NewMessage
 from throughline.domain.run import Submission, Submitted
 from throughline.memories.keeper import MemoryKeeper
-from throughline.summary.summarize_now import CompactionResult
 
 
 @dataclass(frozen=True, slots=True)

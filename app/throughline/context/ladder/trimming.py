@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from throughline.context.calibration import scale
-from throughline.context.compaction import WORTHWHILE_SHARE
+from throughline.context.compaction_cut import WORTHWHILE_SHARE
 from throughline.context.groups import Group, group_messages
 from throughline.context.triggers import GROWTH_SHARE, has_grown
 from throughline.context.view import View, show

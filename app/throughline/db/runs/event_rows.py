@@ -7,6 +7,7 @@ from typing import Any
 
 from throughline.db.connection.statement import Row
 from throughline.db.statements.rows import MESSAGE_COLUMNS, RUN_COLUMNS, message_from, prefixed, run_from, to_json
+from throughline.domain.compaction import CompactionOutcome
 from throughline.domain.events import (
     AnswerReset,
     CompactionFinished,
@@ -90,7 +91,11 @@ def event_from(row: Row) -> Event | None:
         return STORED_FIELD_BY_FIELD[kind](**data)
     match kind:
         case EventType.COMPACTION_FINISHED:
-            return CompactionFinished(**{**data, "fired": tuple(data["fired"])})
+            return CompactionFinished(**{
+                **data,
+                "outcome": CompactionOutcome(data["outcome"]),
+                "fired": tuple(data["fired"]),
+            })
         case EventType.TOOL_CALL:
             return ToolCalled(ToolCall(**data))
         case EventType.MESSAGE_COMPLETED | EventType.TOOL_RESULT:

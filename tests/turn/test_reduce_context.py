@@ -39,9 +39,9 @@ def prompts(stage: Stage) -> list[Prompt]:
 
 
 async def stages_of(stage: Stage, run: Run) -> list[object]:
-    """Return cause, outcome and rungs of all that was done to make room in the run."""
+    """Return cause, outcome and rungs of all that reduced the context in the run."""
     return [
-        (event.event.cause, event.event.outcome, list(event.event.fired))
+        (event.event.cause, event.event.outcome.value, list(event.event.fired))
         for event in await stage.events(run)
         if isinstance(event.event, CompactionFinished)
     ]

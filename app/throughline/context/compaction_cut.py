@@ -1,0 +1,171 @@
+"""Which messages a compaction would replace, and whether replacing them is worth it."""
+
+from dataclasses import replace
+
+from throughline.context.assemble import build_system
+from throughline.context.budget import summary_limit
+from throughline.context.calibration import scale, unscale
+from throughline.context.context_input import ContextInput, after
+from throughline.context.cut import Cut, CutTask, choose_cut, cut_before, least_tokens
+from throughline.context.listing import hidden_through
+from throughline.context.measure import count_system, tokens_of
+from throughline.context.policy import ContextPolicy
+from throughline.context.triggers import (
+    GROWTH_SHARE,
+    CompactionTrigger,
+    ahead_tokens,
+    has_grown,
+    is_summarising,
+    was_skipped,
+)
+from throughline.context.view import View
+
+WORTHWHILE_SHARE = 0.05
+"""An automatic compaction frees at least this share of the window, or the turn goes on without it."""
+
+LEAST_MESSAGES, MESSAGES_PART = 4, 3
+"""A compaction that N messages trigger replaces at least a third of N. The least is lower where N leaves fewer messages
+beside the newest ones, which stay: those alone may be N."""
+
+TOKENS_SHARE = 2 / 3
+"""One that K tokens trigger replaces at least this share of K: what stays counts again, and may be more than K."""
+
+HARDER_TARGET = 0.5
+"""After an overflow the target is this share of the usual one."""
+
+
+def row_tokens(view: View) -> tuple[int, ...]:
+    """Return the tokens of each row after the cursor as it is shown, 0 where it is not."""
+    shown = {
+        message.position: tokens
+        for message, tokens in zip(view.messages, view.counts, strict=True)
+        if message.position is not None
+    }
+    return tuple(shown.get(row.position, 0) for row in view.inp.rows)
+
+
+def floor_tokens(view: View) -> int:
+    """Return what the prompt takes, by our count, once all is gone that may go, a summary of full size in its place."""
+    task = _cut_task(view, row_tokens(view), CompactionTrigger.MANUAL)
+    return least_tokens(task if is_summarising(view.inp) else replace(task, summary_limit=task.summary_tokens))
+
+
+def frame_tokens(inp: ContextInput) -> int:
+    """Return what stands around a summary's text."""
+    return inp.count(build_system("", "…", inp.summary_through_position, inp.recall.summary))
+
+
+def worthwhile_cut(view: View, trigger: CompactionTrigger) -> Cut | None:
+    """Return the cut that a compaction for `trigger` makes, None where it would free or replace too little."""
+    inp = view.inp
+    rows = row_tokens(view)
+    task = _cut_task(view, rows, trigger)
+    cut = choose_cut(task)
+    if inp.has_gap:
+        least = cut_before(inp.rows)
+        return least if cut is None or cut.index < least.index else cut
+    if cut is None or task.least_index:
+        return cut
+    return cut if _is_worthwhile(view, trigger, cut) else None
+
+
+def background_cut(view: View) -> Cut | None:
+    """Return the cut of a summary written in the background: all but the newest messages."""
+    return choose_cut(_cut_task(view, row_tokens(view), CompactionTrigger.MANUAL))
+
+
+def tokens_gone(view: View, rows: tuple[int, ...], first: int, end: int) -> int:
+    """Return the tokens of the rows from `first` to before `end` that no prompt shows once they are summarised."""
+    kept = _kept_rows(view)
+    return sum(tokens for index, tokens in enumerate(rows[first:end], first) if index not in kept)
+
+
+def summary_tokens(view: View) -> int:
+    """Return what the summary takes in the system message, its frame included."""
+    return view.system_tokens - count_system(view.inp.system_prompt.strip(), view.inp.count)
+
+
+def roomy_tokens(inp: ContextInput) -> float:
+    """Return what a prompt may take, in the model's tokens, and leave some room below the threshold."""
+    return max(ahead_tokens(inp), inp.budget.target_tokens)
+
+
+def _cut_task(view: View, rows: tuple[int, ...], trigger: CompactionTrigger) -> CutTask:
+    inp = view.inp
+    summary = summary_tokens(view)
+    return CutTask(
+        rows=inp.rows,
+        row_tokens=rows,
+        fixed_tokens=view.tokens - sum(rows) - summary,
+        summary_tokens=summary,
+        summary_limit=unscale(summary_limit(inp.policy.summary, inp.budget), inp.factor) + frame_tokens(inp),
+        min_recent=max(inp.policy.min_recent_messages, 0),
+        kept_elsewhere=1 if inp.user is not None or inp.current_behind_cursor is not None else 0,
+        running=len(after(inp.own, inp.summary_through_position)),
+        kept_rows=_kept_rows(view),
+        target_tokens=_target(inp, trigger),
+        enough_tokens=unscale(int(roomy_tokens(inp)), inp.factor),
+        may_cut_at_end=inp.user is not None and not inp.own,
+        least_index=_hidden_rows(view),
+        is_more_before=inp.has_gap,
+    )
+
+
+def _kept_rows(view: View) -> frozenset[int]:
+    """Return the indexes of the rows that every prompt shows: pins and the running turn's user message."""
+    current, pinned = view.inp.current, view.pinned
+    return frozenset(index for index, row in enumerate(view.inp.rows) if row is current or row.position in pinned)
+
+
+def _hidden_rows(view: View) -> int:
+    edge = hidden_through(view.inp, view.state)
+    if edge <= view.inp.summary_through_position:
+        return 0
+    return sum(row.position <= edge for row in view.inp.rows)
+
+
+def _target(inp: ContextInput, trigger: CompactionTrigger) -> int | None:
+    match trigger:
+        case CompactionTrigger.THRESHOLD:
+            return unscale(inp.budget.target_tokens, inp.factor)
+        case CompactionTrigger.OVERFLOW:
+            return unscale(int(inp.budget.target_tokens * HARDER_TARGET), inp.factor)
+        case CompactionTrigger.MESSAGES | CompactionTrigger.TOKENS | CompactionTrigger.MANUAL:
+            return None
+
+
+def _is_worthwhile(view: View, trigger: CompactionTrigger, cut: Cut) -> bool:
+    """Whether the cut frees enough; what is not worth it now becomes so as the conversation grows."""
+    match trigger:
+        case CompactionTrigger.THRESHOLD:
+            return _frees_enough(view, cut)
+        case CompactionTrigger.MESSAGES | CompactionTrigger.TOKENS:
+            return replaces_enough(view.inp, trigger, 0, cut.index)
+        case CompactionTrigger.MANUAL | CompactionTrigger.OVERFLOW:
+            return cut.index > 0
+
+
+def _frees_enough(view: View, cut: Cut) -> bool:
+    """Whether the cut frees a real share of the window; less is worth it only after the prompt has grown by as much.
+
+    A summary that was found to be no smaller than its messages has to wait for that, too.
+    """
+    inp = view.inp
+    freed = scale(cut.freed_tokens, inp.factor) / inp.budget.window_tokens
+    if has_grown(inp, view.tokens):
+        return freed >= WORTHWHILE_SHARE
+    return freed >= GROWTH_SHARE and not was_skipped(inp)
+
+
+def replaces_enough(inp: ContextInput, trigger: CompactionTrigger, first: int, end: int) -> bool:
+    """Whether the rows from `first` to before `end` are enough for a summary that N messages or K tokens trigger."""
+    if trigger is CompactionTrigger.MESSAGES:
+        return end - first >= _least_messages(inp.policy)
+    tokens = sum(tokens_of(row, inp.counter_name, inp.count) for row in inp.rows[first:end])
+    return scale(tokens, inp.factor) >= TOKENS_SHARE * inp.policy.max_tokens_before_summary
+
+
+def _least_messages(policy: ContextPolicy) -> int:
+    n, recent = policy.max_messages_before_summary, policy.min_recent_messages
+    spare = n - recent if n > recent else n
+    return max(n // MESSAGES_PART, min(LEAST_MESSAGES, spare))

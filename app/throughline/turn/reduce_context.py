@@ -1,0 +1,216 @@
+"""Before every model call: plan the prompt, compact as decided, fit it, and report each stage."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import structlog
+
+from throughline.context.calibration import scale
+from throughline.context.context_input import ContextInput
+from throughline.context.decide_compaction import CompactionAction, CompactionAllowance
+from throughline.context.fit import FittedPrompt, fit_view
+from throughline.context.plan import ContextPlan, in_force, plan_context
+from throughline.context.reopen import kept_state, reopen, waiting_for_growth
+from throughline.context.triggers import CompactionTrigger
+from throughline.context.view import View
+from throughline.context.view_state import view_state_json
+from throughline.domain.compaction import CompactionOutcome, CompactionResult
+from throughline.domain.conversation import Conversation
+from throughline.domain.errors import ThroughlineError
+from throughline.domain.events import CompactionFinished, CompactionStarted
+from throughline.domain.message import NewMessage
+from throughline.prompting.conversation import reload_conversation, with_summary
+from throughline.prompting.planning import compute_context, context_input
+from throughline.prompting.ready_agent import ReadyAgent
+from throughline.summary.compact import Compaction, compact
+from throughline.turn.state import Turn
+
+LESS_THAN_REFUSED = 0.9
+"""After a refusal the next prompt takes at most this share of the refused one, whatever the refusal taught."""
+
+MOST_TRIES = 3
+"""Where somebody else, a job as a rule, has changed the summary meanwhile, the plan is made anew, so often in all."""
+
+MEASURED = {CompactionOutcome.ADOPTED, CompactionOutcome.PRUNED, CompactionOutcome.FITTED}
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ReducedContext:
+    """The conversation and its view for a model call; `stages` names what was done to reduce it, in order."""
+
+    conversation: Conversation
+    view: View
+    stages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FittedContext:
+    """A prompt that fits, and the conversation it was made of."""
+
+    conversation: Conversation
+    fitted: FittedPrompt
+    stages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """The model call that the context is reduced for; `cap_tokens` (ours) is set if its prompt was refused before."""
+
+    turn: Turn
+    agent: ReadyAgent
+    pending: NewMessage | None
+    cap_tokens: int | None
+
+    def input(self, conversation: Conversation) -> ContextInput:
+        return replace(context_input(self.agent, conversation, self.pending), cap_tokens=self.cap_tokens)
+
+    async def plan(self, conversation: Conversation) -> ContextPlan:
+        usage = self.turn.compaction_usage
+        allowance = CompactionAllowance(
+            may_write=not usage.has_failed and self.seconds_left > 0, is_cancelled=usage.is_cancelled
+        )
+        forced = None if self.cap_tokens is None else CompactionTrigger.OVERFLOW
+        return await compute_context(
+            self.input(conversation), partial(plan_context, forced=forced, allowance=allowance)
+        )
+
+    @property
+    def seconds_left(self) -> float:
+        limit = self.agent.definition.context.summary.timeout_seconds
+        return max(limit - self.turn.compaction_usage.seconds, 0)
+
+
+async def reduce_context(
+    turn: Turn,
+    agent: ReadyAgent,
+    conversation: Conversation,
+    *,
+    pending: NewMessage | None = None,
+    refused_tokens: int | None = None,
+) -> ReducedContext:
+    """Prune and compact as the plan says; after a refusal of a prompt of `refused_tokens` (ours), harder.
+
+    `pending` is the user's message while it is not stored. Raises LeaseLost, DatabaseUnavailable; a summariser that
+    fails never does: the view is then trimmed when the prompt is fitted.
+    """
+    cap_tokens = None if refused_tokens is None else max(int(LESS_THAN_REFUSED * refused_tokens), 1)
+    call = _Call(turn, agent, pending, cap_tokens)
+    plan = await call.plan(conversation)
+    if plan.decision.action is CompactionAction.WRITE_IN_BACKGROUND:
+        await _request_background_summary(turn, conversation)
+    if not plan.fired and not plan.decision.is_now:
+        return ReducedContext(conversation, plan.view)
+    turn.events.emit(CompactionStarted(_trigger(plan), plan.tokens_before))
+    done = None
+    for _ in range(MOST_TRIES):
+        if not plan.decision.is_now:
+            break
+        done = await _compact(call, conversation, plan)
+        if not done.is_stale:
+            break
+        conversation = await reload_conversation(turn.parts.messages, turn.lease.run_id, agent, conversation)
+        plan = await call.plan(conversation)
+    if done is not None and done.outcome is CompactionOutcome.ADOPTED:
+        conversation = with_summary(conversation, done.session)
+    view = await _view_after(call, conversation, plan, done)
+    conversation = await _keep(turn, conversation, view)
+    _report_compaction(turn, view, plan, done)
+    stages = plan.fired if done is None else (*plan.fired, f"summary_{done.outcome}")
+    return ReducedContext(conversation, view, stages)
+
+
+async def fit_prompt(turn: Turn, reduced: ReducedContext) -> FittedContext:
+    """Return the prompt itself, measured whole and cut as far as it must be. Raises PromptCannotFit, LeaseLost."""
+    view = reduced.view
+    fitted = await compute_context(view.inp, lambda _: fit_view(view))
+    if not fitted.notes:
+        return FittedContext(reduced.conversation, fitted, reduced.stages)
+    before = scale(view.tokens, view.inp.factor)
+    turn.events.emit(CompactionStarted(CompactionTrigger.THRESHOLD, before))
+    conversation = await _keep(turn, reduced.conversation, fitted.view)
+    stage = _Stage(CompactionTrigger.THRESHOLD, fitted.notes, before)
+    _report(turn, stage.finished(fitted.view, CompactionOutcome.FITTED))
+    return FittedContext(conversation, fitted, (*reduced.stages, *fitted.notes))
+
+
+async def _request_background_summary(turn: Turn, conversation: Conversation) -> None:
+    """Have the summary written while the turn goes on; the end of the turn asks again if that failed here."""
+    if turn.compaction_usage.is_requested:
+        return
+    turn.compaction_usage.is_requested = True
+    try:
+        await turn.parts.summaries.ask_for_next(conversation.session.id)
+    except ThroughlineError as error:
+        log.warning("summary request failed", session_id=str(conversation.session.id), error=error.code)
+
+
+async def _compact(call: _Call, conversation: Conversation, plan: ContextPlan) -> CompactionResult:
+    turn, usage = call.turn, call.turn.compaction_usage
+    started = turn.parts.clock.monotonic()
+    task = Compaction(call.agent, conversation, pending=call.pending, lease=turn.lease, seconds_left=call.seconds_left)
+    done = await compact(turn.parts, task, plan)
+    usage.seconds += turn.parts.clock.monotonic() - started
+    usage.has_failed = usage.has_failed or done.outcome is CompactionOutcome.FAILED
+    usage.is_cancelled = usage.is_cancelled or done.outcome is CompactionOutcome.CANCELLED
+    return done
+
+
+async def _view_after(
+    call: _Call, conversation: Conversation, plan: ContextPlan, done: CompactionResult | None
+) -> View:
+    """Return the plan's view, or a new one where the summary under it has changed."""
+    if done is not None and done.is_not_worth_it:
+        return waiting_for_growth(plan.view)
+    if done is None or done.outcome is not CompactionOutcome.ADOPTED:
+        return plan.view
+    inp = in_force(replace(call.input(conversation), view_state=plan.view_state))
+    return await compute_context(inp, reopen)
+
+
+async def _keep(turn: Turn, conversation: Conversation, view: View) -> Conversation:
+    """Store what was done to the view. Where somebody else changed the summary meanwhile, it holds for this turn."""
+    session = conversation.session
+    stored = view_state_json(kept_state(view))
+    await turn.parts.summaries.save_view(session.id, stored, session.summary_version, turn.lease)
+    return replace(conversation, session=replace(session, view_state=stored))
+
+
+def _report_compaction(turn: Turn, view: View, plan: ContextPlan, done: CompactionResult | None) -> None:
+    without = CompactionOutcome.PRUNED if plan.fired else CompactionOutcome.SKIPPED
+    outcome, detail = (without, "") if done is None else (done.outcome, done.detail)
+    _report(turn, _Stage(_trigger(plan), plan.fired, plan.tokens_before).finished(view, outcome, detail))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """A reduction of the context: what triggered it, the stages that fired, and the model's tokens before it."""
+
+    trigger: CompactionTrigger
+    fired: tuple[str, ...]
+    tokens_before: int
+
+    def finished(self, view: View, outcome: CompactionOutcome, detail: str = "") -> CompactionFinished:
+        return CompactionFinished(
+            cause=self.trigger,
+            outcome=outcome,
+            detail=detail,
+            fired=self.fired,
+            tokens_before=self.tokens_before,
+            tokens_after=scale(view.tokens, view.inp.factor),
+            through_position=view.inp.summary_through_position,
+        )
+
+
+def _report(turn: Turn, finished: CompactionFinished) -> None:
+    """Emit the end of a reduction, count its stages, and record the prompt's tokens before and after."""
+    for stage in finished.fired:
+        turn.parts.metrics.rung_fired(rung=stage)
+    if finished.outcome in MEASURED:
+        turn.parts.metrics.compaction_measured(tokens_before=finished.tokens_before, tokens_after=finished.tokens_after)
+    turn.events.emit(finished)
+
+
+def _trigger(plan: ContextPlan) -> CompactionTrigger:
+    """Return the trigger of the summary, else the prompt's size."""
+    return plan.decision.trigger or CompactionTrigger.THRESHOLD
