@@ -53,3 +53,5 @@ async def test_a_stored_step_survives_a_killed_server(data_dir: Path, step: str)
     again = await EmbeddedServer.start(EmbeddedConfig(data_dir))
     assert await run_sql(again.url, "select step, content from messages") == [(step, "Hello")]
     await again.stop()
+    await server.stop()  # gives back its share too: with one left the server would run on in a folder that is removed
+    assert find_server(data_dir / "postgres" / "cluster") is None
