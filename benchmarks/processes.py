@@ -64,22 +64,9 @@ def run_double(folder: Path, provider: str = "openai", arguments: Sequence[str] 
 @contextmanager
 def run_service(options: ServiceOptions) -> Iterator[Running]:
     """Run `throughline serve` on a free port, with the embedded server unless DATABASE_URL is set."""
-    with _run_role(options, "serve", "--port") as service:
-        yield service
-
-
-@contextmanager
-def run_worker(options: ServiceOptions) -> Iterator[Running]:
-    """Run `throughline worker`; it takes turns once this begins. Its `url` answers for health and metrics alone."""
-    with _run_role(options, "worker", "--health-port") as worker:
-        yield worker
-
-
-@contextmanager
-def _run_role(options: ServiceOptions, role: str, port_option: str) -> Iterator[Running]:
     port = free_port()
     program = ["-m", options.module] if options.module else ["-c", "from throughline.main import main; main()"]
-    command = [sys.executable, *program, role, port_option, str(port)]
+    command = [sys.executable, *program, "serve", "--port", str(port)]
     command += ["--data-dir", str(options.folder / "data"), *options.arguments]
     environment = {
         "DEFAULT_LLM": f"openai:{options.model}" if options.model else "offline",

@@ -1,6 +1,5 @@
 import ast
 import re
-import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -28,8 +27,6 @@ UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
 CLAIMING_NAME = "assert_"
 """How the names of functions begin that judge for the tests of several files."""
-
-PLACED = re.compile(r" in (?P<rooms>[a-z_]+(?: and [a-z_]+)*) only$")
 
 
 def test_files_are_about_one_thing() -> None:
@@ -204,31 +201,6 @@ def _is_everything(kind: ast.AST) -> bool:
 
 def _reason(comment: str) -> str:
     return SUPPRESSION.sub("", comment).strip("# ")
-
-
-def test_a_package_that_has_its_place_is_forbidden_in_all_other_rooms() -> None:
-    """A contract names its rooms one by one: a new one must not be forgotten."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
-        "contracts"
-    ]
-    placed = [(PLACED.search(contract["name"]), set(contract.get("source_modules", ()))) for contract in contracts]
-
-    forgotten = {
-        found.string: sorted(_rooms() - {f"throughline.{room}" for room in found["rooms"].split(" and ")} - named)
-        for found, named in placed
-        if found is not None
-    }
-
-    assert len(forgotten) > 8
-    assert {name: rooms for name, rooms in forgotten.items() if rooms} == {}
-
-
-def _rooms() -> set[str]:
-    packages = {path.parent.name for path in (ROOT / "app" / "throughline").glob("*/__init__.py")}
-    return {
-        f"throughline.{name}"
-        for name in packages | {path.stem for path in (ROOT / "app" / "throughline").glob("*.py")} - {"__init__"}
-    }
 
 
 def test_importing_a_module_does_nothing() -> None:

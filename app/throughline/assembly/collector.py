@@ -6,7 +6,7 @@ YOUNG_OBJECTS = 8_000
 YOUNG_PASSES = 10
 MIDDLE_PASSES = 40
 """With Python's own thresholds (700, 10, 10) each turn cost passes over all that is kept, more so the more was kept: a
-tenth of the time after two minutes of load (`benchmarks.steady_load`), and pauses of a quarter of a second.
+tenth of the time after two minutes of load, and pauses of a quarter of a second.
 Python counts objects made less objects freed, so a young pass of a steady load walks up to five times YOUNG_OBJECTS."""
 
 
