@@ -9,12 +9,9 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the current time, timezone-aware, in UTC."""
-        ...
 
     def monotonic(self) -> float:
         """Return seconds that never run backwards, for measuring durations."""
-        ...
 
     async def sleep(self, seconds: float) -> None:
         """Return after `seconds` of this clock."""
-        ...

@@ -15,11 +15,9 @@ class Embedder(Protocol):
     @property
     def model(self) -> str:
         """The model's full name, `provider:model`; vectors are stored under it."""
-        ...
 
     async def embed(self, texts: Sequence[str]) -> tuple[Vector, ...]:
         """Return a vector for each text, in their order, all of one length.
 
         What a model cannot read of a long text is left out. Raises what models raise, see domain/errors.py.
         """
-        ...

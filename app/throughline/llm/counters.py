@@ -70,7 +70,6 @@ class LocalTokenizer(Protocol):
 
     def encode(self, sequence: str, *, add_special_tokens: bool) -> Sized:
         """Encode a text."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,6 @@ class History(Protocol):
 
     async def search(self, owner_id: UserId, session_id: SessionId | None, query: HistoryQuery) -> Found:
         """Return what matches best in the session, in all the owner's sessions where it is None. Raises NotFound."""
-        ...
 
     async def read(self, owner_id: UserId, session_id: SessionId, first: int, last: int) -> tuple[Message, ...]:
         """Return messages by position, oldest first, as many as one page holds. Raises NotFound."""
-        ...

@@ -55,4 +55,3 @@ class Hooks(Protocol):
 
     def get(self, name: str) -> Hook:
         """Return the hook `module:function`. Raises SettingInvalid where it cannot be imported or called."""
-        ...

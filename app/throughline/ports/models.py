@@ -12,11 +12,9 @@ class TokenCounter(Protocol):
     @property
     def name(self) -> str:
         """The counter's name, for example `tiktoken:cl100k_base`."""
-        ...
 
     def count(self, text: str) -> int:
         """Return the number of tokens of `text`; special tokens in it are plain text."""
-        ...
 
 
 class ChatModel(Protocol):
@@ -25,29 +23,24 @@ class ChatModel(Protocol):
     @property
     def name(self) -> str:
         """The model's full name, for example `openai:gpt-4o`."""
-        ...
 
     @property
     def calibration_key(self) -> str:
         """Under what its calibration is kept: the name, with the server's address where it has one of its own."""
-        ...
 
     @property
     def context_limit(self) -> int:
         """The model's window in tokens, as its profile or our table knows it."""
-        ...
 
     @property
     def has_known_tokenizer(self) -> bool:
         """Whether our counter is known to count much like this model's own."""
-        ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         """Stream the answer: any number of TextDelta, then exactly one AnswerComplete.
 
         Raises the ModelRejected and ModelUnavailable families; never returns without AnswerComplete.
         """
-        ...
 
 
 class Models(Protocol):
@@ -59,4 +52,3 @@ class Models(Protocol):
         `api_key_env` names the variable with the key for `base_url`.
         Raises SettingInvalid for an unknown provider, a missing package or a missing key.
         """
-        ...

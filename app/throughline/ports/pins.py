@@ -29,7 +29,6 @@ class PinStore(Protocol):
 
     async def find_group(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> PinGroup:
         """Return the group of the message as it is stored now. Raises NotFound."""
-        ...
 
     async def pin(
         self, owner_id: UserId, session_id: SessionId, message_ids: tuple[MessageId, ...], check: CheckRoom
@@ -39,10 +38,8 @@ class PinStore(Protocol):
         Nobody else pins in the session between the check and the pin; what `check` raises is raised and nothing is
         pinned. Raises NotFound.
         """
-        ...
 
     async def unpin(
         self, owner_id: UserId, session_id: SessionId, message_ids: tuple[MessageId, ...]
     ) -> tuple[Message, ...]:
         """Take the pins off the messages and return them by position; without a pin they stay so. Raises NotFound."""
-        ...

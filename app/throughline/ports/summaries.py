@@ -26,18 +26,15 @@ class SummaryStore(Protocol):
 
     async def find_stretch(self, session_id: SessionId, read_hash: str) -> Stretch | None:
         """Return the stretch that was made from exactly this, None where it was never made."""
-        ...
 
     async def save_stretch(self, session_id: SessionId, stretch: NewStretch, lease: Lease | None = None) -> Stretch:
         """Store a stretch; one with the same `read_hash` is returned as it is and nothing is written.
 
         The cursor stays where it is. Raises LeaseLost, NotFound.
         """
-        ...
 
     async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithStretches | None:
         """Return the adopted, or the newest prepared version that builds on the adopted one, with its stretches."""
-        ...
 
     async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
         """Store a version and move the session's cursor to it, by compare-and-set on `expected_version`.
@@ -45,20 +42,17 @@ class SummaryStore(Protocol):
         The cursor only moves forward. Prepared versions of an older base are discarded in the same transaction.
         Raises SummaryConflict, and LeaseLost where a lease is given and gone.
         """
-        ...
 
     async def prepare_summary(self, adoption: Adoption) -> SummaryVersion:
         """Store a version as prepared, in place of an earlier prepared one; the session stays as it is.
 
         Raises SummaryConflict where the session's version is not `expected_version`, or a prepared one reaches as far.
         """
-        ...
 
     async def adopt_prepared(
         self, session_id: SessionId, summary_id: SummaryId, expected_version: int, lease: Lease | None = None
     ) -> Session:
         """Make the prepared version the session's summary, by compare-and-set. Raises SummaryConflict, LeaseLost."""
-        ...
 
     async def save_view(
         self, session_id: SessionId, view_state: JsonObject, expected_version: int, lease: Lease | None = None
@@ -67,33 +61,26 @@ class SummaryStore(Protocol):
 
         Raises LeaseLost where a lease is given and gone.
         """
-        ...
 
     async def save_skipped(self, session_id: SessionId, through_position: int, expected_version: int) -> None:
         """Note in the view state, and nowhere else in it, that a summary up to there was not worth it.
 
         Nothing is written where the summary changed meanwhile.
         """
-        ...
 
     async def ask_for_next(self, session_id: SessionId) -> None:
         """Have a job prepare the session's next summary, if it still is due then."""
-        ...
 
     async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
         """Keep others from summarizing the session on demand for so long. Raises SummaryInProgress, NotFound."""
-        ...
 
     async def renew_leases(
         self, leases: Collection[SummaryLease], seconds: float
     ) -> Mapping[SummaryLease, LeaseRenewal]:
         """Let the leases last for so long from now; those that have passed to others are not in the answer."""
-        ...
 
     async def release_lease(self, lease: SummaryLease) -> None:
         """End the lease."""
-        ...
 
     async def latest(self, session_id: SessionId) -> SummaryVersion | None:
         """Return the adopted version, None where there is none."""
-        ...

@@ -13,12 +13,9 @@ class Tools(Protocol):
 
     def specs(self, names: Sequence[str]) -> tuple[ToolSpec, ...]:
         """Return the specs of the named tools. Raises SettingInvalid for an unknown name."""
-        ...
 
     def is_repeatable(self, name: str) -> bool:
         """Whether the tool may be called again where its first outcome is unknown (True for unknown tools)."""
-        ...
 
     async def run(self, call: ToolCall, context: ToolContext) -> ToolOutcome:
         """Run one call. Unknown tool, bad arguments, exceptions and slowness become error outcomes."""
-        ...

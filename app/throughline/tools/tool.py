@@ -25,26 +25,21 @@ class Tool(Protocol):
     @property
     def spec(self) -> ToolSpec:
         """What a model is told of it."""
-        ...
 
     @property
     def origin(self) -> str:
         """Where it comes from, for errors: `module:attribute`, or the name of one of ours."""
-        ...
 
     @property
     def source(self) -> object:
         """What it was made of. Two tools of one name are the same if this is."""
-        ...
 
     @property
     def is_repeatable(self) -> bool:
         """Whether it may be called again where its first outcome is unknown."""
-        ...
 
     async def call(self, arguments: str, context: ToolContext, limits: CallLimits) -> ToolOutcome:
         """Call it with the model's JSON. Whatever goes wrong is an outcome that the model can read."""
-        ...
 
 
 class ToolFailed(Exception):

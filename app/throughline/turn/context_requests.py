@@ -24,7 +24,6 @@ class SessionStore(Protocol):
 
     async def get(self, owner_id: UserId, session_id: SessionId) -> Session:
         """Return the session. Raises NotFound, also for somebody else's."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

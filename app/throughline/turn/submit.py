@@ -11,15 +11,12 @@ class Slots(Protocol):
 
     def reserve(self) -> Claimer | None:
         """Reserve a slot; None if none is idle or earlier runs may wait. Every one ends in `start` or `release`."""
-        ...
 
     def start(self, claimed: ClaimedRun) -> None:
         """Run the claimed run in the reserved slot."""
-        ...
 
     def release(self) -> None:
         """Give the reserved slot back unused."""
-        ...
 
 
 async def submit_message(submission: Submission, runs: RunStore, slots: Slots | None) -> Submitted:

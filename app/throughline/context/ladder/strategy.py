@@ -14,7 +14,6 @@ class MakeRoom(Protocol):
 
     def __call__(self, view: View, /) -> tuple[View, tuple[str, ...]]:
         """Return the same view where nothing can be left out."""
-        ...
 
 
 def summarise_instead(view: View) -> tuple[View, tuple[str, ...]]:

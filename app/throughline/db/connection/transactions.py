@@ -26,7 +26,6 @@ class Statements(Protocol):
 
     async def fetch(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
         """Run one statement and return its rows, none where it returns none; further parameters are left aside."""
-        ...
 
 
 class Transactions:

@@ -106,15 +106,12 @@ class Announcements(Protocol):
 
     def announce_cancel(self, run_id: RunId) -> None:
         """Announce that the run is to stop."""
-        ...
 
     def announce_events(self, run_id: RunId) -> None:
         """Announce that the run has changed."""
-        ...
 
     def announce_work(self) -> None:
         """Announce that runs may be taken."""
-        ...
 
 
 class SessionRepository:

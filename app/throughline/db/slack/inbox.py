@@ -79,11 +79,9 @@ class Announcements(Protocol):
 
     def announce_work(self) -> None:
         """Announce that a run waits."""
-        ...
 
     def announce_events(self, run_id: RunId) -> None:
         """Announce that the run has changed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,18 @@
 
 from collections.abc import Collection, Mapping
 
+from throughline.db.connection.statement import Statement
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.jobs.kinds import ENQUEUE_SUMMARY
 from throughline.db.statements.locks import lock_session
 from throughline.db.statements.new_ids import new_id
-from throughline.db.statements.rows import session_not_found
+from throughline.db.statements.rows import VERSION_COLUMNS, lease_lost, session_not_found, to_json, version_from
 from throughline.db.statements.sql import sql
 from throughline.db.summaries.adopt import adopt_summary, is_adopted
 from throughline.db.summaries.prepared import adopt_prepared, prepare_summary
 from throughline.db.summaries.restore import restore
-from throughline.db.summaries.stretches import find_stretch, save_stretch
+from throughline.db.summaries.stretches import find_stretch, load_stretches, save_stretch
 from throughline.db.summaries.summary_lease import release_lease, renew_lease, take_lease
-from throughline.db.summaries.versions import find_version, latest_version, list_versions, load_parts
-from throughline.db.summaries.view import save_skipped, save_view
 from throughline.domain.errors import NotFound
 from throughline.domain.ids import SessionId, SummaryId, UserId
 from throughline.domain.json_types import JsonObject
@@ -37,6 +36,54 @@ _ASK_FOR_NEXT = sql(
     enqueue=ENQUEUE_SUMMARY,
 )
 
+_SAVE_VIEW = sql("""
+    with held as (
+        select r.id from runs r
+        where r.id = :run_id and r.session_id = :session_id and r.fence = :fence and r.status = 'running' for share
+    ), saved as (
+        update sessions s set view_state = cast(:view_state as jsonb)
+        where s.id = :session_id and s.summary_version = :expected_version
+            and (not :is_leased or exists (select 1 from held))
+        returning s.id
+    )
+    select (select count(*) from held) as held, (select count(*) from saved) as saved
+""")
+
+_SAVE_SKIPPED = sql("""
+    update sessions s
+    set view_state = s.view_state || jsonb_build_object('skipped_through_position', cast(:through_position as bigint))
+    where s.id = :session_id and s.summary_version = :expected_version
+""")
+_LIST = sql(
+    """
+    select {version_columns} from sessions s left join summary_versions v on v.session_id = s.id
+        and (cast(:newest as integer) is null or v.version <= cast(:newest as integer))
+    where s.id = :session_id and s.owner_id = :owner_id order by v.version desc nulls first limit :limit
+""",
+    version_columns=VERSION_COLUMNS,
+)
+_ONE = sql(
+    """
+    select {version_columns} from sessions s left join summary_versions v on v.session_id = s.id
+        and (v.id = cast(:summary_id as uuid) or v.version = cast(:version as integer))
+    where s.id = :session_id and s.owner_id = :owner_id
+""",
+    version_columns=VERSION_COLUMNS,
+)
+_LATEST = sql(
+    "select {version_columns} from summary_versions v where v.session_id = :session_id and v.state = 'adopted'",
+    version_columns=VERSION_COLUMNS,
+)
+_PREPARED = sql(
+    """
+    select {version_columns} from sessions s
+        join summary_versions v on v.session_id = s.id and v.base_version = s.summary_version
+    where s.id = :session_id and v.state = 'prepared'
+""",
+    version_columns=VERSION_COLUMNS,
+)
+_OF_STATE: Mapping[SummaryState, Statement] = {SummaryState.ADOPTED: _LATEST, SummaryState.PREPARED: _PREPARED}
+
 
 class SummaryRepository:
     """Stretches and versions; every change of a cursor is a compare-and-set on the session's `summary_version`."""
@@ -54,8 +101,17 @@ class SummaryRepository:
         return await self._transactions.run(lambda tx: save_stretch(tx, session_id, stretch, lease))
 
     async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithStretches | None:
-        """Return the adopted, or the prepared version that builds on it, with its stretches."""
-        return await load_parts(self._transactions, session_id, state)
+        """Return the adopted version, or the prepared one that builds on it, with its stretches, oldest first.
+
+        Two statements, since neither a version nor its stretches ever change. Raises ValueError for another state.
+        """
+        if state not in _OF_STATE:
+            raise ValueError(f"a session has many versions that are {state.value}: there are no parts of the one")
+        version = await self._find(_OF_STATE[state], session_id)
+        if version is None:
+            return None
+        stretches = await load_stretches(self._transactions, session_id, version.stretch_ids)
+        return SummaryWithStretches(version, stretches)
 
     async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
         """Store a version and move the session's cursor forward to it. Raises SummaryConflict, NotFound, LeaseLost."""
@@ -90,11 +146,27 @@ class SummaryRepository:
         self, session_id: SessionId, view_state: JsonObject, expected_version: int, lease: Lease | None = None
     ) -> bool:
         """Keep the view state; False where the summary changed meanwhile. Raises LeaseLost."""
-        return await save_view(self._transactions, session_id, view_state, expected_version, lease)
+        rows = await self._transactions.fetch(
+            _SAVE_VIEW,
+            run_id=None if lease is None else lease.run_id,
+            fence=None if lease is None else lease.fence,
+            is_leased=lease is not None,
+            session_id=session_id,
+            view_state=to_json(view_state),
+            expected_version=expected_version,
+        )
+        if lease is not None and rows[0]["held"] == 0:
+            raise lease_lost(lease)
+        return bool(rows[0]["saved"])
 
     async def save_skipped(self, session_id: SessionId, through_position: int, expected_version: int) -> None:
-        """Note that a summary up to there was not worth it; nothing where the summary changed meanwhile."""
-        await save_skipped(self._transactions, session_id, through_position, expected_version)
+        """Note that a summary up to there was not worth it; nothing where the summary changed meanwhile.
+
+        A turn that runs may be changing the rest of the view state.
+        """
+        await self._transactions.fetch(
+            _SAVE_SKIPPED, session_id=session_id, through_position=through_position, expected_version=expected_version
+        )
 
     async def ask_for_next(self, session_id: SessionId) -> None:
         """Put the job in line that prepares the session's next summary; nothing where it is there already."""
@@ -117,29 +189,35 @@ class SummaryRepository:
 
     async def latest(self, session_id: SessionId) -> SummaryVersion | None:
         """Return the adopted version, None where nothing is summarised."""
-        return await latest_version(self._transactions, session_id)
+        return await self._find(_LATEST, session_id)
 
     async def list(
         self, owner_id: UserId, session_id: SessionId, *, limit: int = 50, newest: int | None = None
     ) -> Page[SummaryVersion]:
         """Return a page of the versions: a prepared one first, then the newest. Raises NotFound.
 
-        `newest` is the `next_cursor` of the page before: the number of the first version wanted.
+        `newest` is the `next_cursor` of the page before: the number of the first version wanted. At most one version is
+        prepared and has no number, and it is the first of all, so that each page after the first begins with a number.
         """
-        page = await list_versions(self._transactions, owner_id, session_id, limit=limit, newest=newest)
-        if page is None:
+        rows = await self._transactions.fetch(
+            _LIST, session_id=session_id, owner_id=owner_id, newest=newest, limit=limit + 1
+        )
+        if not rows:
             raise session_not_found(session_id)
-        return page
+        found = tuple(version_from(row) for row in rows if row["id"] is not None)
+        return Page(found[:limit], str(found[limit].version) if len(found) > limit else None)
 
     async def get(self, owner_id: UserId, session_id: SessionId, wanted: SummaryId | int) -> SummaryVersion:
         """Return the version with this id or number. Raises NotFound."""
-        version, has_session = await find_version(self._transactions, owner_id, session_id, wanted)
-        if not has_session:
+        by_number = isinstance(wanted, int)
+        asked = {"summary_id": None if by_number else wanted, "version": wanted if by_number else None}
+        rows = await self._transactions.fetch(_ONE, session_id=session_id, owner_id=owner_id, **asked)
+        if not rows:
             raise session_not_found(session_id)
-        if version is None:
-            name = f"version {wanted} of the summary" if isinstance(wanted, int) else f"summary {wanted}"
+        if rows[0]["id"] is None:
+            name = f"version {wanted} of the summary" if by_number else f"summary {wanted}"
             raise NotFound(f"There is no {name} of session {session_id}.")
-        return version
+        return version_from(rows[0])
 
     async def restore(self, owner_id: UserId, session_id: SessionId, summary_id: SummaryId) -> Session:
         """Adopt an earlier version again, as a new version; the cursor may go back. Raises NotFound, InvalidInput.
@@ -148,3 +226,7 @@ class SummaryRepository:
         """
         version_id = SummaryId(new_id())
         return await self._transactions.run(lambda tx: restore(tx, owner_id, session_id, summary_id, version_id))
+
+    async def _find(self, statement: Statement, session_id: SessionId) -> SummaryVersion | None:
+        rows = await self._transactions.fetch(statement, session_id=session_id)
+        return version_from(rows[0]) if rows else None
