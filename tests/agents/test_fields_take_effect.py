@@ -27,7 +27,7 @@ from throughline.db.database import Database
 from throughline.domain.message import Role, ToolCall
 from throughline.ports.models import ChatModel
 from throughline.prompting.conversation import at_rest
-from throughline.summary.compact import Compaction
+from throughline.summary.writing import Compaction
 
 WINDOW = 8192
 

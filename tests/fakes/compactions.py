@@ -20,8 +20,9 @@ from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import Outcome, RunStatus
 from throughline.prompting.conversation import at_rest
 from throughline.prompting.planning import context_input
-from throughline.summary.compact import Compaction, compact
+from throughline.summary.compact import compact
 from throughline.summary.prepare import prepare_next
+from throughline.summary.writing import Compaction
 
 SUMMARY = "## Intent\nThe user counts [#1-#2]."
 _TAG = re.compile(r"^\[#(\d+) (?:user|assistant|tool)", re.MULTILINE)

@@ -17,8 +17,9 @@ from throughline.domain.run import RunStatus
 from throughline.prompting.context_report import report_context
 from throughline.prompting.conversation import at_rest
 from throughline.prompting.planning import context_input
-from throughline.summary.compact import Compaction, compact
+from throughline.summary.compact import compact
 from throughline.summary.summarize_now import summarize_now
+from throughline.summary.writing import Compaction
 
 SUMMARY = "## Intent\nThe user counts [#1-#2]."
 

@@ -23,7 +23,8 @@ from throughline.execution.off_loop import LARGE_CHARACTERS
 from throughline.ports.hooks import Decision, Hook, PreCompact
 from throughline.prompting.conversation import at_rest
 from throughline.prompting.planning import context_input
-from throughline.summary.compact import Compaction, compact
+from throughline.summary.compact import compact
+from throughline.summary.writing import Compaction
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 

@@ -18,8 +18,9 @@ from throughline.domain.summary import SummaryState
 from throughline.ports.hooks import Decision
 from throughline.prompting.conversation import at_rest
 from throughline.prompting.planning import context_input
-from throughline.summary.compact import Compaction, compact
+from throughline.summary.compact import compact
 from throughline.summary.prepare import prepare_next
+from throughline.summary.writing import Compaction
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 

@@ -13,8 +13,8 @@ from throughline.domain.errors import NotFound, SummaryConflict, TemporaryError,
 from throughline.domain.session import Session
 from throughline.prompting.conversation import at_rest, with_summary
 from throughline.prompting.planning import compute_context, context_input, plan_context_for
-from throughline.summary.compact import Compaction, Writing, hook_event
 from throughline.summary.parts import SummaryParts
+from throughline.summary.writing import Compaction, Writing, hook_event
 
 PREPARE_SECONDS = 60.0
 """Nobody waits for it, so it may take its time: never less than a turn would give it. A session has one such job at a

@@ -16,8 +16,9 @@ from throughline.execution.running_beside import running_beside
 from throughline.ports.summaries import SummaryStore
 from throughline.prompting.conversation import at_rest
 from throughline.prompting.planning import plan_context_for
-from throughline.summary.compact import Compaction, compact
+from throughline.summary.compact import compact
 from throughline.summary.parts import SummaryParts
+from throughline.summary.writing import Compaction
 
 LEASE_SECONDS = 15.0
 """How long a process that died keeps others from summarizing; one that lives renews in time."""

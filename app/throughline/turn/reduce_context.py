@@ -22,7 +22,8 @@ from throughline.domain.message import NewMessage
 from throughline.prompting.conversation import reload_conversation, with_summary
 from throughline.prompting.planning import compute_context, context_input
 from throughline.prompting.ready_agent import ReadyAgent
-from throughline.summary.compact import Compaction, compact
+from throughline.summary.compact import compact
+from throughline.summary.writing import Compaction
 from throughline.turn.state import Turn
 
 LESS_THAN_REFUSED = 0.9
