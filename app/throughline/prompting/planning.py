@@ -1,16 +1,20 @@
 """From the state of a turn to the values the context engine works on."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 from throughline.context.context_input import ContextInput
+from throughline.context.decide_compaction import CompactionAllowance
 from throughline.context.measure import count_message
-from throughline.context.plan import ContextPlan, plan_context
+from throughline.context.plan import ContextPlan, in_force, plan_context
 from throughline.context.recall_hints import hints_for
+from throughline.context.reopen import reopen, waiting_for_growth
 from throughline.context.triggers import CompactionTrigger
+from throughline.context.view import View
 from throughline.context.view_state import view_state_from
+from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.conversation import Conversation
 from throughline.domain.message import Message, NewMessage
 from throughline.execution.off_loop import characters_of, run_off_loop_if_large
@@ -64,6 +68,41 @@ async def compute_context(inp: ContextInput, compute: Callable[[ContextInput], T
     pending = () if inp.user is None else (inp.user,)
     characters = characters_of((*inp.rows, *inp.pinned, *pending)) + len(inp.system_prompt) + len(inp.summary)
     return await run_off_loop_if_large(characters, lambda: compute(inp))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """The model call that a prompt is planned for.
+
+    `pending` is the user's message while it is not stored. `cap_tokens` (our count) is set if the provider refused the
+    call's prompt before: the next one stays below it.
+    """
+
+    agent: ReadyAgent
+    pending: NewMessage | None
+    cap_tokens: int | None = None
+
+
+async def plan_call(call: ModelCall, conversation: Conversation, allowance: CompactionAllowance) -> ContextPlan:
+    """Return the engine's plan for the call; one that was refused is compacted whatever the triggers say."""
+    inp, forced = _call_input(call, conversation), None if call.cap_tokens is None else CompactionTrigger.OVERFLOW
+    return await compute_context(inp, partial(plan_context, forced=forced, allowance=allowance))
+
+
+async def view_after(
+    call: ModelCall, conversation: Conversation, plan: ContextPlan, done: CompactionResult | None
+) -> View:
+    """Return the plan's view after the compaction `done`, or a new one if the summary under it has changed."""
+    if done is not None and done.is_not_worth_it:
+        return waiting_for_growth(plan.view)
+    if done is None or done.outcome is not CompactionOutcome.ADOPTED:
+        return plan.view
+    inp = replace(_call_input(call, conversation), view_state=plan.view_state)
+    return await compute_context(inp, lambda inp: reopen(in_force(inp)))
+
+
+def _call_input(call: ModelCall, conversation: Conversation) -> ContextInput:
+    return replace(context_input(call.agent, conversation, call.pending), cap_tokens=call.cap_tokens)
 
 
 async def plan_context_for(

@@ -1,16 +1,14 @@
 """Before every model call: plan the prompt, compact as decided, fit it, and report each stage."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 import structlog
 
 from throughline.context.calibration import scale
-from throughline.context.context_input import ContextInput
-from throughline.context.decide_compaction import CompactionAction, CompactionAllowance
+from throughline.context.decide_compaction import CompactionAction
 from throughline.context.fit import FittedPrompt, fit_view
-from throughline.context.plan import ContextPlan, in_force, plan_context
-from throughline.context.reopen import kept_state, reopen, waiting_for_growth
+from throughline.context.plan import ContextPlan
+from throughline.context.reopen import kept_state
 from throughline.context.triggers import CompactionTrigger
 from throughline.context.view import View
 from throughline.context.view_state import view_state_json
@@ -20,7 +18,7 @@ from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import CompactionFinished, CompactionStarted
 from throughline.domain.message import NewMessage
 from throughline.prompting.conversation import reload_conversation, with_summary
-from throughline.prompting.planning import compute_context, context_input
+from throughline.prompting.planning import ModelCall, compute_context, plan_call, view_after
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.summary.compact import compact
 from throughline.summary.writing import Compaction
@@ -54,34 +52,6 @@ class FittedContext:
     stages: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """The model call that the context is reduced for; `cap_tokens` (ours) is set if its prompt was refused before."""
-
-    turn: Turn
-    agent: ReadyAgent
-    pending: NewMessage | None
-    cap_tokens: int | None
-
-    def input(self, conversation: Conversation) -> ContextInput:
-        return replace(context_input(self.agent, conversation, self.pending), cap_tokens=self.cap_tokens)
-
-    async def plan(self, conversation: Conversation) -> ContextPlan:
-        usage = self.turn.compaction_usage
-        allowance = CompactionAllowance(
-            may_write=not usage.has_failed and self.seconds_left > 0, is_cancelled=usage.is_cancelled
-        )
-        forced = None if self.cap_tokens is None else CompactionTrigger.OVERFLOW
-        return await compute_context(
-            self.input(conversation), partial(plan_context, forced=forced, allowance=allowance)
-        )
-
-    @property
-    def seconds_left(self) -> float:
-        limit = self.agent.definition.context.summary.timeout_seconds
-        return max(limit - self.turn.compaction_usage.seconds, 0)
-
-
 async def reduce_context(
     turn: Turn,
     agent: ReadyAgent,
@@ -96,8 +66,8 @@ async def reduce_context(
     fails never does: the view is then trimmed when the prompt is fitted.
     """
     cap_tokens = None if refused_tokens is None else max(int(LESS_THAN_REFUSED * refused_tokens), 1)
-    call = _Call(turn, agent, pending, cap_tokens)
-    plan = await call.plan(conversation)
+    call = ModelCall(agent, pending, cap_tokens)
+    plan = await plan_call(call, conversation, turn.compaction_usage.allowance(agent))
     if plan.decision.action is CompactionAction.WRITE_IN_BACKGROUND:
         await _request_background_summary(turn, conversation)
     if not plan.fired and not plan.decision.is_now:
@@ -107,14 +77,14 @@ async def reduce_context(
     for _ in range(MOST_TRIES):
         if not plan.decision.is_now:
             break
-        done = await _compact(call, conversation, plan)
+        done = await _compact(turn, call, conversation, plan)
         if not done.is_stale:
             break
         conversation = await reload_conversation(turn.parts.messages, turn.lease.run_id, agent, conversation)
-        plan = await call.plan(conversation)
+        plan = await plan_call(call, conversation, turn.compaction_usage.allowance(agent))
     if done is not None and done.outcome is CompactionOutcome.ADOPTED:
         conversation = with_summary(conversation, done.session)
-    view = await _view_after(call, conversation, plan, done)
+    view = await view_after(call, conversation, plan, done)
     conversation = await _keep(turn, conversation, view)
     _report_compaction(turn, view, plan, done)
     stages = plan.fired if done is None else (*plan.fired, f"summary_{done.outcome}")
@@ -146,27 +116,15 @@ async def _request_background_summary(turn: Turn, conversation: Conversation) ->
         log.warning("summary request failed", session_id=str(conversation.session.id), error=error.code)
 
 
-async def _compact(call: _Call, conversation: Conversation, plan: ContextPlan) -> CompactionResult:
-    turn, usage = call.turn, call.turn.compaction_usage
-    started = turn.parts.clock.monotonic()
-    task = Compaction(call.agent, conversation, pending=call.pending, lease=turn.lease, seconds_left=call.seconds_left)
+async def _compact(turn: Turn, call: ModelCall, conversation: Conversation, plan: ContextPlan) -> CompactionResult:
+    usage, started = turn.compaction_usage, turn.parts.clock.monotonic()
+    seconds_left = usage.seconds_left(call.agent)
+    task = Compaction(call.agent, conversation, pending=call.pending, lease=turn.lease, seconds_left=seconds_left)
     done = await compact(turn.parts, task, plan)
     usage.seconds += turn.parts.clock.monotonic() - started
     usage.has_failed = usage.has_failed or done.outcome is CompactionOutcome.FAILED
     usage.is_cancelled = usage.is_cancelled or done.outcome is CompactionOutcome.CANCELLED
     return done
-
-
-async def _view_after(
-    call: _Call, conversation: Conversation, plan: ContextPlan, done: CompactionResult | None
-) -> View:
-    """Return the plan's view, or a new one where the summary under it has changed."""
-    if done is not None and done.is_not_worth_it:
-        return waiting_for_growth(plan.view)
-    if done is None or done.outcome is not CompactionOutcome.ADOPTED:
-        return plan.view
-    inp = in_force(replace(call.input(conversation), view_state=plan.view_state))
-    return await compute_context(inp, reopen)
 
 
 async def _keep(turn: Turn, conversation: Conversation, view: View) -> Conversation:

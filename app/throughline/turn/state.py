@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from throughline.context.decide_compaction import CompactionAllowance
 from throughline.domain.conversation import Conversation
 from throughline.domain.message import NewMessage, Source
 from throughline.domain.prompt import MAX_ANSWER_BYTES, Usage
@@ -78,6 +79,15 @@ class CompactionUsage:
     has_failed: bool = False
     is_cancelled: bool = False
     is_requested: bool = False
+
+    def seconds_left(self, agent: ReadyAgent) -> float:
+        """Return what the agent's time limit leaves for further summaries."""
+        return max(agent.definition.context.summary.timeout_seconds - self.seconds, 0)
+
+    def allowance(self, agent: ReadyAgent) -> CompactionAllowance:
+        """Return what the turn may still do about summaries."""
+        may_write = not self.has_failed and self.seconds_left(agent) > 0
+        return CompactionAllowance(may_write=may_write, is_cancelled=self.is_cancelled)
 
 
 @dataclass(frozen=True, slots=True)
