@@ -63,7 +63,7 @@ async def compact_now(stage: Stage, instructions: str = "") -> CompactionResult:
     plan = plan_context(context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL)
     assert plan.decision.trigger is not None
     task = Compaction(agent=agent, conversation=conversation, instructions=instructions)
-    return await compact(stage.parts, task, plan)
+    return (await compact(stage.parts, task, plan))[1]
 
 
 async def prepare_one(stage: Stage) -> bool:

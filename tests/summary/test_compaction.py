@@ -93,7 +93,7 @@ async def open_late(stage: Stage, seen_version: int) -> str:
     old = replace(conversation.session, summary_version=seen_version, summary_through_position=0)
     stale = replace(conversation, session=old, history=history)
     plan = plan_context(context_input(agent, stale, None), forced=CompactionTrigger.MANUAL)
-    return (await compact(stage.parts, Compaction(agent, stale), plan)).outcome
+    return (await compact(stage.parts, Compaction(agent, stale), plan))[1].outcome
 
 
 async def test_a_slow_summariser_costs_its_time_limit_and_no_more(database: Database) -> None:

@@ -35,7 +35,7 @@ async def open_with(database: Database, **policy: object) -> Stage:
 async def adopt_what_is_prepared(stage: Stage) -> CompactionResult:
     agent, conversation = await at_rest(stage.parts, await stage.reload())
     plan = as_adoption(plan_context(context_input(agent, conversation, None)))
-    return await compact(stage.parts, Compaction(agent=agent, conversation=conversation), plan)
+    return (await compact(stage.parts, Compaction(agent=agent, conversation=conversation), plan))[1]
 
 
 async def prepared_through(stage: Stage) -> int | None:
@@ -112,7 +112,7 @@ async def test_a_prepared_summary_that_somebody_overtook_is_let_go(database: Dat
     plan = as_adoption(plan_context(context_input(agent, conversation, None)))
     await compact_now(stage, "first")
 
-    done = await compact(stage.parts, Compaction(agent=agent, conversation=conversation), plan)
+    _, done = await compact(stage.parts, Compaction(agent=agent, conversation=conversation), plan)
 
     assert (done.outcome, done.is_stale) == ("skipped", True)
     assert (await stage.reload()).summary_version == 1

@@ -8,6 +8,7 @@ import structlog
 from throughline.context.decide_compaction import CompactionAction
 from throughline.context.plan import ContextPlan
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
+from throughline.domain.conversation import Conversation
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.session import Session
 from throughline.ports.hooks import PreCompact
@@ -28,16 +29,15 @@ from throughline.summary.writing import (
 log = structlog.get_logger(__name__)
 
 
-async def compact(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> CompactionResult:
-    """Summarise what the plan names, or adopt what is prepared, within the policy's time limit.
+async def compact(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> tuple[Conversation, CompactionResult]:
+    """Summarise what the plan names, or adopt what is prepared; return the conversation to go on with.
 
     What was achieved until something failed is adopted, as one version. Never raises for a summariser that fails, is
     slow or writes nonsense: the cursor then stays where it was. LeaseLost and DatabaseUnavailable are let through.
     """
     started = parts.clock.monotonic()
-    done = await (_adopt_prepared if plan.decision.action is CompactionAction.ADOPT else _write_and_adopt)(
-        parts, task, plan
-    )
+    is_written = plan.decision.action is CompactionAction.ADOPT
+    conversation, done = await (_adopt_prepared if is_written else _write_and_adopt)(parts, task, plan)
     parts.metrics.compaction_finished(
         cause=plan.decision.trigger or "none",
         outcome=done.outcome,
@@ -54,40 +54,44 @@ async def compact(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> C
         tokens_after=done.tokens_after,
         through_position=done.session.summary_through_position,
     )
-    return done
+    return conversation, done
 
 
-async def _adopt_prepared(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> CompactionResult:
+async def _adopt_prepared(
+    parts: SummaryParts, task: Compaction, plan: ContextPlan
+) -> tuple[Conversation, CompactionResult]:
     """Adopt what is written already. The hook may cancel; its wishes were asked for when that was written."""
     session, prepared = task.conversation.session, task.conversation.prepared
     if prepared is None:
         raise AssertionError("a plan adopts a prepared summary that the conversation does not have")
     decision = await ask_pre_compact(parts, task, hook_event(task, plan))
     if decision.cancel:
-        return unchanged(task, plan, CompactionOutcome.CANCELLED, CANCELLED_BY_HOOK)
+        return task.conversation, unchanged(task, plan, CompactionOutcome.CANCELLED, CANCELLED_BY_HOOK)
     try:
         adopted = await parts.summaries.adopt_prepared(session.id, prepared.id, session.summary_version, task.lease)
     except SummaryConflict:
-        return changed_meanwhile(task, plan)
+        return task.conversation, changed_meanwhile(task, plan)
     return await _adopted(task, plan, adopted, "")
 
 
-async def _write_and_adopt(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> CompactionResult:
+async def _write_and_adopt(
+    parts: SummaryParts, task: Compaction, plan: ContextPlan
+) -> tuple[Conversation, CompactionResult]:
     extends_prepared = _extends_prepared(task, plan)
     event = hook_event(task, plan, extends_prepared=extends_prepared)
     writing = Writing(parts, task, plan, event, extends_prepared=extends_prepared)
     ended = await writing.run()
     writer = writing.writer
     if writer is None or not writer.reaches_further:
-        return ended
+        return task.conversation, ended
     try:
         session = await parts.summaries.adopt_summary(writer.adoption(), task.lease)
     except SummaryConflict:
         writing.calls.wasted("conflict")
-        return changed_meanwhile(task, plan)
+        return task.conversation, changed_meanwhile(task, plan)
     except ValueError as error:  # stretches that do not follow each other: no turn fails for a summary
         log.error("summary broke", session_id=event.session_id, error=type(error).__name__)
-        return unchanged(task, plan, CompactionOutcome.FAILED, NOT_WRITTEN)
+        return task.conversation, unchanged(task, plan, CompactionOutcome.FAILED, NOT_WRITTEN)
     return await _adopted(task, plan, session, _what_is_left(ended, writer.draft.through_position, event))
 
 
@@ -106,7 +110,9 @@ def _extends_prepared(task: Compaction, plan: ContextPlan) -> bool:
     return prepared.through_position < (plan.decision.through_position or 0)
 
 
-async def _adopted(task: Compaction, plan: ContextPlan, session: Session, detail: str) -> CompactionResult:
+async def _adopted(
+    task: Compaction, plan: ContextPlan, session: Session, detail: str
+) -> tuple[Conversation, CompactionResult]:
     conversation = with_summary(task.conversation, session)
     after = await plan_context_for(task.agent, conversation, task.pending)
-    return CompactionResult(CompactionOutcome.ADOPTED, session, detail, plan.tokens, after.tokens)
+    return conversation, CompactionResult(CompactionOutcome.ADOPTED, session, detail, plan.tokens, after.tokens)

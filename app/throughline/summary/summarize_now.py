@@ -46,7 +46,8 @@ async def _summarize(parts: SummaryParts, session: Session, instructions: str) -
         detail = _nothing_to_do(conversation.session)
         return CompactionResult(CompactionOutcome.SKIPPED, conversation.session, detail, plan.tokens, plan.tokens)
     seconds = max(ON_DEMAND_SECONDS, agent.definition.context.summary.timeout_seconds)
-    done = await compact(parts, Compaction(agent, conversation, instructions=instructions, seconds_left=seconds), plan)
+    task = Compaction(agent, conversation, instructions=instructions, seconds_left=seconds)
+    _, done = await compact(parts, task, plan)
     if done.outcome is CompactionOutcome.ADOPTED:
         parts.metrics.compaction_measured(tokens_before=done.tokens_before, tokens_after=done.tokens_after)
     if done.is_stale:

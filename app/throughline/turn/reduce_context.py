@@ -17,7 +17,7 @@ from throughline.domain.conversation import Conversation
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.events import CompactionFinished, CompactionStarted
 from throughline.domain.message import NewMessage
-from throughline.prompting.conversation import reload_conversation, with_summary
+from throughline.prompting.conversation import reload_conversation
 from throughline.prompting.planning import ModelCall, compute_context, plan_call, view_after
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.summary.compact import compact
@@ -77,13 +77,11 @@ async def reduce_context(
     for _ in range(MOST_TRIES):
         if not plan.decision.is_now:
             break
-        done = await _compact(turn, call, conversation, plan)
+        conversation, done = await _compact(turn, call, conversation, plan)
         if not done.is_stale:
             break
         conversation = await reload_conversation(turn.parts.messages, turn.lease.run_id, agent, conversation)
         plan = await plan_call(call, conversation, turn.compaction_usage.allowance(agent))
-    if done is not None and done.outcome is CompactionOutcome.ADOPTED:
-        conversation = with_summary(conversation, done.session)
     view = await view_after(call, conversation, plan, done)
     conversation = await _keep(turn, conversation, view)
     _report_compaction(turn, view, plan, done)
@@ -116,15 +114,17 @@ async def _request_background_summary(turn: Turn, conversation: Conversation) ->
         log.warning("summary request failed", session_id=str(conversation.session.id), error=error.code)
 
 
-async def _compact(turn: Turn, call: ModelCall, conversation: Conversation, plan: ContextPlan) -> CompactionResult:
+async def _compact(
+    turn: Turn, call: ModelCall, conversation: Conversation, plan: ContextPlan
+) -> tuple[Conversation, CompactionResult]:
     usage, started = turn.compaction_usage, turn.parts.clock.monotonic()
     seconds_left = usage.seconds_left(call.agent)
     task = Compaction(call.agent, conversation, pending=call.pending, lease=turn.lease, seconds_left=seconds_left)
-    done = await compact(turn.parts, task, plan)
+    conversation, done = await compact(turn.parts, task, plan)
     usage.seconds += turn.parts.clock.monotonic() - started
     usage.has_failed = usage.has_failed or done.outcome is CompactionOutcome.FAILED
     usage.is_cancelled = usage.is_cancelled or done.outcome is CompactionOutcome.CANCELLED
-    return done
+    return conversation, done
 
 
 async def _keep(turn: Turn, conversation: Conversation, view: View) -> Conversation:
