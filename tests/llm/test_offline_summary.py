@@ -14,7 +14,7 @@ from throughline.domain.message import Message, Role, ToolCall
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt
 from throughline.llm.counters import TiktokenCounter
 from throughline.llm.offline import OfflineModel
-from throughline.llm.offline_summary import NOTHING
+from throughline.llm.offline_summary import NOTHING, summarise
 
 POLICY = SummaryPolicy()
 PARTY = (
@@ -150,3 +150,9 @@ async def test_a_summary_of_nothing_but_the_frames_says_so() -> None:
 
     assert await summary_of(prompt) == f"- {NOTHING}"
     assert CONVERSATION_TAG != EXISTING_TAG
+
+
+def test_a_record_whose_only_line_is_too_long_still_has_a_summary() -> None:
+    text = "word " * 5_000
+
+    assert summarise(text, f"[#1 user] {text}", max_tokens=20, count=len)

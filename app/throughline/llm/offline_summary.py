@@ -11,6 +11,9 @@ SHORT_CHARACTERS = 8
 """A sentence below this length says next to nothing: `ok`, `Noted.`"""
 
 MAX_CHARACTERS = 300
+LONGEST_LINE = 2 * MAX_CHARACTERS
+"""Lines of an earlier summary are no longer than this: one of them alone has to fit."""
+
 SMALL_SUMMARY_TOKENS = 160
 """A summary of so many tokens is small, whatever it stands for. Above that a third of a record is kept."""
 
@@ -34,7 +37,9 @@ def summarise(existing: str, record: str, *, max_tokens: int, count: Callable[[s
 
     Where they are too many, each part of the conversation keeps one.
     """
-    kept = (line for line in existing.split("\n") if not _PART_HEAD.fullmatch(line) and NOTHING not in line)
+    kept = (
+        line[:LONGEST_LINE] for line in existing.split("\n") if not _PART_HEAD.fullmatch(line) and NOTHING not in line
+    )
     lines = list(dict.fromkeys((*kept, *_lines_of(record))))
     size = count(existing)
     most = size + count(record) // 3 if record else size * 9 // 10
@@ -61,13 +66,11 @@ def _first(text: str) -> str:
 
 
 def _thinned(lines: list[str], budget: int, count: Callable[[str], int]) -> list[str]:
-    """Return the lines if they fit, else the newest line of each part of the conversation, of as many as fit."""
+    """Return the lines if they fit, else the newest of each part of the conversation; one line at least."""
     sizes = {line: count(line) + 1 for line in lines}
     positions = [int(found[1]) if (found := _CITED.search(line)) else 0 for line in lines]
-    chosen, parts = lines, len(lines)
-    while sum(sizes[line] for line in chosen) > budget:
+    chosen, parts, last = lines, len(lines), max(positions, default=0)
+    while len(chosen) > 1 and sum(sizes[line] for line in chosen) > budget:
         parts = parts * 7 // 8
-        chosen = list(
-            {at * parts // (max(positions) + 1): line for at, line in zip(positions, lines, strict=True)}.values()
-        )
+        chosen = list({at * parts // (last + 1): line for at, line in zip(positions, lines, strict=True)}.values())
     return chosen
