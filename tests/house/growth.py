@@ -9,6 +9,9 @@ from house.hostile_texts import ENDS, Shape
 CHARACTERS = 4000
 """The smaller of the two sizes; halved, for a first look, as long as the cost is still worth judging."""
 
+SHORTEST = 1000
+"""It is not halved below this: an expression with a bounded repeat, of 400 at most, is quadratic up to its bound."""
+
 FACTOR = 4
 """So many times longer is the larger: 4 times the time if the cost is linear, 16 times if it is quadratic."""
 
@@ -54,7 +57,7 @@ def _is_steep(run: Callable[[str], object], shape: Shape, end: str, characters: 
     if _seconds(run, shape.text(end, characters)) < WORTH_JUDGING_SECONDS:
         return False
     shorter = characters
-    while _seconds(run, shape.text(end, shorter // 2)) >= WORTH_JUDGING_SECONDS:
+    while shorter // 2 >= SHORTEST and _seconds(run, shape.text(end, shorter // 2)) >= WORTH_JUDGING_SECONDS:
         shorter //= 2
     return any(_grows_too_much(run, shape, end, size) for size in sorted({shorter, characters}))
 
