@@ -58,6 +58,12 @@ async def leave_a_thread_behind() -> str:
     return "done"
 
 
+async def raise_and_leave_a_thread_behind() -> str:
+    """Raise while a thread of the event loop still works."""
+    asyncio.get_running_loop().run_in_executor(None, let_go.wait)
+    raise OwnError
+
+
 class Unreadable:
     """Cannot be made text."""
 

@@ -72,6 +72,14 @@ async def test_a_result_does_not_wait_for_what_the_tool_left_behind() -> None:
     assert (outcome, is_still_held) == (ToolOutcome("done"), True)
 
 
+async def test_an_error_does_not_wait_for_what_the_tool_left_behind() -> None:
+    outcome = await run("raise_and_leave_a_thread_behind", timeout_seconds=HANG_SECONDS)
+    is_still_held = not hostile_tools.let_go.is_set()
+
+    failed = ToolOutcome("raise_and_leave_a_thread_behind failed with OwnError.", is_error=True)
+    assert (outcome, is_still_held) == (failed, True)
+
+
 @pytest.mark.parametrize("name", ["return_what_will_not_be_text", "return_what_ends_the_process"])
 async def test_a_result_that_cannot_be_read_is_an_error(name: str) -> None:
     assert (await run(name)).is_error

@@ -126,8 +126,12 @@ class PluginCall(Generic[T]):
         self._cancel = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
         if self._is_given_up:
             task.cancel()
-        value = self._read(await made)
-        self._settle(Returned(value))  # before the event loop ends, which waits for what the plugin left behind
+        try:  # settled before the event loop ends, which waits for what the plugin left behind
+            value = self._read(await made)
+        except BaseException as error:
+            self._settle(Raised(error))
+            raise
+        self._settle(Returned(value))
         return value
 
     def _settle(self, outcome: Outcome[T]) -> None:
