@@ -1,5 +1,6 @@
 """The operator's `pre_compact` hook: what it is told, what it may do, and that it cannot hurt."""
 
+import asyncio
 import threading
 from dataclasses import replace
 
@@ -240,6 +241,29 @@ async def test_a_hook_is_not_asked_again_while_it_still_hangs(database: Database
     ) == FAILURES_TO_OPEN - 1
 
 
+async def test_an_older_call_that_hangs_keeps_the_hook_from_being_asked(database: Database) -> None:
+    asked: list[PreCompact] = []
+    has_begun, is_held = threading.Event(), threading.Event()
+
+    def first_hangs(event: PreCompact) -> None:
+        asked.append(event)
+        if len(asked) == 1:
+            has_begun.set()
+            is_held.wait()
+
+    stage = await open_with(database, first_hangs, timeout_seconds=1)
+    older = asyncio.create_task(compact_now(stage))
+    await asyncio.to_thread(has_begun.wait)
+    await compact_now(stage)
+    await older
+    await fill(stage, 2)
+
+    await compact_now(stage)
+
+    is_held.set()
+    assert len(asked) == 2
+
+
 async def test_a_hook_that_was_only_slow_is_asked_again(database: Database) -> None:
     is_held, asked = threading.Event(), threading.Semaphore(0)
 
@@ -251,7 +275,7 @@ async def test_a_hook_that_was_only_slow_is_asked_again(database: Database) -> N
     await compact_now(stage)
     assert asked.acquire(timeout=0)
     is_held.set()
-    await until(lambda: not stage.parts.hook_calls["hooks:own"].is_hanging)
+    await until(lambda: not any(call.is_hanging for call in stage.parts.hanging_hooks["hooks:own"]))
     await fill(stage, 2)
 
     await compact_now(stage)

@@ -7,7 +7,7 @@ import structlog
 
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.text import clean_text
-from throughline.execution.call_plugin import PluginCall
+from throughline.execution.call_plugin import PluginCall, PluginTimedOut
 from throughline.execution.outcome import Raised
 from throughline.ports.hooks import Decision, PreCompact
 from throughline.summary.parts import SummaryParts
@@ -24,7 +24,7 @@ async def ask_hook(parts: SummaryParts, name: str, event: PreCompact, *, limit_s
     """Return what the hook `name` decides within its share of `limit_seconds`; to go on, where there is none.
 
     A hook that failed several times in a row is not called until a cool-down is over, and one that hangs not before
-    that call of it has ended.
+    those calls of it have ended.
     """
     key = f"pre_compact:{name}"
     if not name or _is_hanging(parts, name) or not parts.breakers.acquire(key):
@@ -48,8 +48,8 @@ class _HookFailedError(Exception):
 
 
 def _is_hanging(parts: SummaryParts, name: str) -> bool:
-    call = parts.hook_calls.get(name)
-    if call is None or not call.is_hanging:
+    parts.hanging_hooks[name] = [call for call in parts.hanging_hooks.get(name, ()) if call.is_hanging]
+    if not parts.hanging_hooks[name]:
         return False
     log.warning("pre_compact hook still hangs and is not called", hook=name)
     return True
@@ -57,9 +57,10 @@ def _is_hanging(parts: SummaryParts, name: str) -> bool:
 
 async def _decide(parts: SummaryParts, name: str, event: PreCompact, seconds: float) -> Decision:
     call = PluginCall(partial(parts.hooks.get(name), event), _check)
-    parts.hook_calls[name] = call
     outcome = await call.outcome(seconds)
     if isinstance(outcome, Raised):
+        if isinstance(outcome.error, PluginTimedOut):
+            parts.hanging_hooks[name].append(call)
         is_answer = isinstance(outcome.error, _HookFailedError)
         raise _HookFailedError(str(outcome.error) if is_answer else type(outcome.error).__name__)
     return outcome.value

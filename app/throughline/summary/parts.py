@@ -14,4 +14,4 @@ class SummaryParts(PromptParts):
 
     hooks: Hooks
     clock: Clock
-    hook_calls: dict[str, PluginCall[Decision]] = field(default_factory=dict, kw_only=True)
+    hanging_hooks: dict[str, list[PluginCall[Decision]]] = field(default_factory=dict, kw_only=True)
