@@ -1,5 +1,6 @@
 """The failure ladder of summaries: a retry, the fallback in its share of the time, and who is left alone for whom."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -7,9 +8,13 @@ import pytest
 from fakes.compactions import SUMMARY, compact_now, fill, open_summarising, prepare_one
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, Step
 from fakes.stage import Stage
+from fakes.waiting import HANG_SECONDS
 from throughline.context.explain import SummariserReport
+from throughline.context.plan import plan_context
 from throughline.context.policy import SummaryKind
+from throughline.context.triggers import CompactionTrigger
 from throughline.db.database import Database
+from throughline.domain.compaction import CompactionResult
 from throughline.domain.errors import (
     ContextOverflow,
     ModelInvalidRequest,
@@ -19,6 +24,10 @@ from throughline.domain.errors import (
 )
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN, BreakerState
 from throughline.prompting.context_report import report_context
+from throughline.prompting.conversation import at_rest
+from throughline.prompting.planning import context_input
+from throughline.summary.compact import compact
+from throughline.summary.writing import Compaction
 
 REFUSAL = Say("I'm sorry, but I can't help with that.")
 WORDY = Say("A sentence that says nothing. " * 60)
@@ -38,6 +47,12 @@ async def open_beside(database: Database, stage: Stage) -> Stage:
     other.model.by_request = lambda _: Say(SUMMARY)
     await fill(other, 4)
     return other
+
+
+async def compact_within(stage: Stage, seconds: float) -> CompactionResult:
+    agent, conversation = await at_rest(stage.parts, await stage.reload())
+    plan = plan_context(context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL)
+    return (await compact(stage.parts, Compaction(agent, conversation, seconds_left=seconds), plan))[1]
 
 
 async def test_a_slow_summary_model_leaves_its_fallback_the_time_to_answer(database: Database) -> None:
@@ -66,7 +81,7 @@ async def test_a_summary_model_too_slow_for_its_share_three_times_is_left_alone(
     assert len(stage.model.requests) == FAILURES_TO_OPEN
 
 
-async def test_a_model_too_slow_for_turns_writes_ahead_after_its_cool_down(database: Database) -> None:
+async def test_a_model_too_slow_for_turns_still_writes_what_is_prepared_ahead(database: Database) -> None:
     stage = await open_summarising(database, timeout_seconds=1)
     await fill(stage, 20)
     stage.model.by_request = lambda _: Hang()
@@ -75,11 +90,23 @@ async def test_a_model_too_slow_for_turns_writes_ahead_after_its_cool_down(datab
     stage.model.by_request = lambda _: Say(SUMMARY)
 
     in_a_turn = await compact_now(stage)
-    stage.clock.advance(COOL_DOWN_SECONDS)
     ahead = await prepare_one(stage)
 
     assert in_a_turn.outcome == "failed"
     assert ahead
+
+
+async def test_a_call_that_was_given_little_time_says_nothing_of_the_model(database: Database) -> None:
+    stage = await open_summarising(database)
+    stage.model.by_request = lambda _: Hang()
+    await fill(stage, 4)
+
+    async with asyncio.timeout(HANG_SECONDS):
+        while len(stage.metrics.of("summary_failed")) < FAILURES_TO_OPEN:  # on a busy machine no time is left to ask
+            assert (await compact_within(stage, 0.2)).outcome == "failed"
+
+    assert stage.parts.breakers.reading("scripted").state is BreakerState.CLOSED
+    assert [row["reason"] for row in stage.metrics.of("summary_failed")] == FAILURES_TO_OPEN * ["timeout"]
 
 
 @pytest.mark.parametrize("nonsense", [Say(""), REFUSAL, Say("Error: 503 service unavailable")])

@@ -22,6 +22,11 @@ def named_summary_model(models: Models, agent: ReadyAgent) -> ChatModel | None:
         return None
 
 
+def turn_key(model_key: str) -> str:
+    """Under what time-outs in turns are counted: a model too slow for a turn still writes ahead of turns."""
+    return f"{model_key} in turns"
+
+
 def content_key(model_key: str, session_id: str) -> str:
     """Under what the answers of a model that a session cannot use are counted."""
     return f"{model_key} for {session_id}"
@@ -29,5 +34,5 @@ def content_key(model_key: str, session_id: str) -> str:
 
 def read_health(breakers: Breakers, model_key: str, session_id: str) -> BreakerReading:
     """Return whether the session can have the model asked: of its breakers the one that lasts longest."""
-    readings = [breakers.reading(key) for key in (model_key, content_key(model_key, session_id))]
+    readings = [breakers.reading(key) for key in (model_key, turn_key(model_key), content_key(model_key, session_id))]
     return max(readings, key=lambda reading: (reading.state is not BreakerState.CLOSED, reading.retry_after_seconds))

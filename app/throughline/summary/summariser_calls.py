@@ -29,7 +29,7 @@ from throughline.domain.prompt import Prompt
 from throughline.execution.breaker import Breakers, BreakerState
 from throughline.execution.off_loop import run_off_loop_if_large
 from throughline.ports.metrics import Metrics
-from throughline.prompting.summary_model import content_key, read_health
+from throughline.prompting.summary_model import content_key, turn_key
 from throughline.summary.summariser import (
     NotWorthIt,
     Summarised,
@@ -41,6 +41,9 @@ from throughline.summary.summariser import (
 
 T = TypeVar("T")
 RETRY_PAUSE_SECONDS = 0.5
+FAIR_SHARE = 0.4
+"""A call that had less of the time limit before it was cut off says nothing of the model."""
+
 SUMMARISER_ERRORS = (ModelRejected, ModelUnavailable, SummaryRejected)
 """What the next summariser may do better."""
 
@@ -94,7 +97,8 @@ class Written:
 class SummariserCalls:
     """All model calls of one compaction, which end at `deadline` (of `clock.monotonic`).
 
-    `under_way` is the model being called. `unsaved` is a text that came back and is not stored yet, `kept` what was
+    `under_way` is the model being called, since `began`. A time-out counts against it if it had `fair_seconds`, and
+    with `is_in_turn` for turns alone. `unsaved` is a text that came back and is not stored yet, `kept` what was
     stored. `timed_out_models` are not called again while there is a fallback. `until` ends the share of the present
     model.
     """
@@ -104,6 +108,9 @@ class SummariserCalls:
     breakers: Breakers
     session_id: str
     deadline: float
+    fair_seconds: float = 0.0
+    is_in_turn: bool = False
+    began: float = 0.0
     under_way: Summariser | None = None
     unsaved: Written | None = None
     kept: list[Written] = field(default_factory=list)
@@ -139,7 +146,7 @@ class SummariserCalls:
         failure.
         """
         self._acquire(summariser)
-        self.under_way = summariser
+        self.under_way, self.began = summariser, self.clock.monotonic()
         seconds = max(self.until - self.clock.monotonic(), 0) if self.until < self.deadline else None
         try:
             async with asyncio.timeout(seconds):
@@ -162,7 +169,7 @@ class SummariserCalls:
 
     def rest_seconds(self, summariser: Summariser) -> float:
         """Return how long the model is not called from now on, 0 where it may be."""
-        return read_health(self.breakers, summariser.key, self.session_id).retry_after_seconds
+        return max(self.breakers.reading(key).retry_after_seconds for key in self._keys(summariser))
 
     def saved(self) -> None:
         """Note that the text that came back last is stored."""
@@ -183,8 +190,10 @@ class SummariserCalls:
             self._count_unused(written, reason)
         self.kept.clear()
 
-    def _keys(self, summariser: Summariser) -> tuple[str, str]:
-        return summariser.key, content_key(summariser.key, self.session_id)
+    def _keys(self, summariser: Summariser) -> tuple[str, str, str]:
+        """Return the breakers of the call: for the model's failures, its time-outs, and what this session asks."""
+        model = summariser.key
+        return model, turn_key(model) if self.is_in_turn else model, content_key(model, self.session_id)
 
     def _acquire(self, summariser: Summariser) -> None:
         if self.breakers.acquire(*self._keys(summariser)):
@@ -205,18 +214,26 @@ class SummariserCalls:
     def _ended(self, summariser: Summariser, error: ThroughlineError | None = None) -> None:
         """Count how a call ended, with the model or with what this session asks of it."""
         self.under_way = None
-        model, content = self._keys(summariser)
+        model, pace, content = self._keys(summariser)
         if isinstance(error, OF_THE_MODEL):
-            self.breakers.failed(model)
-            self.breakers.released(content)
+            self.breakers.released(model, pace, content)
+            self._failed(model, pace, error)
         else:
             self.breakers.succeeded(model)
+            self.breakers.succeeded(pace)
             self._answered(content, error)
-        is_open = self.breakers.reading(model).state is not BreakerState.CLOSED
+        both = (model, turn_key(model))
+        is_open = any(self.breakers.reading(key).state is not BreakerState.CLOSED for key in both)
         self.metrics.summary_breaker_read(model=summariser.model.name, is_open=is_open)
         if error is not None and not isinstance(error, NotWorthIt):
             self.metrics.summary_failed(model=summariser.model.name, reason=error.code)
             log.warning("summariser failed", model=summariser.model.name, error=error.code)
+
+    def _failed(self, model: str, pace: str, error: ThroughlineError) -> None:
+        if not isinstance(error, SummaryTimedOut):
+            self.breakers.failed(model)
+        elif min(self.until, self.deadline) - self.began >= self.fair_seconds:
+            self.breakers.failed(pace)
 
     def _answered(self, content: str, error: ThroughlineError | None) -> None:
         """Count what the model answered; what it calls too long it is asked for again, in smaller pieces."""

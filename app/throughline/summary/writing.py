@@ -25,7 +25,7 @@ from throughline.summary.draft import open_draft
 from throughline.summary.parts import SummaryParts
 from throughline.summary.stretches import Assignment, StretchWriter
 from throughline.summary.summariser import NotWorthIt, find_summarisers, summary_tokens
-from throughline.summary.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
+from throughline.summary.summariser_calls import FAIR_SHARE, SUMMARISER_ERRORS, SummariserCalls
 from throughline.summary.unsummarised import Unsummarised
 
 NOTHING_TO_READ = "All that is left belongs to the newest messages: a call and its results stay together."
@@ -55,6 +55,11 @@ class Compaction:
         usual = self.agent.definition.context.summary.timeout_seconds
         return usual if self.seconds_left is None else self.seconds_left
 
+    @property
+    def is_in_turn(self) -> bool:
+        """Whether a turn waits for it, or it has no longer than a turn gives."""
+        return self.lease is not None or self.seconds_left is None
+
 
 @dataclass(slots=True)
 class Writing:
@@ -75,13 +80,15 @@ class Writing:
 
     def __post_init__(self) -> None:
         """The limit counts from here."""
-        parts = self.parts
+        parts, usual = self.parts, self.task.agent.definition.context.summary.timeout_seconds
         self.calls = SummariserCalls(
             clock=parts.clock,
             metrics=parts.metrics,
             breakers=parts.breakers,
             session_id=self._session_id,
             deadline=parts.clock.monotonic() + self.task.limit_seconds,
+            fair_seconds=FAIR_SHARE * max(usual, self.task.limit_seconds),
+            is_in_turn=self.task.is_in_turn,
         )
 
     async def run(self) -> CompactionResult:
