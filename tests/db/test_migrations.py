@@ -106,13 +106,14 @@ async def test_a_schema_newer_than_this_version_is_refused_and_left_alone(databa
 
 
 @pytest.mark.parametrize("refused", [upgrade, status, read_service_status])
+@pytest.mark.parametrize("revision", ["0001", "0024"])
 async def test_a_schema_that_was_never_released_is_refused_with_what_to_do(
-    database_url: str, refused: Callable[[str], Awaitable[object]]
+    database_url: str, refused: Callable[[str], Awaitable[object]], revision: str
 ) -> None:
-    await run_sql(database_url, "update alembic_version set version_num = '0024'")
+    await run_sql(database_url, "update alembic_version set version_num = $1", revision)
 
     for attempt in (refused(database_url), Database.open(DatabaseConfig(**urls_of(database_url)))):
-        with pytest.raises(DatabaseUnusable, match=r"revision 0024.*before the first release.*sessions export"):
+        with pytest.raises(DatabaseUnusable, match=rf"revision {revision}.*before the first release.*sessions export"):
             await attempt
 
 

@@ -25,8 +25,8 @@ OLDEST_SERVER = 150_000
 LOCK_NUMBER = 0x7468726F  # "thro": any number, as long as all versions of the service use the same
 LOCK_TIMEOUT_SECONDS = 60.0
 _LOCK_POLL_SECONDS = 0.1
-UNRELEASED = frozenset(f"{number:04}" for number in range(2, 25))
-"""Revisions before 0001 was made anew from the tables; the migration after 0001 is 0025."""
+UNRELEASED = frozenset(f"{number:04}" for number in range(1, 25))
+"""Revisions before the first migration was made anew from the tables, as 0025."""
 
 T = TypeVar("T")
 

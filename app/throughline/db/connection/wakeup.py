@@ -97,7 +97,7 @@ class RunWakeup(Wakeup):
 class EventHub:
     """Wakes readers of runs, claim loops and holders of runs, in this process and in all others.
 
-    `work` is woken when a run waits for a worker, `jobs` when a side job was put in line.
+    `work` is woken when a run waits for a worker, `jobs` when a side job was put in line or put back.
     One connection beside the pool listens and notifies.
     """
 

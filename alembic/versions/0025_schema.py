@@ -2,14 +2,14 @@
 
 Until the first release a table is changed in db/tables and databases are made anew. The release freezes this file.
 
-Revision ID: 0001
+Revision ID: 0025
 Revises:
 """
 
 from alembic import op
 from throughline.db.tables import METADATA
 
-revision = "0001"
+revision = "0025"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -45,7 +45,7 @@ FUNCTIONS = (
     end
     $$
     """,
-    # Wakes those who take side jobs once the transaction is committed (db/connection/notification.py).
+    # Wakes those who take side jobs once a job was put in line, or put back (db/connection/notification.py).
     """
     create function announce_job() returns trigger language plpgsql as $$
     begin
@@ -54,7 +54,10 @@ FUNCTIONS = (
     end
     $$
     """,
-    "create trigger jobs_announced after insert on jobs for each row execute function announce_job()",
+    """
+    create trigger jobs_announced after insert or update of due_at on jobs
+        for each row when (new.due_at <= now()) execute function announce_job()
+    """,
 )
 
 DROPPED = (
