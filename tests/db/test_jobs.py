@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -92,6 +93,30 @@ async def test_a_job_put_in_line_wakes_those_who_take_jobs(database: Database) -
     await database.jobs.enqueue(JOB)
 
     assert await database.jobs.work.wait(HANG_SECONDS)
+
+
+async def test_a_job_put_back_wakes_those_who_take_jobs(database: Database) -> None:
+    await database.jobs.enqueue(JOB)
+    taken = await take(database)
+    while await database.jobs.work.wait(0.2):
+        pass
+
+    await database.jobs.put_back(taken.lease, PutBack())
+
+    assert await database.jobs.work.wait(HANG_SECONDS)
+
+
+async def test_a_job_held_by_the_claimer_is_not_claimed_though_its_lease_ran_out(
+    database: Database, database_url: str
+) -> None:
+    await database.jobs.enqueue(JOB)
+    taken = await take(database)
+    await run_sql(database_url, "update jobs set lease_until = now() - interval '1 second'")
+
+    none = await database.jobs.claim(replace(CLAIM, held=[taken.lease.id]))
+    taken_over = await take(database)
+
+    assert (none, taken_over.job) == (None, JOB)
 
 
 async def test_jobs_are_taken_in_their_order_and_each_by_one(database: Database) -> None:

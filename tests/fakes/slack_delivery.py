@@ -13,7 +13,7 @@ from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database
 from throughline.db.slack.arrivals import Place, SlackMessage
 from throughline.db.slack.database import SlackDatabase
-from throughline.db.slack.outbox import Delivery
+from throughline.db.slack.outbox import Delivery, DeliveryClaim
 from throughline.db.slack.people import SlackId
 from throughline.domain.events import Event, MessageCompleted, MessageDelta, NewEvent, ToolAnswered, ToolCalled
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
@@ -110,7 +110,7 @@ class DeliveryStage:
         await self.slack.inbox.accept(message)
 
     async def claim(self) -> Delivery:
-        (delivery,) = await self.slack.outbox.claim("sender", limit=1, lease_seconds=60)
+        (delivery,) = await self.slack.outbox.claim(DeliveryClaim("sender", limit=1, lease_seconds=60))
         return delivery
 
     async def start(self, delivery: Delivery | None = None) -> "asyncio.Task[None]":

@@ -7,6 +7,7 @@ import pytest
 from fakes.slack_delivery import DeliveryStage, PlayedTurn
 from fakes.slack_double import BOT_USER, TIERS, Failure, Limit, say
 from fakes.waiting import HANG_SECONDS
+from throughline.db.slack.outbox import DeliveryClaim
 from throughline.domain.events import AnswerReset, ToolCalled
 from throughline.domain.message import ToolCall
 from throughline.domain.run import RunStatus
@@ -269,11 +270,11 @@ async def test_answers_of_one_thread_are_delivered_in_their_order(outgoing: Deli
     await outgoing.take(say("two", thread_ts=first.ts))
 
     delivery = await outgoing.claim()
-    assert await outgoing.slack.outbox.claim("another", limit=5, lease_seconds=60) == ()
+    assert await outgoing.slack.outbox.claim(DeliveryClaim("another", limit=5, lease_seconds=60)) == ()
     await turn.finish("first answer")
     await (await outgoing.start(delivery))
 
-    (second,) = await outgoing.slack.outbox.claim("another", limit=5, lease_seconds=60)
+    (second,) = await outgoing.slack.outbox.claim(DeliveryClaim("another", limit=5, lease_seconds=60))
     assert second.thread_ts == first.ts
 
 

@@ -4,6 +4,10 @@ import pytest
 
 from fakes.slack_delivery import DeliveryStage, dispatcher_of
 from fakes.slack_double import Failure, say
+from fakes.waiting import HANG_SECONDS
+from throughline.db.slack.outbox import Delivery
+from throughline.slack.answer_sender import AnswerSender
+from throughline.slack.dispatcher import Dispatcher, DispatcherConfig
 
 TROUBLES = [Failure(error=word) for word in ("token_revoked", "account_inactive", "invalid_auth", "internal_error")]
 
@@ -99,6 +103,31 @@ async def test_an_answer_refused_for_good_is_told_of_in_its_thread_once(outgoing
     [told] = outgoing.texts()
     assert told.startswith(":warning: The answer could not be shown here: Slack refused it (`invalid_blocks`); ")
     assert str(turn.claimed.run.session_id) in told
+
+
+class WatchingSender(AnswerSender):
+    """Notes whether the delivery was over when its failure was told."""
+
+    def __init__(self, outgoing: DeliveryStage) -> None:
+        super().__init__(outgoing.database.followed_runs, outgoing.services)
+        self.outbox = outgoing.slack.outbox
+        self.was_over: list[bool] = []
+
+    async def tell_failed(self, delivery: Delivery, reason: str) -> None:
+        self.was_over.append(await self.outbox.is_over(delivery.lease))
+        await super().tell_failed(delivery, reason)
+
+
+async def test_a_failure_is_told_under_the_lease(outgoing: DeliveryStage) -> None:
+    outgoing.double.rules.fail("chat.postMessage", Failure(error="invalid_blocks"))
+    turn = await outgoing.ask()
+    await turn.finish("Too much for Slack.")
+    sender = WatchingSender(outgoing)
+
+    async with Dispatcher(outgoing.slack.outbox, sender, DispatcherConfig("one", 1, HANG_SECONDS)).running():
+        await outgoing.until_stored("failed", "invalid_blocks")
+
+    assert sender.was_over == [False]
 
 
 async def test_what_is_told_of_a_failure_is_not_taken_for_the_next_answer(outgoing: DeliveryStage) -> None:

@@ -97,11 +97,11 @@ class Database:
         self.participants = ParticipantRepository(self._transactions)
         self.events = EventRepository(self._transactions, self.hub)
         self.followed_runs = FollowedRuns(self._transactions, self.hub, self.events)
-        leases, life = Transactions(self._lease_pool), Transactions(self._life_pool)
-        self.jobs = JobQueue(self._transactions, leases, self.hub.jobs)
+        self._leases, life = Transactions(self._lease_pool), Transactions(self._life_pool)
+        self.jobs = JobQueue(self._transactions, self._leases, self.hub.jobs)
         self.retention = RetentionRepository(self._transactions)
         self.processes, self._readiness = ProcessRepository(life), ReadinessCheck(life, self._transactions)
-        self.runs = RunRepository(self._transactions, leases, self.hub, config.caps)
+        self.runs = RunRepository(self._transactions, self._leases, self.hub, config.caps)
 
     @classmethod
     async def open(cls, config: DatabaseConfig) -> "Database":
@@ -120,7 +120,7 @@ class Database:
 
     def open_slack(self, agent: str) -> SlackDatabase:
         """Return what the Slack door works on; `agent` answers there."""
-        return slack_database(self._transactions, self.hub, InboxConfig(agent, self._config.caps))
+        return slack_database(self._transactions, self._leases, self.hub, InboxConfig(agent, self._config.caps))
 
     async def prepare_vectors(self, *, may_create: bool) -> None:
         """See db/memories/vector_table.py; before this, `memory_vectors` may not be used."""

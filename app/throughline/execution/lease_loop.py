@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import structlog
@@ -13,6 +14,11 @@ from throughline.domain.lease import RowLease
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.heartbeats import Heartbeats
 from throughline.execution.running_beside import running_beside
+
+AFTER_OUTAGE_SECONDS = 2.0
+"""From a claim that reached no database to the next: longer than between two heartbeats then.
+
+So holders renew their leases (execution/heartbeats.py) before anybody claims what seems to be left."""
 
 log = structlog.get_logger(__name__)
 
@@ -32,8 +38,8 @@ C = TypeVar("C", bound=Claimed)
 class LeasedWork(Protocol[C]):
     """What a loop does: side jobs, Slack deliveries."""
 
-    async def claim(self) -> Sequence[C]:
-        """Claim what there is room for; nothing if there is no room or no work. Raises ThroughlineError."""
+    async def claim(self, late: Sequence[RowLease]) -> Sequence[C]:
+        """Claim what there is room for, but no row of the `late` leases, held here. Raises ThroughlineError."""
         ...
 
     async def perform(self, claimed: C) -> None:
@@ -61,19 +67,27 @@ class WorkSignal(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class LoopPauses:
+    """How long a loop waits: for work without a signal, and after a claim that was not answered."""
+
+    poll_seconds: float
+    after_outage_seconds: float = AFTER_OUTAGE_SECONDS
+
+
 class LeaseLoop(Generic[C]):
     """Claims and works while `run` runs; whatever the database does, it is tried again."""
 
     def __init__(
-        self, work: LeasedWork[C], heartbeats: Heartbeats[RowLease], signal: WorkSignal, poll_seconds: float
+        self, work: LeasedWork[C], heartbeats: Heartbeats[RowLease], signal: WorkSignal, pauses: LoopPauses
     ) -> None:
-        """Nothing is claimed before `run`. Without a signal, work is found after `poll_seconds`."""
+        """Nothing is claimed before `run`."""
         self._work = work
         self._heartbeats = heartbeats
         self._signal = signal
-        self._poll_seconds = poll_seconds
+        self._pauses = pauses
         self._held: dict[asyncio.Task[None], C] = {}
-        self._is_open = True
+        self._closed = asyncio.Event()
         self._is_answered = False
         self._answered_at = float("-inf")
 
@@ -85,18 +99,18 @@ class LeaseLoop(Generic[C]):
     @property
     def is_claiming(self) -> bool:
         """Whether the loop is open and the last claim was answered."""
-        return self._is_open and self._is_answered
+        return not self._closed.is_set() and self._is_answered
 
     def has_claimed_within(self, seconds: float) -> bool:
         """Whether the loop is open and a claim was answered so long ago at most."""
-        return self._is_open and (self._is_answered or time.monotonic() - self._answered_at <= seconds)
+        return self.is_claiming or (not self._closed.is_set() and time.monotonic() - self._answered_at <= seconds)
 
     async def run(self) -> None:
         """Claim until `close`; returns once everything that was claimed has ended or was put back."""
         try:
-            while self._is_open:
-                if not await self._claim() and self._is_open:
-                    await self._signal.wait(self._poll_seconds)
+            while not self._closed.is_set():
+                if not await self._claim():
+                    await self._pause()
             while self._held:
                 await asyncio.wait(self._held)
         finally:
@@ -115,7 +129,7 @@ class LeaseLoop(Generic[C]):
 
     def close(self) -> None:
         """Claim no more; what is under way goes on."""
-        self._is_open = False
+        self._closed.set()
         self._signal.wake()
 
     def stop(self) -> None:
@@ -128,7 +142,7 @@ class LeaseLoop(Generic[C]):
         """Return whether anything was claimed; an unreachable database is nothing claimed."""
         claimed = await self._answer()
         for one in claimed:
-            if not self._is_open:
+            if self._closed.is_set():
                 await self._put_back(one)
                 continue
             task = asyncio.create_task(self._hold(one), name=f"work {one.lease.id}")
@@ -140,13 +154,21 @@ class LeaseLoop(Generic[C]):
         self._is_answered = False
         with ErrorBoundary(log.error, "claiming broke, it is tried again"):
             try:
-                claimed = await self._work.claim()
+                claimed = await self._work.claim(self._heartbeats.late())
             except ThroughlineError as error:
                 log.warning("claiming failed, it is tried again", error=error.code)
                 return ()
             self._is_answered, self._answered_at = True, time.monotonic()
             return claimed
         return ()
+
+    async def _pause(self) -> None:
+        """Wait for work; after an unanswered claim for the whole time, whatever is signalled."""
+        if self._is_answered:
+            await self._signal.wait(self._pauses.poll_seconds)
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._closed.wait(), self._pauses.after_outage_seconds)
 
     async def _hold(self, claimed: C) -> None:
         """Do the work until it ends, its lease is lost or the loop is stopped."""

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import structlog
 
-from throughline.db.slack.outbox import Delivery, SlackOutbox
+from throughline.db.slack.outbox import Delivery, DeliveryClaim, SlackOutbox
 from throughline.domain.errors import LeaseLost, TemporaryError, ThroughlineError
+from throughline.domain.lease import RowLease
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.heartbeats import Heartbeats
-from throughline.execution.lease_loop import LeaseLoop
+from throughline.execution.lease_loop import LeaseLoop, LoopPauses
 from throughline.execution.outcome import Raised, Returned, outcome_of_awaiting
 from throughline.execution.pauses import doubled_pause
 from throughline.slack.answer_sender import AnswerSender
@@ -55,23 +56,25 @@ class Dispatcher:
         self._config = config
         self._on_token_refused = on_token_refused
         heartbeats = Heartbeats(outbox.renew, config.lease_seconds)
-        self._loop: LeaseLoop[Delivery] = LeaseLoop(self, heartbeats, outbox.waiting, POLL_SECONDS)
+        self._loop: LeaseLoop[Delivery] = LeaseLoop(self, heartbeats, outbox.waiting, LoopPauses(POLL_SECONDS))
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Deliver inside the block."""
         return self._loop.running("deliver to slack")
 
-    async def claim(self) -> Sequence[Delivery]:
+    async def claim(self, late: Sequence[RowLease]) -> Sequence[Delivery]:
         """Take as many deliveries as there are places for, whole ones alone if only their places are left."""
         free = self._config.concurrency - len(self._loop.held)
         if free + READY_PLACES <= 0:
             return ()
-        return await self._outbox.claim(
-            self._config.worker,
+        claim = DeliveryClaim(
+            worker=self._config.worker,
             limit=free if free > 0 else free + READY_PLACES,
             lease_seconds=self._config.lease_seconds,
             only_ready=free <= 0,
+            held=[lease.id for lease in late],
         )
+        return await self._outbox.claim(claim)
 
     async def perform(self, claimed: Delivery) -> None:
         """Deliver; what fails is put back, given up or left to the process that has the lease by now."""
@@ -101,8 +104,8 @@ class Dispatcher:
             self._on_token_refused(code)
         try:
             if _is_over(delivery, error):
+                await self._sender.tell_failed(delivery, _reason(error))  # before the lease ends with the delivery
                 await self._outbox.finish(delivery.lease, error=code)
-                await self._sender.tell_failed(delivery, _reason(error))
             else:
                 await self._outbox.put_back(delivery.lease, delay_seconds=_pause(delivery, error), error=code)
         except ThroughlineError:

@@ -12,9 +12,10 @@ import structlog
 from throughline.db.jobs.queue import JobClaim, JobQueue, PutBack, Schedule, TakenJob, Waiting
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.ids import UserId
+from throughline.domain.lease import RowLease
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.heartbeats import Heartbeats
-from throughline.execution.lease_loop import LeaseLoop
+from throughline.execution.lease_loop import LeaseLoop, LoopPauses
 from throughline.execution.outcome import Outcome, Raised, outcome_of_awaiting
 from throughline.execution.pauses import doubled_pause
 from throughline.execution.running_beside import running_beside
@@ -118,7 +119,7 @@ class SideJobs:
         self._by_the_clock = frozenset(by_the_clock)
         self._handlers: Mapping[str, Work] = {**registry.handlers, **by_the_clock}
         heartbeats = Heartbeats(queue.renew, config.lease_seconds)
-        self._loop: LeaseLoop[TakenJob] = LeaseLoop(self, heartbeats, queue.work, config.poll_seconds)
+        self._loop: LeaseLoop[TakenJob] = LeaseLoop(self, heartbeats, queue.work, LoopPauses(config.poll_seconds))
 
     @property
     def is_taking(self) -> bool:
@@ -143,7 +144,7 @@ class SideJobs:
         """Stop what is in hand: jobs go back into the line at once, for the next process that takes some."""
         self._loop.stop()
 
-    async def claim(self) -> Sequence[TakenJob]:
+    async def claim(self, late: Sequence[RowLease]) -> Sequence[TakenJob]:
         """Take the next job for which there is a place."""
         held = [taken for taken in self._loop.held if taken.job.kind not in self._by_the_clock]
         kinds = self._handlers.keys() if len(held) < self._config.concurrency else self._by_the_clock
@@ -158,6 +159,7 @@ class SideJobs:
             takes_continued=rounds < max(1, self._config.concurrency // ROUNDS_PART),
             first_pause=self._config.first_pause,
             longest_pause=self._config.longest_pause,
+            held=[lease.id for lease in late],
         )
         taken = await self._queue.claim(claim)
         return () if taken is None else (taken,)

@@ -7,6 +7,7 @@ lease and a fence (db/leases.py).
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from uuid import UUID
 
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements, Transactions
@@ -48,6 +49,7 @@ class TakenJob:
 class JobClaim:
     """Who claims which kinds. Jobs of `full_owners` are passed over, and further rounds unless `takes_continued`.
 
+    `held` are jobs the claimer is doing: their leases may have run out while the database was away.
     A job over which processes died rests between its lease's end and the next claim: `first_pause` from the second
     death on, four times as long after each further one, `longest_pause` at most.
     """
@@ -59,6 +61,7 @@ class JobClaim:
     takes_continued: bool = True
     first_pause: timedelta = timedelta(seconds=5)
     longest_pause: timedelta = timedelta(minutes=5)
+    held: Collection[UUID] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ _CLAIM = sql(
         where (j.lease_until is null and j.due_at <= now() or j.lease_until < now() - make_interval(secs => case
                 when j.attempt < 2 then 0
                 else least(:longest_pause, :first_pause * power(4, least(j.attempt, 20) - 2)) end))
-            and j.kind = any(cast(:kinds as text[]))
+            and j.kind = any(cast(:kinds as text[])) and not j.id = any(cast(:held as uuid[]))
             and (j.owner_id is null or not j.owner_id = any(cast(:full_owners as uuid[])))
             and (:takes_continued or not j.is_continued)
         order by j.is_continued, j.seq limit 1 for update skip locked
@@ -182,7 +185,7 @@ async def enqueue_job(tx: Statements, job: Job) -> bool:
 class JobQueue:
     """The queue for those who have no transaction of their own, and for those who do the jobs.
 
-    `work` is woken when a job was put in line.
+    `work` is woken when a job was put in line, or put back to be claimed at once.
     """
 
     def __init__(self, transactions: Transactions, leases: Transactions, work: Wakeup) -> None:
@@ -206,6 +209,7 @@ class JobQueue:
             takes_continued=claim.takes_continued,
             first_pause=claim.first_pause.total_seconds(),
             longest_pause=claim.longest_pause.total_seconds(),
+            held=list(claim.held),
         )
         return _taken_from(rows[0]) if rows else None
 

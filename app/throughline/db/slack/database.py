@@ -22,12 +22,14 @@ class SlackDatabase:
     participants: ParticipantRepository
 
 
-def slack_database(transactions: Transactions, hub: EventHub, config: InboxConfig) -> SlackDatabase:
-    """Return the repositories; what comes in wakes what goes out."""
+def slack_database(
+    transactions: Transactions, leases: Transactions, hub: EventHub, config: InboxConfig
+) -> SlackDatabase:
+    """Return the repositories; what comes in wakes what goes out, whose leases are renewed through `leases`."""
     outgoing = Wakeup()
     return SlackDatabase(
         inbox=SlackInbox(transactions, hub, outgoing, config),
-        outbox=SlackOutbox(transactions, outgoing),
+        outbox=SlackOutbox(transactions, leases, outgoing),
         people=SlackPeople(transactions),
         conversations=SlackConversations(transactions),
         participants=ParticipantRepository(transactions),

@@ -23,6 +23,7 @@ _CLAIM = sql(
         select d.id from slack_deliveries d left join runs r on r.id = d.run_id
         where ((d.status = 'waiting' and d.next_try_at <= now())
                 or (d.status = 'delivering' and d.lease_until < now()))
+            and not d.id = any(cast(:held as uuid[]))
             and (not :only_ready or d.run_id is null or r.finished_at is not null)
             and not exists (
                 select 1 from slack_deliveries o
@@ -135,12 +136,17 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Who claims, how many at most, and for how long."""
+class DeliveryClaim:
+    """Who claims, how many at most, and for how long; with `only_ready` notices and answers that are whole alone.
+
+    `held` are deliveries the claimer is at: their leases may have run out while the database was away.
+    """
 
     worker: str
     limit: int
     lease_seconds: float
+    only_ready: bool = False
+    held: Collection[UUID] = ()
 
 
 class SlackOutbox:
@@ -149,25 +155,23 @@ class SlackOutbox:
     `waiting` is woken in this process when there is something to deliver.
     """
 
-    def __init__(self, transactions: Transactions, waiting: Wakeup) -> None:
-        """Work through `transactions`."""
+    def __init__(self, transactions: Transactions, leases: Transactions, waiting: Wakeup) -> None:
+        """Work through `transactions`, renew through `leases` alone."""
         self._transactions = transactions
+        self._leases = leases
         self.waiting = waiting
 
-    async def claim(
-        self, worker: str, *, limit: int, lease_seconds: float, only_ready: bool = False
-    ) -> tuple[Delivery, ...]:
-        """Take up to `limit` deliveries, each the first of its thread: notices and answers that are whole, then others.
+    async def claim(self, claim: DeliveryClaim) -> tuple[Delivery, ...]:
+        """Take deliveries, each the first of its thread: notices and answers that are whole, then others.
 
-        `only_ready`: those alone. Within either sort the oldest come first.
+        Within either sort the oldest come first.
         """
-        wanted = _Wanted(worker, limit, lease_seconds)
-        rows = await self._transactions.run(lambda tx: _claim(tx, wanted, only_ready=only_ready))
+        rows = await self._transactions.run(lambda tx: _claim(tx, claim))
         return tuple(_delivery_from(row) for row in sorted(rows, key=lambda row: int(row["seq"])))
 
     async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
         """Extend these leases; those no longer ours are not in the answer."""
-        return await renew_leases(self._transactions, _RENEW, leases, lease_seconds)
+        return await renew_leases(self._leases, _RENEW, leases, lease_seconds)
 
     async def finish(self, lease: RowLease, *, error: str = "") -> None:
         """End the delivery, as failed where there is an error. Raises LeaseLost."""
@@ -230,12 +234,12 @@ def _part_from(row: Row) -> Part:
     return Part(row["number"], row["ts"] or "", PartStatus(row["status"]), row["starts"], float(row["begun"]))
 
 
-async def _claim(tx: Statements, wanted: _Wanted, *, only_ready: bool) -> list[Row]:
+async def _claim(tx: Statements, claim: DeliveryClaim) -> list[Row]:
     """Claim in two statements: each ends at its limit, where one that orders by two things reads all that waits."""
-    kept = {"worker": wanted.worker, "lease_seconds": wanted.lease_seconds}
-    rows = list(await tx.fetch(_CLAIM, limit=wanted.limit, only_ready=True, **kept))
-    if not only_ready and len(rows) < wanted.limit:
-        rows += await tx.fetch(_CLAIM, limit=wanted.limit - len(rows), only_ready=False, **kept)
+    kept = {"worker": claim.worker, "lease_seconds": claim.lease_seconds, "held": list(claim.held)}
+    rows = list(await tx.fetch(_CLAIM, limit=claim.limit, only_ready=True, **kept))
+    if not claim.only_ready and len(rows) < claim.limit:
+        rows += await tx.fetch(_CLAIM, limit=claim.limit - len(rows), only_ready=False, **kept)
     return rows
 
 
