@@ -12,7 +12,8 @@ from throughline.db.database import Database
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.recall import HistoryQuery
-from throughline.domain.run import Claimer, OnBusy, RunInput, Submission
+from throughline.domain.run import Claimer, RunInput
+from throughline.domain.submission import OnBusy, Submission
 
 QUERIES = 200
 WARM_UP = 10

@@ -14,7 +14,7 @@ from throughline.agents.policy_fields import policy_field
 from throughline.api.http.config import ANY_ORIGIN
 from throughline.context.policy import ContextPolicy
 from throughline.domain.errors import SettingInvalid
-from throughline.domain.run import Caps
+from throughline.domain.submission import Caps
 
 SHORTEST_KEY = 24
 LEAST_KEY_HOURS = 24

@@ -1,58 +1,11 @@
-"""Logs and metrics, set up once by each program. No label and no log field ever holds user text."""
+"""Metrics of one process. No label ever holds user text."""
 
-import logging
-import sys
-from collections.abc import MutableMapping
-from typing import Any
-
-import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 TOKENS = (256, 1_024, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072, 262_144, 1_048_576)
 DEVIATIONS = (-0.5, -0.25, -0.15, -0.1, -0.05, -0.02, 0.0, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0)
 FRACTIONS = (0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0)
-
-
-def set_up_logging(level: str, log_format: str) -> None:
-    """Send structured logs to standard error: JSON, or for people where `auto` finds a terminal."""
-    for_people = log_format == "console" or (log_format == "auto" and sys.stderr.isatty())
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if for_people else structlog.processors.JSONRenderer()
-    )
-    structlog.configure(
-        processors=[*shared, _drop_exception_text, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
-    )
-    formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[*shared, _drop_exception_text],
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
-    )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter)
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)
-
-
-def _drop_exception_text(
-    _logger: Any,  # noqa: ANN401  # structlog's own signature
-    _name: str,
-    event: MutableMapping[str, Any],
-) -> MutableMapping[str, Any]:
-    """Replace an exception by its class: database drivers put bound values, that is users' words, into its text."""
-    info = event.pop("exc_info", None)
-    error = info[1] if isinstance(info, tuple) else info
-    if isinstance(error, BaseException):
-        event["error"] = type(error).__name__
-    return event
 
 
 class SummarySeries:

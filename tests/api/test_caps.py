@@ -7,7 +7,7 @@ from fakes.pooler import urls_of
 from throughline.api.http.errors import error_problem
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.errors import OwnerSummariesTaken
-from throughline.domain.run import Caps
+from throughline.domain.submission import Caps
 
 ASYNC = {"Prefer": "respond-async"}
 

@@ -10,7 +10,7 @@ from fakes.api_stage import KEYED, LOCAL, set_stage
 from throughline.api.app import create_app
 from throughline.api.http.errors import KINDS, error_problem
 from throughline.api.http.services import Readiness
-from throughline.context.explain import ContextReport
+from throughline.context.report import ContextReport
 from throughline.db.database import Database
 from throughline.domain.errors import DatabaseUnavailable, ThroughlineError
 from throughline.domain.ids import SessionId, UserId

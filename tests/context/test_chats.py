@@ -7,11 +7,12 @@ import pytest
 
 from context.chat import Chat, Turn
 from context.play import Play
-from throughline.context.explain import NextAction, SummaryFacts, explain_context, is_summary_due
+from throughline.context.explain import explain_context, is_summary_due
 from throughline.context.forms import Form
 from throughline.context.policy import Adopt, ContextPolicy, Strategy
 from throughline.context.preview import Action, preview_call
 from throughline.context.reopen import kept_state
+from throughline.context.report import NextAction, SummaryFacts
 from throughline.context.view import show
 from throughline.context.view_state import ViewState, view_state_json
 from throughline.domain.message import NewMessage, Role, Source

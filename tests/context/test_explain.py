@@ -11,16 +11,11 @@ from hypothesis import strategies as st
 from context.strategies import Said, by_length, conversation_input, stored
 from throughline.context.assemble import build_prompt_messages
 from throughline.context.budget import check_fits, make_budget, summary_limit
-from throughline.context.explain import (
-    NextAction,
-    SummaryFacts,
-    explain_context,
-    explain_end,
-    is_summary_due,
-)
+from throughline.context.explain import explain_context, explain_end, is_summary_due
 from throughline.context.groups import cut_points, group_messages, split_at_cuts
 from throughline.context.measure import count_message, count_system, count_tool_specs
 from throughline.context.policy import Adopt, ContextPolicy, SummaryPolicy
+from throughline.context.report import NextAction, SummaryFacts
 from throughline.domain.errors import PromptCannotFit
 from throughline.domain.ids import MessageId
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall

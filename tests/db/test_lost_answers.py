@@ -9,7 +9,8 @@ from fakes.database_wire import DatabaseWire, database_wire
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.errors import DatabaseUnavailable
-from throughline.domain.run import OnBusy, RunStatus
+from throughline.domain.run import RunStatus
+from throughline.domain.submission import OnBusy
 
 
 @pytest.fixture

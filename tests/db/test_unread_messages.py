@@ -25,7 +25,8 @@ from throughline.db.runs.finish import Ending, finish, withdraw
 from throughline.db.runs.unread_messages import PORTION, PORTION_BYTES
 from throughline.domain.errors import QueueFull
 from throughline.domain.message import Message, NewMessage, text_of
-from throughline.domain.run import Caps, Outcome, RunError, RunStatus
+from throughline.domain.run import Outcome, RunError, RunStatus
+from throughline.domain.submission import Caps
 
 CAPS = Caps()
 

@@ -20,9 +20,9 @@ from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agent
 from throughline.api.app import create_app
 from throughline.api.http.config import ApiConfig
 from throughline.api.http.services import Readiness, Services
-from throughline.context.explain import ContextReport
 from throughline.context.forms import Form, ShownMessage
 from throughline.context.preview import Action, Preview, StretchToSummarise
+from throughline.context.report import ContextReport
 from throughline.context.triggers import CompactionTrigger
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery

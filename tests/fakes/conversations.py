@@ -10,20 +10,9 @@ from throughline.domain.errors import SummaryConflict
 from throughline.domain.ids import UserId
 from throughline.domain.ledger import LedgerEntry
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
-from throughline.domain.run import (
-    ClaimedRun,
-    Claimer,
-    Lease,
-    LeaseRenewal,
-    OnBusy,
-    Outcome,
-    Run,
-    RunInput,
-    RunStatus,
-    Submission,
-    Submitted,
-)
+from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunInput, RunStatus
 from throughline.domain.session import Session
+from throughline.domain.submission import OnBusy, Submission, Submitted
 from throughline.domain.summary import Adoption, NewStretch, Stretch, SummaryVersion
 
 BEHIND_ALL = 1000

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from fakes.waiting import until
-from throughline.context.explain import ContextReport, NextAction, SummariserReport
+from throughline.context.report import ContextReport, NextAction, SummariserReport
 from throughline.db.database import Database
 from throughline.domain.events import Event, MessageDelta, NewEvent, RunStarted, ToolAnswered
 from throughline.domain.ids import RunId
 from throughline.domain.message import NewMessage, Role
-from throughline.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus, Submission, Submitted
+from throughline.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus
+from throughline.domain.submission import Submission, Submitted
 from throughline.wire.context import ContextOut
 
 CLAIMER = Claimer("scripted", 30.0)

@@ -10,7 +10,7 @@ from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import BOT_USER, Person, say
 from fakes.slack_double.payloads import app_mention, edited, left, message
 from fakes.slack_double.workspace import BOT_ID
-from throughline.context.explain import ContextReport
+from throughline.context.report import ContextReport
 from throughline.db.slack.arrivals import Edited, Left, SlackMessage
 from throughline.db.slack.people import SlackId
 from throughline.domain.compaction import CompactionOutcome, CompactionResult

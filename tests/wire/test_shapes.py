@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.wire_shapes import session_out
-from throughline.context.explain import NextAction
 from throughline.context.forms import Form
 from throughline.context.preview import Action
+from throughline.context.report import NextAction
 from throughline.context.triggers import CompactionTrigger
 from throughline.db.statements.rows import content_data, content_from
 from throughline.domain.events import EventType

@@ -12,8 +12,8 @@ from throughline.db.opening import DatabaseLocation, open_address, open_database
 from throughline.db.service_status import read_service_status
 from throughline.domain.process import ProcessKind
 from throughline.domain.service_status import ServiceStatus
+from throughline.logs import set_up_logging
 from throughline.settings import Settings, read_settings
-from throughline.telemetry import set_up_logging
 
 
 def database_location(settings: Settings) -> DatabaseLocation:

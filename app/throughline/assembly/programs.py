@@ -1,47 +1,34 @@
 """The programs: `serve`, `worker`, `slack`, and the service that a command starts for its own user."""
 
 import asyncio
-import socket
 import tempfile
 from collections.abc import AsyncGenerator, Coroutine, Mapping
-from contextlib import asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import structlog
 import uvloop
 
-from throughline.api.app import add_door, create_app
 from throughline.api.http.auth import LOCAL_USER
 from throughline.api.http.config import ApiConfig, check_access
-from throughline.api.http.server import (
-    HttpServer,
-    Shutdown,
-    TcpAddress,
-    bind_tcp,
-    bind_unix,
-    bound_url,
-    limit_connections,
-)
+from throughline.api.http.server import TcpAddress, bind_tcp, bind_unix, bound_url
 from throughline.assembly.collector import tune_collector
 from throughline.assembly.database import is_guest, read_quiet_settings
 from throughline.assembly.health import health_served
 from throughline.assembly.process_beats import noted
 from throughline.assembly.runtime import VERSION, Runtime, open_runtime
-from throughline.assembly.services import make_services
+from throughline.assembly.serving import ServeMode, check_unbroken, serve_on, serving_on
 from throughline.assembly.slack import HttpDoor, slack_over_http, slack_over_socket
 from throughline.cli.parts import LocalOptions, ServeOptions, SlackOptions, WorkerOptions
-from throughline.domain.errors import ClaimingBroke
 from throughline.domain.ids import UserId
 from throughline.domain.principal import Scope
 from throughline.domain.process import ProcessKind
+from throughline.logs import set_up_logging
 from throughline.settings import Settings, read_settings
 from throughline.slack.health import SlackHealth
 from throughline.stopping import Stopping, first_of
 from throughline.system_clock import SystemClock
-from throughline.telemetry import set_up_logging
 
-CLOSING_SECONDS = 5.0
 log = structlog.get_logger(__name__)
 
 
@@ -71,7 +58,7 @@ async def _serve(options: ServeOptions) -> None:
     host = options.host or settings.host
     stopping = Stopping()
     async with open_runtime(settings, ProcessKind.SERVE) as runtime, slack_over_http(runtime) as slack:
-        mode = _ServeMode(has_worker=not options.no_worker, slack=slack, stop=stopping.asked)
+        mode = ServeMode(has_worker=not options.no_worker, slack=slack, stop=stopping.asked)
         listener = bind_tcp(TcpAddress(host, settings.port if options.port is None else options.port))
         config = await _api_config(runtime, host)
         if config.is_local_mode and slack is not None:
@@ -79,7 +66,7 @@ async def _serve(options: ServeOptions) -> None:
         print(f"Throughline is serving on {bound_url(listener)}", flush=True)  # noqa: T201  # the program's one line
         stopping.started()
         async with noted(runtime, has_worker=mode.has_worker):
-            await _serve_on(listener, runtime, config, mode)
+            await serve_on(listener, runtime, config, mode)
 
 
 async def _work(options: WorkerOptions) -> None:
@@ -97,7 +84,7 @@ async def _work(options: WorkerOptions) -> None:
         stopping.started()
         print(_told("Throughline worker is running", health), flush=True)  # noqa: T201  # the program's one line
         await first_of(stopping.asked, broken)
-    _check_unbroken(broken)
+    check_unbroken(broken)
 
 
 async def _take_part_in_slack(options: SlackOptions) -> None:
@@ -115,7 +102,7 @@ async def _take_part_in_slack(options: SlackOptions) -> None:
         stopping.started()
         print(_told("Throughline takes part in Slack", health), flush=True)  # noqa: T201  # the program's one line
         await first_of(stopping.asked, broken)
-    _check_unbroken(broken)
+    check_unbroken(broken)
 
 
 def _settings_with(given: Mapping[str, object], data_dir: Path | None) -> Settings:
@@ -126,12 +113,6 @@ def _settings_with(given: Mapping[str, object], data_dir: Path | None) -> Settin
 
 def _told(what: str, health: str | None) -> str:
     return what if health is None else f"{what}, health on {health}"
-
-
-def _check_unbroken(broken: asyncio.Event) -> None:
-    """End a program that takes no more turns with an error, so that whoever started it starts another."""
-    if broken.is_set():
-        raise ClaimingBroke("The claim loop broke, see the log above: this process took no more turns and has ended.")
 
 
 @asynccontextmanager
@@ -152,23 +133,9 @@ async def open_local_service(options: LocalOptions) -> AsyncGenerator[Path]:
         path = Path(folder) / "api.sock"
         async with open_runtime(settings, ProcessKind.COMMAND) as runtime:
             only_for = await _whose_turns(runtime) if options.takes_turns else None
-            mode = _ServeMode(has_worker=options.takes_turns, only_for=only_for)
-            async with _serving_on(bind_unix(path), runtime, config, mode):
+            mode = ServeMode(has_worker=options.takes_turns, only_for=only_for)
+            async with serving_on(bind_unix(path), runtime, config, mode):
                 yield path
-
-
-@asynccontextmanager
-async def _serving_on(
-    listener: socket.socket, runtime: Runtime, config: ApiConfig, mode: "_ServeMode"
-) -> AsyncGenerator[None]:
-    """Serve inside the block."""
-    async with noted(runtime, has_worker=mode.has_worker and mode.only_for is None):
-        serving = asyncio.create_task(_serve_on(listener, runtime, config, mode))
-        try:
-            yield
-        finally:
-            mode.stop.set()
-            await serving
 
 
 async def _whose_turns(runtime: Runtime) -> UserId | None:
@@ -181,45 +148,6 @@ async def _whose_turns(runtime: Runtime) -> UserId | None:
     if not is_guest(runtime.settings, runtime.process.kind) and await database.processes.count_claiming() == 0:
         return None
     return await database.users.get_or_create(LOCAL_USER)
-
-
-@dataclass(frozen=True, slots=True)
-class _ServeMode:
-    """How to serve: with turns in this process or not, of one user or of all, until `stop`."""
-
-    has_worker: bool = True
-    only_for: UserId | None = None
-    slack: HttpDoor | None = None
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-async def _serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig, mode: _ServeMode) -> None:
-    """Serve until stopped. Turns get their grace first; streams without a last event are then aborted."""
-    slack = None if mode.slack is None else mode.slack.health
-    services = make_services(runtime, has_worker=mode.has_worker, slack=slack)
-
-    async def before_closing() -> None:
-        await runtime.worker.drain()
-        services.cut_off()
-
-    app = create_app(services, config)
-    if mode.slack is not None:
-        add_door(app, mode.slack.path, mode.slack.endpoint)
-    grace = runtime.settings.shutdown_grace_seconds + CLOSING_SECONDS
-    limits = limit_connections(runtime.settings.max_connections)
-    server = HttpServer(app, listener, Shutdown(before_closing, grace), limits)
-    tune_collector()
-    working = runtime.worker.working(only_for=mode.only_for) if mode.has_worker else nullcontext(asyncio.Event())
-    async with working as broken:
-        watching = asyncio.create_task(_stop_when(server, mode.stop, broken))
-        await server.run_until_stopped()
-        watching.cancel()
-    _check_unbroken(broken)
-
-
-async def _stop_when(server: HttpServer, *events: asyncio.Event) -> None:
-    await first_of(*events)
-    server.stop()
 
 
 def _warn_of_proxy(slack: HttpDoor) -> None:

@@ -41,8 +41,9 @@ from throughline.domain.events import (
 )
 from throughline.domain.ids import RunId, SessionId
 from throughline.domain.message import Message, Source, ToolCall
-from throughline.domain.run import OnBusy, Run, RunStatus
+from throughline.domain.run import Run, RunStatus
 from throughline.domain.session import Session
+from throughline.domain.submission import OnBusy
 
 __all__ = [
     "AnswerReset",

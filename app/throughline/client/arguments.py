@@ -9,7 +9,7 @@ from uuid import UUID
 from throughline.domain.errors import InvalidInput
 from throughline.domain.ids import RunId, SessionId
 from throughline.domain.json_types import JsonObject
-from throughline.domain.run import OnBusy
+from throughline.domain.submission import OnBusy
 
 MOST_SHOWN = 80
 LARGEST_NUMBER = 2**31 - 2

@@ -25,8 +25,9 @@ from throughline.domain.events import RunEnded, RunEvent
 from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Message, Source
-from throughline.domain.run import OnBusy, Run, RunInput, Submission
+from throughline.domain.run import Run, RunInput
 from throughline.domain.session import Session
+from throughline.domain.submission import OnBusy, Submission
 from throughline.domain.text import clean_text, is_blank
 from throughline.turn.follow_run import Followed, Following, Idle, follow_while_worked_on, reset_event
 

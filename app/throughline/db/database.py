@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from throughline.db.connection.address import DatabaseUrls
+from throughline.db.connection.event_hub import EventHub
 from throughline.db.connection.migrations import check_known
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Transactions
-from throughline.db.connection.wakeup import EventHub
 from throughline.db.jobs.queue import JobQueue
 from throughline.db.memories.repository import MemoryRepository
 from throughline.db.memories.vector_table import prepare_vectors
@@ -32,7 +32,7 @@ from throughline.db.summaries.calibrations import CalibrationRepository
 from throughline.db.summaries.repository import SummaryRepository
 from throughline.db.users.keys import KeyRepository
 from throughline.db.users.users import UserRepository
-from throughline.domain.run import Caps
+from throughline.domain.submission import Caps
 
 LEASE_ANSWER_SECONDS = 2.0
 """A beat without an answer is tried again, on a new connection, well before the lease (10 s by default) runs out."""

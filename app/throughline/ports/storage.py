@@ -11,17 +11,8 @@ from throughline.domain.conversation import Conversation
 from throughline.domain.events import NewEvent
 from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Message, NewMessage
-from throughline.domain.run import (
-    ClaimedRun,
-    Claimer,
-    Lease,
-    LeaseRenewal,
-    Outcome,
-    Run,
-    RunError,
-    Submission,
-    Submitted,
-)
+from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError
+from throughline.domain.submission import Submission, Submitted
 
 
 class RunStore(Protocol):

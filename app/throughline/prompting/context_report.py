@@ -5,14 +5,9 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from throughline.context.explain import (
-    ContextReport,
-    SummariserReport,
-    SummaryFacts,
-    explain_context,
-    explain_end,
-)
+from throughline.context.explain import explain_context, explain_end
 from throughline.context.preview import Preview, preview_call
+from throughline.context.report import ContextReport, SummariserReport, SummaryFacts
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import TemporaryError
 from throughline.domain.json_types import JsonObject

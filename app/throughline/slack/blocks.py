@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from throughline.context.explain import ContextReport, NextAction
+from throughline.context.report import ContextReport, NextAction
 from throughline.domain.text import clean_text
 from throughline.slack.bolt import Shown
 

@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from throughline.agents.registry import AgentRegistry
-from throughline.context.explain import ContextReport
 from throughline.context.preview import Preview
+from throughline.context.report import ContextReport
 from throughline.db.database import Database
 from throughline.domain.clock import Clock
 from throughline.domain.compaction import CompactionResult
 from throughline.domain.ids import MessageId, SessionId, UserId
 from throughline.domain.message import Content, Message, NewMessage
-from throughline.domain.run import Submission, Submitted
+from throughline.domain.submission import Submission, Submitted
 from throughline.memories.keeper import MemoryKeeper
 
 

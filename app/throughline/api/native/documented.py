@@ -10,16 +10,8 @@ from pydantic.json_schema import models_json_schema
 
 from throughline.api.http.errors import MEDIA_TYPE
 from throughline.api.native.import_openai import ImportSession
-from throughline.api.native.requests import (
-    ChangeMemory,
-    ChangeSession,
-    CreateMemory,
-    CreateSession,
-    PreviewContext,
-    SearchMemories,
-    SendMessage,
-    Summarize,
-)
+from throughline.api.native.memory_requests import ChangeMemory, CreateMemory, SearchMemories
+from throughline.api.native.requests import ChangeSession, CreateSession, PreviewContext, SendMessage, Summarize
 from throughline.wire.service import Problem
 
 Json: TypeAlias = dict[str, Any]  # Any: an OpenAPI document has no type of its own

@@ -9,7 +9,7 @@ from throughline.api.http.body import read_body
 from throughline.api.http.call import Reader, Writer, memory_id_of
 from throughline.api.http.responses import JsonResponse
 from throughline.api.native.documented import json_body
-from throughline.api.native.requests import ChangeMemory, CreateMemory, ListMemories, SearchMemories
+from throughline.api.native.memory_requests import ChangeMemory, CreateMemory, ListMemories, SearchMemories
 from throughline.db.memories.repository import MemoryChange
 from throughline.wire.memories import MemoryList, MemoryOut, MemoryPage
 

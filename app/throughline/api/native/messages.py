@@ -22,7 +22,8 @@ from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.redaction import Redaction
 from throughline.domain.errors import TemporaryError
 from throughline.domain.events import RunEnded
-from throughline.domain.run import OnBusy, RunInput, RunStatus, Submission, Submitted
+from throughline.domain.run import RunInput, RunStatus
+from throughline.domain.submission import OnBusy, Submission, Submitted
 from throughline.turn.follow_run import Followed, Idle
 from throughline.wire.events import ending_json
 from throughline.wire.messages import MessageOut, MessagePage

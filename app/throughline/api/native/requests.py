@@ -18,7 +18,6 @@ from pydantic import (
 )
 
 from throughline.api.http.errors import TIME_WORDS
-from throughline.domain.memory import MAX_MEMORY_CHARACTERS
 from throughline.domain.message import Content, ImageBlock, TextBlock
 from throughline.domain.text import is_blank
 
@@ -254,37 +253,3 @@ class ListMessages(QueryParameters):
         if self.order == "asc":
             return max(self.cursor, self.after or 0), self.before
         return self.after, self.cursor if self.before is None else min(self.cursor, self.before)
-
-
-class CreateMemory(BaseModel):
-    """A text to keep."""
-
-    model_config = STRICT
-
-    text: Text = Field(max_length=MAX_MEMORY_CHARACTERS, examples=["Anna's cat is called Miso."])
-    metadata: Metadata = Field(default_factory=dict)
-
-
-class ChangeMemory(BaseModel):
-    """What may change of a memory; a field left out stays as it is, metadata is replaced as a whole."""
-
-    model_config = STRICT
-
-    text: Text = Field("-", max_length=MAX_MEMORY_CHARACTERS)
-    metadata: Metadata = Field(default_factory=dict)
-
-
-class SearchMemories(BaseModel):
-    """What to look for among the memories."""
-
-    model_config = STRICT
-
-    query: Text = Field(max_length=1_000, examples=["the name of the cat"])
-    limit: int = Field(10, ge=1, le=50)
-
-
-class ListMemories(QueryParameters):
-    """Which memories, newest first."""
-
-    limit: int = Field(50, ge=1, le=200)
-    cursor: str | None = Field(None, max_length=512, description="`next_cursor` of the page before")

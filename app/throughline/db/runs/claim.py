@@ -9,7 +9,8 @@ from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, run_from
 from throughline.db.statements.sql import sql
 from throughline.domain.events import AnswerReset, NewEvent
 from throughline.domain.lease import RowLease
-from throughline.domain.run import Caps, ClaimedRun, Claimer, Lease, LeaseRenewal
+from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal
+from throughline.domain.submission import Caps
 
 # Owners who wait are found by one index probe each (`waiting`, a loose index scan), never by reading all that waits.
 # `fair` goes through them in order and stops at the first whose line has a run to take: rows behind it are not locked.

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from throughline.db.connection.event_hub import EventHub
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.connection.wakeup import EventHub
 from throughline.db.runs.event_rows import (
     NEW_EVENTS,
     RUN_EVENT_TYPES,

@@ -11,9 +11,10 @@ from contextlib import asynccontextmanager
 
 import structlog
 
+from throughline.db.connection.event_hub import EventHub
 from throughline.db.connection.pool import CLOSED
 from throughline.db.connection.transactions import Transactions
-from throughline.db.connection.wakeup import EventHub, RunWakeup
+from throughline.db.connection.wakeup import RunWakeup
 from throughline.db.runs.events import EventRepository
 from throughline.db.runs.replay import ended_event, replay_events
 from throughline.db.statements.rows import (

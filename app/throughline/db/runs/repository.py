@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+from throughline.db.connection.event_hub import EventHub
 from throughline.db.connection.transactions import Transactions
-from throughline.db.connection.wakeup import EventHub
 from throughline.db.runs import claim as run_claim
 from throughline.db.runs import finish as run_finish
 from throughline.db.runs import submit as run_submit
@@ -13,18 +13,8 @@ from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, run_from, run
 from throughline.db.statements.sql import sql
 from throughline.domain.events import NewEvent
 from throughline.domain.ids import RunId, UserId
-from throughline.domain.run import (
-    Caps,
-    ClaimedRun,
-    Claimer,
-    Lease,
-    LeaseRenewal,
-    Outcome,
-    Run,
-    RunError,
-    Submission,
-    Submitted,
-)
+from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError
+from throughline.domain.submission import Caps, Submission, Submitted
 
 _GET = sql(
     "select {run_columns}, {answer_id} from runs r where r.id = :run_id and r.owner_id = :owner_id",

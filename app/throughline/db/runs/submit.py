@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.runs.unread_messages import append_due
-from throughline.db.sessions.repository import check_key, key_reused
 from throughline.db.sessions.titles import title_of
+from throughline.db.statements.idempotency_keys import check_key, key_reused
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, input_json, run_from, session_not_found
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import InvalidInput, OwnerQueueFull, QueueFull, SessionBusy
 from throughline.domain.ids import RunId
-from throughline.domain.run import Caps, ClaimedRun, Claimer, Lease, OnBusy, RunStatus, Submission, Submitted
+from throughline.domain.run import ClaimedRun, Claimer, Lease, RunStatus
+from throughline.domain.submission import Caps, OnBusy, Submission, Submitted
 
 _INTERRUPT = sql("""
     update runs r set cancel_requested = true from sessions s

@@ -10,18 +10,16 @@ from throughline.db.connection.transactions import Transactions
 from throughline.db.sessions.erasure import erase_session
 from throughline.db.sessions.import_messages import DatedMessage, Imported, import_session
 from throughline.db.sessions.loaded_rows import LoadedRows
+from throughline.db.statements.idempotency_keys import check_key, key_reused
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.paging import decode_cursor, encode_cursor
 from throughline.db.statements.rows import SESSION_COLUMNS, session_from, session_not_found, to_json
 from throughline.db.statements.sql import sql
-from throughline.domain.errors import IdempotencyKeyReused, InvalidInput
 from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Source
 from throughline.domain.page import Page
 from throughline.domain.session import Session
-
-MAX_KEY_LENGTH = 255
 
 _WILDCARDS = re.compile(r"([\\%_])")
 _CREATE = sql(
@@ -192,22 +190,6 @@ class SessionRepository:
             self._announcements.announce_events(run_id)
         if stopped:
             self._announcements.announce_work()  # others of the user's may begin now
-
-
-def check_key(key: str | None) -> str | None:
-    """Return the idempotency key. Raises InvalidInput for one that cannot be stored."""
-    if key is not None and not 0 < len(key) <= MAX_KEY_LENGTH:
-        raise InvalidInput(
-            f"An idempotency key has 1 to {MAX_KEY_LENGTH} characters, not {len(key)}.", field="Idempotency-Key"
-        )
-    return key
-
-
-def key_reused(key: str | None) -> IdempotencyKeyReused:
-    """Return the error for a key that came with another body before."""
-    return IdempotencyKeyReused(
-        f"The idempotency key {key!r} was used before with another request. Use a new key for a new request."
-    )
 
 
 def _one(rows: Sequence[Row], session_id: SessionId) -> Session:

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from throughline.db.connection.event_hub import EventHub
 from throughline.db.connection.transactions import Transactions
-from throughline.db.connection.wakeup import EventHub, Wakeup
+from throughline.db.connection.wakeup import Wakeup
 from throughline.db.slack.conversations import SlackConversations
 from throughline.db.slack.inbox import InboxConfig, SlackInbox
 from throughline.db.slack.outbox import SlackOutbox

@@ -20,7 +20,8 @@ from throughline.domain.errors import QueueFull
 from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.json_types import JsonValue
 from throughline.domain.message import Source
-from throughline.domain.run import Caps, RunInput, Submission
+from throughline.domain.run import RunInput
+from throughline.domain.submission import Caps, Submission
 
 _LOOK = sql("""
     select

@@ -2,8 +2,9 @@
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.locks import hold_lease, lock_session, summary_moved
-from throughline.db.statements.rows import SESSION_COLUMNS, ledger_json, session_from
+from throughline.db.statements.rows import SESSION_COLUMNS, session_from
 from throughline.db.statements.sql import sql
+from throughline.db.statements.summary_rows import ledger_json
 from throughline.db.summaries.stretches import check_stretches
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.ids import SessionId, SummaryId

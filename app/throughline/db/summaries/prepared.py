@@ -2,8 +2,8 @@
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.locks import hold_lease, lock_session, summary_moved
-from throughline.db.statements.rows import VERSION_COLUMNS, version_from
 from throughline.db.statements.sql import sql
+from throughline.db.statements.summary_rows import VERSION_COLUMNS, version_from
 from throughline.db.summaries.adopt import (
     INSERT_VERSION,
     check_forward,

@@ -7,8 +7,9 @@ from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.jobs.kinds import ENQUEUE_SUMMARY
 from throughline.db.statements.locks import lock_session
 from throughline.db.statements.new_ids import new_id
-from throughline.db.statements.rows import VERSION_COLUMNS, lease_lost, session_not_found, to_json, version_from
+from throughline.db.statements.rows import lease_lost, session_not_found, to_json
 from throughline.db.statements.sql import sql
+from throughline.db.statements.summary_rows import VERSION_COLUMNS, version_from
 from throughline.db.summaries.adopt import adopt_summary, is_adopted
 from throughline.db.summaries.prepared import adopt_prepared, prepare_summary
 from throughline.db.summaries.restore import restore

@@ -2,8 +2,9 @@
 
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.locks import lock_session
-from throughline.db.statements.rows import SESSION_COLUMNS, VERSION_COLUMNS, session_from, version_from
+from throughline.db.statements.rows import SESSION_COLUMNS, session_from
 from throughline.db.statements.sql import sql
+from throughline.db.statements.summary_rows import VERSION_COLUMNS, version_from
 from throughline.db.summaries.adopt import discard_prepared, is_adopted, move_session, supersede
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.domain.ids import SessionId, SummaryId, UserId

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from throughline.db.connection.transactions import Statements
 from throughline.db.statements.locks import hold_lease
 from throughline.db.statements.new_ids import new_id
-from throughline.db.statements.rows import STRETCH_COLUMNS, session_not_found, stretch_from
+from throughline.db.statements.rows import session_not_found
 from throughline.db.statements.sql import sql
+from throughline.db.statements.summary_rows import STRETCH_COLUMNS, stretch_from
 from throughline.domain.errors import NotFound, SummaryConflict
 from throughline.domain.ids import SessionId, StretchId
 from throughline.domain.run import Lease

@@ -1,0 +1,40 @@
+"""What may be sent about memories."""
+
+from pydantic import BaseModel, Field
+
+from throughline.api.native.requests import STRICT, Metadata, QueryParameters, Text
+from throughline.domain.memory import MAX_MEMORY_CHARACTERS
+
+
+class CreateMemory(BaseModel):
+    """A text to keep."""
+
+    model_config = STRICT
+
+    text: Text = Field(max_length=MAX_MEMORY_CHARACTERS, examples=["Anna's cat is called Miso."])
+    metadata: Metadata = Field(default_factory=dict)
+
+
+class ChangeMemory(BaseModel):
+    """What may change of a memory; a field left out stays as it is, metadata is replaced as a whole."""
+
+    model_config = STRICT
+
+    text: Text = Field("-", max_length=MAX_MEMORY_CHARACTERS)
+    metadata: Metadata = Field(default_factory=dict)
+
+
+class SearchMemories(BaseModel):
+    """What to look for among the memories."""
+
+    model_config = STRICT
+
+    query: Text = Field(max_length=1_000, examples=["the name of the cat"])
+    limit: int = Field(10, ge=1, le=50)
+
+
+class ListMemories(QueryParameters):
+    """Which memories, newest first."""
+
+    limit: int = Field(50, ge=1, le=200)
+    cursor: str | None = Field(None, max_length=512, description="`next_cursor` of the page before")

@@ -1,0 +1,80 @@
+"""Serves the REST API on a listening socket, with or without turns in this process, until it is told to stop."""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+
+from throughline.api.app import add_door, create_app
+from throughline.api.http.config import ApiConfig
+from throughline.api.http.server import HttpServer, Shutdown, limit_connections
+from throughline.assembly.collector import tune_collector
+from throughline.assembly.process_beats import noted
+from throughline.assembly.runtime import Runtime
+from throughline.assembly.services import make_services
+from throughline.assembly.slack import HttpDoor
+from throughline.domain.errors import ClaimingBroke
+from throughline.domain.ids import UserId
+from throughline.stopping import first_of
+
+CLOSING_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServeMode:
+    """How to serve: with turns in this process or not, of one user or of all, until `stop`."""
+
+    has_worker: bool = True
+    only_for: UserId | None = None
+    slack: HttpDoor | None = None
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@asynccontextmanager
+async def serving_on(
+    listener: socket.socket, runtime: Runtime, config: ApiConfig, mode: ServeMode
+) -> AsyncGenerator[None]:
+    """Serve inside the block."""
+    async with noted(runtime, has_worker=mode.has_worker and mode.only_for is None):
+        serving = asyncio.create_task(serve_on(listener, runtime, config, mode))
+        try:
+            yield
+        finally:
+            mode.stop.set()
+            await serving
+
+
+async def serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig, mode: ServeMode) -> None:
+    """Serve until stopped. Turns get their grace first; streams without a last event are then aborted."""
+    slack = None if mode.slack is None else mode.slack.health
+    services = make_services(runtime, has_worker=mode.has_worker, slack=slack)
+
+    async def before_closing() -> None:
+        await runtime.worker.drain()
+        services.cut_off()
+
+    app = create_app(services, config)
+    if mode.slack is not None:
+        add_door(app, mode.slack.path, mode.slack.endpoint)
+    grace = runtime.settings.shutdown_grace_seconds + CLOSING_SECONDS
+    limits = limit_connections(runtime.settings.max_connections)
+    server = HttpServer(app, listener, Shutdown(before_closing, grace), limits)
+    tune_collector()
+    working = runtime.worker.working(only_for=mode.only_for) if mode.has_worker else nullcontext(asyncio.Event())
+    async with working as broken:
+        watching = asyncio.create_task(_stop_when(server, mode.stop, broken))
+        await server.run_until_stopped()
+        watching.cancel()
+    check_unbroken(broken)
+
+
+async def _stop_when(server: HttpServer, *events: asyncio.Event) -> None:
+    await first_of(*events)
+    server.stop()
+
+
+def check_unbroken(broken: asyncio.Event) -> None:
+    """End a program that takes no more turns with an error, so that whoever started it starts another."""
+    if broken.is_set():
+        raise ClaimingBroke("The claim loop broke, see the log above: this process took no more turns and has ended.")
