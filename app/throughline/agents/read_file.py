@@ -85,12 +85,17 @@ def _check_nodes(path: Path, root: yaml.Node | None) -> None:
             waiting += [(_inner(field, key), value) for key, value in node.value]
         elif isinstance(node, yaml.SequenceNode):
             waiting += [(field, value) for value in node.value]
-        elif node.tag in NUMBERS and OTHER_BASE.match(node.value):
-            read: object = yaml.safe_load(node.value)
-            raise AgentInvalid(
-                f"{path}: {_at(node.start_mark)}: {field or 'the file'}: YAML reads {node.value[:MOST_SHOWN]} as {read}"
-                "; write the number in plain digits, or quote it if it is meant as text"
-            )
+        else:
+            _check_number(path, field, node)
+
+
+def _check_number(path: Path, field: str, node: yaml.Node) -> None:
+    if node.tag in NUMBERS and OTHER_BASE.match(node.value):
+        read: object = yaml.safe_load(node.value)
+        raise AgentInvalid(
+            f"{path}: {_at(node.start_mark)}: {field or 'the file'}: YAML reads {node.value[:MOST_SHOWN]} as {read}"
+            "; write the number in plain digits, or quote it if it is meant as text"
+        )
 
 
 def _inner(field: str, key: yaml.Node) -> str:

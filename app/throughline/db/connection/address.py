@@ -86,15 +86,7 @@ def parse_address(text: str, setting: str = DATABASE_URL) -> Address:
         raise DatabaseUnusable(
             f"{setting} cannot be read. Write it as postgresql://user:password@host:5432/database."
         ) from None
-    scheme, plus, _driver = url.drivername.partition("+")
-    if url.drivername not in _DRIVER_NAMES and plus and scheme in _DRIVER_NAMES:
-        raise DatabaseUnusable(
-            f"{setting} begins with `{url.drivername}://`, which names another driver. Leave out `+…`: {scheme}://…"
-        )
-    if url.drivername not in _DRIVER_NAMES:
-        raise DatabaseUnusable(
-            f"{setting} begins with `{url.drivername}://`. Only PostgreSQL is served: postgresql://…"
-        )
+    _check_driver(url.drivername, setting)
     if "@" in (url.host or ""):  # a part of the password, which must not pass for a host in what is told
         raise DatabaseUnusable(
             f"{setting} cannot be read: it has more than one `@`. Percent-encode the password (`@` as %40, `%` as %25)."
@@ -107,6 +99,17 @@ def parse_address(text: str, setting: str = DATABASE_URL) -> Address:
         raise DatabaseUnusable(f"{setting} has {wrong}") from None
     kept: dict[str, str] = {name: options[name] for name in ("host", "port") if name in options}
     return Address(url.set(drivername="postgresql+asyncpg", query=kept), extra, setting=setting)
+
+
+def _check_driver(name: str, setting: str) -> None:
+    scheme, plus, _driver = name.partition("+")
+    if name in _DRIVER_NAMES:
+        return
+    if plus and scheme in _DRIVER_NAMES:
+        raise DatabaseUnusable(
+            f"{setting} begins with `{name}://`, which names another driver. Leave out `+…`: {scheme}://…"
+        )
+    raise DatabaseUnusable(f"{setting} begins with `{name}://`. Only PostgreSQL is served: postgresql://…")
 
 
 def _check_options(options: Mapping[str, str]) -> None:
