@@ -73,6 +73,18 @@ async def reduce_context(
     if not plan.fired and not plan.decision.is_now:
         return ReducedContext(conversation, plan.view)
     turn.events.emit(CompactionStarted(_trigger(plan), plan.tokens_before))
+    conversation, plan, done = await _carry_out(turn, call, conversation, plan)
+    view = await view_after(call, conversation, plan, done)
+    conversation = await _keep(turn, conversation, view)
+    _report_compaction(turn, view, plan, done)
+    stages = plan.fired if done is None else (*plan.fired, f"summary_{done.outcome}")
+    return ReducedContext(conversation, view, stages)
+
+
+async def _carry_out(
+    turn: Turn, call: ModelCall, conversation: Conversation, plan: ContextPlan
+) -> tuple[Conversation, ContextPlan, CompactionResult | None]:
+    """Compact as planned, and plan anew where the session's summary was changed meanwhile."""
     done = None
     for _ in range(MOST_TRIES):
         if not plan.decision.is_now:
@@ -80,13 +92,9 @@ async def reduce_context(
         conversation, done = await _compact(turn, call, conversation, plan)
         if not done.is_stale:
             break
-        conversation = await reload_conversation(turn.parts.messages, turn.lease.run_id, agent, conversation)
-        plan = await plan_call(call, conversation, turn.compaction_usage.allowance(agent))
-    view = await view_after(call, conversation, plan, done)
-    conversation = await _keep(turn, conversation, view)
-    _report_compaction(turn, view, plan, done)
-    stages = plan.fired if done is None else (*plan.fired, f"summary_{done.outcome}")
-    return ReducedContext(conversation, view, stages)
+        conversation = await reload_conversation(turn.parts.messages, turn.lease.run_id, call.agent, conversation)
+        plan = await plan_call(call, conversation, turn.compaction_usage.allowance(call.agent))
+    return conversation, plan, done
 
 
 async def fit_prompt(turn: Turn, reduced: ReducedContext) -> FittedContext:

@@ -54,9 +54,7 @@ def choose_rows(found: Found, wanted: Wanted) -> Conversation | None:
     first = first_of_history(found.rows, found.session.summary_through_position, wanted)
     if first is None:
         return None
-    rows = (*found.early, *found.rows)
-    if found.pins:
-        rows = tuple(replace(row, pinned=True) if row.id in found.pins else row for row in rows)
+    rows = _with_pins((*found.early, *found.rows), found.pins)
     others = [row for row in rows if not wanted.is_own(row)]
     return Conversation(
         session=found.session,
@@ -66,6 +64,12 @@ def choose_rows(found: Found, wanted: Wanted) -> Conversation | None:
         prepared=found.prepared,
         adopted=found.adopted,
     )
+
+
+def _with_pins(rows: tuple[Message, ...], pins: AbstractSet[MessageId]) -> tuple[Message, ...]:
+    if not pins:
+        return rows
+    return tuple(replace(row, pinned=True) if row.id in pins else row for row in rows)
 
 
 def first_of_history(rows: Sequence[Message], cursor: int, wanted: Wanted) -> int | None:
