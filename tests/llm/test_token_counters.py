@@ -1,5 +1,7 @@
+import asyncio
 import subprocess
 import sys
+import threading
 
 import pytest
 import tiktoken
@@ -7,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.growth import grows_linearly
+from fakes.waiting import HANG_SECONDS
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.message import Role
 from throughline.domain.prompt import PromptMessage
+from throughline.execution.call_plugin import call_plugin
+from throughline.execution.outcome import Outcome
 from throughline.llm.chars_counter import CharsCounter
 from throughline.llm.counters import (
     PIECE_CHARACTERS,
@@ -20,6 +25,7 @@ from throughline.llm.counters import (
     warm_counter,
 )
 from throughline.llm.encodings import SHIPPED, load_encoding
+from throughline.llm.plugin_counter import import_counter
 
 PROSE = "The quick brown fox jumps over the lazy dog, and nobody minds. " * 20
 CJK = "持續的對話需要一個不會忘記任何事情的系統。" * 20
@@ -189,6 +195,21 @@ def test_a_counter_that_breaks_later_falls_back_to_characters(word: str) -> None
 def test_a_counter_that_never_returns_is_refused_after_two_seconds() -> None:
     with pytest.raises(SettingInvalid, match="takes too long"):
         make_counter("fakes.own_counters:never_returns")
+
+
+@pytest.mark.slow
+async def test_a_counter_that_no_thread_is_free_for_is_not_called_faulty() -> None:
+    is_held, calls = threading.Event(), list[asyncio.Task[Outcome[object]]]()
+    while not any(call.done() for call in calls):
+        calls.append(asyncio.create_task(call_plugin(is_held.wait, lambda value: value, HANG_SECONDS)))
+        await asyncio.sleep(0)
+
+    try:
+        with pytest.raises(SettingInvalid, match=r"could not be tried: .* plugin calls are under way"):
+            import_counter("fakes.own_counters:count_words")
+    finally:
+        is_held.set()
+        await asyncio.gather(*calls)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import structlog
 
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.text import clean_text
-from throughline.execution.call_plugin import PluginCall, PluginTimedOut
+from throughline.execution.call_plugin import PluginCall, PluginTimedOut, ThreadLimitReached
 from throughline.execution.import_plugin import import_plugin
 from throughline.execution.outcome import Raised, outcome_of
 from throughline.llm.chars_counter import CharsCounter
@@ -46,7 +46,7 @@ class PluginCounter:
 def import_counter(name: str) -> PluginCounter:
     """Return the counter `name`, tried on short, empty and long texts.
 
-    Raises SettingInvalid where it cannot be imported or called, raises, returns no count or takes too long.
+    Raises SettingInvalid where it cannot be imported, called or tried, raises, returns no count or takes too long.
     """
     function = import_plugin(name, kind="token counter")
     if not callable(function):
@@ -54,9 +54,7 @@ def import_counter(name: str) -> PluginCounter:
     trial = PluginCall(lambda: [_count(function, text) for text in TRIAL_TEXTS], lambda _: None)
     outcome = trial.wait(TRIAL_SECONDS)
     if isinstance(outcome, Raised):
-        raise SettingInvalid(
-            f"token counter {name!r} {_problem(outcome.error)}: it must take a text and return an int of 0 or more"
-        )
+        raise SettingInvalid(f"token counter {name!r} {_problem(outcome.error)}")
     return PluginCounter(name, function)
 
 
@@ -73,9 +71,12 @@ def _count(function: Callable[[str], object], text: str) -> int:
 
 def _problem(error: BaseException) -> str:
     match error:
+        case ThreadLimitReached():
+            return f"could not be tried: {error}"
         case _NoCount():
-            return str(error)
+            found = str(error)
         case PluginTimedOut():
-            return "takes too long"
+            found = "takes too long"
         case _:
-            return f"raised {type(error).__name__}"
+            found = f"raised {type(error).__name__}"
+    return f"{found}: it must take a text and return an int of 0 or more"
