@@ -101,6 +101,17 @@ async def test_no_stored_event_repeats_a_message(conversation: Conversation, dat
     assert not [row for row in stored if "of its own" in str(row[0])]
 
 
+async def test_an_outcome_that_only_a_newer_version_knows_is_left_out(
+    conversation: Conversation, database_url: str
+) -> None:
+    claimed = await conversation.start()
+    await store(conversation, claimed, [STAGE, MessageDelta("and on")])
+    later = "cast(replace(cast(data as text), 'adopted', 'later') as json)"
+    await run_sql(database_url, f"update run_events set data = {later} where type = '{STAGE.type}'")
+
+    assert await read(conversation, claimed) == [MessageDelta("and on")]
+
+
 async def test_a_start_is_shown_as_it_was_and_not_as_the_run_stands_now(conversation: Conversation) -> None:
     claimed = await conversation.start()
     await store(conversation, claimed, [RunStarted(claimed.run)])

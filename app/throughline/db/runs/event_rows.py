@@ -85,17 +85,16 @@ def event_parameters(seqs: Sequence[int], events: Sequence[StoredEvent]) -> dict
 
 
 def event_from(row: Row) -> Event | None:
-    """Return the event of a row with `type`, `data` and SHOWN_COLUMNS; None where what it shows is gone."""
+    """Return the event of a row with `type`, `data` and SHOWN_COLUMNS.
+
+    None where what it shows is gone, or its outcome is known to a newer version alone.
+    """
     kind, data = EventType(row["type"]), row["data"]
     if kind in STORED_FIELD_BY_FIELD:
         return STORED_FIELD_BY_FIELD[kind](**data)
     match kind:
         case EventType.COMPACTION_FINISHED:
-            return CompactionFinished(**{
-                **data,
-                "outcome": CompactionOutcome(data["outcome"]),
-                "fired": tuple(data["fired"]),
-            })
+            return _compaction_finished(data)
         case EventType.TOOL_CALL:
             return ToolCalled(ToolCall(**data))
         case EventType.MESSAGE_COMPLETED | EventType.TOOL_RESULT:
@@ -121,6 +120,13 @@ def _stored(event: Event) -> JsonObject:
 
 def _pointing_at(message_id: MessageId) -> JsonObject:
     return {"message_id": str(message_id)}
+
+
+def _compaction_finished(data: Stored) -> Event | None:
+    if data["outcome"] not in tuple(CompactionOutcome):
+        return None
+    outcome, fired = CompactionOutcome(data["outcome"]), tuple(data["fired"])
+    return CompactionFinished(**{**data, "outcome": outcome, "fired": fired})
 
 
 def _about_message(kind: EventType, row: Row) -> Event | None:
