@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fakes.compactions import SUMMARY, compact_now, fill, open_summarising, prepare_one
+from fakes.compactions import SUMMARY, compact_now, fill, open_summarising, positions_read, prepare_one
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, Step
 from fakes.stage import Stage
 from fakes.waiting import HANG_SECONDS
@@ -26,6 +26,7 @@ from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN, B
 from throughline.prompting.context_report import report_context
 from throughline.prompting.conversation import at_rest
 from throughline.prompting.planning import context_input
+from throughline.prompting.summary_model import model_keys
 from throughline.summary.compact import compact
 from throughline.summary.writing import Compaction
 
@@ -96,6 +97,16 @@ async def test_a_model_too_slow_for_turns_still_writes_what_is_prepared_ahead(da
     assert ahead
 
 
+async def test_a_model_too_slow_for_a_stretch_is_asked_for_a_smaller_one(database: Database) -> None:
+    stage = await open_summarising(database, timeout_seconds=1)
+    stage.model.by_request = lambda request: Hang() if len(positions_read([request])) > 10 else Say(SUMMARY)
+    await fill(stage, 17)
+
+    ended = [await compact_within(stage, 1) for _ in range(3)]
+
+    assert [done.outcome for done in ended] == ["failed", "failed", "adopted"]
+
+
 async def test_a_call_that_was_given_little_time_says_nothing_of_the_model(database: Database) -> None:
     stage = await open_summarising(database)
     stage.model.by_request = lambda _: Hang()
@@ -105,7 +116,7 @@ async def test_a_call_that_was_given_little_time_says_nothing_of_the_model(datab
         while len(stage.metrics.of("summary_failed")) < FAILURES_TO_OPEN:  # on a busy machine no time is left to ask
             assert (await compact_within(stage, 0.2)).outcome == "failed"
 
-    assert stage.parts.breakers.reading("scripted").state is BreakerState.CLOSED
+    assert {stage.parts.breakers.failures(key) for key in model_keys("scripted")} == {0}
     assert [row["reason"] for row in stage.metrics.of("summary_failed")] == FAILURES_TO_OPEN * ["timeout"]
 
 

@@ -92,6 +92,17 @@ async def test_a_merge_that_fails_loses_no_leaf_and_is_made_up_for(database: Dat
     assert [part.level for part in merged.stretches] == [1, 0]
 
 
+async def test_a_merge_whose_answer_is_of_no_use_is_paid_for_once_in_a_compaction(database: Database) -> None:
+    stage = await open_summarising(database, shape=SummaryShape.TIERED, chunk_messages=2)
+    stage.model.by_request = lambda request: Say("None" if MERGE_TASK in asked(request) else "leaf words")
+    await fill(stage, 9)
+
+    await compact_now(stage)
+
+    assert sum(MERGE_TASK in asked(request) for request in stage.model.requests) == 2
+    assert (await stage.reload()).summary_through_position == 16
+
+
 async def test_a_merge_whose_answer_is_of_no_use_is_asked_for_again(database: Database) -> None:
     stage = await open_summarising(database, shape=SummaryShape.TIERED, chunk_messages=2)
     stage.model.by_request = lambda request: Say("None" if MERGE_TASK in asked(request) else "leaf words")

@@ -67,6 +67,10 @@ class Breakers:
             return BreakerReading(BreakerState.HALF_OPEN)
         return BreakerReading(BreakerState.OPEN, left)
 
+    def failures(self, name: str) -> int:
+        """Return how many failures in a row are counted."""
+        return self._records[name].failures if name in self._records else 0
+
     def succeeded(self, name: str) -> None:
         """Close the breaker."""
         self._records.pop(name, None)
@@ -91,5 +95,4 @@ class Breakers:
                 record.open_until = self.clock.monotonic()
 
     def _has_failed(self, name: str) -> bool:
-        record = self._records.get(name)
-        return record is not None and record.failures >= FAILURES_TO_OPEN
+        return self.failures(name) >= FAILURES_TO_OPEN

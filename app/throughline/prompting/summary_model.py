@@ -22,9 +22,12 @@ def named_summary_model(models: Models, agent: ReadyAgent) -> ChatModel | None:
         return None
 
 
-def turn_key(model_key: str) -> str:
-    """Under what time-outs in turns are counted: a model too slow for a turn still writes ahead of turns."""
-    return f"{model_key} in turns"
+def model_keys(model_key: str) -> tuple[str, str, str]:
+    """Return under what a model's failures are counted: its time-outs in turns, those ahead of them, all others first.
+
+    A model too slow for a turn still writes ahead of turns.
+    """
+    return model_key, f"{model_key} in turns", f"{model_key} ahead of turns"
 
 
 def content_key(model_key: str, session_id: str) -> str:
@@ -34,5 +37,5 @@ def content_key(model_key: str, session_id: str) -> str:
 
 def read_health(breakers: Breakers, model_key: str, session_id: str) -> BreakerReading:
     """Return whether the session can have the model asked: of its breakers the one that lasts longest."""
-    readings = [breakers.reading(key) for key in (model_key, turn_key(model_key), content_key(model_key, session_id))]
+    readings = [breakers.reading(key) for key in (*model_keys(model_key), content_key(model_key, session_id))]
     return max(readings, key=lambda reading: (reading.state is not BreakerState.CLOSED, reading.retry_after_seconds))

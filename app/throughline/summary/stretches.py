@@ -35,7 +35,7 @@ from throughline.context.summaries.transcript import (
     stretch_request,
     summary_request,
 )
-from throughline.domain.errors import ContextOverflow, SummaryConflict
+from throughline.domain.errors import ContextOverflow, ModelUnavailable, SummaryConflict
 from throughline.domain.ids import MessageId
 from throughline.domain.ledger import LedgerEntry
 from throughline.domain.message import Message
@@ -82,7 +82,10 @@ class Assignment:
 
 @dataclass(slots=True)
 class StretchWriter:
-    """Extends `draft`. The summarisers are asked in their order; `rooms` keeps what a model was found to take."""
+    """Extends `draft`. The summarisers are asked in their order; `rooms` keeps what a model was found to take.
+
+    `unmerged` is what a model was asked to merge in vain: it is not paid for again before another compaction.
+    """
 
     summaries: SummaryStore
     assignment: Assignment
@@ -90,6 +93,7 @@ class StretchWriter:
     calls: SummariserCalls
     draft: Draft
     rooms: dict[str, int] = field(default_factory=dict)
+    unmerged: tuple[Stretch, ...] = ()
 
     @property
     def room_tokens(self) -> int:
@@ -119,12 +123,16 @@ class StretchWriter:
         Raises LeaseLost, DatabaseUnavailable.
         """
         while (task := self._merge_due()) is not None:
+            stretches = self.draft.stretches
+            parts = stretches[task.start : task.stop]
+            if parts == self.unmerged:
+                return
             try:
-                merged = await self.calls.first_success(self.summarisers, partial(self._merge, task))
+                merged = await self.calls.first_success(self.summarisers, partial(self._merge, task, parts))
             except (*SUMMARISER_ERRORS, NotWorthIt) as error:
                 log.info("stretches are merged another time", error=error.code, level=task.level)
+                self.unmerged = () if isinstance(error, ModelUnavailable) else parts
                 return
-            stretches = self.draft.stretches
             self.draft = replace(self.draft, stretches=(*stretches[: task.start], merged, *stretches[task.stop :]))
 
     async def take(self, text: str, reached: Session, facts: Sequence[LedgerEntry], replaced_tokens: int) -> bool:
@@ -201,9 +209,13 @@ class StretchWriter:
     async def _read_next(self, rest: tuple[Message, ...], summariser: Summariser) -> int:
         """Summarise the beginning of `rest`; return how many messages that were.
 
-        What the summariser calls too long is halved; nothing is learned of that beyond this compaction.
+        What the summariser calls too long is halved; nothing is learned of that beyond this compaction. What it is
+        given is also halved for each call in a row that it did not answer in time.
         """
         room = self._room_now(summariser)
+        if time_outs := self.calls.time_outs(summariser):
+            tokens = sum(message.token_count for message in rest)
+            room = self.rooms[summariser.key] = max(min(room, tokens) >> time_outs, SMALLEST_BUDGET)
         for _ in range(HALVINGS):
             chunk = await self._chunk(rest, room, summariser)
             try:
@@ -277,8 +289,7 @@ class StretchWriter:
         characters, finding = characters_of(messages), partial(extract_ledger, messages)
         return await run_off_loop_if_large(characters, finding, large=MANY_CHARACTERS)
 
-    async def _merge(self, task: MergeTask, summariser: Summariser) -> Stretch:
-        parts = self.draft.stretches[task.start : task.stop]
+    async def _merge(self, task: MergeTask, parts: tuple[Stretch, ...], summariser: Summariser) -> Stretch:
         known = merge_hash(parts, _wishes(summariser))
         found = await self.summaries.find_stretch(self.assignment.session.id, known)
         if found is not None:

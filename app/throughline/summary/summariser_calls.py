@@ -29,7 +29,7 @@ from throughline.domain.prompt import Prompt
 from throughline.execution.breaker import Breakers, BreakerState
 from throughline.execution.off_loop import run_off_loop_if_large
 from throughline.ports.metrics import Metrics
-from throughline.prompting.summary_model import content_key, turn_key
+from throughline.prompting.summary_model import content_key, model_keys
 from throughline.summary.summariser import (
     NotWorthIt,
     Summarised,
@@ -97,9 +97,9 @@ class Written:
 class SummariserCalls:
     """All model calls of one compaction, which end at `deadline` (of `clock.monotonic`).
 
-    `under_way` is the model being called, since `began`. A time-out counts against it if it had `fair_seconds`, and
-    with `is_in_turn` for turns alone. `unsaved` is a text that came back and is not stored yet, `kept` what was
-    stored. `timed_out_models` are not called again while there is a fallback. `until` ends the share of the present
+    `under_way` is the model being called, since `began`. A time-out counts against it if it had `fair_seconds`, in
+    turns (`is_in_turn`) and ahead of them apart. `unsaved` is a text that came back and is not stored yet, `kept` what
+    was stored. `timed_out_models` are not called again while there is a fallback. `until` ends the share of the present
     model.
     """
 
@@ -171,6 +171,10 @@ class SummariserCalls:
         """Return how long the model is not called from now on, 0 where it may be."""
         return max(self.breakers.reading(key).retry_after_seconds for key in self._keys(summariser))
 
+    def time_outs(self, summariser: Summariser) -> int:
+        """Return how many calls in a row the model did not answer in time."""
+        return self.breakers.failures(self._keys(summariser)[1])
+
     def saved(self) -> None:
         """Note that the text that came back last is stored."""
         if self.unsaved is not None:
@@ -192,8 +196,8 @@ class SummariserCalls:
 
     def _keys(self, summariser: Summariser) -> tuple[str, str, str]:
         """Return the breakers of the call: for the model's failures, its time-outs, and what this session asks."""
-        model = summariser.key
-        return model, turn_key(model) if self.is_in_turn else model, content_key(model, self.session_id)
+        model, in_turns, ahead = model_keys(summariser.key)
+        return model, in_turns if self.is_in_turn else ahead, content_key(model, self.session_id)
 
     def _acquire(self, summariser: Summariser) -> None:
         if self.breakers.acquire(*self._keys(summariser)):
@@ -222,8 +226,8 @@ class SummariserCalls:
             self.breakers.succeeded(model)
             self.breakers.succeeded(pace)
             self._answered(content, error)
-        both = (model, turn_key(model))
-        is_open = any(self.breakers.reading(key).state is not BreakerState.CLOSED for key in both)
+        readings = map(self.breakers.reading, model_keys(model))
+        is_open = any(reading.state is not BreakerState.CLOSED for reading in readings)
         self.metrics.summary_breaker_read(model=summariser.model.name, is_open=is_open)
         if error is not None and not isinstance(error, NotWorthIt):
             self.metrics.summary_failed(model=summariser.model.name, reason=error.code)
