@@ -1,8 +1,7 @@
 """The measure for `benchmarks.throughput`: a chat turn of FastAPI, LangGraph and asyncpg with none of our features.
 
-`python -m benchmarks.bare_service --port N --dsn DSN --model NAME --model-url URL`, or `--instant` for the model of
-`benchmarks.instant_model`. No summaries, no windows, no queue, no events, no leases: the user's row, the whole history,
-one streamed model call, the answer's row.
+Without `--model-url` it has the model of `benchmarks.instant_model`. No summaries, no windows, no queue, no events, no
+leases: the user's row, the whole history, one streamed model call, the answer's row.
 """
 
 import argparse
@@ -21,6 +20,8 @@ from langgraph.graph import END, START, StateGraph
 from pydantic import BaseModel, SecretStr
 
 from benchmarks.instant_model import InstantModel
+from benchmarks.processes import MODEL
+from throughline.db.connection.address import parse_address
 
 POOL_SIZE = 10
 SCHEMA = """
@@ -96,7 +97,8 @@ def make_app(options: argparse.Namespace) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with asyncpg.create_pool(options.dsn, min_size=POOL_SIZE, max_size=POOL_SIZE) as pool:
+        address = parse_address(options.database_url).arguments()
+        async with asyncpg.create_pool(**address, min_size=POOL_SIZE, max_size=POOL_SIZE) as pool:
             await pool.execute(SCHEMA)
             app.state.bare = Bare(pool, _model(options))
             yield
@@ -119,23 +121,16 @@ def make_app(options: argparse.Namespace) -> FastAPI:
 
 
 def _model(options: argparse.Namespace) -> BaseChatModel:
-    if options.instant:
+    if not options.model_url:
         return InstantModel()
-    key = SecretStr("benchmark")
-    return ChatOpenAI(model=options.model, base_url=options.model_url, api_key=key, max_retries=0)
+    return ChatOpenAI(model=MODEL, base_url=options.model_url, api_key=SecretStr("benchmark"), max_retries=0)
 
 
 def main() -> None:
     """Serve until stopped."""
     parser = argparse.ArgumentParser(description="A bare chat service to compare with.")
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--dsn", required=True)
-    parser.add_argument("--model")
-    parser.add_argument("--model-url")
-    parser.add_argument("--instant", action="store_true", help="answer at once, without a model server")
+    parser.add_argument("--database-url", required=True)
+    parser.add_argument("--model-url", default="", help="without it, answer at once")
     options = parser.parse_args()
     uvicorn.run(make_app(options), host="127.0.0.1", port=options.port, log_level="warning", access_log=False)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,8 @@
 """What hostile clients and providers do to a running service, and what a healthy user beside them notices.
 
 `python -m benchmarks.hostile`. One attack after the other (`benchmarks.hostile_attacks`); for each the service's memory
-before and at its peak, the longest stall of its event loop, and the slowest turn and health check of a healthy user.
-Exits with 1 if an aim is missed: MEMORY_MB at the peak of the whole run, STALL_MS, or a healthy turn that failed.
+at its peak so far, the longest stall of its event loop, and the turns of a healthy user. Exits with 1 if an aim is
+missed: MEMORY_MB, STALL_MS, or a healthy turn that failed.
 """
 
 import argparse
@@ -10,46 +10,38 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import psutil
 
+from benchmarks.figures import peak_mb
 from benchmarks.hostile_attacks import ATTACKS, Attack, Target
 from benchmarks.hostile_provider import ANSWERS
-from benchmarks.measured_service import FILE, read_notes
-from benchmarks.processes import Running, ServiceOptions, free_port, run_server, run_service
+from benchmarks.measured_service import FILE, read_stalls
+from benchmarks.processes import run_server, run_service, write_agent
 
 MEMORY_MB = 600.0
 STALL_MS = 250.0
-SAMPLE_SECONDS = 0.05
 PAUSE_SECONDS = 2.0
 KEY = "a-key-for-the-benchmark-of-attacks"
-TURN_TIMEOUT_SECONDS = "20"
-"""The only bound that a provider's endless answer would meet if no other held; the default is 300."""
+ENVIRONMENT = {"BOOTSTRAP_API_KEY": KEY, "LOG_LEVEL": "ERROR", "TURN_TIMEOUT_SECONDS": "20"}
+"""The time limit is the only bound that a provider's endless answer would meet if no other held; its default is 300."""
+
+HEAD = """\
+| attack | s | MB peak | stall ms | healthy turns | failed | slowest s |
+|:-------|--:|--------:|---------:|--------------:|-------:|----------:|"""
 
 
 @dataclass(slots=True)
-class Noticed:
-    """What a healthy user saw, and the service's memory, during one attack."""
+class Healthy:
+    """A healthy user's turns during one attack, in seconds, and how many failed."""
 
-    turns: int = 0
-    failures: int = 0
-    slowest_turn: float = 0.0
-    slowest_check: float = 0.0
-    peak_bytes: int = 0
-
-
-@dataclass(slots=True)
-class Watch:
-    """A healthy user, who talks and asks for the service's health, and a look at its memory now and then."""
-
-    process: psutil.Process
     http: httpx.AsyncClient
-    noticed: Noticed
+    turns: list[float]
+    failures: int = 0
 
     async def talk(self) -> None:
         """Send a message each second, for ever."""
@@ -58,129 +50,82 @@ class Watch:
         while True:
             began = time.monotonic()
             answer = await self.http.post(path, json={"content": "How are you?"})
-            self.noticed.turns += 1
-            self.noticed.failures += not answer.is_success
-            self.noticed.slowest_turn = max(self.noticed.slowest_turn, time.monotonic() - began)
+            self.turns.append(time.monotonic() - began)
+            self.failures += not answer.is_success
             await asyncio.sleep(1)
-
-    async def check(self) -> None:
-        """Ask for the health and look at the memory, for ever."""
-        while True:
-            began = time.monotonic()
-            (await self.http.get("/health/live")).raise_for_status()
-            self.noticed.slowest_check = max(self.noticed.slowest_check, time.monotonic() - began)
-            self.noticed.peak_bytes = max(self.noticed.peak_bytes, self.process.memory_info().rss)
-            await asyncio.sleep(SAMPLE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One attack: what it cost."""
+    """What one attack did."""
 
-    name: str
-    seconds: float
-    before_bytes: int
+    peak_mb: float
     stall_ms: float
-    noticed: Noticed
-
-    def render(self) -> str:
-        """Return the row in Markdown."""
-        seen = self.noticed
-        return (
-            f"| {self.name} | {self.seconds:.0f} | {self.before_bytes / 1e6:.0f} | {seen.peak_bytes / 1e6:.0f} | "
-            f"{self.stall_ms:.0f} | {seen.turns} | {seen.failures} | "
-            f"{seen.slowest_turn:.2f} | {seen.slowest_check:.2f} |"
-        )
-
-
-HEAD = """| attack | s | MB before | MB peak | stall ms | healthy turns | failed | slowest s | slowest check s |
-|---|---:|---:|---:|---:|---:|---:|---:|---:|"""
+    turns: tuple[float, ...]
+    failures: int
 
 
 async def main(arguments: Sequence[str] | None = None) -> int:
     """Attack, measure and print; return 1 if an aim is missed."""
-    options = _parse(arguments)
-    with tempfile.TemporaryDirectory(prefix="hostile-") as name:
-        folder, port = Path(name), free_port()
-        command = [sys.executable, "-m", "benchmarks.hostile_provider", "--port", str(port)]
-        provider = f"http://127.0.0.1:{port}"
-        with (
-            run_server(command, (provider, folder / "provider.log"), {}),
-            run_service(_service(folder, f"{provider}/v1")) as service,
-        ):
-            chosen = {title: attack for title, attack in ATTACKS.items() if options.only in title}
-            rows = await _attack_all(service, chosen, folder / "notes.jsonl")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.hostile", description=__doc__)
+    parser.add_argument("--only", default="", help="attacks with this in their names")
+    only: str = parser.parse_args(arguments).only
+    rows: list[Row] = []
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hostile-")))
+        provider = stack.enter_context(run_server(["benchmarks.hostile_provider"], folder, {}, probe="/"))
+        for model in ANSWERS:
+            write_agent(folder, model, model=f"openai:{model}", base_url=f"{provider.url}/v1")
+        notes = folder / "stalls"
+        environment = {FILE: str(notes), **ENVIRONMENT}
+        service = stack.enter_context(run_service(folder, environment, module="benchmarks.measured_service"))
+        target = Target(service.url, KEY)
+        print(HEAD, flush=True)
+        async with _talking(target) as healthy:
+            for name in (name for name in ATTACKS if only in name):
+                seconds, stalls = await _attack(ATTACKS[name], target, healthy, notes)
+                rows.append(Row(peak_mb(service.pid), max(stalls), tuple(healthy.turns), healthy.failures))
+                print(f"| {name} | {seconds:.0f} | {_cells(rows[-1])} |", flush=True)
     return _judge(rows)
 
 
-def _service(folder: Path, provider: str) -> ServiceOptions:
-    agents = folder / "agents"
-    agents.mkdir()
-    for model in ANSWERS:
-        text = f"name: {model}\nmodel: openai:{model}\nbase_url: {provider}\nsystem_prompt: Be brief.\n"
-        (agents / f"{model}.yaml").write_text(text)
-    environment = {
-        FILE: str(folder / "notes.jsonl"),
-        "BOOTSTRAP_API_KEY": KEY,
-        "TURN_TIMEOUT_SECONDS": TURN_TIMEOUT_SECONDS,
-        "LOG_LEVEL": "ERROR",
-    }
-    return ServiceOptions(folder, agents_dir=agents, environment=environment, module="benchmarks.measured_service")
+@asynccontextmanager
+async def _talking(target: Target) -> AsyncGenerator[Healthy]:
+    async with httpx.AsyncClient(base_url=target.url, headers=target.headers("healthy"), timeout=60) as http:
+        healthy = Healthy(http, [])
+        talk = asyncio.create_task(healthy.talk())
+        try:
+            yield healthy
+        finally:
+            talk.cancel()
+            await asyncio.gather(talk, return_exceptions=True)
 
 
-async def _attack_all(service: Running, attacks: dict[str, Attack], notes: Path) -> list[Row]:
-    print(HEAD, flush=True)
-    rows = []
-    async with _watching(service) as watch:
-        for name, attack in attacks.items():
-            row = await _attack(name, attack, (watch, Target(service.url, KEY), notes))
-            print(row.render(), flush=True)
-            rows.append(row)
-    return rows
-
-
-async def _attack(name: str, attack: Attack, parts: tuple[Watch, Target, Path]) -> Row:
-    watch, target, notes = parts
+async def _attack(attack: Attack, target: Target, healthy: Healthy, notes: Path) -> tuple[float, list[float]]:
+    """Return how long an attack took, and the stalls meanwhile."""
     await asyncio.sleep(PAUSE_SECONDS)
-    watch.noticed = Noticed()
-    read_notes(notes)
-    before, began = watch.process.memory_info().rss, time.monotonic()
+    healthy.turns, healthy.failures = [], 0
+    read_stalls(notes)
+    began = time.monotonic()
     await attack(target)
     seconds = time.monotonic() - began
     await asyncio.sleep(PAUSE_SECONDS)  # what it left behind, and a healthy turn after it
-    return Row(name, seconds, before, max(note.longest_stall_ms for note in read_notes(notes)), watch.noticed)
+    return seconds, read_stalls(notes)
 
 
-@asynccontextmanager
-async def _watching(service: Running) -> AsyncIterator[Watch]:
-    headers = {"Authorization": f"Bearer {KEY}", "On-Behalf-Of": "healthy"}
-    async with AsyncExitStack() as stack:
-        client = httpx.AsyncClient(base_url=service.url, headers=headers, timeout=60)
-        watch = Watch(psutil.Process(service.pid), await stack.enter_async_context(client), Noticed())
-        tasks = [asyncio.create_task(watch.talk()), asyncio.create_task(watch.check())]
-        try:
-            yield watch
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+def _cells(row: Row) -> str:
+    seen = f"{len(row.turns)} | {row.failures} | {max(row.turns, default=0.0):.2f}"
+    return f"{row.peak_mb:.0f} | {row.stall_ms:.0f} | {seen}"
 
 
 def _judge(rows: Sequence[Row]) -> int:
-    memory = max(row.noticed.peak_bytes for row in rows) / 1e6
-    stall = max(row.stall_ms for row in rows)
-    failures = sum(row.noticed.failures for row in rows)
+    memory, stall = max(row.peak_mb for row in rows), max(row.stall_ms for row in rows)
+    failures = sum(row.failures for row in rows)
     print(
         f"\nmemory at its peak {memory:.0f} MB (aim {MEMORY_MB:.0f}), longest stall {stall:.0f} ms (aim {STALL_MS:.0f})"
     )
-    print(f"healthy turns {sum(row.noticed.turns for row in rows)}, failed {failures}")
+    print(f"healthy turns {sum(len(row.turns) for row in rows)}, failed {failures}")
     return 0 if memory <= MEMORY_MB and stall <= STALL_MS and not failures else 1
-
-
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.hostile", description=__doc__)
-    parser.add_argument("--only", default="", help="attacks with this in their names")
-    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What `benchmarks.hostile` does to a service: each attack takes its address and key, and ends by itself."""
 
 import asyncio
+import itertools
 import json
 import random
 import time
@@ -12,7 +13,6 @@ from urllib.parse import urlsplit
 import httpx
 
 from benchmarks.hostile_provider import ANSWERS
-from benchmarks.hostile_texts import send_texts
 
 CONNECTIONS = 8
 SECONDS = 5.0
@@ -21,6 +21,20 @@ HEAD = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r
 CHUNKED = HEAD % (b"/v1/sessions", b"Transfer-Encoding: chunked\r\n\r\n")
 IMPORT_BYTES = 31_000_000
 TURNS = 4
+TEXT_BYTES = 1_000_000
+TEXT_CLIENTS, TEXT_USERS = 16, 8
+TEXTS_SECONDS = 30.0
+SUMMARY_EVERY = 4
+"""Texts of a client between two summaries on demand."""
+
+
+class BrokenAnswer(Exception):
+    """The service answered with an internal error."""
+
+
+async def _refuse_broken_answers(answer: httpx.Response) -> None:
+    if answer.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
+        raise BrokenAnswer(f"{answer.request.url}: {(await answer.aread())[:500]!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +44,9 @@ class Target:
     url: str
     key: str
 
-    @property
-    def headers(self) -> dict[str, str]:
-        """What admits a request."""
-        return {"Authorization": f"Bearer {self.key}", "On-Behalf-Of": "hostile"}
+    def headers(self, user: str = "hostile") -> dict[str, str]:
+        """Return what admits a request of a user."""
+        return {"Authorization": f"Bearer {self.key}", "On-Behalf-Of": user}
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[asyncio.StreamWriter]:
@@ -45,9 +58,9 @@ class Target:
         finally:
             writer.transport.abort()
 
-    def client(self) -> httpx.AsyncClient:
+    def client(self, user: str = "hostile") -> httpx.AsyncClient:
         """Return a client that is admitted."""
-        return httpx.AsyncClient(base_url=self.url, headers=self.headers, timeout=TIMEOUT_SECONDS)
+        return httpx.AsyncClient(base_url=self.url, headers=self.headers(user), timeout=TIMEOUT_SECONDS)
 
 
 Attack = Callable[[Target], Awaitable[None]]
@@ -99,7 +112,7 @@ async def heads_of_tiny_headers(target: Target) -> None:
 
 async def half_sent_imports(target: Target) -> None:
     """Send a hundred imports of one user but for their last byte."""
-    admitted = "".join(f"{name}: {value}\r\n" for name, value in target.headers.items())
+    admitted = "".join(f"{name}: {value}\r\n" for name, value in target.headers().items())
     head = HEAD % (b"/v1/sessions/import", f"{admitted}Content-Length: {IMPORT_BYTES + 1}\r\n\r\n".encode())
 
     async def send() -> None:
@@ -127,21 +140,51 @@ async def long_messages_searched(target: Target) -> None:
             (await http.get("/v1/search", params={"q": word})).raise_for_status()
 
 
+def slow_texts(size: int) -> list[str]:
+    """Return one text of about `size` bytes for each kind that is made to be slow to read."""
+    chance = random.Random(1)
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    return [
+        "x" + " " * size + "x",
+        "<" + " " * 60_000 + "x" + "<" * size,
+        "\"'" * (size // 4),
+        "1 " * (size // 2),
+        "漢字仮名" * (size // 12),
+        "".join(chance.choices(letters, k=size)),
+        '{"a":[' * (size // 8) + "]}" * (size // 8),
+        ("a" + "\u0301\u0327\u0335" * 5) * (size // 31),
+    ]
+
+
 async def texts_slow_to_read(target: Target) -> None:
-    """Let sixteen clients of a few users send texts that are made to be slow to read."""
-    async with target.client() as http:
-        await send_texts(http, clients=16, seconds=30)
+    """Let clients of a few users send such texts and short questions by turns, and have summaries made now and then."""
+    texts, until = slow_texts(TEXT_BYTES), time.monotonic() + TEXTS_SECONDS
+
+    async def talk(number: int) -> None:
+        async with target.client(f"hostile-{number % TEXT_USERS}") as http:
+            http.event_hooks = {"response": [_refuse_broken_answers]}
+            session = await _open_session(http, "assistant")
+            for turn in itertools.count(number):
+                if time.monotonic() >= until:
+                    return
+                await http.post(f"{session}/messages", json={"content": texts[turn % len(texts)]})
+                await http.post(f"{session}/messages", json={"content": "ok?"})
+                if turn % SUMMARY_EVERY == 0:
+                    await http.post(f"{session}/summarize", json={})
+
+    await asyncio.gather(*map(talk, range(TEXT_CLIENTS)))
 
 
-async def _turn(http: httpx.AsyncClient, agent: str, text: str) -> None:
+async def _open_session(http: httpx.AsyncClient, agent: str) -> str:
     opened = await http.post("/v1/sessions", json={"agent": agent})
-    await http.post(f"/v1/sessions/{opened.raise_for_status().json()['id']}/messages", json={"content": text})
+    return f"/v1/sessions/{opened.raise_for_status().json()['id']}"
 
 
 def _asking(model: str) -> Attack:
     async def ask(target: Target) -> None:
         async with target.client() as http:
-            await asyncio.gather(*(_turn(http, model, "ok?") for _ in range(TURNS)))
+            sessions = [await _open_session(http, model) for _ in range(TURNS)]
+            await asyncio.gather(*(http.post(f"{path}/messages", json={"content": "ok?"}) for path in sessions))
 
     return ask
 

@@ -1,4 +1,4 @@
-"""A provider on OpenAI's wire whose models do one wrong thing each: `python -m benchmarks.hostile_provider --port N`.
+"""A provider on OpenAI's wire whose models do one wrong thing each, for `benchmarks.hostile`.
 
 `ANSWERS` says what; the model `fine` answers as it should. What has no end goes on until the client hangs up.
 """
@@ -58,12 +58,15 @@ ANSWERS: Mapping[str, Answer] = {
 }
 
 
-async def main() -> None:
+def main() -> None:
     """Serve until killed."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.hostile_provider", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
-    server = await asyncio.start_server(_serve, "127.0.0.1", parser.parse_args().port)
-    async with server:
+    asyncio.run(_listen(parser.parse_args().port))
+
+
+async def _listen(port: int) -> None:
+    async with await asyncio.start_server(_serve, "127.0.0.1", port) as server:
         await server.serve_forever()
 
 
@@ -84,7 +87,3 @@ async def _answer(writer: asyncio.StreamWriter, answer: Answer) -> None:
     for piece in answer.pieces:
         writer.write(piece)
         await writer.drain()
-
-
-if __name__ == "__main__":
-    asyncio.run(main())

@@ -1,10 +1,9 @@
 """A chat model in the process that asks it: it answers at once, with the provider double's text in as many chunks.
 
-What a turn takes beside it is the service's own work alone: no other process, no HTTP, no tokenizer. It may be told to
-begin its answers later, as the double may.
+What a turn takes beside it is the service's own work alone: no other process, no HTTP, no tokenizer. `main` is the
+command line of the real service, where every model on the OpenAI wire is this one.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -14,6 +13,9 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
+import throughline.main
+from throughline.llm import openai_wire
+
 ECHO_CHARACTERS = 60
 PIECES = 3
 CHARACTERS_PER_TOKEN = 5
@@ -21,12 +23,7 @@ CHARACTERS_PER_TOKEN = 5
 
 
 class InstantModel(BaseChatModel):
-    """Streams the answer as an OpenAI-compatible server does: a first chunk, the text, the finish reason, the usage.
-
-    An answer begins after `answer_seconds`.
-    """
-
-    answer_seconds: float = 0.0
+    """Streams the answer as an OpenAI-compatible server does: a first chunk, the text, the finish reason, the usage."""
 
     @property
     def _llm_type(self) -> str:
@@ -51,8 +48,6 @@ class InstantModel(BaseChatModel):
         **kwargs: Any,  # noqa: ANN401  # LangChain's signature
     ) -> AsyncIterator[ChatGenerationChunk]:
         del stop, kwargs
-        if self.answer_seconds:
-            await asyncio.sleep(self.answer_seconds)
         for message in chunks_for(messages):
             chunk = ChatGenerationChunk(message=message)
             if run_manager:
@@ -81,3 +76,14 @@ def _usage(messages: Sequence[BaseMessage]) -> UsageMetadata:
     asked = sum(len(message.text) for message in messages) // CHARACTERS_PER_TOKEN + 1
     answered = len(answer_to(messages)) // CHARACTERS_PER_TOKEN + 1
     return UsageMetadata(input_tokens=asked, output_tokens=answered, total_tokens=asked + answered)
+
+
+def main() -> None:
+    """Run the command line of the service with an instant model."""
+
+    def make_instant(*asked: object, **more: object) -> BaseChatModel:
+        del asked, more
+        return InstantModel()
+
+    setattr(openai_wire, "make_openai", make_instant)  # noqa: B010  # the service has no setting for it, on purpose
+    throughline.main.main()

@@ -1,20 +1,26 @@
-"""Starts what the benchmarks talk to: the provider doubles and the service, each as its own process."""
+"""Starts what the benchmarks talk to: PostgreSQL, the provider doubles and the service, each as its own process."""
 
+import json
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
+
 ROOT = Path(__file__).resolve().parent.parent
-DOUBLES = {"openai": ("fakes.provider_double", "/v1"), "anthropic": ("fakes.anthropic_double", "")}
+DOUBLES = {"openai": ("fakes.provider_double.__main__", "/v1"), "anthropic": ("fakes.anthropic_double.__main__", "")}
 """For each provider the double's module, and what follows its address in the base URL for that provider's clients."""
+
+MODEL = "double-128k-cl100k"
+"""A model of OpenAI's double, for benchmarks that need only one."""
 
 START_SECONDS = 90.0
 STOP_SECONDS = 30.0
@@ -25,24 +31,6 @@ class StartFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceOptions:
-    """How the service is started. `folder` holds its data, its log and is its working directory.
-
-    `model` is the default model, at the double's address; empty where all agents name their own. `arguments` follow
-    those of the command that are given here. `module` is a benchmark's own way to start the command line; empty: the
-    real one.
-    """
-
-    folder: Path
-    double_url: str = ""
-    model: str = ""
-    agents_dir: Path | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    arguments: Sequence[str] = ()
-    module: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Running:
     """A running process and the address it answers at."""
 
@@ -50,60 +38,87 @@ class Running:
     pid: int
 
 
+@asynccontextmanager
+async def run_postgres(folder: Path) -> AsyncGenerator[str]:
+    """Run an embedded PostgreSQL; yields its address as the setting DATABASE_URL takes it."""
+    server = await EmbeddedServer.start(EmbeddedConfig(data_dir=folder / "postgres"))
+    try:
+        yield server.url
+    finally:
+        await server.stop()
+
+
 @contextmanager
-def run_double(folder: Path, provider: str = "openai", arguments: Sequence[str] = ()) -> Iterator[Running]:
+def run_double(folder: Path, provider: str = "openai", *, answer_seconds: float = 0.0) -> Generator[Running]:
     """Run a provider's double; its `url` is the base URL for that provider's clients."""
     module, path = DOUBLES[provider]
-    port = free_port()
-    base = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", module, "--port", str(port), *arguments]
-    with run_server(command, (f"{base}/control/stats", folder / f"double-{provider}.log"), {}) as pid:
-        yield Running(f"{base}{path}", pid)
+    arguments = ["--answer-seconds", str(answer_seconds)] if answer_seconds else []
+    with run_server([module, *arguments], folder, {}, probe="/control/stats") as running:
+        yield Running(f"{running.url}{path}", running.pid)
+
+
+def write_agent(folder: Path, name: str, **settings: object) -> None:
+    """Write the file of an agent (JSON is YAML, too) for the service that is started in the folder."""
+    agents = folder / "agents"
+    agents.mkdir(parents=True, exist_ok=True)
+    agent = {"name": name, "system_prompt": "You are a helpful assistant.", **settings}
+    (agents / f"{name}.yaml").write_text(json.dumps(agent, indent=1), "utf-8")
 
 
 @contextmanager
-def run_service(options: ServiceOptions) -> Iterator[Running]:
-    """Run `throughline serve` on a free port, with the embedded server unless DATABASE_URL is set."""
-    port = free_port()
-    program = ["-m", options.module] if options.module else ["-c", "from throughline.main import main; main()"]
-    command = [sys.executable, *program, "serve", "--port", str(port)]
-    command += ["--data-dir", str(options.folder / "data"), *options.arguments]
-    environment = {
-        "DEFAULT_LLM": f"openai:{options.model}" if options.model else "offline",
-        "DEFAULT_LLM_BASE_URL": options.double_url if options.model else "",
+def run_service(
+    folder: Path, environment: Mapping[str, str], *, double_url: str = "", module: str = "throughline.main"
+) -> Generator[Running]:
+    """Run `serve` on a free port with its data, its log and its agents in the folder.
+
+    The default model is MODEL at the double's address, or offline without one. `module` is whose `main` is run.
+    """
+    (folder / "agents").mkdir(parents=True, exist_ok=True)
+    settings = {
+        "DEFAULT_LLM": f"openai:{MODEL}" if double_url else "offline",
+        "DEFAULT_LLM_BASE_URL": double_url,
         "OPENAI_API_KEY": "benchmark",
         "ANTHROPIC_API_KEY": "benchmark",
         "LOG_LEVEL": "WARNING",
-        **({"AGENTS_DIR": str(options.agents_dir)} if options.agents_dir else {}),
-        **options.environment,
+        "AGENTS_DIR": str(folder / "agents"),
+        **environment,
     }
-    url = f"http://127.0.0.1:{port}"
-    with run_server(command, (f"{url}/health/ready", options.folder / "service.log"), environment) as pid:
-        yield Running(url, pid)
+    command = [module, "serve", "--data-dir", str(folder / "data")]
+    with run_server(command, folder, settings, probe="/health/ready") as running:
+        yield running
 
 
 @contextmanager
-def run_server(command: Sequence[str], probe: tuple[str, Path], environment: Mapping[str, str]) -> Iterator[int]:
-    """Run a server until the block ends; `probe` is the address that answers once it is ready, and its log file.
+def run_server(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str], *, probe: str
+) -> Generator[Running]:
+    """Run a module's `main`, with its arguments and `--port`, until the block ends; its log is in the folder.
 
-    Yields its process id. Raises StartFailed.
+    Yields once it answers at the path `probe`. Raises StartFailed.
     """
-    address, log_path = probe
-    path = os.pathsep.join([str(ROOT / folder) for folder in ("app", ".", "tests")])
+    module, *arguments = command
+    port = _free_port()
+    url, log_path = f"http://127.0.0.1:{port}", folder / f"{module}.log"
+    path = os.pathsep.join([str(ROOT / name) for name in ("app", ".", "tests")])
     merged = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **environment}
     with (
         log_path.open("ab") as log,
-        subprocess.Popen(command, stdout=log, stderr=log, env=merged, cwd=log_path.parent) as process,
+        subprocess.Popen(
+            [sys.executable, "-c", f"from {module} import main; main()", *arguments, "--port", str(port)],
+            stdout=log,
+            stderr=log,
+            env=merged,
+            cwd=folder,
+        ) as process,
     ):
         try:
-            _wait_until_ready(process, address, log_path)
-            yield process.pid
+            _wait_until_ready(process, url + probe, log_path)
+            yield Running(url, process.pid)
         finally:
             _stop(process)
 
 
-def free_port() -> int:
-    """Return a loopback port nobody listens on."""
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -112,20 +127,15 @@ def free_port() -> int:
 
 def _wait_until_ready(process: "subprocess.Popen[bytes]", address: str, log_path: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise StartFailed(f"{process.args!r} ended with {process.returncode}: {_tail(log_path)}")
+    while time.monotonic() < deadline and process.poll() is None:
         try:
             if httpx.get(address, timeout=5).is_success:
                 return
         except httpx.TransportError:
             pass
         time.sleep(0.1)
-    raise StartFailed(f"{process.args!r} did not answer at {address}: {_tail(log_path)}")
-
-
-def _tail(path: Path) -> str:
-    return path.read_text("utf-8", "replace")[-3000:]
+    end = log_path.read_text("utf-8", "replace")[-3000:]
+    raise StartFailed(f"{process.args!r} ended with {process.returncode}, or did not answer at {address}: {end}")
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:

@@ -1,9 +1,8 @@
 """Replays real conversations through the running service and prints what it did to their prompts.
 
 `python -m benchmarks.replay` starts the strict provider doubles and the service by itself. Several recorded runs are
-chained into one session until they fill at least three windows. With `--url` the service is somebody else's: the
-program says which settings it must be started with, and waits for it. Exits with 1 if a promise was broken: a prompt
-over the window or invalid, a turn without an answer, a message changed, or one summarised that no summariser was shown.
+chained into one session until they fill at least three windows. Exits with 1 if a promise was broken: a prompt over the
+window or invalid, a turn without an answer, a message changed, or one summarised that no summariser was shown.
 """
 
 import argparse
@@ -12,24 +11,19 @@ import itertools
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import httpx
-
-from benchmarks.processes import DOUBLES, ROOT, Running, ServiceOptions, run_double, run_service
+from benchmarks.processes import DOUBLES, run_double, run_service
 from benchmarks.replay_agents import write_agents, write_tools
 from benchmarks.replay_cell import Cell, Replayer
-from benchmarks.replay_cost import render_costs
-from benchmarks.replay_data import Dataset, Turn, chain, merge_turns
+from benchmarks.replay_data import SAMPLE, Dataset, Turn, chain, merge_turns
 from benchmarks.replay_double import DoubleControl
 from benchmarks.replay_readers import LOADERS, load_datasets
 from benchmarks.replay_strategies import SHIPPED, STRATEGIES
-from benchmarks.replay_table import Row, failures_of, progress, render_table
+from benchmarks.replay_table import Row, failures_of, progress, render_costs, render_table
 
-SAMPLE = Path(__file__).parent / "data"
 WINDOWS = ("8k", "16k", "128k")
 COUNTINGS = ("cl100k", "o200k", "bytes2")
 WINDOWS_TO_FILL = 3
@@ -37,7 +31,6 @@ TALK_TURNS = 150
 """So many messages a talk is made into: its lines are joined, the more the larger the window."""
 
 CHARACTERS_A_TOKEN = {"cl100k": 4.4, "o200k": 4.4, "bytes2": 2.0}
-WAIT_SECONDS = 300
 ALL_KEPT = (
     "No prompt over the window, no invalid prompt, every message there byte for byte, "
     "and every message behind a cursor was read by a summariser that answered."
@@ -68,12 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for name, double in running.items()
         }
         cells = _make_cells(plan, doubles)
-        write_agents(folder / "agents", cells, {name: double.url for name, double in running.items()})
+        write_agents(folder, cells, {name: double.url for name, double in running.items()})
         write_tools(folder / "tools.json", cells, plan.datasets)
-        url = options.url or stack.enter_context(_own_service(folder)).url
-        if options.url:
-            _wait_for(url, folder)
-        with contextlib.closing(Replayer(url, options.pause)) as replayer:
+        environment = {"REPLAY_TOOLS": str(folder / "tools.json")}
+        service = stack.enter_context(run_service(folder, environment))
+        with contextlib.closing(Replayer(service.url, options.pause)) as replayer:
             rows, problems = _replay(cells, replayer, doubles)
     print(f"\n{render_table(rows)}\n\n{render_costs(rows)}\n")
     problems += [failure for row in rows for failure in failures_of(row)]
@@ -91,44 +83,44 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--strategies", default=SHIPPED, help=f"of {','.join(STRATEGIES)}, to be compared")
     parser.add_argument("--quick", action="store_true", help="window 8k counted in cl100k, nothing else")
     parser.add_argument("--pause", type=float, default=0.1, help="seconds between turns: people take longer")
-    parser.add_argument("--url", default="", help="a service that is started by hand")
     parser.add_argument("--folder", default="", help="where agents, logs and the database go; default: a temporary one")
     return parser.parse_args(arguments)
 
 
 def _plan(options: argparse.Namespace) -> Plan:
     found = load_datasets(options.data)
-    names = options.datasets.split(",") if options.datasets else list(found)
-    missing = [name for name in names if name not in found]
-    if missing or not found:
-        sys.exit(f"{options.data} holds no data set {', '.join(missing) or 'at all'}: it may hold {', '.join(LOADERS)}")
-    providers = tuple(options.providers.split(","))
-    if unknown := [name for name in providers if name not in DOUBLES]:
-        sys.exit(f"There is no double of {', '.join(unknown)}: choose from {', '.join(DOUBLES)}")
-    strategies = tuple(options.strategies.split(","))
-    if unknown := [name for name in strategies if name not in STRATEGIES]:
-        sys.exit(f"There is no strategy {', '.join(unknown)}: choose from {', '.join(STRATEGIES)}")
-    datasets = tuple(found[name] for name in names)
+    if not found:
+        sys.exit(f"{options.data} holds no data set: it may hold {', '.join(LOADERS)}")
     windows, countings = ("8k", "cl100k") if options.quick else (options.windows, options.countings)
-    return Plan(providers, datasets, tuple(windows.split(",")), tuple(countings.split(",")), strategies)
+    return Plan(
+        providers=_names("double of", options.providers, DOUBLES),
+        datasets=tuple(found[name] for name in _names("data set", options.datasets or ",".join(found), found)),
+        windows=tuple(windows.split(",")),
+        countings=tuple(countings.split(",")),
+        strategies=_names("strategy", options.strategies, STRATEGIES),
+    )
+
+
+def _names(kind: str, text: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Return the names in a text; exits in words where one of them is not known."""
+    names = tuple(text.split(","))
+    if unknown := [name for name in names if name not in known]:
+        sys.exit(f"There is no {kind} {', '.join(unknown)}: choose from {', '.join(known)}")
+    return names
 
 
 def _make_cells(plan: Plan, doubles: Mapping[str, DoubleControl]) -> list[Cell]:
+    cells = []
     kinds = itertools.product(plan.providers, plan.windows, plan.countings, plan.datasets, plan.strategies)
-    return [
-        _make_cell(dataset, (provider, window, counting, strategy), doubles[provider])
-        for provider, window, counting, dataset, strategy in kinds
-    ]
-
-
-def _make_cell(dataset: Dataset, kind: tuple[str, str, str, str], double: DoubleControl) -> Cell:
-    provider, window, counting, strategy = kind
-    special = "" if strategy == SHIPPED else f"-{strategy}"
-    name = f"replay-{provider}-{window}-{counting}-{dataset.name}{special}"
-    prompt = f"{dataset.system_prompt}\n\n[script:{name}]"
-    empty = Cell(provider, dataset.name, window, counting, name, prompt, (), strategy)
-    tokens = WINDOWS_TO_FILL * empty.window_tokens
-    return empty.with_turns(double.fill(_turns(dataset, tokens, counting), empty.model, tokens))
+    for provider, window, counting, dataset, strategy in kinds:
+        special = "" if strategy == SHIPPED else f"-{strategy}"
+        name = f"replay-{provider}-{window}-{counting}-{dataset.name}{special}"
+        prompt = f"{dataset.system_prompt}\n\n[script:{name}]"
+        empty = Cell(provider, dataset.name, window, counting, name, prompt, (), strategy)
+        tokens = WINDOWS_TO_FILL * empty.window_tokens
+        turns = doubles[provider].fill(_turns(dataset, tokens, counting), empty.model, tokens)
+        cells.append(replace(empty, turns=turns))
+    return cells
 
 
 def _turns(dataset: Dataset, tokens: int, counting: str) -> Iterator[Turn]:
@@ -136,35 +128,6 @@ def _turns(dataset: Dataset, tokens: int, counting: str) -> Iterator[Turn]:
     if not dataset.is_talk:
         return turns
     return merge_turns(turns, int(tokens * CHARACTERS_A_TOKEN[counting] / TALK_TURNS))
-
-
-@contextlib.contextmanager
-def _own_service(folder: Path) -> Iterator[Running]:
-    options = ServiceOptions(
-        folder=folder,
-        agents_dir=folder / "agents",
-        environment={"REPLAY_TOOLS": str(folder / "tools.json")},
-    )
-    with run_service(options) as service:
-        yield service
-
-
-def _wait_for(url: str, folder: Path) -> None:
-    """Say how the service must be started, and wait until it is."""
-    settings = {"AGENTS_DIR": folder / "agents", "REPLAY_TOOLS": folder / "tools.json", "PYTHONPATH": ROOT}
-    shown = " ".join(f"{name}={value.resolve()}" for name, value in settings.items())
-    print(
-        f"Start the service with: {shown} OPENAI_API_KEY=benchmark ANTHROPIC_API_KEY=benchmark, and no DEFAULT_LLM\n"
-        f"Waiting for {url} …",
-        flush=True,
-    )
-    deadline = time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < deadline:
-        with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{url}/health/ready").is_success:
-                return
-        time.sleep(0.5)
-    sys.exit(f"{url} did not become ready within {WAIT_SECONDS} seconds")
 
 
 def _replay(

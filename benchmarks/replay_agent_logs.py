@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.replay_data import Conversation, Dataset, Json
+from benchmarks.replay_data import Conversation, Dataset, Json, json_lines
 from benchmarks.replay_messages import turns_of
 
 SILENT = frozenset({"system", "recall"})
@@ -21,8 +21,7 @@ OPENHANDS_PROMPT = "You are OpenHands agent, an assistant that solves tasks in a
 
 def load_openhands(folder: Path) -> Dataset:
     """Read `*.jsonl`: one run in each line, its events under `history`."""
-    lines = (line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text("utf-8").split("\n"))
-    runs: list[list[Json]] = [json.loads(line)["history"] for line in lines if line.strip()]
+    runs: list[list[Json]] = [line["history"] for line in json_lines(folder)]
     prompts = [_text_of(event) for run in runs for event in run if event.get("action") == "system"]
     return Dataset(
         name="openhands-events",

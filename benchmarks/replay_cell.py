@@ -5,23 +5,20 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import httpx
 
 from benchmarks.replay_check import Json, Played, find_differences, find_unread
-from benchmarks.replay_cost import growing_price, repeated_tokens
 from benchmarks.replay_data import Turn
 from benchmarks.replay_double import DoubleControl
-from benchmarks.replay_stages import Prefix, Told, adopted_ahead, prefix_of, read_turn, stage_flags
+from benchmarks.replay_stages import Stage, Told, read_turn, stable_share, stage_flags
 from benchmarks.replay_strategies import SHIPPED
-from benchmarks.replay_table import Row
+from benchmarks.replay_table import Row, growing_price, repeated_tokens
 
 PAGE = 200
 TURN_SECONDS = 330.0
 STREAM = {"Accept": "text/event-stream"}
-NOT_ACCEPTED = ("summary_rejected", "summary_not_worth_it", "timeout")
-_UNUSED = re.compile(r'^throughline_summary_tokens_unused_total{.*reason="(\w+)".*} (\S+)$', re.MULTILINE)
 _WRITTEN = re.compile(r'^throughline_summary_tokens_total{.*direction="output".*} (\S+)$', re.MULTILINE)
 
 
@@ -47,10 +44,6 @@ class Cell:
     def window_tokens(self) -> int:
         """The window as a number of tokens."""
         return int(self.window.removesuffix("k")) * 1024
-
-    def with_turns(self, turns: tuple[Turn, ...]) -> "Cell":
-        """Return the cell with these turns."""
-        return replace(self, turns=turns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +79,26 @@ class Replayed:
         """The summarisers' requests."""
         return [record for record in self.records if record["line"] == "summariser"]
 
+    @property
+    def stages(self) -> list[Stage]:
+        """What the events told of compactions."""
+        return [stage for sent in self.sent for stage in sent.told.stages]
+
+    @property
+    def errors(self) -> list[str]:
+        """Why turns were not answered."""
+        return [f"turn {number}: {sent.told.error}" for number, sent in enumerate(self.sent, 1) if sent.told.error]
+
+    def differences(self) -> list[str]:
+        """Return what is not stored as it was said."""
+        return find_differences([Played(sent.turn, sent.told.is_answered) for sent in self.sent], self.messages)
+
+    def stable_prefix(self) -> float:
+        """Return how much of the prompts stands at the start of the next one while no stage comes between them."""
+        of_turns = [(sent.told, sent.requests_in(self.prompts)) for sent in self.sent]
+        flagged = (zip(asked, stage_flags(told, asked), strict=True) for told, asked in of_turns)
+        return stable_share(itertools.chain.from_iterable(flagged))
+
 
 class Replayer:
     """Plays cells into one service."""
@@ -102,18 +115,39 @@ class Replayer:
     def run(self, cell: Cell, double: DoubleControl) -> tuple[Row, list[str]]:
         """Replay the cell; return its figures and what went wrong."""
         double.reset()
-        rejected, written = self._rejected_tokens(), self._written_tokens()
+        written = self._written_tokens()
         replayed = self._play(cell, double)
-        rejected, written = self._rejected_tokens() - rejected, self._written_tokens() - written
-        played = [Played(sent.turn, sent.told.is_answered) for sent in replayed.sent]
-        differences = find_differences(played, replayed.messages)
-        unread = find_unread(replayed.cursor, replayed.summaries)
-        full = double.full_history(cell.model, cell.system_prompt, cell.turns)
-        row = replace(_measure(cell, replayed), full_history_tokens=sum(full), full_history_price=growing_price(full))
+        written = self._written_tokens() - written
+        differences, unread = replayed.differences(), find_unread(replayed.cursor, replayed.summaries)
+        records, prompts, summaries, stages = replayed.records, replayed.prompts, replayed.summaries, replayed.stages
+        fitting = [record for record in prompts if record["verdict"] != "over_window"]
+        row = Row(
+            provider=cell.provider,
+            dataset=cell.dataset,
+            window=cell.window,
+            counting=cell.counting,
+            strategy=cell.strategy,
+            turns=len(replayed.sent),
+            prompts=len(prompts),
+            compactions=sum(stage.outcome == "adopted" for stage in stages),
+            rungs=tuple(sorted(Counter(rung for stage in stages for rung in stage.fired).items())),
+            largest_fill=max((record["prompt_tokens"] / record["window_tokens"] for record in fitting), default=0.0),
+            over_window=sum(record["verdict"] == "over_window" for record in records),
+            failed_turns=len(replayed.errors),
+            invalid=sum(record["verdict"] == "invalid" for record in records),
+            differences=len(differences),
+            cursor=replayed.cursor,
+            unread=len(unread),
+            stable_prefix=replayed.stable_prefix(),
+            prompt_tokens=sum(record["prompt_tokens"] for record in fitting),
+            repeated_tokens=repeated_tokens(prompts),
+            summary_calls=len(summaries),
+            summary_tokens=sum(record["prompt_tokens"] for record in summaries),
+            summary_written_tokens=written,
+            full_history_price=growing_price(double.full_history(cell.model, cell.system_prompt, cell.turns)),
+        )
         notes = [f"unread behind the cursor at {replayed.cursor}: {unread[:20]}"] if unread else []
-        row = replace(row, differences=len(differences), unread=len(unread))
-        row = replace(row, rejected_tokens=rejected, summary_written_tokens=written)
-        return row, [*_errors(replayed), *differences[:5], *notes]
+        return row, [*replayed.errors, *differences[:5], *notes]
 
     def _play(self, cell: Cell, double: DoubleControl) -> Replayed:
         created = self._service.post("/v1/sessions", json={"agent": cell.agent}).raise_for_status()
@@ -133,11 +167,10 @@ class Replayer:
         try:
             response = self._service.post(path, json=body, headers=STREAM)
         except httpx.TransportError as error:  # a stream that is cut is no answer
-            return Sent(turn, Told(is_answered=False, error=repr(error)), began, time.time())
+            return Sent(turn, Told(error=repr(error)), began, time.time())
         ended = time.time()
         if response.status_code != httpx.codes.OK:
-            told = Told(is_answered=False, error=f"{response.status_code} {response.text:.300}")
-            return Sent(turn, told, began, ended)
+            return Sent(turn, Told(error=f"{response.status_code} {response.text:.300}"), began, ended)
         return Sent(turn, read_turn(response.text), began, ended)
 
     def _messages(self, session_id: str) -> Iterator[Json]:
@@ -148,61 +181,7 @@ class Replayer:
             yield from page["data"]
             after = page["data"][-1]["position"] if page["next_cursor"] is not None else None
 
-    def _rejected_tokens(self) -> int:
-        """Return how many tokens summaries took so far that came back and were not accepted."""
-        return sum(int(float(value)) for reason, value in _UNUSED.findall(self._metrics()) if reason in NOT_ACCEPTED)
-
     def _written_tokens(self) -> int:
         """Return how many tokens summarisers have written so far."""
-        return sum(int(float(value)) for value in _WRITTEN.findall(self._metrics()))
-
-    def _metrics(self) -> str:
-        return self._service.get("/metrics").raise_for_status().text
-
-
-def _errors(replayed: Replayed) -> list[str]:
-    return [f"turn {number}: {sent.told.error}" for number, sent in enumerate(replayed.sent, 1) if sent.told.error]
-
-
-def _measure(cell: Cell, replayed: Replayed) -> Row:
-    prompts, summaries = replayed.prompts, replayed.summaries
-    over = [record for record in replayed.records if record["verdict"] == "over_window"]
-    fitting = [record for record in prompts if record["verdict"] != "over_window"]
-    stages = [stage for sent in replayed.sent for stage in sent.told.stages]
-    prefix = _prefix(replayed, prompts)
-    seconds = sum(sent.ended - sent.began for sent in replayed.sent)
-    return Row(
-        provider=cell.provider,
-        dataset=cell.dataset,
-        window=cell.window,
-        counting=cell.counting,
-        turns=len(replayed.sent),
-        prompts=len(prompts),
-        compactions=sum(stage.outcome == "adopted" for stage in stages),
-        adopted_ahead=sum(adopted_ahead(sent.told, sent.requests_in(summaries)) for sent in replayed.sent),
-        rungs=tuple(sorted(Counter(rung for stage in stages for rung in stage.fired).items())),
-        unachieved=sum(stage.outcome in {"failed", "skipped", "cancelled"} for stage in stages),
-        largest_prompt=max((record["prompt_tokens"] for record in fitting), default=0),
-        largest_fill=max((record["prompt_tokens"] / record["window_tokens"] for record in fitting), default=0.0),
-        over_window=len(over),
-        refused_turns=sum(bool(sent.requests_in(over)) for sent in replayed.sent),
-        failed_turns=len(_errors(replayed)),
-        invalid=sum(record["verdict"] == "invalid" for record in replayed.records),
-        summary_calls=len(summaries),
-        summary_tokens=sum(record["prompt_tokens"] for record in summaries),
-        prompt_tokens=sum(record["prompt_tokens"] for record in fitting),
-        cache_read_tokens=sum(record.get("cache_read_tokens", 0) for record in fitting),
-        cursor=replayed.cursor,
-        stable_prefix=prefix.share,
-        stable_prefix_at_rest=prefix.share_at_rest,
-        turns_per_second=len(replayed.sent) / max(seconds, 1e-9),
-        strategy=cell.strategy,
-        repeated_tokens=repeated_tokens(prompts),
-    )
-
-
-def _prefix(replayed: Replayed, prompts: Sequence[Json]) -> Prefix:
-    """Flag each request with its turn's stages."""
-    of_turns = [(sent.told, sent.requests_in(prompts)) for sent in replayed.sent]
-    flagged = (zip(asked, stage_flags(told, asked), strict=True) for told, asked in of_turns)
-    return prefix_of(itertools.chain.from_iterable(flagged))
+        metrics = self._service.get("/metrics").raise_for_status().text
+        return sum(int(float(value)) for value in _WRITTEN.findall(metrics))

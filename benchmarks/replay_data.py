@@ -7,10 +7,12 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 Json: TypeAlias = dict[str, Any]  # a recorded message: its fields are picked by name
 
+SAMPLE = Path(__file__).parent / "data"
 CLOSING_ANSWER = "You're welcome."
 """Ends a recorded run that stops after the user's word or a tool's result."""
 
@@ -40,6 +42,11 @@ class Turn:
     user: str
     steps: tuple[Step, ...]
     authors: tuple[str, ...] = ()
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls of all steps."""
+        return tuple(itertools.chain.from_iterable(step.calls for step in self.steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,25 +97,19 @@ def merge_turns(turns: Iterable[Turn], characters: int) -> Iterator[Turn]:
 def tool_shapes(datasets: Iterable[Dataset]) -> dict[str, dict[str, str]]:
     """Return for each tool that was called its arguments, each with the JSON types it was ever given (`str|int`)."""
     shapes: dict[str, dict[str, set[str]]] = {}
-    for call in _calls(datasets):
-        shape = shapes.setdefault(call.name, {})
-        for name, value in _arguments(call).items():
-            shape.setdefault(name, set()).add(type(value).__name__)
-    return {
-        tool: {name: "|".join(sorted(kinds)) for name, kinds in sorted(shape.items())}
-        for tool, shape in sorted(shapes.items())
-    }
-
-
-def _calls(datasets: Iterable[Dataset]) -> Iterator[Call]:
     conversations = (item for dataset in datasets for item in dataset.conversations)
-    steps = (step for conversation in conversations for turn in conversation.turns for step in turn.steps)
-    return (call for step in steps for call in step.calls)
+    for call in (call for conversation in conversations for turn in conversation.turns for call in turn.calls):
+        arguments = json.loads(call.arguments)
+        shape = shapes.setdefault(call.name, {})
+        for name, value in arguments.items() if isinstance(arguments, dict) else ():
+            shape.setdefault(name, set()).add(type(value).__name__)
+    return {tool: {name: "|".join(sorted(kinds)) for name, kinds in shape.items()} for tool, shape in shapes.items()}
 
 
-def _arguments(call: Call) -> Json:
-    parsed = json.loads(call.arguments)
-    return parsed if isinstance(parsed, dict) else {}
+def json_lines(folder: Path) -> Iterator[Json]:
+    """Yield the objects of all `*.jsonl` files of a folder, in the files' order."""
+    for path in sorted(folder.glob("*.jsonl")):
+        yield from (json.loads(line) for line in path.read_text("utf-8").split("\n") if line.strip())
 
 
 def _numbered(step: Step, numbers: Iterator[int]) -> Step:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from benchmarks.replay_agent_logs import load_openhands, load_swe_agent
-from benchmarks.replay_data import Conversation, Dataset, Json, Step, Turn
+from benchmarks.replay_data import Conversation, Dataset, Json, Step, Turn, json_lines
 from benchmarks.replay_messages import turns_of
 
 _SPOKEN = re.compile(r"\[\d\d:\d\d\] <([^>]+)> ")
@@ -16,12 +16,6 @@ def load_datasets(folder: Path) -> dict[str, Dataset]:
     """Return the data sets found in `folder` by name, in a fixed order."""
     loaded = (load(folder / name) for name, load in LOADERS.items())
     return {dataset.name: dataset for dataset in loaded if dataset.conversations}
-
-
-def json_lines(folder: Path) -> Iterator[Json]:
-    """Yield the objects of all `*.jsonl` files, in the files' order."""
-    for path in sorted(folder.glob("*.jsonl")):
-        yield from (json.loads(line) for line in path.read_text("utf-8").split("\n") if line.strip())
 
 
 def _load_tau_bench(folder: Path) -> Dataset:

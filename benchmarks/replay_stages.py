@@ -1,7 +1,6 @@
-"""What a turn's events say about its prompts: which rungs fired, and before which of its model calls."""
+"""What a turn's events say about its prompts: which compactions ended, and before which model call each of them did."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -11,57 +10,52 @@ Json: TypeAlias = dict[str, Any]  # an event's data, or a record of the double's
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One `context.compaction.finished`: `fired` are its rungs, `through_position` the cursor afterwards."""
+    """One `context.compaction.finished`: `fired` names the steps that changed the prompt."""
 
-    cause: str
     outcome: str
     fired: tuple[str, ...]
-    through_position: int
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What the events of one turn told. `calls` holds the number of stages right before each answered model call."""
-
-    is_answered: bool
-    error: str = ""
-    stages: tuple[Stage, ...] = ()
-    calls: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
-class _Reading:
-    """Events being read."""
+class Told:
+    """What the events of one turn told; `ending` is the name of its last event, empty for a stream that was cut.
 
-    ending: Json = field(default_factory=dict)
+    `calls` holds the number of stages right before each answered model call, `pending` that after the last call.
+    """
+
+    ending: str = ""
+    error: str = ""
     stages: list[Stage] = field(default_factory=list)
     calls: list[int] = field(default_factory=list)
     pending: int = 0
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the run was completed."""
+        return self.ending == "run.completed"
 
     def take(self, name: str, data: Json) -> None:
         """Read one event; each stored step of the model's ends a call."""
         match name:
             case "context.compaction.finished":
-                fired, through = tuple(data.get("fired", ())), data.get("through_position") or 0
-                self.stages.append(Stage(str(data.get("cause")), str(data.get("outcome")), fired, through))
+                self.stages.append(Stage(str(data.get("outcome")), tuple(data.get("fired", ()))))
                 self.pending += 1
             case "message.completed":
                 self.calls.append(self.pending)
                 self.pending = 0
             case "run.completed" | "run.failed" | "run.cancelled":
-                self.ending = {"name": name, **data}
+                self.ending = name
+                self.error = "" if self.is_answered else f"{name} {data!s:.300}"
             case _:
                 pass
 
 
 def read_turn(stream: str) -> Told:
     """Read the server-sent events of a whole run."""
-    reading = _Reading()
+    told = Told(error="no last event")
     for name, data in _events(stream):
-        reading.take(name, data)
-    is_answered = reading.ending.get("name") == "run.completed"
-    error = "" if is_answered else f"{reading.ending or 'no last event'!s:.300}"
-    return Told(is_answered, error, tuple(reading.stages), tuple(reading.calls))
+        told.take(name, data)
+    return told
 
 
 def stage_flags(told: Told, records: Sequence[Json]) -> list[bool]:
@@ -78,39 +72,14 @@ def stage_flags(told: Told, records: Sequence[Json]) -> list[bool]:
     return flags
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """How many bytes of prompts stood at the start of the next one: of all calls, and of those without a stage."""
+def stable_share(requests: Iterable[tuple[Json, bool]]) -> float:
+    """Return the share of the prompts' bytes that stand at the start of the next prompt; 1 where there was none.
 
-    shared: int = 0
-    previous: int = 0
-    shared_at_rest: int = 0
-    previous_at_rest: int = 0
-
-    @property
-    def share(self) -> float:
-        """Over all calls; 1 where there was no second one."""
-        return self.shared / self.previous if self.previous else 1.0
-
-    @property
-    def share_at_rest(self) -> float:
-        """Over the calls that no stage came before; 1 where there was none."""
-        return self.shared_at_rest / self.previous_at_rest if self.previous_at_rest else 1.0
-
-
-def prefix_of(requests: Iterable[tuple[Json, bool]]) -> Prefix:
-    """Sum up the requests of one session, each with its flag."""
-    shared, previous = Counter[bool](), Counter[bool]()
-    for record, has_stage in requests:
-        shared[has_stage] += record["shared_bytes"]
-        previous[has_stage] += record["previous_bytes"]
-    return Prefix(shared.total(), previous.total(), shared[False], previous[False])
-
-
-def adopted_ahead(told: Told, summaries: Sequence[Json]) -> int:
-    """Return how many of a turn's adoptions were of a summary written before; `summaries` are asked for in the turn."""
-    read = {position for record in summaries for position in record["positions"]}
-    return sum(stage.outcome == "adopted" and stage.through_position not in read for stage in told.stages)
+    Each request comes with its flag; those that a stage came before do not count.
+    """
+    at_rest = [record for record, has_stage in requests if not has_stage]
+    previous = sum(record["previous_bytes"] for record in at_rest)
+    return sum(record["shared_bytes"] for record in at_rest) / previous if previous else 1.0
 
 
 def _events(stream: str) -> Iterator[tuple[str, Json]]:

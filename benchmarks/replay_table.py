@@ -1,24 +1,34 @@
-"""One line of figures for each replayed cell, the table they make, and what of it breaks a promise."""
+"""One line of figures for each replayed cell, the tables they make, what it cost, and what of it breaks a promise."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+from benchmarks.figures import aligned
+from benchmarks.replay_check import Json
 from benchmarks.replay_strategies import SHIPPED, WITHOUT_SUMMARIES
 
 PREFIX_AIM = 0.95
 """At least so much of a prompt should stand at the start of the next one while no stage comes between them."""
 
+CACHED_PRICE = 0.1
+"""What providers take for a token of a prompt's beginning that they know from the prompt before, beside a new one."""
+
+COST_NOTES = (
+    "Prices are in tokens: 1 for each new one of a prompt and each that a summariser read or wrote, "
+    f"{CACHED_PRICE:g} for each that stood at the start of the prompt before, too. Answers cost the same anyhow and "
+    "are left out. The full history holds no tools' schemas, and is counted as if it could be sent above the window."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one cell (provider, data set, window, counting) came to.
+    """What one cell (provider, data set, window, counting, strategy) came to.
 
-    `compactions` are adoptions of a further summary, `adopted_ahead` those of one that was written before the turn;
-    `unachieved` compactions ended without one. `rungs` counts the stages that did something by name. Tokens are as the
-    provider counts them. `cursor` is how many messages the summary stands for in the end, `unread` how many of them no
-    summariser was shown. `rejected_tokens` were paid for summaries that were not accepted; which ones those were a
-    double cannot know. `repeated_tokens` of the prompts stood at the start of the prompt before, too;
-    `full_history_price` is what full histories cost where that is cheaper (`replay_cost`).
+    `compactions` are adoptions of a further summary; `rungs` counts the steps that changed a prompt, by name. Tokens
+    are as the provider counts them. `cursor` is how many messages the summary stands for in the end, `unread` how many
+    of them no summariser was shown. `repeated_tokens` of the prompts stood at the start of the prompt before, too.
+    `stable_prefix` is the share of a prompt that stands at the start of the next while no stage comes between them.
     """
 
     provider: str
@@ -28,31 +38,22 @@ class Row:
     turns: int
     prompts: int
     compactions: int
-    adopted_ahead: int
     rungs: tuple[tuple[str, int], ...]
-    unachieved: int
-    largest_prompt: int
     largest_fill: float
     over_window: int
-    refused_turns: int
     failed_turns: int
     invalid: int
+    differences: int
+    cursor: int
+    unread: int
+    stable_prefix: float
+    prompt_tokens: int
+    repeated_tokens: int
     summary_calls: int
     summary_tokens: int
-    prompt_tokens: int
-    cache_read_tokens: int
-    cursor: int
-    stable_prefix: float
-    stable_prefix_at_rest: float
-    turns_per_second: float
-    full_history_tokens: int = 0
-    differences: int = 0
-    unread: int = 0
-    rejected_tokens: int = 0
+    summary_written_tokens: int
+    full_history_price: int
     strategy: str = SHIPPED
-    repeated_tokens: int = 0
-    summary_written_tokens: int = 0
-    full_history_price: int = 0
 
     @property
     def name(self) -> str:
@@ -69,45 +70,73 @@ class Row:
         return self.compactions > 0 or (self.strategy in WITHOUT_SUMMARIES and bool(self.rungs))
 
     @property
+    def prompts_price(self) -> int:
+        """What all prompts cost."""
+        return price(self.prompt_tokens, self.repeated_tokens)
+
+    @property
+    def whole_price(self) -> int:
+        """What the prompts and the summaries cost."""
+        return self.prompts_price + self.summary_tokens + self.summary_written_tokens
+
+    @property
     def share(self) -> float:
-        """All tokens that were sent, those of summarisers too, beside what full histories would have taken."""
-        return (self.prompt_tokens + self.summary_tokens) / max(self.full_history_tokens, 1)
+        """The whole price beside that of full histories."""
+        return self.whole_price / max(self.full_history_price, 1)
 
 
 Column = tuple[str, Callable[[Row], str]]
-HEADINGS: tuple[Column, ...] = (
+CELL: tuple[Column, ...] = (
     ("provider", lambda row: row.provider),
     ("dataset", lambda row: row.dataset),
     ("window", lambda row: row.window),
     ("counting", lambda row: row.counting),
     ("strategy", lambda row: row.strategy),
+)
+FIGURES: tuple[Column, ...] = (
     ("turns", lambda row: f"{row.turns:,}"),
     ("prompts", lambda row: f"{row.prompts:,}"),
     ("compactions", lambda row: str(row.compactions) if row.was_run else "0: not run"),
-    ("ahead", lambda row: str(row.adopted_ahead)),
-    ("unachieved", lambda row: str(row.unachieved)),
     ("rungs", lambda row: ", ".join(f"{name} {count}" for name, count in row.rungs) or "-"),
-    ("mean prompt", lambda row: f"{row.prompt_tokens / max(row.prompts, 1):,.0f}"),
-    ("largest", lambda row: f"{row.largest_prompt:,}"),
     ("largest fill", lambda row: f"{row.largest_fill:.1%}"),
     ("over window", lambda row: str(row.over_window)),
-    ("refused turns", lambda row: str(row.refused_turns)),
     ("failed turns", lambda row: str(row.failed_turns)),
     ("invalid", lambda row: str(row.invalid)),
-    ("summary calls", lambda row: str(row.summary_calls)),
-    ("summary tokens", lambda row: f"{row.summary_tokens:,}"),
-    ("prompt tokens", lambda row: f"{row.prompt_tokens:,}"),
-    ("full history", lambda row: f"{row.full_history_tokens:,}"),
-    ("share", lambda row: f"{row.share:.0%}"),
     ("stable prefix", lambda row: f"{row.stable_prefix:.1%}"),
-    ("at rest", lambda row: f"{row.stable_prefix_at_rest:.1%}"),
-    ("from cache", lambda row: f"{row.cache_read_tokens / max(row.prompt_tokens, 1):.0%}"),
-    ("turns/s", lambda row: f"{row.turns_per_second:.1f}"),
     ("cursor", lambda row: f"{row.cursor:,}"),
     ("unread", lambda row: str(row.unread)),
-    ("rejected tokens", lambda row: f"{row.rejected_tokens:,}"),
     ("changed messages", lambda row: str(row.differences)),
 )
+COSTS: tuple[Column, ...] = (
+    ("summary calls", lambda row: str(row.summary_calls)),
+    ("read", lambda row: f"{row.summary_tokens:,}"),
+    ("written", lambda row: f"{row.summary_written_tokens:,}"),
+    ("prompt tokens", lambda row: f"{row.prompt_tokens:,}"),
+    ("repeated", lambda row: f"{row.repeated_tokens / max(row.prompt_tokens, 1):.0%}"),
+    ("prompts' price", lambda row: f"{row.prompts_price:,}"),
+    ("all's price", lambda row: f"{row.whole_price:,}"),
+    ("full history's price", lambda row: f"{row.full_history_price:,}"),
+    ("share", lambda row: f"{row.share:.0%}"),
+)
+
+
+def repeated_tokens(prompts: Sequence[Json]) -> int:
+    """Return how many tokens of a session's prompts stood at the start of the prompt before, in their order."""
+    pairs = ((before, prompt) for before, prompt in pairwise(prompts) if prompt["verdict"] != "over_window")
+    shared: list[float] = [
+        before["prompt_tokens"] * prompt["shared_bytes"] / max(prompt["previous_bytes"], 1) for before, prompt in pairs
+    ]
+    return round(sum(shared))
+
+
+def growing_price(prompts: Sequence[int]) -> int:
+    """Return the price of prompts, each the beginning of the next."""
+    return price(sum(prompts), sum(prompts[:-1]))
+
+
+def price(tokens: int, repeated: int) -> int:
+    """Return the price of `tokens`, of which so many are repeated."""
+    return round(tokens - (1 - CACHED_PRICE) * repeated)
 
 
 def progress(row: Row) -> str:
@@ -115,22 +144,22 @@ def progress(row: Row) -> str:
     return (
         f"{row.turns} turns, {row.prompts} prompts, {row.compactions} compactions, {row.over_window} over the window, "
         f"{row.invalid} invalid, {row.unread} unread, {row.failed_turns} failed, {row.differences} changed, "
-        f"{row.share:.0%} of full history, {row.stable_prefix:.1%} stable, {row.stable_prefix_at_rest:.1%} at rest"
+        f"{row.share:.0%} of full history's price, {row.stable_prefix:.1%} stable"
     )
 
 
 def render_table(rows: Sequence[Row]) -> str:
-    """Return the rows as a Markdown table with aligned columns."""
-    lines = [[title for title, _ in HEADINGS], *([render(row) for _, render in HEADINGS] for row in rows)]
-    return aligned(lines)
+    """Return what became of each cell as a Markdown table."""
+    return _table((*CELL, *FIGURES), rows)
 
 
-def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Return lines of cells, the headings first, as a Markdown table."""
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    rendered = [" | ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in lines]
-    rule = "-|-".join("-" * width for width in widths)
-    return "\n".join(f"| {line} |" for line in (rendered[0], rule, *rendered[1:]))
+def render_costs(rows: Sequence[Row]) -> str:
+    """Return what each cell cost as a Markdown table, and what its words mean."""
+    return f"{_table((*CELL, *COSTS), rows)}\n\n{COST_NOTES}"
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Row]) -> str:
+    return aligned([[title for title, _ in columns], *([render(row) for _, render in columns] for row in rows)])
 
 
 def failures_of(row: Row) -> list[str]:
@@ -143,9 +172,6 @@ def failures_of(row: Row) -> list[str]:
         (row.invalid > 0, f"{row.invalid} invalid prompts"),
         (row.differences > 0, f"{row.differences} messages missing or changed"),
         (row.unread > 0, f"{row.unread} messages behind the cursor that no summariser was shown"),
-        (
-            row.stable_prefix_at_rest < PREFIX_AIM,
-            f"only {row.stable_prefix_at_rest:.1%} of prompts stay between stages",
-        ),
+        (row.stable_prefix < PREFIX_AIM, f"only {row.stable_prefix:.1%} of prompts stay between stages"),
     )
     return [f"{row.name}: {text}" for is_wrong, text in checks if is_wrong]

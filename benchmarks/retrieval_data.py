@@ -1,12 +1,13 @@
 """Meetings with questions and the turns that answer them (QMSum), as the retrieval benchmark reads them."""
 
-import json
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-SAMPLE = Path(__file__).parent / "data" / "qmsum-questions"
+from benchmarks.replay_data import Json, json_lines
+
 NOISE = re.compile(r"\{\w+\}\s*")
 """What transcribers wrote for a cough or an unclear word."""
 
@@ -45,27 +46,17 @@ class Halves:
 
 def read_meetings(folder: Path) -> Halves:
     """Return the meetings of all `*.jsonl` files in the folder, in the order of names and lines."""
-    meetings = [_meeting(line) for path in sorted(folder.glob("*.jsonl")) for line in _lines(path)]
-    return Halves(tuple(meetings[::2]), tuple(meetings[1::2]))
+    meetings = tuple(map(_meeting, json_lines(folder)))
+    return Halves(meetings[::2], meetings[1::2])
 
 
 def chained(meetings: Sequence[Meeting], count: int) -> Iterator[Line]:
     """Yield `count` lines: one meeting after the other, and from the first again."""
-    while count > 0:
-        for meeting in meetings:
-            yield from meeting.lines[:count]
-            count -= len(meeting.lines)
-            if count <= 0:
-                return
+    lines = itertools.chain.from_iterable(meeting.lines for meeting in itertools.cycle(meetings))
+    return itertools.islice(lines, count)
 
 
-def _lines(path: Path) -> Iterable[str]:
-    with path.open(encoding="utf-8") as file:
-        yield from (line for line in file if line.strip())
-
-
-def _meeting(line: str) -> Meeting:
-    read = json.loads(line)
+def _meeting(read: Json) -> Meeting:
     lines = tuple(Line(said["speaker"], NOISE.sub("", said["content"]) or "-") for said in read["meeting_transcripts"])
     questions = (
         Question(asked["query"], tuple((int(first), int(last)) for first, last in asked["relevant_text_span"]))

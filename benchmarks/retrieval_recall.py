@@ -1,16 +1,13 @@
 """How much of what answers a question is among the first results, for every way of searching alike."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
+from benchmarks.figures import aligned
 from benchmarks.retrieval_data import Question
 
 CUTS = (5, 10, 25, 50)
-
-Search: TypeAlias = Callable[[Question], Sequence[int]]
-"""Returns the lines found (from 0), best first, at most the largest of CUTS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,45 +21,35 @@ class Recall:
     lines: tuple[float, ...]
 
     @property
-    def mean(self) -> float:
-        """One number to tune by."""
-        return statistics.fmean((*self.spans, *self.lines))
+    def all(self) -> tuple[float, ...]:
+        """Those by spans and those by lines."""
+        return (*self.spans, *self.lines)
 
     def is_above(self, other: "Recall") -> bool:
         """Whether it is better on the whole and at no cut worse, by spans or by lines."""
-        pairs = zip((*self.spans, *self.lines), (*other.spans, *other.lines), strict=True)
-        return self.mean > other.mean and all(mine >= theirs for mine, theirs in pairs)
+        is_never_worse = all(mine >= theirs for mine, theirs in zip(self.all, other.all, strict=True))
+        return is_never_worse and sum(self.all) > sum(other.all)
 
 
-class RecallMeter:
-    """Gathers the recall of question after question."""
-
-    def __init__(self) -> None:
-        """Begin with no question."""
-        self._spans: list[list[float]] = [[] for _ in CUTS]
-        self._lines: list[list[float]] = [[] for _ in CUTS]
-
-    def add(self, question: Question, found: Sequence[int]) -> None:
-        """Take the results of one question."""
-        relevant = {line for first, last in question.spans for line in range(first, last + 1)}
-        for place, cut in enumerate(CUTS):
-            top = set(found[:cut])
-            hit = [any(first <= line <= last for line in top) for first, last in question.spans]
-            self._spans[place].append(statistics.fmean(hit))
-            self._lines[place].append(len(top & relevant) / len(relevant))
-
-    def result(self) -> Recall:
-        """Return the means."""
-        return Recall(
-            tuple(statistics.fmean(values) for values in self._spans),
-            tuple(statistics.fmean(values) for values in self._lines),
-        )
+def recall_of(answers: Iterable[tuple[Question, Sequence[int]]]) -> Recall:
+    """Return the recall of questions, each with the lines that were found for it, best first."""
+    each = [([_spans(*answer, cut) for cut in CUTS], [_lines(*answer, cut) for cut in CUTS]) for answer in answers]
+    spans, lines = zip(*each, strict=True)
+    return Recall(
+        tuple(map(statistics.fmean, zip(*spans, strict=True))), tuple(map(statistics.fmean, zip(*lines, strict=True)))
+    )
 
 
-def render(rows: Sequence[tuple[str, Recall]]) -> str:
+def render(rows: Iterable[tuple[str, Recall]]) -> str:
     """Return the recalls as a Markdown table."""
     heads = [f"{kind} @{cut}" for kind in ("spans", "lines") for cut in CUTS]
-    lines = [f"| | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
-    for name, recall in rows:
-        lines.append(f"| {name} | {' | '.join(f'{value:.3f}' for value in (*recall.spans, *recall.lines))} |")
-    return "\n".join(lines)
+    return aligned([["", *heads], *([name, *(f"{value:.3f}" for value in recall.all)] for name, recall in rows)])
+
+
+def _spans(question: Question, found: Sequence[int], cut: int) -> float:
+    return statistics.fmean(any(first <= line <= last for line in found[:cut]) for first, last in question.spans)
+
+
+def _lines(question: Question, found: Sequence[int], cut: int) -> float:
+    relevant = {line for first, last in question.spans for line in range(first, last + 1)}
+    return len(relevant.intersection(found[:cut])) / len(relevant)

@@ -1,15 +1,14 @@
 """How long a search takes in sessions of several sizes, and what storing and indexing a message costs."""
 
+import itertools
 import statistics
 import time
 from collections.abc import Sequence
 
-import asyncpg  # type: ignore[import-untyped]  # it ships no types
-
+from benchmarks.figures import aligned, percentile, wal_position
 from benchmarks.retrieval_data import Meeting, chained
-from benchmarks.retrieval_rows import fill_session, index_all
-from throughline.db.database import Database
-from throughline.domain.ids import SessionId, UserId
+from benchmarks.retrieval_sessions import Archive
+from throughline.domain.ids import SessionId
 from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.recall import HistoryQuery
 from throughline.domain.run import Claimer, RunInput
@@ -20,61 +19,59 @@ WARM_UP = 10
 APPENDED = 2_000
 
 
-async def measure_speed(
-    database: Database,
-    connection: asyncpg.Connection,
-    meetings: Sequence[Meeting],
-    *,
-    sizes: Sequence[int],
-    questions: Sequence[str],
-) -> str:
+async def measure_speed(archive: Archive, meetings: Sequence[Meeting], sizes: Sequence[int]) -> str:
     """Return a Markdown table: for each size the median and 99th percentile of a search for ten messages."""
-    lines = ["", "| messages in the session | median ms | p99 ms |", "|---:|---:|---:|"]
+    questions = [question.text for meeting in meetings for question in meeting.questions]
+    lines = [["messages in the session", "median ms", "p99 ms"]]
     for size in sizes:
-        owner_id = await database.users.get_or_create(f"speed-{size}")
-        session_id = await fill_session(database, connection, owner_id, chained(meetings, size))
-        await index_all(database, session_id)
-        await connection.execute("vacuum (analyze) search_terms, search_blocks, messages")
-        walls = await _search(database, owner_id, session_id, questions)
-        lines.append(f"| {size:,} | {_milliseconds(walls, 50):.1f} | {_milliseconds(walls, 99):.1f} |")
-    return "\n".join(lines)
+        session_id = await archive.fill_session(chained(meetings, size))
+        await archive.index(session_id)
+        await archive.vacuum()
+        walls = await _search(archive, session_id, questions)
+        lines.append([f"{size:,}", *(f"{1000 * percentile(walls, percent):.1f}" for percent in (50, 99))])
+    return aligned(lines)
 
 
-async def measure_cost(database: Database, connection: asyncpg.Connection, meetings: Sequence[Meeting]) -> str:
+async def measure_cost(archive: Archive, meetings: Sequence[Meeting]) -> str:
     """Return a Markdown table: what a turn pays for a message, and what indexing costs beside the turns."""
-    owner_id = await database.users.get_or_create("cost")
-    session_id = await fill_session(database, connection, owner_id, ())
+    session_id = await archive.fill_session(())
     lines = list(chained(meetings, APPENDED))
     messages = [NewMessage(Role.USER, line.text, Source.API, author=line.speaker) for line in lines]
-    wal, began = await _wal(connection), time.perf_counter()
-    await _append(database, owner_id, session_id, messages)
-    stored_seconds, stored_wal = time.perf_counter() - began, await _wal(connection) - wal
-    wal, began = await _wal(connection), time.perf_counter()
-    await index_all(database, session_id)
-    indexed_seconds, indexed_wal = time.perf_counter() - began, await _wal(connection) - wal
+    marks = [await _mark(archive)]
+    await _append(archive, session_id, messages)
+    marks.append(await _mark(archive))
+    await archive.index(session_id)
+    marks.append(await _mark(archive))
+    seconds, wal = (
+        [later - before for before, later in itertools.pairwise(column)] for column in zip(*marks, strict=True)
+    )
     size = statistics.fmean(len(line.text) for line in lines)
-    return "\n".join([
-        "",
-        f"| {APPENDED:,} messages of {size:.0f} characters | µs a message | WAL bytes a message |",
-        "|---|---:|---:|",
-        f"| stored by a turn | {1e6 * stored_seconds / APPENDED:,.0f} | {stored_wal / APPENDED:,.0f} |",
-        f"| indexed beside the turns | {1e6 * indexed_seconds / APPENDED:,.0f} | {indexed_wal / APPENDED:,.0f} |",
+    names = ("stored by a turn", "indexed beside the turns")
+    return aligned([
+        [f"{APPENDED:,} messages of {size:.0f} characters", "µs a message", "WAL bytes a message"],
+        *(
+            [name, f"{1e6 * took / APPENDED:,.0f}", f"{written / APPENDED:,.0f}"]
+            for name, took, written in zip(names, seconds, wal, strict=True)
+        ),
     ])
 
 
-async def _search(database: Database, owner_id: UserId, session_id: SessionId, questions: Sequence[str]) -> list[float]:
+async def _mark(archive: Archive) -> tuple[float, int]:
+    return time.perf_counter(), await wal_position(archive.connection)
+
+
+async def _search(archive: Archive, session_id: SessionId, questions: Sequence[str]) -> list[float]:
     walls = []
-    asked = [questions[number % len(questions)] for number in range(WARM_UP + QUERIES)]
-    for question in asked:
+    for question in itertools.islice(itertools.cycle(questions), WARM_UP + QUERIES):
         began = time.perf_counter()
-        await database.history.search(owner_id, session_id, HistoryQuery(question, limit=10))
+        await archive.database.history.search(archive.owner_id, session_id, HistoryQuery(question, limit=10))
         walls.append(time.perf_counter() - began)
     return walls[WARM_UP:]
 
 
-async def _append(database: Database, owner_id: UserId, session_id: SessionId, messages: Sequence[NewMessage]) -> None:
+async def _append(archive: Archive, session_id: SessionId, messages: Sequence[NewMessage]) -> None:
     submission = Submission(
-        owner_id=owner_id,
+        owner_id=archive.owner_id,
         session_id=session_id,
         input=RunInput("begin"),
         source=Source.API,
@@ -82,15 +79,7 @@ async def _append(database: Database, owner_id: UserId, session_id: SessionId, m
         fingerprint="",
         on_busy=OnBusy.ENQUEUE,
     )
-    submitted = await database.runs.submit(submission, Claimer("benchmark", lease_seconds=600))
+    submitted = await archive.database.runs.submit(submission, Claimer("benchmark", lease_seconds=600))
     assert submitted.claimed is not None
     for number, message in enumerate(messages):
-        await database.messages.append_message(submitted.claimed.lease, f"step:{number}", message)
-
-
-def _milliseconds(walls: Sequence[float], percent: int) -> float:
-    return 1000 * statistics.quantiles(walls, n=100, method="inclusive")[percent - 1]
-
-
-async def _wal(connection: asyncpg.Connection) -> int:
-    return int(await connection.fetchval("select pg_current_wal_insert_lsn() - '0/0'::pg_lsn"))
+        await archive.database.messages.append_message(submitted.claimed.lease, f"step:{number}", message)

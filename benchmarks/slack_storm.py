@@ -13,21 +13,20 @@ import math
 import os
 import random
 import signal
-import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import asyncpg  # type: ignore[import-untyped]  # ships no types
 import httpx
 
-from benchmarks.processes import Running, ServiceOptions, run_service
-from benchmarks.servers import dsn_of, run_postgres
+from benchmarks.figures import percentile
+from benchmarks.processes import Running, run_postgres, run_service
+from fakes.raw_sql import run_sql
 from fakes.slack_double import BOT_TOKEN, BOT_USER, SIGNING_SECRET, Said, Sender, SlackDouble, say, serve_slack, sign
 from fakes.slack_double.payloads import app_mention, message
 
@@ -66,9 +65,14 @@ class Storm:
             "SLACK_API_URL": self.slack.url,
             "LEASE_SECONDS": "3",
         }
-        options = ServiceOptions(self.folder, environment=environment)
-        self.service = await asyncio.to_thread(self.stack.enter_context, run_service(options))
+        self.service = await asyncio.to_thread(self.stack.enter_context, run_service(self.folder, environment))
         self.is_up.set()
+
+    async def count(self, statement: str) -> int:
+        """Return the number that a statement selects."""
+        [(number,)] = await run_sql(self.url, statement)
+        assert isinstance(number, int)
+        return number
 
     async def kill(self) -> None:
         """Kill the service and start another."""
@@ -101,25 +105,15 @@ class Storm:
 async def main(arguments: Sequence[str] | None = None) -> int:
     """Run the storm and print; return 1 if anything is not as it must be."""
     options = _parse(arguments)
-    limits = httpx.Limits(max_connections=CONNECTIONS)
-    with tempfile.TemporaryDirectory(prefix="slack-storm-") as name:
-        folder = Path(name)
-        async with (
-            run_postgres(folder) as url,
-            serve_slack() as slack,
-            httpx.AsyncClient(timeout=30, limits=limits) as client,
-            _started(Storm(folder, slack, url, client)) as storm,
-        ):
-            return await _run(storm, options)
-
-
-@asynccontextmanager
-async def _started(storm: Storm) -> AsyncIterator[Storm]:
-    await storm.start()
-    try:
-        yield storm
-    finally:
-        await asyncio.to_thread(storm.stack.close)
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slack-storm-")))
+        url = await stack.enter_async_context(run_postgres(folder))
+        slack = await stack.enter_async_context(serve_slack())
+        client = httpx.AsyncClient(timeout=30, limits=httpx.Limits(max_connections=CONNECTIONS))
+        storm = Storm(folder, slack, url, await stack.enter_async_context(client))
+        stack.callback(storm.stack.close)
+        await storm.start()
+        return await _run(storm, options)
 
 
 async def _run(storm: Storm, options: argparse.Namespace) -> int:
@@ -143,25 +137,45 @@ async def _run(storm: Storm, options: argparse.Namespace) -> int:
 
 
 async def _is_exact(storm: Storm, expected: int) -> bool:
-    figures = await _figures(storm, expected)
+    """Print how the messages were answered; return whether each was, once."""
+    posted = storm.slack.workspace.posted
+    runs = Counter(str((item.metadata or {}).get("event_payload", {}).get("run", "")) for item in posted)
+    figures = {
+        "answered": len(runs) - ("" in runs),
+        "without_an_answer": max(0, expected - len(runs)),
+        "answered_twice": sum(1 for count in runs.values() if count > 1),
+        "posted_without_a_run": runs.get("", 0),
+        "still_streaming": sum(item.is_streaming for item in posted),
+        "runs_not_succeeded": await storm.count("select count(*) from runs where status <> 'succeeded'"),
+        "runs_too_many": await storm.count("select count(*) from runs") - expected,
+        "not_delivered": await storm.count(
+            "select count(*) from slack_deliveries where status <> 'delivered' or run_id is null"
+        ),
+    }
     print(json.dumps(figures))
-    wrong = [name for name, value in figures.items() if name != "answered" and value]
-    return not wrong and figures["answered"] == expected
+    return figures.pop("answered") == expected and not any(figures.values())
 
 
 async def _is_safe(storm: Storm, forged: int) -> bool:
-    stored, refused = await _forge(storm, forged)
+    """Send requests that are not Slack's; return whether all were refused and none was stored."""
+    assert storm.service is not None
+    before, refused = await storm.count("select count(*) from slack_events"), 0
+    for number in range(forged):
+        body = json.dumps(message(say(f"forged {number}")))
+        signatures = [sign(body, "not the secret"), sign(body, at=time.time() - 301), sign(body + " "), {}]
+        headers = signatures[number % len(signatures)]
+        response = await storm.client.post(f"{storm.service.url}/slack/events", content=body, headers=headers)
+        refused += response.status_code == httpx.codes.UNAUTHORIZED
+    stored = await storm.count("select count(*) from slack_events") - before
     print(f"forged or stale: {refused} of {forged} refused, {stored} stored")
     return refused == forged and not stored
 
 
 def _is_prompt(storm: Storm) -> bool:
-    acks = sorted(storm.acks)
-    p99 = acks[math.ceil(len(acks) * 0.99) - 1]
-    slowest, missing = acks[-1] * 1000, acks.count(math.inf)
+    median, p99, slowest = (percentile(storm.acks, percent) for percent in (50, 99, 100))
     print(
-        f"acknowledgement: median {statistics.median(acks) * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms, slowest "
-        f"{slowest:.0f} ms, none {missing}, of {len(acks)} deliveries while the service was up"
+        f"acknowledgement: median {median * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms, slowest {slowest * 1000:.0f} ms, "
+        f"none {storm.acks.count(math.inf)}, of {len(storm.acks)} deliveries while the service was up"
     )
     return p99 < ACK_AIM_SECONDS
 
@@ -205,50 +219,6 @@ async def _until_answered(storm: Storm, expected: int) -> None:
             seen, since = done, time.monotonic()
         await asyncio.sleep(0.5)
     await asyncio.sleep(CALM_SECONDS)
-
-
-async def _forge(storm: Storm, count: int) -> tuple[int, int]:
-    """Send requests that are not Slack's; return how many were stored, and how many refused."""
-    assert storm.service is not None
-    before, refused = await _count(storm.url, "select count(*) from slack_events"), 0
-    for number in range(count):
-        body = json.dumps(message(say(f"forged {number}")))
-        kinds: tuple[dict[str, str], ...] = (
-            sign(body, "not the secret"),
-            sign(body, at=time.time() - 301),
-            sign(body + " "),
-            {},
-        )
-        response = await storm.client.post(
-            f"{storm.service.url}/slack/events", content=body, headers=kinds[number % len(kinds)]
-        )
-        refused += response.status_code == httpx.codes.UNAUTHORIZED
-    return await _count(storm.url, "select count(*) from slack_events") - before, refused
-
-
-async def _figures(storm: Storm, expected: int) -> dict[str, int]:
-    posted = storm.slack.workspace.posted
-    runs = Counter(str((item.metadata or {}).get("event_payload", {}).get("run", "")) for item in posted)
-    return {
-        "answered": len(runs) - ("" in runs),
-        "without_an_answer": max(0, expected - len(runs)),
-        "answered_twice": sum(1 for count in runs.values() if count > 1),
-        "posted_without_a_run": runs.get("", 0),
-        "still_streaming": sum(item.is_streaming for item in posted),
-        "runs_not_succeeded": await _count(storm.url, "select count(*) from runs where status <> 'succeeded'"),
-        "runs_too_many": await _count(storm.url, "select count(*) from runs") - expected,
-        "not_delivered": await _count(
-            storm.url, "select count(*) from slack_deliveries where status <> 'delivered' or run_id is null"
-        ),
-    }
-
-
-async def _count(url: str, statement: str) -> int:
-    connection = await asyncpg.connect(dsn_of(url))
-    try:
-        return int(await connection.fetchval(statement))
-    finally:
-        await connection.close()
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

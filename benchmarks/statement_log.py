@@ -8,12 +8,12 @@ import asyncio
 import os
 import re
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from throughline.postgres_server import EmbeddedConfig, EmbeddedServer
+from benchmarks.processes import run_postgres
 
 LINE = re.compile(rb"^(\d+) LOG:  (?:statement|execute [^:]*): *(\w*)(?: +(\w+))?")
 LOG_FILE = "statements.log"
@@ -75,8 +75,14 @@ class StatementLog:
         self._offset = 0
         self.counter = StatementCounter()
 
-    async def write(self, *, is_on: bool) -> None:
-        """Begin or end writing statements to the log, and wait until every connection does so."""
+    @asynccontextmanager
+    async def on(self) -> AsyncGenerator[None]:
+        """Have statements written to the log in the block, by every connection."""
+        await self._write(is_on=True)
+        yield
+        await self._write(is_on=False)
+
+    async def _write(self, *, is_on: bool) -> None:
         write_settings(self._cluster, is_on=is_on)
         postmaster = int((self._cluster / "postmaster.pid").read_text().splitlines()[0])
         os.kill(postmaster, signal.SIGHUP)
@@ -100,14 +106,11 @@ def write_settings(cluster: Path, *, is_on: bool) -> None:
 
 
 @asynccontextmanager
-async def run_logged_postgres(folder: Path) -> AsyncIterator[tuple[str, StatementLog]]:
+async def run_logged_postgres(folder: Path) -> AsyncGenerator[tuple[str, StatementLog]]:
     """Yield the server's address as the setting DATABASE_URL takes it, and its log, which is off."""
-    config = EmbeddedConfig(data_dir=folder / "postgres")
+    async with run_postgres(folder):
+        pass  # who writes the log is decided at the start
     cluster = folder / "postgres" / "postgres" / "cluster"
-    await (await EmbeddedServer.start(config)).stop()  # who writes the log is decided at the start
     write_settings(cluster, is_on=False)
-    server = await EmbeddedServer.start(config)
-    try:
-        yield server.url, StatementLog(cluster)
-    finally:
-        await server.stop()
+    async with run_postgres(folder) as url:
+        yield url, StatementLog(cluster)

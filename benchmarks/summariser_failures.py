@@ -8,6 +8,7 @@ the limit and two seconds, or the cursor did not move once all was well.
 
 import argparse
 import asyncio
+import itertools
 import logging
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import structlog
 
-from benchmarks.servers import run_postgres
+from benchmarks.processes import run_postgres
 from fakes.compactions import asked
 from fakes.manual_clock import ManualClock
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, ScriptedModels, Step
@@ -101,34 +102,9 @@ class Talk:
         return (await self.stage.reload()).summary_through_position
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One row of the table."""
-
-    failure: str
-    has_fallback: bool
-    answered: str
-    worst_seconds: float
-    cursor: int
-    cursor_well: int
-    has_opened: bool
-    is_closed: bool
-    is_fine: bool
-
-    def row(self) -> str:
-        """Return it as Markdown."""
-        opened = ("yes" if self.is_closed else "NO") if self.has_opened else "–"
-        cells = (
-            self.failure,
-            "well" if self.has_fallback else "fails too",
-            self.answered,
-            f"{self.worst_seconds:.1f}",
-            f"#{self.cursor}" if self.cursor else "no",
-            "yes" if self.has_opened else "no",
-            opened,
-            f"#{self.cursor_well}",
-        )
-        return f"| {' | '.join(cells)} |"
+HEAD = """\
+| summary model | fallback | answered | worst turn s | cursor moved | opened | closed again | at last |
+|---|---|---|---|---|---|---|---|"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -138,49 +114,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
     limit: float = parser.parse_args(arguments).limit
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     with tempfile.TemporaryDirectory() as name:
-        outcomes = asyncio.run(_play_all(Path(name), limit))
-    return 0 if all(outcome.is_fine for outcome in outcomes) else 1
+        return 0 if asyncio.run(_play_all(Path(name), limit)) else 1
 
 
-async def _play_all(folder: Path, limit: float) -> list[Outcome]:
-    print("| summary model | fallback | answered | worst turn s | cursor moved | opened | closed again | at last |")
-    print("|---|---|---|---|---|---|---|---|")
-    outcomes = []
+async def _play_all(folder: Path, limit: float) -> bool:
+    """Play every failure with and without a fallback; return whether all is fine."""
+    print(HEAD)
+    fine = []
     async with run_postgres(folder) as url:
         await upgrade(url)
         database = await Database.open(DatabaseConfig(url=url))
-        for failure in FAILURES:
-            for has_fallback in (True, False):
-                outcomes.append(await _play(database, failure, limit, has_fallback=has_fallback))
-                print(outcomes[-1].row(), flush=True)
+        for failure, has_fallback in itertools.product(FAILURES, (True, False)):
+            fine.append(await _play(database, failure, limit, has_fallback=has_fallback))
         await database.close()
-    return outcomes
+    return all(fine)
 
 
-async def _play(database: Database, failure: str, limit: float, *, has_fallback: bool) -> Outcome:
+async def _play(database: Database, failure: str, limit: float, *, has_fallback: bool) -> bool:
+    """Play one failure and print its row; return whether it is fine."""
     talk = await _open(database, limit)
     fails, own = FAILURES[failure], talk.stage.model
     talk.small.by_request = fails
     own.by_request = _answers(_writes if has_fallback else fails)
     await talk.say(TURNS_FAILING)
-    cursor = await talk.cursor()
+    cursor, has_opened = await talk.cursor(), talk.has_opened
     talk.stage.clock.advance(COOL_DOWN_SECONDS + 1)
     talk.small.by_request, own.by_request = _writes, _answers(_writes)
-    has_opened = talk.has_opened
     await talk.say(TURNS_WELL)
-    cursor_well = await talk.cursor()
-    is_fine = talk.answered == talk.turns and talk.worst_seconds <= limit + SLACK_SECONDS and cursor_well > cursor
-    return Outcome(
-        failure=failure,
-        has_fallback=has_fallback,
-        answered=f"{talk.answered}/{talk.turns}",
-        worst_seconds=talk.worst_seconds,
-        cursor=cursor,
-        cursor_well=cursor_well,
-        has_opened=has_opened,
-        is_closed=await talk.is_closed(),
-        is_fine=is_fine,
+    cursor_well, is_closed = await talk.cursor(), await talk.is_closed()
+    cells = (
+        failure,
+        "well" if has_fallback else "fails too",
+        f"{talk.answered}/{talk.turns}",
+        f"{talk.worst_seconds:.1f}",
+        f"#{cursor}" if cursor else "no",
+        "yes" if has_opened else "no",
+        ("yes" if is_closed else "NO") if has_opened else "–",
+        f"#{cursor_well}",
     )
+    print(f"| {' | '.join(cells)} |", flush=True)
+    return talk.answered == talk.turns and talk.worst_seconds <= limit + SLACK_SECONDS and cursor_well > cursor
 
 
 async def _open(database: Database, limit: float) -> Talk:

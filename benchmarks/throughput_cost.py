@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
-import psutil
 
+from benchmarks.figures import cpu_seconds, wal_position
 from benchmarks.statement_log import StatementLog
 from benchmarks.throughput_load import Measured
 
@@ -56,40 +56,33 @@ class Meter:
 
     def __init__(self, connection: asyncpg.Connection, log: StatementLog, pid: int) -> None:
         """Take what it reads, and the service's process."""
-        self._connection, self._log, self._process = connection, log, psutil.Process(pid)
+        self._connection, self._log, self._pid = connection, log, pid
         log.counter.ignored_pid = connection.get_server_pid()
 
     async def timed(self, press: Press) -> tuple[Measured, Used]:
         """Return what `press` measures, and the CPU and WAL it took."""
-        began, cpu, wal = time.monotonic(), self._cpu_seconds(), await self._wal_position()
+        began, cpu, wal = time.monotonic(), cpu_seconds(self._pid), await wal_position(self._connection)
         measured = await press()
         used = Used(
             seconds=time.monotonic() - began,
             turns=len(measured.turns),
-            cpu_seconds=self._cpu_seconds() - cpu,
-            wal_bytes=await self._wal_position() - wal,
+            cpu_seconds=cpu_seconds(self._pid) - cpu,
+            wal_bytes=await wal_position(self._connection) - wal,
         )
         return measured, used
 
     async def counted(self, press: Press) -> Used:
         """Return all that `press` uses, statements too: they are logged, which takes time."""
-        before: list[int] = []
-        after: list[int] = []
+        async with self._log.on():
+            statements, transactions = await self._log.read()
 
-        async def press_and_read() -> Measured:
-            measured = await press()
-            after.extend(await self._log.read())
-            return measured
+            async def press_and_read() -> Measured:
+                measured = await press()
+                await self._log.read()
+                return measured
 
-        await self._log.write(is_on=True)
-        before.extend(await self._log.read())
-        _, used = await self.timed(press_and_read)
-        await self._log.write(is_on=False)
-        return replace(used, statements=after[0] - before[0], transactions=after[1] - before[1])
-
-    def _cpu_seconds(self) -> float:
-        times = self._process.cpu_times()
-        return float(times.user + times.system)
-
-    async def _wal_position(self) -> int:
-        return int(await self._connection.fetchval("select pg_current_wal_insert_lsn() - '0/0'::pg_lsn"))
+            _, used = await self.timed(press_and_read)
+        counter = self._log.counter
+        return replace(
+            used, statements=counter.statements - statements, transactions=counter.transactions - transactions
+        )

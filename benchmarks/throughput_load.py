@@ -2,17 +2,18 @@
 
 import asyncio
 import itertools
-import random
 import ssl
 import statistics
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import httpx
 
+from benchmarks.figures import percentile
+
+AGENT = "plain"
 TURNS_PER_SESSION = 10
 TURN_SECONDS = 120.0
 MOST_TRIES = 50
@@ -21,31 +22,6 @@ QUESTION = "How do I keep a conversation going for ever without losing what was 
 
 class Refused(Exception):
     """A service has no room for a client, however often it asks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Door:
-    """Where one client knocks, and the headers of all it asks."""
-
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Talk:
-    """How clients talk: the pauses before their messages, in seconds, and how many turns each of their sessions has."""
-
-    pauses: Iterator[float] = field(default_factory=lambda: itertools.repeat(0.0))
-    turns_per_session: int = TURNS_PER_SESSION
-
-
-@dataclass(frozen=True, slots=True)
-class Users:
-    """People at once, the seconds the model takes, and the mean of their pauses, which are evenly spread around it."""
-
-    number: int
-    model_seconds: float
-    pause_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,39 +57,21 @@ class Measured:
 
     def milliseconds(self, percent: int) -> float:
         """Return what this percentage of the turns was answered in."""
-        ordered = sorted(self.turns)
-        return 1000 * ordered[min(len(ordered) * percent // 100, len(ordered) - 1)]
+        return 1000 * percentile(self.turns, percent)
 
 
 async def press(url: str, clients: int, seconds: float) -> Measured:
-    """Return the turns that so many clients got who never pause."""
-    return await press_doors([Door(url)] * clients, seconds, Talk())
-
-
-async def added(url: str, users: Users, seconds: float) -> Measured:
-    """Return the turns of people who pause, the model's time taken off."""
-    chance = random.Random(1)
-    pauses = (chance.uniform(0, 2 * users.pause_seconds) for _ in itertools.count())
-    measured = await press_doors([Door(url)] * users.number, seconds, Talk(pauses))
-    shorter = (tuple(turn - users.model_seconds for turn in session) for session in measured.sessions)
-    return replace(measured, sessions=tuple(shorter))
-
-
-async def press_doors(doors: Sequence[Door], seconds: float, talk: Talk) -> Measured:
-    """Return the turns that one client at each door got; a session that was begun has one turn at least.
+    """Return the turns that so many clients got who never pause; a session that was begun has one turn at least.
 
     Each client has a pool of its own: one pool for all takes time in the square of their number, more than turns.
     """
     tls = ssl.create_default_context()  # one for all: making it takes longer than a turn, and nobody uses it
     async with AsyncExitStack() as stack:
-        https = [
-            await stack.enter_async_context(
-                httpx.AsyncClient(base_url=door.url, headers=door.headers, timeout=TURN_SECONDS, verify=tls)
-            )
-            for door in doors
-        ]
+        https = [httpx.AsyncClient(base_url=url, timeout=TURN_SECONDS, verify=tls) for _ in range(clients)]
+        for http in https:
+            await stack.enter_async_context(http)
         began = time.monotonic()
-        talking = [_Client(http, began + seconds, talk) for http in https]
+        talking = [_Client(http, began + seconds) for http in https]
         await asyncio.gather(*(client.talk() for client in talking))
         return Measured(
             seconds=time.monotonic() - began,
@@ -128,19 +86,17 @@ class _Client:
 
     http: httpx.AsyncClient
     until: float
-    style: Talk
     sessions: list[list[float]] = field(default_factory=list)
     refused: int = 0
 
     async def talk(self) -> None:
         while time.monotonic() < self.until:
-            created = await self._post("/v1/sessions", {"agent": "plain"})
+            created = await self._post("/v1/sessions", {"agent": AGENT})
             self.sessions.append([])
             await self._session(f"/v1/sessions/{created.json()['id']}/messages")
 
     async def _session(self, path: str) -> None:
-        for number in range(self.style.turns_per_session):
-            await asyncio.sleep(next(self.style.pauses))
+        for number in range(TURNS_PER_SESSION):
             if self.sessions[0] and time.monotonic() >= self.until:
                 break
             began = time.monotonic()

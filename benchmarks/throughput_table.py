@@ -4,16 +4,14 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from benchmarks.figures import aligned
 from benchmarks.throughput_cost import Cost
-from benchmarks.throughput_load import Measured, Users
+from benchmarks.throughput_load import Measured
 
 AIM_RATIO, RATIO_CLIENTS = 0.8, (1, 16, 64)
 AIM_P99_RATIO, P99_CLIENTS = 1.5, (64,)
 AIM_FAIRNESS = 2.0
-AIM_P50_MS, AIM_P99_MS = 30.0, 200.0
-HEAD = """\
-| model | clients | service | turns/s | p50 ms | p99 ms | fairness | 503s | SQL | commits | WAL bytes | CPU ms | ratio |
-|:------|--------:|:--------|--------:|-------:|-------:|---------:|-----:|----:|--------:|----------:|-------:|------:|"""
+FIGURES = ("turns/s", "p50 ms", "p99 ms", "fairness", "503s", "SQL", "commits", "WAL bytes", "CPU ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +53,11 @@ class Cell:
 
 def render(cells: Sequence[Cell]) -> str:
     """Return two rows for each cell: medians over the rounds, and what a turn costs."""
-    lines = [HEAD]
+    lines: list[Sequence[str]] = [("model", "clients", "service", *FIGURES, "ratio")]
     for cell in cells:
-        name = f"| {cell.kind} | {cell.clients}"
-        lines.append(f"{name} | ours | {_figures(cell.ours)} | {cell.ratio:.2f} |")
-        lines.append(f"{name} | bare | {_figures(cell.bare)} | |")
-    return "\n".join(lines)
-
-
-def render_added(users: Users, added: Sequence[Measured]) -> str:
-    """Return what both services add to the model's time, as a Markdown table."""
-    asked = f"{users.number} users who think for {users.pause_seconds:g} s"
-    lines = [
-        f"\n{asked}: what a turn takes beyond the model's {users.model_seconds:g} s",
-        "",
-        "| service | turns/s | p50 ms | p99 ms |",
-        "|:--------|--------:|-------:|-------:|",
-    ]
-    lines += [
-        f"| {name} | {one.rate:.1f} | {one.milliseconds(50):.0f} | {one.milliseconds(99):.0f} |"
-        for name, one in zip(("ours", "bare"), added, strict=True)
-    ]
-    return "\n".join(lines)
+        lines.append([cell.kind, str(cell.clients), "ours", *_figures(cell.ours), f"{cell.ratio:.2f}"])
+        lines.append([cell.kind, str(cell.clients), "bare", *_figures(cell.bare), ""])
+    return aligned(lines)
 
 
 def missed(cells: Sequence[Cell]) -> list[str]:
@@ -96,19 +77,16 @@ def missed(cells: Sequence[Cell]) -> list[str]:
     return lines
 
 
-def missed_added(ours: Measured) -> list[str]:
-    """Return the aims that our service misses with a slow model, one line each."""
-    aims = ((50, AIM_P50_MS), (99, AIM_P99_MS))
+def _figures(side: Side) -> list[str]:
+    cost = side.cost
     return [
-        f"beyond the model's time, p{percent} is {ours.milliseconds(percent):.0f} ms (aim: {aim:g} at most)"
-        for percent, aim in aims
-        if ours.milliseconds(percent) > aim
+        f"{side.median(lambda one: one.rate):.1f}",
+        f"{side.milliseconds(50):.0f}",
+        f"{side.milliseconds(99):.0f}",
+        f"{side.median(lambda one: one.fairness):.2f}",
+        str(sum(one.refused for one in side.rounds)),
+        f"{cost.statements:.1f}",
+        f"{cost.commits:.1f}",
+        f"{cost.wal_bytes:.0f}",
+        f"{cost.cpu_ms:.1f}",
     ]
-
-
-def _figures(side: Side) -> str:
-    rate, fairness = side.median(lambda one: one.rate), side.median(lambda one: one.fairness)
-    refused = sum(one.refused for one in side.rounds)
-    times = f"{side.milliseconds(50):.0f} | {side.milliseconds(99):.0f} | {fairness:.2f} | {refused}"
-    cost = f"{side.cost.statements:.1f} | {side.cost.commits:.1f} | {side.cost.wal_bytes:.0f} | {side.cost.cpu_ms:.1f}"
-    return f"{rate:.1f} | {times} | {cost}"

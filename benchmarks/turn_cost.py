@@ -20,11 +20,15 @@ from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 import httpx
-import psutil
 
-from benchmarks.processes import ServiceOptions, run_double, run_service
-from benchmarks.servers import dsn_of, run_postgres
-from benchmarks.turn_cost_rows import AGENT, MODEL, fill_session, write_agent
+from benchmarks.figures import aligned, connected, cpu_seconds, wal_position
+from benchmarks.processes import run_double, run_postgres, run_service, write_agent
+from benchmarks.turn_cost_rows import fill_session
+
+AGENT = "turn-cost"
+NEVER = 1_000_000
+CONTEXT = {"window": 131_072, "max_messages_before_summary": NEVER, "max_tokens_before_summary": 1000 * NEVER}
+"""The window is so large, and the triggers so far, that nothing is ever compacted."""
 
 BLOCK_BYTES = 8192
 STATISTICS_SECONDS = 11.0
@@ -33,6 +37,8 @@ STATISTICS_SECONDS = 11.0
 WARM_UP_TURNS = 3
 ALLOWED_GROWTH = 1.25
 """So much more may be read with the most rows before the cursor than with none: the tree of an index is deeper."""
+
+BLOCKS = "select blks_hit + blks_read from pg_stat_database where datname = current_database()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +56,9 @@ class Cost:
 class Meter:
     """Measures turns of one service."""
 
-    def __init__(self, connection: asyncpg.Connection, http: httpx.AsyncClient, process: psutil.Process) -> None:
+    def __init__(self, connection: asyncpg.Connection, http: httpx.AsyncClient, pid: int) -> None:
         """Take what it reads and asks."""
-        self._connection, self._http, self._process = connection, http, process
+        self._connection, self._http, self._pid = connection, http, pid
         self._idle_blocks_a_second = 0.0
 
     async def learn_idle(self) -> None:
@@ -67,9 +73,9 @@ class Meter:
         await fill_session(self._connection, session_id, before, after)
         await self._turns(session_id, WARM_UP_TURNS)
         blocks, began = await self._blocks(), time.monotonic()
-        cpu, wal = self._cpu_seconds(), await self._wal_position()
+        cpu, wal = cpu_seconds(self._pid), await wal_position(self._connection)
         walls = await self._turns(session_id, turns)
-        cpu, wal = self._cpu_seconds() - cpu, await self._wal_position() - wal
+        cpu, wal = cpu_seconds(self._pid) - cpu, await wal_position(self._connection) - wal
         read = await self._blocks() - blocks - self._idle_blocks_a_second * (time.monotonic() - began)
         return Cost(
             before=before,
@@ -89,19 +95,11 @@ class Meter:
             walls.append(time.perf_counter() - began)
         return walls
 
-    def _cpu_seconds(self) -> float:
-        times = self._process.cpu_times()
-        return float(times.user + times.system)
-
-    async def _wal_position(self) -> int:
-        return int(await self._connection.fetchval("select pg_current_wal_insert_lsn() - '0/0'::pg_lsn"))
-
     async def _blocks(self) -> int:
         """Return the blocks read so far in this database, once every connection has handed in its statistics."""
         await self._connection.execute("select pg_stat_force_next_flush()")
         await asyncio.sleep(STATISTICS_SECONDS)
-        query = "select blks_hit + blks_read from pg_stat_database where datname = current_database()"
-        return int(await self._connection.fetchval(query))
+        return int(await self._connection.fetchval(BLOCKS))
 
 
 async def main(arguments: Sequence[str] | None = None) -> int:
@@ -120,16 +118,18 @@ async def main(arguments: Sequence[str] | None = None) -> int:
 
 def render(costs: Sequence[Cost]) -> str:
     """Return the costs as a Markdown table."""
-    lines = [
-        "| rows after | rows before | wall ms | CPU ms | WAL bytes | database bytes read |",
-        "|-----------:|------------:|--------:|-------:|----------:|--------------------:|",
-    ]
-    lines += [
-        f"| {cost.after:10,} | {cost.before:11,} | {cost.wall_ms:7.1f} | {cost.cpu_ms:6.1f} | "
-        f"{cost.wal_bytes:9,.0f} | {cost.read_bytes:19,.0f} |"
+    rows = [
+        (
+            f"{cost.after:,}",
+            f"{cost.before:,}",
+            f"{cost.wall_ms:.1f}",
+            f"{cost.cpu_ms:.1f}",
+            f"{cost.wal_bytes:,.0f}",
+            f"{cost.read_bytes:,.0f}",
+        )
         for cost in costs
     ]
-    return "\n".join(lines)
+    return aligned([("rows after", "rows before", "wall ms", "CPU ms", "WAL bytes", "database bytes read"), *rows])
 
 
 def dependent(costs: Sequence[Cost]) -> list[str]:
@@ -156,21 +156,13 @@ def _numbers(text: str) -> list[int]:
 
 
 async def _measure(folder: Path, url: str, cells: Sequence[tuple[int, int]], turns: int) -> list[Cost]:
-    write_agent(folder / "agents")
+    write_agent(folder, AGENT, context=CONTEXT)
     async with AsyncExitStack() as stack:
         double = stack.enter_context(run_double(folder))
-        options = ServiceOptions(
-            folder=folder,
-            double_url=double.url,
-            model=MODEL,
-            agents_dir=folder / "agents",
-            environment={"DATABASE_URL": url},
-        )
-        service = stack.enter_context(run_service(options))
+        service = stack.enter_context(run_service(folder, {"DATABASE_URL": url}, double_url=double.url))
         http = await stack.enter_async_context(httpx.AsyncClient(base_url=service.url, timeout=60))
-        connection = await asyncpg.connect(dsn_of(url))
-        stack.push_async_callback(connection.close)
-        meter = Meter(connection, http, psutil.Process(service.pid))
+        connection = await stack.enter_async_context(connected(url))
+        meter = Meter(connection, http, service.pid)
         await meter.learn_idle()
         return [await meter.measure(before, after, turns) for after, before in cells]
 

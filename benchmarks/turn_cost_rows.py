@@ -1,8 +1,6 @@
 """Fills a session of the running service with rows, as a long conversation would have left them."""
 
-import json
 from datetime import UTC, datetime
-from pathlib import Path
 from uuid import UUID
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
@@ -11,15 +9,11 @@ from throughline.context.measure import count_message
 from throughline.domain.message import NewMessage, Role, Source
 from throughline.llm.counters import make_counter
 
-AGENT = "turn-cost"
-MODEL = "double-128k-cl100k"
-WINDOW = 131_072
 TEXT = (
     "The harbour office keeps its ledgers by the week, and whoever wants to know when a ship came in asks there first; "
     "the answer is copied into the log with the number of the page it was found on."
 )
 SUMMARY = "## State\n" + "\n".join(f"- [#{number}] {TEXT[:90]}" for number in range(1, 20))
-NEVER = 1_000_000
 
 _INSERT = """
 insert into messages (id, session_id, position, role, content, source, token_count, counter, created_at)
@@ -33,14 +27,6 @@ update sessions s set conversation_summary = $3, summary_tokens = $4, summary_ve
     summary_through_position = m.position, summary_through_id = m.id
 from messages m where s.id = $1 and m.session_id = s.id and m.position = $2
 """
-
-
-def write_agent(folder: Path) -> None:
-    """Write the agent: its window is so large, and its triggers so far, that nothing is ever compacted."""
-    folder.mkdir(parents=True, exist_ok=True)
-    context = {"window": WINDOW, "max_messages_before_summary": NEVER, "max_tokens_before_summary": 1000 * NEVER}
-    agent = {"name": AGENT, "system_prompt": "You are a helpful assistant.", "context": context}
-    (folder / f"{AGENT}.yaml").write_text(json.dumps(agent), "utf-8")
 
 
 async def fill_session(connection: asyncpg.Connection, session_id: str, before: int, after: int) -> None:

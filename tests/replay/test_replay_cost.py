@@ -6,12 +6,9 @@ from typing import Any
 import pytest
 
 from benchmarks.replay import main
-from benchmarks.replay_cost import growing_price, price, prompts_price, render_costs, repeated_tokens, whole_price
 from benchmarks.replay_strategies import STRATEGIES, WITHOUT_SUMMARIES
-from benchmarks.replay_table import failures_of
+from benchmarks.replay_table import failures_of, growing_price, price, render_costs, repeated_tokens
 from replay.test_replay_report import GOOD
-
-ROW = replace(GOOD, repeated_tokens=5000, summary_written_tokens=300, full_history_price=4000)
 
 
 def prompt(tokens: int, *, shared: int = 0, previous: int = 0, verdict: str = "answered") -> dict[str, Any]:
@@ -33,16 +30,16 @@ def test_a_repeated_token_costs_a_tenth() -> None:
 
 
 def test_a_cell_costs_its_prompts_and_what_summarisers_read_and_wrote() -> None:
-    assert prompts_price(ROW) == 4500
-    assert whole_price(ROW) == 4500 + 1000 + 300
+    assert GOOD.prompts_price == 4500
+    assert GOOD.whole_price == 4500 + 1000 + 300
 
 
 def test_the_table_of_costs_names_each_strategy() -> None:
-    lines = render_costs([ROW, replace(ROW, strategy="truncation")]).splitlines()
+    lines = render_costs([GOOD, replace(GOOD, strategy="truncation")]).splitlines()
 
     assert len({len(line) for line in lines[:4]}) == 1
     assert "shipped" in lines[2]
-    assert "145%" in lines[2]
+    assert "50%" in lines[2]
     assert "truncation" in lines[3]
 
 

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from benchmarks.replay import SAMPLE
 from benchmarks.replay_data import (
     CLOSING_ANSWER,
+    SAMPLE,
     Conversation,
     Dataset,
     Json,

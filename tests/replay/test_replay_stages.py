@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from benchmarks.replay_stages import Stage, Told, adopted_ahead, prefix_of, read_turn, stage_flags
+from benchmarks.replay_stages import Stage, Told, read_turn, stable_share, stage_flags
 
 ADOPTED = {"cause": "threshold", "outcome": "adopted", "fired": ["pruned"], "through_position": 40}
 ANSWERED = {"verdict": "answered"}
@@ -34,13 +34,13 @@ def test_a_stage_belongs_to_the_call_after_it() -> None:
         )
     )
 
-    stage = Stage("threshold", "adopted", ("pruned",), 40)
-    assert told == Told(is_answered=True, stages=(stage,), calls=(0, 1))
+    assert told.is_answered
+    assert (told.stages, told.calls) == ([Stage("adopted", ("pruned",))], [0, 1])
     assert stage_flags(told, [ANSWERED, ANSWERED]) == [False, True]
 
 
 def test_a_refused_prompt_and_the_smaller_one_after_it_are_one_call() -> None:
-    told = Told(is_answered=True, stages=(Stage("overflow", "adopted", (), 3),), calls=(0, 1, 0))
+    told = Told("run.completed", stages=[Stage("adopted", ())], calls=[0, 1, 0])
 
     assert stage_flags(told, [ANSWERED, REFUSED, ANSWERED, ANSWERED]) == [False, True, True, False]
 
@@ -58,26 +58,10 @@ def request(shared: int, previous: int) -> dict[str, int]:
     return {"shared_bytes": shared, "previous_bytes": previous}
 
 
-def test_the_prefix_counts_bytes_over_all_calls_and_over_those_without_a_stage() -> None:
-    prefix = prefix_of([(request(0, 0), False), (request(100, 100), False), (request(30, 100), True)])
-
-    assert prefix.share == pytest.approx(0.65)
-    assert prefix.share_at_rest == 1.0
-
-
 def test_a_beginning_that_changes_without_a_stage_is_seen() -> None:
-    prefix = prefix_of([(request(1000, 1000), False), (request(800, 1000), False), (request(0, 9000), True)])
-
-    assert prefix.share_at_rest == pytest.approx(0.9)
+    assert stable_share([(request(0, 0), False), (request(100, 100), False), (request(30, 100), True)]) == 1.0
+    assert stable_share([(request(1000, 1000), False), (request(800, 1000), False), (request(0, 9000), True)]) == 0.9
 
 
 def test_nothing_to_compare_is_no_change() -> None:
-    assert (prefix_of([]).share, prefix_of([(request(0, 0), False)]).share_at_rest) == (1.0, 1.0)
-
-
-def test_an_adoption_whose_end_no_summariser_was_shown_in_the_turn_was_written_ahead() -> None:
-    told = Told(is_answered=True, stages=(Stage("threshold", "adopted", (), 40), Stage("threshold", "pruned", (), 40)))
-
-    assert adopted_ahead(told, []) == 1
-    assert adopted_ahead(told, [{"positions": [41, 42]}]) == 1
-    assert adopted_ahead(told, [{"positions": [31, 40]}]) == 0
+    assert stable_share([]) == stable_share([(request(0, 0), False)]) == 1.0

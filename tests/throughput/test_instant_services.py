@@ -7,9 +7,9 @@ import pytest
 from langchain_core.messages import HumanMessage, SystemMessage
 
 from benchmarks.instant_model import InstantModel
-from benchmarks.statement_log import run_logged_postgres
+from benchmarks.processes import run_postgres
+from benchmarks.throughput import run_both
 from benchmarks.throughput_load import QUESTION
-from benchmarks.throughput_services import run_both
 from fakes.provider_double.answers import echo
 from fakes.provider_double.script import ScriptStep
 from fakes.provider_double.wire import Completion, completion_events
@@ -42,9 +42,9 @@ async def test_the_instant_model_reports_its_usage_and_why_it_stopped() -> None:
 @pytest.mark.proof
 @pytest.mark.slow
 async def test_both_services_answer_with_the_instant_model(folder: Path) -> None:
-    async with run_logged_postgres(folder) as (url, _):
+    async with run_postgres(folder) as url:
         with run_both(folder, url, "in-process") as services:
-            answers = [_ask(service.url) for service in (services.ours, services.bare)]
+            answers = [_ask(service.url) for service in services]
 
     assert answers == [f"Answer {shown} to: {QUESTION[:60]}" for shown in (2, 1)]
 

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-import asyncpg  # type: ignore[import-untyped]  # ships no types
 import pytest
 
-from benchmarks.servers import dsn_of
+from benchmarks.figures import connected
 from benchmarks.statement_log import StatementCounter, run_logged_postgres
 
 IN_A_TRANSACTION = b"""\
@@ -52,15 +51,13 @@ def test_a_line_that_was_half_written_counts_once() -> None:
 
 @pytest.mark.slow
 async def test_a_server_counts_what_a_client_executes(folder: Path) -> None:
-    async with run_logged_postgres(folder) as (url, log):
-        connection = await asyncpg.connect(dsn_of(url))
+    async with run_logged_postgres(folder) as (url, log), connected(url) as connection:
         await connection.fetchval("select 1")
         before_it_is_on = await log.read()
-        await log.write(is_on=True)
-        async with connection.transaction():
-            await connection.fetchval("select $1::int", 2)
-        counts = await log.read()
-        await connection.close()
+        async with log.on():
+            async with connection.transaction():
+                await connection.fetchval("select $1::int", 2)
+            counts = await log.read()
 
     assert before_it_is_on == (0, 0)
     assert counts == (3, 1)

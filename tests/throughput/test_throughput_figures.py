@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.throughput_cost import Cost, Used, cost_of
-from benchmarks.throughput_load import Measured, Users
-from benchmarks.throughput_table import Cell, Side, missed, missed_added, render, render_added
+from benchmarks.throughput_load import Measured
+from benchmarks.throughput_table import Cell, Side, missed, render
 
 COST = Cost(statements=12.25, commits=6.0, wal_bytes=4015.4, cpu_ms=7.75)
 EVEN = Measured(2.0, ((0.010, 0.010), (0.010, 0.010)))
@@ -91,17 +91,6 @@ def test_ratio_and_figures_are_medians_over_the_rounds() -> None:
 def test_both_services_have_a_row_with_what_a_turn_costs() -> None:
     ours, bare = render([cell(EVEN)]).splitlines()[2:]
 
-    assert ours == "| http | 64 | ours | 2.0 | 10 | 10 | 1.00 | 0 | 12.2 | 6.0 | 4015 | 7.8 | 1.00 |"
-    assert bare == "| http | 64 | bare | 2.0 | 10 | 10 | 1.00 | 0 | 12.2 | 6.0 | 4015 | 7.8 | |"
-
-
-def test_what_is_added_to_a_slow_model_has_aims_of_its_own() -> None:
-    quick = Measured(1.0, ((0.030,) * 50, (0.2,) * 49))
-    slow = Measured(1.0, ((0.031,) * 50, (0.3,) * 2))
-
-    assert missed_added(quick) == []
-    assert missed_added(slow) == [
-        "beyond the model's time, p50 is 31 ms (aim: 30 at most)",
-        "beyond the model's time, p99 is 300 ms (aim: 200 at most)",
-    ]
-    assert "| ours | 99.0 | 30 | 200 |" in render_added(Users(200, 1.0, 9.0), [quick, slow])
+    figures = "2.0 10 10 1.00 0 12.2 6.0 4015 7.8"
+    assert " ".join(ours.replace("|", "").split()) == f"http 64 ours {figures} 1.00"
+    assert " ".join(bare.replace("|", "").split()) == f"http 64 bare {figures}"
