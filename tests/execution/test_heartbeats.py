@@ -13,24 +13,23 @@ from fakes.raw_sql import hold_rows, run_sql
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database
 from throughline.domain.errors import DatabaseUnavailable
-from throughline.domain.ids import RunId, SessionId
-from throughline.domain.run import Lease
+from throughline.domain.lease import RowLease
 from throughline.execution.heartbeats import Heartbeat, Heartbeats, StopReason
 
 SHORT_SECONDS, LONG_SECONDS = 0.06, 600.0
 UNREACHABLE = DatabaseUnavailable("The database does not answer.")
 
 
-def new_lease() -> Lease:
-    return Lease(RunId(uuid.uuid4()), SessionId(uuid.uuid4()), "worker", 1)
+def new_lease() -> RowLease:
+    return RowLease(uuid.uuid4(), 1)
 
 
-def heartbeats_over(store: BeatStore, lease_seconds: float) -> Heartbeats[Lease]:
+def heartbeats_over(store: BeatStore, lease_seconds: float) -> Heartbeats[RowLease]:
     return Heartbeats(store.renew, lease_seconds)
 
 
 @asynccontextmanager
-async def watching(*heartbeats: Heartbeat[Lease]) -> AsyncGenerator[list[asyncio.Task[StopReason]]]:
+async def watching(*heartbeats: Heartbeat[RowLease]) -> AsyncGenerator[list[asyncio.Task[StopReason]]]:
     tasks = [asyncio.create_task(heartbeat.watch()) for heartbeat in heartbeats]
     await asyncio.sleep(0)
     async with asyncio.timeout(HANG_SECONDS):

@@ -9,8 +9,8 @@ from fakes.waiting import HANG_SECONDS, until
 from throughline.domain.errors import DatabaseUnavailable
 from throughline.domain.lease import RowLease
 from throughline.domain.run import LeaseRenewal
-from throughline.execution.heartbeats import Heartbeats
-from throughline.execution.lease_loop import LeaseLoop, LoopPauses
+from throughline.execution.heartbeats import Heartbeat, Heartbeats
+from throughline.execution.lease_loop import LeaseLoop, LoopConfig, work_until_lost
 
 AWAY = DatabaseUnavailable("The database does not answer.")
 
@@ -34,16 +34,15 @@ class Rows:
             raise answer
         return answer
 
-    async def perform(self, claimed: Row) -> None:
+    async def perform(self, claimed: Row, heartbeat: Heartbeat[RowLease]) -> None:
         del claimed
-        await asyncio.Event().wait()
+        await work_until_lost(asyncio.Event().wait(), heartbeat)
 
     async def put_back(self, claimed: Row) -> None:
         pass
 
-    async def seconds_after_loss(self, claimed: Row) -> float:
-        del claimed
-        return 0.0
+    def ended(self, claimed: Row) -> None:
+        pass
 
 
 @dataclass
@@ -71,7 +70,7 @@ async def renew_nothing(leases: Collection[RowLease], lease_seconds: float) -> M
 async def test_after_an_unanswered_claim_no_signal_makes_the_loop_claim_sooner() -> None:
     work = Rows([AWAY, AWAY])
     signal = AlwaysWoken(work)
-    loop = LeaseLoop(work, Heartbeats(renew_nothing, 30.0), signal, LoopPauses(HANG_SECONDS, after_outage_seconds=0.01))
+    loop = LeaseLoop(work, Heartbeats(renew_nothing, 30.0), signal, LoopConfig(HANG_SECONDS, after_outage_seconds=0.01))
 
     async with loop.running("test"):
         await until(lambda: len(signal.after) > 1)
@@ -81,7 +80,7 @@ async def test_after_an_unanswered_claim_no_signal_makes_the_loop_claim_sooner()
 
 async def test_a_loop_closed_after_an_unanswered_claim_ends_at_once() -> None:
     work = Rows([AWAY])
-    loop = LeaseLoop(work, Heartbeats(renew_nothing, 30.0), AlwaysWoken(work), LoopPauses(1, after_outage_seconds=3600))
+    loop = LeaseLoop(work, Heartbeats(renew_nothing, 30.0), AlwaysWoken(work), LoopConfig(1, after_outage_seconds=3600))
 
     async with asyncio.timeout(HANG_SECONDS), loop.running("test"):
         await until(lambda: bool(work.claims))
@@ -92,7 +91,7 @@ async def test_a_loop_closed_after_an_unanswered_claim_ends_at_once() -> None:
 async def test_a_row_whose_lease_was_not_renewed_in_time_is_named_to_the_claim() -> None:
     row = Row()
     work = Rows([(row,)])
-    loop = LeaseLoop(work, Heartbeats(renew_nothing, 0.1), AlwaysWoken(work), LoopPauses(1))
+    loop = LeaseLoop(work, Heartbeats(renew_nothing, 0.1), AlwaysWoken(work), LoopConfig(1))
 
     async with loop.running("test"):
         await until(lambda: work.claims[-1:] == [(row.lease,)])

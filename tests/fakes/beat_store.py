@@ -3,21 +3,22 @@
 import asyncio
 from collections.abc import Collection, Mapping
 
-from throughline.domain.run import Lease, LeaseRenewal
+from throughline.domain.lease import RowLease
+from throughline.domain.run import LeaseRenewal
 
 
 class BeatStore:
     """Renews every lease; `failures` are raised one by one instead, `locked` says how often a row is passed over."""
 
     def __init__(self, *, failures: list[Exception] | None = None, locked: int = 0) -> None:
-        self.calls: list[frozenset[Lease]] = []
-        self.cancelled: set[Lease] = set()
-        self.lost: set[Lease] = set()
+        self.calls: list[frozenset[RowLease]] = []
+        self.cancelled: set[RowLease] = set()
+        self.lost: set[RowLease] = set()
         self._failures = failures or []
         self._locked = locked
         self._called = asyncio.Event()
 
-    async def renew(self, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, LeaseRenewal]:
+    async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
         del lease_seconds
         self.calls.append(frozenset(leases))
         self._called.set()

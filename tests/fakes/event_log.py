@@ -9,7 +9,7 @@ from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.message import Source
 from throughline.domain.run import ClaimedRun, Lease, Run, RunInput, RunStatus
 
-LEASE = Lease(run_id=RunId(UUID(int=1)), session_id=SessionId(UUID(int=2)), worker="test", fence=1)
+LEASE = Lease(RunId(UUID(int=1)), 1, SessionId(UUID(int=2)))
 
 
 class EventLog:

@@ -228,15 +228,11 @@ async def test_an_end_that_the_database_never_takes_becomes_a_failure(stage: Sta
 async def test_a_turn_stopped_while_its_end_is_stored_is_given_back(stage: Stage) -> None:
     stage.model.script(Say("almost"))
     run = await stage.submit("hello")
-    claimed = await stage.claim()
     ends = EndNever(stage.database)
-    stage.parts = replace(stage.parts, runs=ends)
-    turn = asyncio.create_task(take_turn(stage.turn_start(claimed)))
-    async with asyncio.timeout(HANG_SECONDS):
+    config = WorkerConfig("test", grace_seconds=0)
+    worker = Worker(replace(stage.parts, runs=ends), stage.database.hub.work, side_jobs(stage), config)
+    async with worker.working(), asyncio.timeout(HANG_SECONDS):
         await ends.is_asked.wait()
-
-    turn.cancel()
-    await asyncio.gather(turn, return_exceptions=True)
 
     waiting = await stage.database.runs.get_run(stage.owner_id, run.id)
     assert (waiting.status, waiting.attempt) == (RunStatus.QUEUED, 0)

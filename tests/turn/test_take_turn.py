@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from fakes.scripted_model import Break, Call, Fail, Hang, Say, ScriptedModel
+from fakes.side_jobs import side_jobs
 from fakes.stage import Stage, open_stage, with_context
+from fakes.waiting import until
 from throughline.context.calibration import Calibration
 from throughline.db.database import Database
 from throughline.domain.errors import AnswerIncomplete, ModelQuotaExhausted, ModelRateLimited, PromptCannotFit
@@ -17,6 +19,9 @@ from throughline.domain.run import Claimer, RunStatus
 from throughline.turn.check_agents import check_agent
 from throughline.turn.take_turn import take_turn
 from throughline.wire.events import event_json
+from throughline.worker.worker import Worker, WorkerConfig
+
+AT_ONCE = WorkerConfig("test", grace_seconds=0)
 
 
 @pytest.fixture
@@ -186,11 +191,8 @@ async def test_cancelling_keeps_what_was_shown_marked_as_interrupted(stage: Stag
 async def test_a_turn_stopped_by_shutdown_is_given_back_and_resumed_without_doubling(stage: Stage) -> None:
     stage.model.script(Call((sum_call(),)), Hang("half"), Say("5"))
     run = await stage.submit("2+3?")
-    turn = asyncio.create_task(take_turn(stage.turn_start(await stage.claim())))
-    while len(stage.model.requests) < 2:
-        await asyncio.sleep(0.01)
-    turn.cancel()
-    await asyncio.gather(turn, return_exceptions=True)
+    async with Worker(stage.parts, stage.database.hub.work, side_jobs(stage), AT_ONCE).working():
+        await until(lambda: len(stage.model.requests) == 2)
 
     await take_turn(stage.turn_start(await stage.claim()))
 

@@ -60,4 +60,5 @@ async def renew_leases(
         fences=[lease.fence for lease in leases],
         lease_seconds=lease_seconds,
     )
-    return {RowLease(row["id"], row["fence"]): LeaseRenewal(row["cancel_requested"], row["is_renewed"]) for row in rows}
+    found = {(row["id"], row["fence"]): LeaseRenewal(row["cancel_requested"], row["is_renewed"]) for row in rows}
+    return {lease: found[lease.id, lease.fence] for lease in leases if (lease.id, lease.fence) in found}

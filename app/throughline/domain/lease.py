@@ -1,4 +1,4 @@
-"""The lease of a row of claimed work: a side job, a Slack delivery. Runs have one of their own (domain/run.py)."""
+"""The lease of a row of claimed work: a side job, a Slack delivery, and with its session a run (domain/run.py)."""
 
 from dataclasses import dataclass
 from uuid import UUID

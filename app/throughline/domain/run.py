@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from uuid import UUID
 
 from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.json_types import JsonObject
+from throughline.domain.lease import RowLease
 from throughline.domain.message import Content, NewMessage, Role, Source, text_of
 from throughline.domain.prompt import Usage
 from throughline.domain.text import clean_content
@@ -95,13 +97,15 @@ def user_message(run: Run) -> NewMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
-    """The right to write for a run: valid while the run row still carries this fence and is running."""
+class Lease(RowLease):
+    """The right to write for a run and to its session."""
 
-    run_id: RunId
     session_id: SessionId
-    worker: str
-    fence: int
+
+    @property
+    def run_id(self) -> RunId:
+        """The run."""
+        return RunId(self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,7 @@ class Claimer:
 
     worker: str
     lease_seconds: float
-    held: tuple[RunId, ...] = ()
+    held: tuple[UUID, ...] = ()
     passes_over: int | None = None
     only_for: UserId | None = None
 

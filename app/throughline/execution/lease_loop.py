@@ -2,17 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+from uuid import UUID
 
 import structlog
 
 from throughline.domain.errors import ThroughlineError, places_of
 from throughline.domain.lease import RowLease
 from throughline.execution.error_boundary import ErrorBoundary
-from throughline.execution.heartbeats import Heartbeats
+from throughline.execution.heartbeats import Heartbeat, Heartbeats
 from throughline.execution.running_beside import running_beside
 
 AFTER_OUTAGE_SECONDS = 2.0
@@ -36,22 +37,22 @@ C = TypeVar("C", bound=Claimed)
 
 
 class LeasedWork(Protocol[C]):
-    """What a loop does: side jobs, Slack deliveries."""
+    """What a loop does: runs, side jobs, Slack deliveries."""
 
     async def claim(self, late: Sequence[RowLease]) -> Sequence[C]:
         """Claim what there is room for, but no row of the `late` leases, held here. Raises ThroughlineError."""
         ...
 
-    async def perform(self, claimed: C) -> None:
-        """Do the work and store its end. It is cancelled if the lease is lost or the loop is stopped."""
+    async def perform(self, claimed: C, heartbeat: Heartbeat[RowLease]) -> None:
+        """Do the work while `heartbeat` renews its lease, and store its end. It is cancelled if the loop is stopped."""
         ...
 
     async def put_back(self, claimed: C) -> None:
         """Put the row back as untried. Raises ThroughlineError."""
         ...
 
-    async def seconds_after_loss(self, claimed: C) -> float:
-        """Return how long the work may go on after its lease was lost."""
+    def ended(self, claimed: C) -> None:
+        """Note that the work is no longer under way, and wake the loop where there is room for other work now."""
         ...
 
 
@@ -68,25 +69,26 @@ class WorkSignal(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LoopPauses:
-    """How long a loop waits: for work without a signal, and after a claim that was not answered."""
+class LoopConfig:
+    """How long a loop waits for work without a signal and after a claim that was not answered, and by which clock."""
 
     poll_seconds: float
     after_outage_seconds: float = AFTER_OUTAGE_SECONDS
+    monotonic: Callable[[], float] = time.monotonic
 
 
 class LeaseLoop(Generic[C]):
     """Claims and works while `run` runs; whatever the database does, it is tried again."""
 
     def __init__(
-        self, work: LeasedWork[C], heartbeats: Heartbeats[RowLease], signal: WorkSignal, pauses: LoopPauses
+        self, work: LeasedWork[C], heartbeats: Heartbeats[RowLease], signal: WorkSignal, config: LoopConfig
     ) -> None:
         """Nothing is claimed before `run`."""
         self._work = work
         self._heartbeats = heartbeats
         self._signal = signal
-        self._pauses = pauses
-        self._held: dict[asyncio.Task[None], C] = {}
+        self._config = config
+        self._held: dict[asyncio.Task[None], tuple[C, Heartbeat[RowLease]]] = {}
         self._closed = asyncio.Event()
         self._is_answered = False
         self._answered_at = float("-inf")
@@ -94,21 +96,26 @@ class LeaseLoop(Generic[C]):
     @property
     def held(self) -> tuple[C, ...]:
         """What is under way."""
-        return tuple(self._held.values())
+        return tuple(claimed for claimed, _ in self._held.values())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the loop was not closed."""
+        return not self._closed.is_set()
 
     @property
     def is_claiming(self) -> bool:
         """Whether the loop is open and the last claim was answered."""
-        return not self._closed.is_set() and self._is_answered
+        return self.is_open and self._is_answered
 
     def has_claimed_within(self, seconds: float) -> bool:
-        """Whether the loop is open and a claim was answered so long ago at most."""
-        return self.is_claiming or (not self._closed.is_set() and time.monotonic() - self._answered_at <= seconds)
+        """Whether the loop is open, and its last claim was answered or an earlier one less than `seconds` ago."""
+        return self.is_claiming or (self.is_open and self._config.monotonic() - self._answered_at < seconds)
 
     async def run(self) -> None:
         """Claim until `close`; returns once everything that was claimed has ended or was put back."""
         try:
-            while not self._closed.is_set():
+            while self.is_open:
                 if not await self._claim():
                     await self._pause()
             while self._held:
@@ -123,9 +130,16 @@ class LeaseLoop(Generic[C]):
             try:
                 yield
             finally:
-                self.stop()
-                while self._held:
-                    await asyncio.wait(self._held)
+                await self.drain(grace_seconds=0)
+
+    async def drain(self, grace_seconds: float) -> None:
+        """Claim no more, let what is under way end within the grace, and put back the rest."""
+        self.close()
+        if self._held:
+            await asyncio.wait(self._held, timeout=grace_seconds)
+        while self._held:  # an interface may begin a run that it had claimed before
+            self.stop()
+            await asyncio.wait(self._held)
 
     def close(self) -> None:
         """Claim no more; what is under way goes on."""
@@ -138,16 +152,27 @@ class LeaseLoop(Generic[C]):
         for task in self._held:
             task.cancel()
 
+    def begin(self, claimed: C) -> None:
+        """Do what was claimed here or by another statement."""
+        heartbeat = self._heartbeats.of(claimed.lease)
+        task = asyncio.create_task(self._perform(claimed, heartbeat), name=f"work {claimed.lease.id}")
+        self._held[task] = claimed, heartbeat
+        task.add_done_callback(self._ended)
+
+    def renew_now(self, row_id: UUID) -> None:
+        """Renew the row's lease at once if it is held here, to learn of a cancel."""
+        for claimed, heartbeat in self._held.values():
+            if claimed.lease.id == row_id:
+                heartbeat.renew_now()
+
     async def _claim(self) -> bool:
         """Return whether anything was claimed; an unreachable database is nothing claimed."""
         claimed = await self._answer()
         for one in claimed:
-            if self._closed.is_set():
+            if self.is_open:
+                self.begin(one)
+            else:
                 await self._put_back(one)
-                continue
-            task = asyncio.create_task(self._hold(one), name=f"work {one.lease.id}")
-            self._held[task] = one
-            task.add_done_callback(self._ended)
         return bool(claimed)
 
     async def _answer(self) -> Sequence[C]:
@@ -158,35 +183,24 @@ class LeaseLoop(Generic[C]):
             except ThroughlineError as error:
                 log.warning("claiming failed, it is tried again", error=error.code)
                 return ()
-            self._is_answered, self._answered_at = True, time.monotonic()
+            self._is_answered, self._answered_at = True, self._config.monotonic()
             return claimed
         return ()
 
     async def _pause(self) -> None:
         """Wait for work; after an unanswered claim for the whole time, whatever is signalled."""
         if self._is_answered:
-            await self._signal.wait(self._pauses.poll_seconds)
+            await self._signal.wait(self._config.poll_seconds)
             return
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._closed.wait(), self._pauses.after_outage_seconds)
+            await asyncio.wait_for(self._closed.wait(), self._config.after_outage_seconds)
 
-    async def _hold(self, claimed: C) -> None:
-        """Do the work until it ends, its lease is lost or the loop is stopped."""
-        work = asyncio.create_task(self._work.perform(claimed))
-        watch = asyncio.create_task(self._heartbeats.of(claimed.lease).watch())
+    async def _perform(self, claimed: C, heartbeat: Heartbeat[RowLease]) -> None:
         try:
-            await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                log.warning("lease lost", id=str(claimed.lease.id))
-                await asyncio.wait({work}, timeout=await self._work.seconds_after_loss(claimed))
-            if work.done():
-                work.result()
+            await self._work.perform(claimed, heartbeat)
         except asyncio.CancelledError:
-            await _cancel(work)
             await self._put_back(claimed)
             raise
-        finally:
-            await _cancel(work, watch)
 
     async def _put_back(self, claimed: C) -> None:
         try:
@@ -195,13 +209,31 @@ class LeaseLoop(Generic[C]):
             log.warning("claimed work is left to its lease", id=str(claimed.lease.id), error=error.code)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._held[task]
-        self._signal.wake()
+        claimed, _ = self._held.pop(task)
+        self._work.ended(claimed)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("claimed work ended without a record", error=type(error).__name__, where=places_of(error))
 
 
-async def _cancel(*tasks: "asyncio.Task[object]") -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+async def _no_seconds() -> float:
+    return 0.0
+
+
+async def work_until_lost(
+    work: Coroutine[Any, Any, object],
+    heartbeat: Heartbeat[RowLease],
+    seconds_after_loss: Callable[[], Awaitable[float]] = _no_seconds,
+) -> None:
+    """Do the work until it ends or its lease is lost; `seconds_after_loss` says how long it may go on then."""
+    working, watch = asyncio.create_task(work), asyncio.create_task(heartbeat.watch())
+    try:
+        await asyncio.wait({working, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            log.warning("lease lost", id=str(heartbeat.lease.id))
+            await asyncio.wait({working}, timeout=await seconds_after_loss())
+        if working.done():
+            working.result()
+    finally:
+        for task in (working, watch):
+            task.cancel()
+        await asyncio.gather(working, watch, return_exceptions=True)

@@ -10,6 +10,7 @@ from throughline.context.calibration import Calibration
 from throughline.domain.conversation import Conversation
 from throughline.domain.events import NewEvent
 from throughline.domain.ids import MessageId, RunId, SessionId, UserId
+from throughline.domain.lease import RowLease
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError
 from throughline.domain.submission import Submission, Submitted
@@ -27,7 +28,7 @@ class RunStore(Protocol):
     async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:
         """Take a run whose lease has expired, else one that is first in its session's line, by owners in turn."""
 
-    async def renew(self, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, LeaseRenewal]:
+    async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
         """Extend these leases by the database's clock, in one statement; those no longer ours are not in the answer."""
 
     async def finish(self, lease: Lease, outcome: Outcome, unstored: Sequence[NewEvent], next_seq: int) -> Run:

@@ -10,8 +10,8 @@ from throughline.db.slack.outbox import Delivery, DeliveryClaim, SlackOutbox
 from throughline.domain.errors import LeaseLost, TemporaryError, ThroughlineError
 from throughline.domain.lease import RowLease
 from throughline.execution.error_boundary import ErrorBoundary
-from throughline.execution.heartbeats import Heartbeats
-from throughline.execution.lease_loop import LeaseLoop, LoopPauses
+from throughline.execution.heartbeats import Heartbeat, Heartbeats
+from throughline.execution.lease_loop import LeaseLoop, LoopConfig, work_until_lost
 from throughline.execution.outcome import Raised, Returned, outcome_of_awaiting
 from throughline.execution.pauses import doubled_pause
 from throughline.slack.answer_sender import AnswerSender
@@ -56,7 +56,7 @@ class Dispatcher:
         self._config = config
         self._on_token_refused = on_token_refused
         heartbeats = Heartbeats(outbox.renew, config.lease_seconds)
-        self._loop: LeaseLoop[Delivery] = LeaseLoop(self, heartbeats, outbox.waiting, LoopPauses(POLL_SECONDS))
+        self._loop: LeaseLoop[Delivery] = LeaseLoop(self, heartbeats, outbox.waiting, LoopConfig(POLL_SECONDS))
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Deliver inside the block."""
@@ -76,8 +76,11 @@ class Dispatcher:
         )
         return await self._outbox.claim(claim)
 
-    async def perform(self, claimed: Delivery) -> None:
+    async def perform(self, claimed: Delivery, heartbeat: Heartbeat[RowLease]) -> None:
         """Deliver; what fails is put back, given up or left to the process that has the lease by now."""
+        await work_until_lost(self._deliver(claimed), heartbeat, lambda: self._seconds_after_loss(claimed))
+
+    async def _deliver(self, claimed: Delivery) -> None:
         match await outcome_of_awaiting(self._sender.deliver(claimed)):
             case Raised(LeaseLost()):
                 log.warning("slack delivery lost to another process", delivery=str(claimed.lease.id))
@@ -90,7 +93,11 @@ class Dispatcher:
         """Put the delivery back as never tried. Raises LeaseLost, DatabaseUnavailable."""
         await self._outbox.put_back(claimed.lease, delay_seconds=0)
 
-    async def seconds_after_loss(self, claimed: Delivery) -> float:
+    def ended(self, _claimed: Delivery) -> None:
+        """Have the next deliveries claimed: there is a place for one."""
+        self._outbox.waiting.wake()
+
+    async def _seconds_after_loss(self, claimed: Delivery) -> float:
         """Return how long the sender may close what it left open in Slack, where no other process delivers."""
         with ErrorBoundary(log.debug, "not known whether a slack delivery is over"):
             return self._config.lease_seconds / 3 if await self._outbox.is_over(claimed.lease) else 0.0

@@ -1,15 +1,16 @@
 """One turn from the claim to the last event: runs the graph under the lease and writes how it ended."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import structlog
 
 from throughline.domain.errors import DatabaseBusy, DatabaseUnavailable, LeaseLost, ThroughlineError
+from throughline.domain.lease import RowLease
 from throughline.domain.message import NewMessage, Role
-from throughline.domain.run import ClaimedRun, Lease, Outcome, RunStatus
+from throughline.domain.run import ClaimedRun, Outcome, RunStatus
 from throughline.domain.text import is_blank
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.heartbeats import Heartbeat, StopReason
@@ -32,13 +33,14 @@ class TurnStart:
     parts: TurnParts
     graph: TurnGraph
     claimed: ClaimedRun
-    heartbeat: Heartbeat[Lease]
+    heartbeat: Heartbeat[RowLease]
 
 
 async def take_turn(start: TurnStart) -> None:
     """Run the turn to its end, or until the lease is lost, a stop is asked for, or the asyncio task is cancelled.
 
-    Cancelling that asyncio task (shutdown) gives the run back; another worker resumes it from the rows it has written.
+    After a cancel (shutdown) the run is for the caller to give back; another worker resumes it from the rows it has
+    written.
     """
     work_for(start.claimed.run.owner_id)
     turn = _open(start)
@@ -50,10 +52,6 @@ async def take_turn(start: TurnStart) -> None:
         async with _lease_renewed(start):
             ended = await _ended(turn, graph, watch)
             status = None if ended is None else await end_turn(turn, start.claimed.run, ended)
-    except asyncio.CancelledError:
-        await _stop(graph)
-        await _leave(start)
-        raise
     finally:
         await _stop(graph, watch)
     if ended is None or status is None:
@@ -144,23 +142,10 @@ async def _partial_answer(turn: Turn) -> NewMessage | None:
 async def _give_back(start: TurnStart, *, counts: bool) -> None:
     """Give the run back once the database is there. An outage costs no attempt; what the run did itself `counts`."""
     runs, lease = start.parts.runs, start.claimed.lease
-    with _left_to_its_lease(start):
-        await wait_for_database(start.parts, lease.run_id, lambda: runs.give_back(lease, counts=counts))
-
-
-async def _leave(start: TurnStart) -> None:
-    """Give the run back at a shutdown, which waits for nothing."""
-    with _left_to_its_lease(start):
-        await start.parts.runs.give_back(start.claimed.lease)
-
-
-@contextmanager
-def _left_to_its_lease(start: TurnStart) -> Generator[None]:
-    """What cannot be given back inside the block is taken over by somebody once its lease has run out."""
     try:
-        yield
+        await wait_for_database(start.parts, lease.run_id, lambda: runs.give_back(lease, counts=counts))
     except DatabaseUnavailable as error:
-        log.warning("run is left to its lease", run_id=str(start.claimed.lease.run_id), error=error.code)
+        log.warning("run is left to its lease", run_id=str(lease.run_id), error=error.code)
 
 
 async def _stop(*tasks: "asyncio.Task[Outcome | None] | asyncio.Task[StopReason] | asyncio.Task[None]") -> None:

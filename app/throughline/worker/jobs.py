@@ -14,8 +14,8 @@ from throughline.domain.errors import ThroughlineError
 from throughline.domain.ids import UserId
 from throughline.domain.lease import RowLease
 from throughline.execution.error_boundary import ErrorBoundary
-from throughline.execution.heartbeats import Heartbeats
-from throughline.execution.lease_loop import LeaseLoop, LoopPauses
+from throughline.execution.heartbeats import Heartbeat, Heartbeats
+from throughline.execution.lease_loop import LeaseLoop, LoopConfig, work_until_lost
 from throughline.execution.outcome import Outcome, Raised, outcome_of_awaiting
 from throughline.execution.pauses import doubled_pause
 from throughline.execution.running_beside import running_beside
@@ -119,7 +119,7 @@ class SideJobs:
         self._by_the_clock = frozenset(by_the_clock)
         self._handlers: Mapping[str, Work] = {**registry.handlers, **by_the_clock}
         heartbeats = Heartbeats(queue.renew, config.lease_seconds)
-        self._loop: LeaseLoop[TakenJob] = LeaseLoop(self, heartbeats, queue.work, LoopPauses(config.poll_seconds))
+        self._loop: LeaseLoop[TakenJob] = LeaseLoop(self, heartbeats, queue.work, LoopConfig(config.poll_seconds))
 
     @property
     def is_taking(self) -> bool:
@@ -164,7 +164,11 @@ class SideJobs:
         taken = await self._queue.claim(claim)
         return () if taken is None else (taken,)
 
-    async def perform(self, claimed: TakenJob) -> None:
+    async def perform(self, claimed: TakenJob, heartbeat: Heartbeat[RowLease]) -> None:
+        """Do the job and store how it ended, unless another process has it by now."""
+        await work_until_lost(self._do(claimed), heartbeat)
+
+    async def _do(self, claimed: TakenJob) -> None:
         """Do the job and store how it ended, however often that has to be tried."""
         outcome, put_back = await self._outcome(claimed)
         tries = 0
@@ -179,9 +183,9 @@ class SideJobs:
         await self._queue.put_back(claimed.lease, untried)
         self._metrics.job_ended(kind=claimed.job.kind, outcome="handed_back")
 
-    async def seconds_after_loss(self, _claimed: TakenJob) -> float:
-        """Return 0: another process does the job by now."""
-        return 0.0
+    def ended(self, _claimed: TakenJob) -> None:
+        """Have the next job claimed: there is a place for one."""
+        self._queue.work.wake()
 
     def _full_owners(self, held: Sequence[TakenJob]) -> tuple[UserId, ...]:
         most = max(1, self._config.concurrency // OWNERS_PART)

@@ -2,18 +2,18 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import structlog
 
-from throughline.domain.errors import OwnerSummariesTaken, ThroughlineError, TurnsTaken, places_of
+from throughline.domain.errors import OwnerSummariesTaken, TurnsTaken, places_of
 from throughline.domain.ids import RunId, UserId
-from throughline.domain.run import ClaimedRun, Claimer, Lease
-from throughline.execution.error_boundary import ErrorBoundary
+from throughline.domain.lease import RowLease
+from throughline.domain.run import ClaimedRun, Claimer
 from throughline.execution.heartbeats import Heartbeat, Heartbeats
-from throughline.execution.lease_loop import WorkSignal
+from throughline.execution.lease_loop import AFTER_OUTAGE_SECONDS, LeaseLoop, LoopConfig, WorkSignal
 from throughline.execution.owner_limits import OwnerLimits, Taken
 from throughline.turn.graph import build_graph
 from throughline.turn.state import TurnParts
@@ -32,11 +32,6 @@ PLACES_PER_OTHER = 10
 
 MOST_OTHERS_OF_OWNER = 4
 """What one user may have of such work in this process, and never more than half of its places."""
-
-AFTER_OUTAGE_SECONDS = 2.0
-"""From a claim that reached no database to the next: longer than between two heartbeats then.
-
-So holders of runs renew their leases (execution/heartbeats.py) before anybody claims what seems to be left."""
 
 ALONE_SECONDS = 10.0
 """So long after a run has begun its last try no other one does in this process, unless it has ended. What kills a
@@ -71,27 +66,23 @@ class Worker:
         self._signal = signal
         self._config = config
         self._graph = build_graph()
-        self._heartbeats = Heartbeats(parts.runs.renew, config.lease_seconds)
+        heartbeats = Heartbeats(parts.runs.renew, config.lease_seconds)
+        loop = LoopConfig(POLL_SECONDS, config.after_outage_seconds, parts.clock.monotonic)
+        self._loop: LeaseLoop[ClaimedRun] = LeaseLoop(self, heartbeats, signal, loop)
         self._free = config.concurrency
         self._is_line_empty = False
-        self._is_database_away = False
         self._others = _places_for_others(config.concurrency)
         self._room = asyncio.Event()
         self._room.set()
-        self._is_open = False
-        self._turns: dict[asyncio.Task[None], tuple[RunId, Heartbeat[Lease]]] = {}
         self._last_tries: dict[RunId, float] = {}
         self._cancels: deque[RunId] = deque(maxlen=CANCELS_KEPT)
         self._jobs = jobs
-        self._answered_at = float("-inf")
-        self._is_full = False
         self._only_for: UserId | None = None
 
     @property
     def is_claiming(self) -> bool:
         """Whether the claim loop is open and a claim was answered lately, for readiness. A full one need not look."""
-        silent_seconds = self._parts.clock.monotonic() - self._answered_at
-        return self._is_open and (self._is_full or silent_seconds < LONGEST_SILENCE_SECONDS)
+        return self._loop.has_claimed_within(LONGEST_SILENCE_SECONDS)
 
     @property
     def is_taking_jobs(self) -> bool:
@@ -111,22 +102,7 @@ class Worker:
     @property
     def open_turns(self) -> int:
         """How many turns are open."""
-        return len(self._turns)
-
-    async def run(self) -> None:
-        """Claim runs in their order until `drain` or cancellation."""
-        self._is_open = True
-        try:
-            while self._is_open:
-                await self._until_room()
-                if await self._claim_one():
-                    continue
-                if self._is_database_away:
-                    await asyncio.sleep(self._config.after_outage_seconds)
-                else:
-                    await self._signal.wait(POLL_SECONDS)
-        finally:
-            self._is_open = False
+        return len(self._loop.held)
 
     @asynccontextmanager
     async def working(self, *, only_for: UserId | None = None) -> AsyncGenerator[asyncio.Event]:
@@ -136,7 +112,7 @@ class Worker:
         where the claim loop broke: nothing will be claimed any more.
         """
         self._only_for = only_for
-        loop, broken = asyncio.create_task(self.run()), asyncio.Event()
+        loop, broken = asyncio.create_task(self._loop.run()), asyncio.Event()
         loop.add_done_callback(lambda ended: _look_at_end(ended, broken))
         tasks = {loop} if only_for is not None else {loop, asyncio.create_task(self._jobs.run())}
         try:
@@ -153,47 +129,64 @@ class Worker:
 
         Side jobs hold nothing up: they go on while turns end, and are then handed back.
         """
-        self._is_open = False
-        self._signal.wake()
-        self._room.set()
         self._jobs.close()
-        if self._turns:
-            _, late = await asyncio.wait(list(self._turns), timeout=self._config.grace_seconds)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+        await self._loop.drain(self._config.grace_seconds)
         self._jobs.stop()
 
     def on_cancel(self, run_id: RunId) -> None:
         """A cancel was announced: look at once whether the run is one of ours."""
         self._cancels.append(run_id)
-        for held, heartbeat in self._turns.values():
-            if held == run_id:
-                heartbeat.renew_now()
+        self._loop.renew_now(run_id)
 
     def reserve(self) -> Claimer | None:
         """Reserve a slot for a door; None where none is free, the worker is not open, or earlier runs may wait.
 
         Once all slots were taken there may be a line: until the claim loop has found it empty, new runs join it.
         """
-        return self._take_slot() if self._is_line_empty else None
+        return self._take_slot() if self._is_line_empty and self._loop.is_open else None
 
     def start(self, claimed: ClaimedRun) -> None:
         """Take the claimed run through its turn in the reserved slot."""
-        heartbeat = self._heartbeats.of(claimed.lease)
-        turn_start = TurnStart(parts=self._parts, graph=self._graph, claimed=claimed, heartbeat=heartbeat)
-        if claimed.run.cancel_requested or claimed.run.id in self._cancels:
-            heartbeat.renew_now()  # its holder died before it stopped, or the cancel came while it was claimed
+        self._loop.begin(claimed)
+
+    async def claim(self, late: Sequence[RowLease]) -> Sequence[ClaimedRun]:
+        """Claim the next run if a slot is free."""
+        claimer, claimed = self._take_slot(), None
+        if claimer is None:
+            return ()
+        try:
+            claimed = await self._parts.runs.claim_next(self._now(claimer, late))
+            self._is_line_empty = self._is_line_empty or claimed is None
+        finally:
+            if claimed is None:
+                self._free_slot()
+        if claimed is None:
+            return ()
         if claimed.run.attempt >= max(self._parts.config.max_attempts, 2):
             self._last_tries[claimed.run.id] = self._parts.clock.monotonic()
-        task = asyncio.create_task(take_turn(turn_start), name=f"turn {claimed.run.id}")
-        self._turns[task] = (claimed.run.id, heartbeat)
-        task.add_done_callback(lambda done: self._ended(claimed, done))
+        return (claimed,)
+
+    async def perform(self, claimed: ClaimedRun, heartbeat: Heartbeat[RowLease]) -> None:
+        """Take the run through its turn."""
+        if claimed.run.cancel_requested or claimed.run.id in self._cancels:
+            heartbeat.renew_now()  # its holder died before it stopped, or the cancel came while it was claimed
+        await take_turn(TurnStart(parts=self._parts, graph=self._graph, claimed=claimed, heartbeat=heartbeat))
+
+    async def put_back(self, claimed: ClaimedRun) -> None:
+        """Give the run back to the line as untried."""
+        await self._parts.runs.give_back(claimed.lease)
+
+    def ended(self, claimed: ClaimedRun) -> None:
+        """Release the run's slot. Who ended the run has woken the claim loop if a run of the same user may begin."""
+        if self._last_tries.pop(claimed.run.id, None) is not None:
+            self._signal.wake()
+        self.release()
 
     def release(self) -> None:
-        """Give a slot back."""
-        self._free += 1
-        self._room.set()
+        """Give a slot back. Once all were taken, there may be runs that nobody here has looked for meanwhile."""
+        if self._free == 0:
+            self._signal.wake()
+        self._free_slot()
 
     @asynccontextmanager
     async def occupied(self, owner_id: UserId) -> AsyncGenerator[None]:
@@ -236,53 +229,7 @@ class Worker:
         except TimeoutError:
             raise TurnsTaken(f"All {self._config.concurrency} open turns of this process are taken. {LATER}") from None
 
-    async def _until_room(self) -> None:
-        """Return once a slot is free. The time in which there was none is not held against the claim loop."""
-        if self._room.is_set():
-            return
-        self._is_full = True
-        await self._room.wait()
-        self._is_full, self._answered_at = False, self._parts.clock.monotonic()
-
-    async def _claim_one(self) -> bool:
-        """Whether a run was claimed; an unreachable database is nothing claimed."""
-        claimer = self._take_slot()
-        if claimer is None:
-            return False
-        try:
-            claimed = await self._claim(claimer)
-        except asyncio.CancelledError:
-            self.release()
-            raise
-        if claimed is not None and self._is_open:
-            self.start(claimed)
-            return True
-        if claimed is not None:
-            await self._decline(claimed)
-        self.release()
-        return False
-
-    async def _decline(self, claimed: ClaimedRun) -> None:
-        """Give back what was claimed while the worker closed."""
-        try:
-            await self._parts.runs.give_back(claimed.lease)
-        except ThroughlineError as error:
-            log.warning("run is left to its lease", run_id=str(claimed.run.id), error=error.code)
-
-    async def _claim(self, claimer: Claimer) -> ClaimedRun | None:
-        self._is_database_away = True
-        with ErrorBoundary(log.error, "claiming broke, it is tried again"):
-            try:
-                claimed = await self._parts.runs.claim_next(self._now(claimer))
-            except ThroughlineError as error:
-                log.warning("claiming failed, it is tried again", error=error.code)
-                return None
-            self._is_database_away, self._answered_at = False, self._parts.clock.monotonic()
-            self._is_line_empty = self._is_line_empty or claimed is None
-            return claimed
-        return None
-
-    def _now(self, claimer: Claimer) -> Claimer:
+    def _now(self, claimer: Claimer, late: Sequence[RowLease]) -> Claimer:
         """Return the claimer with what is in hand now. A run begins its last try at a distance from other such ones.
 
         One that kills its process would else take others with it, try after try, to their last.
@@ -290,10 +237,10 @@ class Worker:
         since = self._parts.clock.monotonic() - ALONE_SECONDS
         is_one_begun = any(began > since for began in self._last_tries.values())
         passes_over = self._parts.config.max_attempts - 1 if is_one_begun else None
-        return replace(claimer, held=tuple(lease.run_id for lease in self._heartbeats.late()), passes_over=passes_over)
+        return replace(claimer, held=tuple(lease.id for lease in late), passes_over=passes_over)
 
     def _take_slot(self) -> Claimer | None:
-        if not self._is_open or self._free == 0:
+        if self._free == 0:
             return None
         self._occupy()
         return Claimer(self._config.name, self._config.lease_seconds, only_for=self._only_for)
@@ -304,16 +251,9 @@ class Worker:
             self._room.clear()
             self._is_line_empty = False
 
-    def _ended(self, claimed: ClaimedRun, task: asyncio.Task[None]) -> None:
-        self._turns.pop(task, None)
-        was_last_try = self._last_tries.pop(claimed.run.id, None) is not None
-        if self._free == 0 or was_last_try:  # there may be runs that nobody here has looked for meanwhile
-            self._signal.wake()
-        self.release()  # else whoever ended the run has woken the claim loop where another one may begin now
-        if task.cancelled():
-            return
-        if (error := task.exception()) is not None:
-            log.error("turn ended without a record", run_id=str(claimed.run.id), error=type(error).__name__)
+    def _free_slot(self) -> None:
+        self._free += 1
+        self._room.set()
 
 
 def _look_at_end(loop: asyncio.Task[None], broken: asyncio.Event) -> None:

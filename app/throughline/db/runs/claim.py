@@ -1,15 +1,12 @@
 """Holding runs: claimed by the first free worker, fairly between owners, kept by heartbeat, given back."""
 
-from collections.abc import Collection, Mapping
-
 from throughline.db.connection.transactions import Statements
-from throughline.db.leases import CLAIMED, HELD, RELEASED, renew_leases, renewal
+from throughline.db.leases import CLAIMED, HELD, RELEASED, renewal
 from throughline.db.runs.events import next_event, store_events
 from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, run_from
 from throughline.db.statements.sql import sql
 from throughline.domain.events import AnswerReset, NewEvent
-from throughline.domain.lease import RowLease
-from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal
+from throughline.domain.run import ClaimedRun, Claimer, Lease
 from throughline.domain.submission import Caps
 
 # Owners who wait are found by one index probe each (`waiting`, a loose index scan), never by reading all that waits.
@@ -66,7 +63,7 @@ _CLAIM_OF_OWNER = sql(
     run_columns=RUN_COLUMNS,
     answer_id=ANSWER_ID,
 )
-_RENEW = renewal("runs", "r.cancel_requested")
+RENEW = renewal("runs", "r.cancel_requested")
 _GIVE_BACK = sql(
     "update runs set status = 'queued', {released}, attempt = attempt - :not_counted where {held} returning attempt",
     released=RELEASED,
@@ -96,16 +93,9 @@ async def claim_next(tx: Statements, claimer: Claimer, caps: Caps) -> ClaimedRun
     if not rows:
         return None
     run, fence = run_from(rows[0]), rows[0]["fence"]
-    lease = Lease(run_id=run.id, session_id=run.session_id, worker=claimer.worker, fence=fence)
+    lease = Lease(run.id, fence, run.session_id)
     first_free = 1 if fence == 1 else await next_event(tx, run.id)
     return ClaimedRun(run=run, lease=lease, next_event=first_free)
-
-
-async def renew(tx: Statements, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, LeaseRenewal]:
-    """Extend those of the leases that are still ours, and say what was found of each of them."""
-    by_row = {RowLease(lease.run_id, lease.fence): lease for lease in leases}
-    renewals = await renew_leases(tx, _RENEW, by_row.keys(), lease_seconds)
-    return {by_row[row]: renewal for row, renewal in renewals.items()}
 
 
 async def give_back(tx: Statements, lease: Lease, *, counts: bool) -> tuple[NewEvent, ...] | None:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from throughline.db.connection.event_hub import EventHub
 from throughline.db.connection.transactions import Transactions
+from throughline.db.leases import renew_leases
 from throughline.db.runs import claim as run_claim
 from throughline.db.runs import finish as run_finish
 from throughline.db.runs import submit as run_submit
@@ -13,6 +14,7 @@ from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, run_from, run
 from throughline.db.statements.sql import sql
 from throughline.domain.events import NewEvent
 from throughline.domain.ids import RunId, UserId
+from throughline.domain.lease import RowLease
 from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError
 from throughline.domain.submission import Caps, Submission, Submitted
 
@@ -51,9 +53,9 @@ class RunRepository:
         """Take a run whose lease has expired, else one that is first in its session's line, by owners in turn."""
         return await run_claim.claim_next(self._transactions, claimer, self._caps)
 
-    async def renew(self, leases: Collection[Lease], lease_seconds: float) -> Mapping[Lease, LeaseRenewal]:
+    async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
         """Extend these leases by the database's clock; those no longer ours are not in the answer."""
-        return await run_claim.renew(self._leases, leases, lease_seconds)
+        return await renew_leases(self._leases, run_claim.RENEW, leases, lease_seconds)
 
     async def finish(self, lease: Lease, outcome: Outcome, unstored: Sequence[NewEvent], next_seq: int) -> Run:
         """End the run in one transaction with its answer and its last events. Raises LeaseLost.

@@ -176,7 +176,7 @@ def _read(row: Row, new: NewRun) -> Submitted:
         return Submitted(run, replayed=True)
     if claimer is None or not _is_ours(row, claimer):
         return Submitted(run)
-    lease = Lease(run_id=run.id, session_id=run.session_id, worker=claimer.worker, fence=row["fence"])
+    lease = Lease(run.id, row["fence"], run.session_id)
     return Submitted(run, claimed=ClaimedRun(run=run, lease=lease))
 
 
