@@ -106,7 +106,7 @@ async def test_a_job_is_not_missed_that_is_asked_for_in_a_commit_while_it_ends(
     lease = await claim(database)
     row = f"select cast('{JOB.subject}' as uuid) as session_id, cast(null as uuid) as owner_id"
 
-    async with hold_rows(database_url, f"with ended as ({row}) {ENQUEUE_SUMMARY}"):
+    async with hold_rows(database_url, f"with due as ({row}) {ENQUEUE_SUMMARY}"):
         ending = asyncio.create_task(database.jobs.finish(lease))
         await until_sql(database_url, BLOCKED)
     await ending

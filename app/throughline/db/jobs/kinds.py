@@ -24,6 +24,6 @@ def index_job(owner_id: UserId) -> Job:
 
 ENQUEUE_SUMMARY = f"""
     insert into jobs as job (kind, subject, owner_id)
-    select '{PREPARE_SUMMARY}', cast(ended.session_id as text), ended.owner_id from ended {ASK_AGAIN}
+    select '{PREPARE_SUMMARY}', cast(due.session_id as text), due.owner_id from due {ASK_AGAIN}
 """  # noqa: S608  # our own name
-"""What `enqueue_job` does with the summary job of each session in `ended`, as a part of another statement."""
+"""What `enqueue_job` does with the summary job of each session in `due`, as a part of another statement."""

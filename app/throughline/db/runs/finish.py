@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from throughline.db.connection.statement import Row, Statement
+from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
 from throughline.db.jobs.kinds import ENQUEUE_SUMMARY
 from throughline.db.runs.event_rows import NEW_EVENTS, as_stored, event_parameters, stored_ending
@@ -33,7 +33,8 @@ from throughline.domain.run import Lease, Outcome, Run, RunError, RunInput, RunS
 ANSWER_STEP = "answer"
 _NO_ANSWER = NewMessage(role=Role.ASSISTANT, content="", source=Source.API)
 
-_FINISH_TEMPLATE = """
+_FINISH = sql(
+    """
     with held as materialized (
         select r.id, r.session_id, r.owner_id from runs r
         where r.id = :run_id and r.fence = :fence and r.status = 'running' for no key update
@@ -59,28 +60,21 @@ _FINISH_TEMPLATE = """
         insert into run_events (run_id, seq, type, data)
         select ended.id, e.seq, e.type, cast(e.data as json) from ended cross join {events}
         on conflict (run_id, seq) do nothing
-    ){further}
+    ), due as (
+        select ended.session_id, ended.owner_id from ended where :is_summary_due
+    ), prepared as ({enqueue_summary})
     select ended.*, locked.unread_run_count, answer.id as message_id, {prefixed}, exists (
         select 1 from runs w where w.owner_id = held.owner_id and w.status = 'queued') as has_waiting
     from held left join locked on true left join ended on true left join answer on true
-"""
-
-
-def _finish_statement(further: str = "") -> Statement:
-    return sql(
-        _FINISH_TEMPLATE,
-        run_columns=RUN_COLUMNS,
-        insert_columns=INSERT_COLUMNS,
-        insert_values=INSERT_VALUES,
-        message_columns=MESSAGE_COLUMNS,
-        events=NEW_EVENTS,
-        prefixed=prefixed(MESSAGE_COLUMNS, "answer", "answer_"),
-        further=further,
-    )
-
-
-_FINISH = _finish_statement()
-_FINISH_AND_PREPARE = _finish_statement(f", prepared as ({ENQUEUE_SUMMARY})")
+""",
+    run_columns=RUN_COLUMNS,
+    insert_columns=INSERT_COLUMNS,
+    insert_values=INSERT_VALUES,
+    message_columns=MESSAGE_COLUMNS,
+    events=NEW_EVENTS,
+    enqueue_summary=ENQUEUE_SUMMARY,
+    prefixed=prefixed(MESSAGE_COLUMNS, "answer", "answer_"),
+)
 _ENDED = sql(
     """
     select {run_columns}, {answer_id} from runs r
@@ -161,7 +155,7 @@ async def _write(tx: Statements, end: Ending, *, is_alone: bool) -> Sequence[Row
     seqs = [*(new.seq for new in end.unstored), *(end.next_seq + index for index in range(len(last)))]
     events = [*(as_stored(new.event) for new in end.unstored), *last]
     return await tx.fetch(
-        _FINISH_AND_PREPARE if _may_be_due(end.outcome) else _FINISH,
+        _FINISH,
         run_id=end.lease.run_id,
         fence=end.lease.fence,
         is_alone=is_alone,
@@ -169,11 +163,6 @@ async def _write(tx: Statements, end: Ending, *, is_alone: bool) -> Sequence[Row
         **_parameters(end.outcome),
         **event_parameters(seqs, events),
     )
-
-
-def _may_be_due(outcome: Outcome) -> bool:
-    """Whether the job for the next summary is put in line; a turn that did not succeed leaves it to the job to see."""
-    return outcome.is_summary_due or outcome.status is not RunStatus.SUCCEEDED
 
 
 def _read(row: Row, end: Ending) -> Finished:
@@ -246,6 +235,8 @@ def _parameters(outcome: Outcome) -> dict[str, object]:
         "error_type": None if outcome.error is None else outcome.error.type,
         "error_detail": None if outcome.error is None else outcome.error.detail,
         "context": None if outcome.context is None else to_json(outcome.context),
+        # A turn that did not succeed leaves it to the job to see whether a summary is due.
+        "is_summary_due": outcome.is_summary_due or outcome.status is not RunStatus.SUCCEEDED,
         "answers": 0 if outcome.answer is None else 1,
         "step": ANSWER_STEP,
         **message_parameters(outcome.answer or _NO_ANSWER),

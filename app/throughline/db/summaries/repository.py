@@ -33,7 +33,7 @@ from throughline.domain.summary import (
 
 HELD = LeaseRenewal(is_cancel_requested=False)
 _ASK_FOR_NEXT = sql(
-    "with ended as (select id as session_id, owner_id from sessions where id = :session_id) {enqueue}",
+    "with due as (select id as session_id, owner_id from sessions where id = :session_id) {enqueue}",
     enqueue=ENQUEUE_SUMMARY,
 )
 
