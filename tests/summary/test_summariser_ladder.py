@@ -9,9 +9,9 @@ from fakes.compactions import SUMMARY, compact_now, fill, open_summarising, posi
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, Step
 from fakes.stage import Stage
 from fakes.waiting import HANG_SECONDS
-from throughline.context.report import SummariserReport
 from throughline.context.plan import plan_context
 from throughline.context.policy import SummaryKind
+from throughline.context.report import SummariserReport
 from throughline.context.triggers import CompactionTrigger
 from throughline.db.database import Database
 from throughline.domain.compaction import CompactionResult
