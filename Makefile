@@ -35,7 +35,7 @@ test-slow: setup-dev ## run the proofs, which repeat or search more than each co
 test-pooled: setup-dev ## run the tests and proofs with PgBouncer, which has to be installed, before PostgreSQL (ARGS)
 	@TEST_POOLER=1 $(PYTEST) $(ARGS)
 
-durations: setup-dev ## run the tests and print where their time goes: by folder, file, test and process (ARGS)
+durations: setup-dev ## run the tests and print where their time goes: by folder, file and test (ARGS)
 	@PYTHONPATH=. $(PYTEST) -q $(NO_PROOFS) $(NO_HOUSE) -p benchmarks.suite_durations $(ARGS)
 
 quick: setup-dev ## run the tests that need no PostgreSQL and no other process; `make house` has the house rules (ARGS)

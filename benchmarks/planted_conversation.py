@@ -7,15 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from pathlib import Path
-from typing import Any
 from uuid import UUID
 
+from benchmarks.replay_data import SAMPLE, Json, json_lines
 from throughline.context.measure import Count, count_message
 from throughline.domain.ids import MessageId, SessionId
 from throughline.domain.message import Message, NewMessage, Role, Source
 
-DATA = Path(__file__).parent / "data"
 SESSION = SessionId(UUID(int=1))
 BEGIN = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 FILLER_CHARACTERS = 600
@@ -65,6 +63,9 @@ PLANTED = {
 """How many of each kind are planted in one conversation, whatever its length. Each correction has a statement before it
 whose value it withdraws."""
 
+LEAST_TURNS = ROOMY * (sum(PLANTED.values()) + PLANTED[FactKind.CORRECTION])
+"""So many turns a conversation must have at least."""
+
 EARLY = {kind: 3 if kind is FactKind.FREE_FORM else 1 for kind in PLANTED}
 """How many of each kind are planted early."""
 
@@ -91,19 +92,14 @@ class Planted:
     facts: tuple[Fact, ...]
 
 
-def least_turns(load: int) -> int:
-    """Return how many turns a conversation must have at least."""
-    return ROOMY * load * (sum(PLANTED.values()) + PLANTED[FactKind.CORRECTION])
-
-
-def plant(turns: int, rng: random.Random, instructions: Sequence[str], count: Count, load: int = 1) -> Planted:
+def plant(turns: int, rng: random.Random, instructions: Sequence[str], count: Count) -> Planted:
     """Return a conversation of `turns` user messages and as many answers; the planted ones are spread over it.
 
-    `load` multiplies how many are planted. Raises ValueError for fewer turns than `least_turns`.
+    Raises ValueError for fewer turns than LEAST_TURNS.
     """
-    if turns < least_turns(load):
-        raise ValueError(f"{turns} turns are too few for what is planted: at least {least_turns(load)} are needed")
-    places = _placed(_make_facts(rng, instructions, load), turns, rng)
+    if turns < LEAST_TURNS:
+        raise ValueError(f"{turns} turns are too few for what is planted: at least {LEAST_TURNS} are needed")
+    places = _placed(_make_facts(rng, instructions), turns, rng)
     filler = _filler(rng)
     messages: list[Message] = []
     planted: list[Fact] = []
@@ -153,11 +149,11 @@ def _is_pin(fact: Fact | None) -> bool:
     return fact is not None and fact.kind is FactKind.PIN
 
 
-def _make_facts(rng: random.Random, instructions: Sequence[str], load: int) -> list[Fact]:
+def _make_facts(rng: random.Random, instructions: Sequence[str]) -> list[Fact]:
     numbers = rng.sample(range(10_000, 99_999), 2000)
     free = _free_form(rng)
-    rules = iter(rng.sample(list(instructions), PLANTED[FactKind.INSTRUCTION] * load))
-    kinds = [kind for kind, times in PLANTED.items() for _ in range(times * load)]
+    rules = iter(rng.sample(list(instructions), PLANTED[FactKind.INSTRUCTION]))
+    kinds = [kind for kind, times in PLANTED.items() for _ in range(times)]
     return [_make_fact(kind, (numbers.pop(), numbers.pop()), free, rules) for kind in kinds]
 
 
@@ -208,14 +204,12 @@ def _filler(rng: random.Random) -> Iterator[str]:
 
 
 def _meeting_lines() -> list[str]:
-    with (DATA / "qmsum" / "meetings.jsonl").open(encoding="utf-8") as file:
-        meetings: list[dict[str, Any]] = [json.loads(line) for line in file]  # recorded data: fields picked by name
-    lines = [said["content"] for meeting in meetings for said in meeting["meeting_transcripts"]]
+    lines = [said["content"] for meeting in json_lines(SAMPLE / "qmsum") for said in meeting["meeting_transcripts"]]
     return [line[:FILLER_CHARACTERS] for line in lines if len(line) > 20]
 
 
 def _service_lines() -> list[str]:
-    runs: list[dict[str, Any]] = json.loads((DATA / "tau-bench" / "gpt-4o-airline.json").read_text(encoding="utf-8"))
+    runs: list[Json] = json.loads((SAMPLE / "tau-bench" / "gpt-4o-airline.json").read_text(encoding="utf-8"))
     said = [message for run in runs for message in run["traj"] if message["role"] in {"user", "assistant"}]
     return [message["content"][:FILLER_CHARACTERS] for message in said if message.get("content")]
 

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import mean
 
-from benchmarks.planted_conversation import FactKind, Planted, least_turns, plant
+from benchmarks.planted_conversation import LEAST_TURNS, FactKind, Planted, plant
 from benchmarks.planted_memory import Memory, Variant
-from benchmarks.planted_rules import RuleWatch, read_labelled, recognition_lines
+from benchmarks.planted_rules import read_labelled, recognition_lines
 from benchmarks.planted_summariser import WINDOW_TOKENS, LossySummariser
-from benchmarks.planted_table import Cost, Found, Rules, cost_lines, render_table, rule_lines
+from benchmarks.planted_table import Cost, Found, cost_lines, render_table
 from benchmarks.planted_verdict import verdict_lines
 from throughline.context.budget import make_budget
 from throughline.context.context_input import ContextInput
@@ -31,7 +31,6 @@ from throughline.llm.counters import make_counter
 
 COMPACTIONS = 50
 CHECKPOINTS = (1, 10, 50)
-MOST_LOAD = 10
 SHOWN_AFTER = 6
 """So many messages after the cursor stand in the prompt that is searched for pins."""
 
@@ -45,18 +44,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     standing = [sentence.text for sentence in sentences if sentence.is_standing]
     found: list[Found] = []
     costs: list[Cost] = []
-    rules: list[Rules] = []
     for seed in range(1, options.seeds + 1):
-        planted = plant(options.turns, random.Random(seed), standing, count, options.load)
+        planted = plant(options.turns, random.Random(seed), standing, count)
         for variant in Variant:
-            rows, cost, kept = asyncio.run(measure(planted, variant, seed, options.limit, count))
+            rows, cost = asyncio.run(measure(planted, variant, seed, options.limit, count))
             found.extend(rows)
             costs.append(cost)
-            rules.extend([kept] if variant is Variant.TIERED else [])
     print(f"{options.turns:,} turns, {COMPACTIONS} compactions, {options.seeds} seeds, limit {options.limit} tokens\n")
     print(render_table(found))
-    lines = (*cost_lines(costs), *rule_lines(rules, options.limit), *recognition_lines(sentences))
-    print("\n" + "\n".join((*lines, *verdict_lines(found))))
+    print("\n" + "\n".join((*cost_lines(costs), *recognition_lines(sentences), *verdict_lines(found))))
     print(f"({time.monotonic() - began:.0f} s)")
 
 
@@ -69,34 +65,29 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--limit", type=int, default=1500, help="tokens a summary may have")
-    parser.add_argument("--load", type=int, default=1, help="multiplies the number of planted facts")
     options = parser.parse_args(arguments)
-    if options.seeds < 1 or not 1 <= options.load <= MOST_LOAD:
-        parser.error(f"--seeds is at least 1, --load between 1 and {MOST_LOAD}")
-    if options.turns < least_turns(options.load):
-        parser.error(f"with --load {options.load}, --turns is at least {least_turns(options.load)}: else facts are all")
+    if options.seeds < 1 or options.turns < LEAST_TURNS:
+        parser.error(f"--seeds is at least 1, --turns is at least {LEAST_TURNS}: else facts are all")
     return options
 
 
 async def measure(
     planted: Planted, variant: Variant, seed: int, limit_tokens: int, count: Count
-) -> tuple[list[Found], Cost, Rules]:
-    """Compact one conversation 50 times; return what is found at the checkpoints, the cost, the instructions kept."""
+) -> tuple[list[Found], Cost]:
+    """Compact one conversation 50 times; return what is found at the checkpoints, and the cost."""
     double = LossySummariser(planted.facts, random.Random(1000 + seed), count)
     memory = Memory(variant, limit_tokens, double, count)
-    rules = RuleWatch(planted, memory)
     step = len(planted.messages) // COMPACTIONS // 2 * 2
     texts: list[str] = []
     found: list[Found] = []
     for number in range(1, COMPACTIONS + 1):
         await memory.compact(planted.messages[(number - 1) * step : number * step])
         texts.append(memory.rendered())
-        rules.look(memory.cursor)
         if number in CHECKPOINTS:
             found.extend(look(planted, memory, seed, number))
     largest = max(count(text) for text in texts)
     cost = Cost(variant, double.calls, memory.unused_calls, double.tokens, stable_share(texts), largest)
-    return found, cost, rules.result()
+    return found, cost
 
 
 def look(planted: Planted, memory: Memory, seed: int, compactions: int) -> list[Found]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import cast
 from uuid import UUID
 
 from benchmarks.planted_conversation import BEGIN, SESSION
@@ -17,10 +18,10 @@ from throughline.context.measure import Count
 from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
 from throughline.context.summaries.ledger_text import FACTS_HEADING, INSTRUCTIONS_HEADING
 from throughline.domain.ids import UserId
-from throughline.domain.ledger import LedgerEntry
 from throughline.domain.message import Message, Source
 from throughline.domain.session import Session
 from throughline.execution.breaker import Breakers
+from throughline.ports.summaries import SummaryStore
 from throughline.summary.draft import Draft, open_draft
 from throughline.summary.stretches import Assignment, StretchWriter
 from throughline.summary.summariser import NotWorthIt, Summariser, SummaryRejected
@@ -46,13 +47,8 @@ class Variant(StrEnum):
     @property
     def policy(self) -> SummaryPolicy:
         """The agent's setting."""
-        match self:
-            case Variant.ROLLING:
-                return SummaryPolicy(shape=SummaryShape.ROLLING)
-            case Variant.TIERED:
-                return SummaryPolicy(shape=SummaryShape.TIERED)
-            case Variant.LLM:
-                return SummaryPolicy(shape=SummaryShape.TIERED, kind=SummaryKind.LLM)
+        shape = SummaryShape.ROLLING if self is Variant.ROLLING else SummaryShape.TIERED
+        return SummaryPolicy(shape=shape, kind=SummaryKind.LLM if self is Variant.LLM else SummaryKind.HYBRID)
 
 
 @dataclass(slots=True)
@@ -88,11 +84,6 @@ class Memory:
         return self.store.session.summary_through_position
 
     @property
-    def ledger(self) -> tuple[LedgerEntry, ...]:
-        """All that the ledger keeps, shown or not."""
-        return self.draft.ledger
-
-    @property
     def unused_calls(self) -> int:
         """How many of the summariser's texts were not accepted."""
         return self.summariser.calls - len(self.store.stretches)
@@ -115,7 +106,7 @@ class Memory:
         return (text, "") if found is None else (text[: found.start()], text[found.start() :])
 
     async def _open_writer(self) -> StretchWriter:
-        session, policy = self.store.session, self.variant.policy
+        session, policy, store = self.store.session, self.variant.policy, cast("SummaryStore", self.store)
         clock, metrics = SystemClock(), PrometheusMetrics()
         summariser = Summariser(
             model=self.summariser,
@@ -126,11 +117,11 @@ class Memory:
             factor=1.0,
         )
         return StretchWriter(
-            summaries=self.store,
+            summaries=store,
             assignment=Assignment(session, policy, self.limit_tokens),
             summarisers=(summariser,),
             calls=SummariserCalls(clock, metrics, Breakers(clock), str(session.id), math.inf),
-            draft=await open_draft(self.store, session, self.count, lease=None, extends_prepared=False),
+            draft=await open_draft(store, session, self.count, lease=None, extends_prepared=False),
         )
 
 

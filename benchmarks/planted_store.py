@@ -1,19 +1,16 @@
 """One session's stretches and its adopted summary, kept in memory: where a measure without a database has them."""
 
-from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from uuid import UUID
 
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.ids import SessionId, StretchId, SummaryId
-from throughline.domain.json_types import JsonObject
-from throughline.domain.run import Lease, LeaseRenewal
+from throughline.domain.run import Lease
 from throughline.domain.session import Session
 from throughline.domain.summary import (
     Adoption,
     NewStretch,
     Stretch,
-    SummaryLease,
     SummaryState,
     SummaryVersion,
     SummaryWithStretches,
@@ -23,7 +20,7 @@ _STORED = frozenset(field.name for field in fields(Stretch)) - {"id"}
 
 
 class KeptSummaries:
-    """A SummaryStore of one session that nobody else writes to; what is prepared ahead and leases it has not."""
+    """As much of a SummaryStore as summaries need that are written when they are due, one after the other."""
 
     def __init__(self, session: Session) -> None:
         """Begin without a summary."""
@@ -67,53 +64,6 @@ class KeptSummaries:
         )
         self._adopted = _version(self.session, adoption)
         return self.session
-
-    async def prepare_summary(self, adoption: Adoption) -> SummaryVersion:
-        """Nothing is prepared here."""
-        raise _not_measured(adoption)
-
-    async def adopt_prepared(
-        self, session_id: SessionId, summary_id: SummaryId, expected_version: int, lease: Lease | None = None
-    ) -> Session:
-        """Nothing is prepared here."""
-        raise _not_measured(session_id, summary_id, expected_version, lease)
-
-    async def save_view(
-        self, session_id: SessionId, view_state: JsonObject, expected_version: int, lease: Lease | None = None
-    ) -> bool:
-        """No view is kept here."""
-        raise _not_measured(session_id, view_state, expected_version, lease)
-
-    async def save_skipped(self, session_id: SessionId, through_position: int, expected_version: int) -> None:
-        """No view is kept here."""
-        raise _not_measured(session_id, through_position, expected_version)
-
-    async def ask_for_next(self, session_id: SessionId) -> None:
-        """No job is done here."""
-        raise _not_measured(session_id)
-
-    async def take_lease(self, session_id: SessionId, seconds: float) -> SummaryLease:
-        """Nobody asks on demand."""
-        raise _not_measured(session_id, seconds)
-
-    async def renew_leases(
-        self, leases: Collection[SummaryLease], seconds: float
-    ) -> Mapping[SummaryLease, LeaseRenewal]:
-        """Nobody asks on demand."""
-        raise _not_measured(leases, seconds)
-
-    async def release_lease(self, lease: SummaryLease) -> None:
-        """Nobody asks on demand."""
-        raise _not_measured(lease)
-
-    async def latest(self, session_id: SessionId) -> SummaryVersion | None:
-        """Return the adopted version."""
-        del session_id
-        return self._adopted
-
-
-def _not_measured(*given: object) -> AssertionError:
-    return AssertionError(f"The measure writes summaries when they are due, one after the other: {given}")
 
 
 def _version(session: Session, adoption: Adoption) -> SummaryVersion:

@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
+from benchmarks.figures import aligned
 from benchmarks.planted_conversation import FactKind
 from benchmarks.planted_memory import Variant
-from throughline.context.policy import SummaryKind
-from throughline.context.summaries.tiers import summary_room
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +38,6 @@ class Cost:
     largest_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """Standing instructions of one conversation.
-
-    `planted` and `recognised` at the end of it, `others` are taken from what was not planted; `kept` of the
-    recognised are in the last summary. `looked_for` and `kept_while_fitting` add up all summaries in which the
-    instructions of the ledger fit their part; `fitting` is how many those are.
-    """
-
-    planted: int
-    recognised: int
-    others: int
-    kept: int
-    looked_for: int
-    kept_while_fitting: int
-    fitting: int
-
-
 Place = Callable[[Found], int]
 COLUMNS: tuple[tuple[str, Variant, Place], ...] = (
     ("narrative: rolling", Variant.ROLLING, lambda row: row.narrative),
@@ -80,10 +61,7 @@ def render_table(found: Sequence[Found]) -> str:
         at = [row for row in found if row.compactions == compactions]
         lines.extend(_line(compactions, _title(kind), [row for row in at if row.kind is kind]) for kind in FactKind)
         lines.append(_line(compactions, "all", [row for row in at if row.kind is not FactKind.WITHDRAWN]))
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    rendered = [" | ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in lines]
-    rule = "-|-".join("-" * width for width in widths)
-    return "\n".join((*(f"| {line} |" for line in (rendered[0], rule, *rendered[1:])), "", *TABLE_NOTES))
+    return "\n".join((aligned(lines), "", *TABLE_NOTES))
 
 
 def cost_lines(costs: Sequence[Cost]) -> list[str]:
@@ -98,21 +76,6 @@ def cost_lines(costs: Sequence[Cost]) -> list[str]:
             f"of a summary stand at the start of the next, largest {max(cost.largest_tokens for cost in of)} tokens"
         )
     return lines
-
-
-def rule_lines(rules: Sequence[Rules], limit_tokens: int) -> list[str]:
-    """Return how many planted standing instructions were recognised, and how many of those were kept."""
-    planted, recognised = sum(rule.planted for rule in rules), sum(rule.recognised for rule in rules)
-    looked_for, kept = sum(rule.looked_for for rule in rules), sum(rule.kept_while_fitting for rule in rules)
-    part = summary_room(limit_tokens, SummaryKind.HYBRID).instruction_tokens
-    others, fitting = mean(rule.others for rule in rules), mean(rule.fitting for rule in rules)
-    last = sum(rule.kept for rule in rules)
-    return [
-        f"standing instructions planted: {_percent(recognised, planted)} recognised",
-        f"  false positives: {others:.0f} sentences of other talk a conversation were taken for standing instructions",
-        f"  while all fit their part of {part} tokens ({fitting:.0f} compactions): {_percent(kept, looked_for)} kept",
-        f"  after the last compaction: {_percent(last, recognised)} kept, the newest first",
-    ]
 
 
 def _line(compactions: int, fact: str, rows: Sequence[Found]) -> tuple[str, ...]:
@@ -130,7 +93,3 @@ def share(rows: Sequence[Found], place: Place) -> float:
 
 def _title(kind: FactKind) -> str:
     return "misleading" if kind is FactKind.WITHDRAWN else kind.value
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{part} of {whole} ({part / max(whole, 1):.0%})"

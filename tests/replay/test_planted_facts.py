@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.planted_conversation import EARLY, PLANTED, Fact, FactKind, least_turns, plant
+from benchmarks.planted_conversation import EARLY, LEAST_TURNS, PLANTED, Fact, FactKind, plant
 from benchmarks.planted_facts import look, main
 from benchmarks.planted_memory import Memory, Variant
 from benchmarks.planted_rules import read_labelled
@@ -41,7 +41,7 @@ def test_too_short_a_conversation_is_refused_in_words(capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main(["--turns", "20"])
 
-    assert f"--turns is at least {least_turns(1)}" in capsys.readouterr().err
+    assert f"--turns is at least {LEAST_TURNS}" in capsys.readouterr().err
 
 
 def test_facts_of_each_kind_stand_early_and_a_correction_after_what_it_corrects() -> None:
@@ -58,7 +58,7 @@ def test_facts_of_each_kind_stand_early_and_a_correction_after_what_it_corrects(
 
 
 def test_a_withdrawn_value_misleads_only_where_its_correction_is_not_there() -> None:
-    planted = plant(least_turns(1), random.Random(1), RULES, count)
+    planted = plant(LEAST_TURNS, random.Random(1), RULES, count)
     memory = Memory(Variant.LLM, 1500, LossySummariser((), random.Random(1), count), count)
     messages = planted.messages[:20]
     asyncio.run(memory.compact(messages))
