@@ -23,9 +23,9 @@ def shared(database: Database) -> ApiStage:
 
 async def linked(stage: ApiStage, slack_user: str, name: str) -> UserId:
     """Make somebody in Slack the user of this name."""
-    people = stage.database.open_slack("assistant").people
+    links = stage.database.open_slack("assistant").links
     user = await stage.database.users.get_or_create(name)
-    await people.link_by_code(SlackId(TEAM, slack_user), await people.new_code(user))
+    await links.link_by_code(SlackId(TEAM, slack_user), await links.new_code(user))
     return user
 
 

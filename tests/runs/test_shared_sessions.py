@@ -22,8 +22,8 @@ ANNA = "U0ANNA001"
 
 async def channel_session(database: Database, name: str) -> SessionId:
     """Have this user write in a channel; return the channel's session."""
-    people = database.open_slack("assistant").people
-    await people.link_by_code(SlackId(TEAM, ANNA), await people.new_code(await database.users.get_or_create(name)))
+    links = database.open_slack("assistant").links
+    await links.link_by_code(SlackId(TEAM, ANNA), await links.new_code(await database.users.get_or_create(name)))
     return await take(database, "What is 6 * 7?", channel="C0GENERAL", user=ANNA)
 
 

@@ -71,7 +71,7 @@ async def test_a_command_names_the_same_person_as_a_message(
     outgoing: DeliveryStage, team: str, enterprise: str, home: str
 ) -> None:
     commands = Commands(services_of(outgoing), GRID, respond)
-    code = await outgoing.slack.people.new_code(await outgoing.database.users.get_or_create("anna"))
+    code = await outgoing.slack.links.new_code(await outgoing.database.users.get_or_create("anna"))
     body = {"user_id": ANNA, "team_id": team, "enterprise_id": enterprise, "channel_id": "C1", "text": f"link {code}"}
 
     assert (await commands.answer(body)).text.startswith('You are "anna"')

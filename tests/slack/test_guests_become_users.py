@@ -13,7 +13,7 @@ async def test_the_memories_of_a_guest_come_along(door: SlackStage) -> None:
     )
     anna = await door.database.users.get_or_create("anna")
     await door.database.memories.create(guest, "My cat is called Miso.", {})
-    await door.slack.people.link_by_code(who, await door.slack.people.new_code(anna))
+    await door.slack.links.link_by_code(who, await door.slack.links.new_code(anna))
 
     assert await door.rows("select 1 from memories where user_id = $1", anna) == [(1,)]
 
@@ -29,7 +29,7 @@ async def test_a_guest_and_a_user_who_used_the_same_idempotency_key_can_be_linke
     for conversation in (guest, anna):
         await conversation.submit("Hello", key="greeting-1")
 
-    await door.slack.people.link_by_code(who, await door.slack.people.new_code(anna.owner_id))
+    await door.slack.links.link_by_code(who, await door.slack.links.new_code(anna.owner_id))
 
     found = await door.slack.people.find(who)
     assert found is not None
@@ -46,7 +46,7 @@ async def test_a_guest_and_a_user_with_sessions_of_the_same_idempotency_key_can_
     )
     await door.rows("update sessions set idempotency_key = 'k1'")
 
-    await door.slack.people.link_by_code(who, await door.slack.people.new_code(anna.owner_id))
+    await door.slack.links.link_by_code(who, await door.slack.links.new_code(anna.owner_id))
 
     owned = await door.rows("select id, idempotency_key from sessions where owner_id = $1", anna.owner_id)
     assert set(owned) == {(guest.session.id, None), (anna.session.id, "k1")}

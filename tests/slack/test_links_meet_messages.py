@@ -40,7 +40,7 @@ async def users_with_sessions(door: SlackStage) -> list[tuple[object, ...]]:
 
 async def test_a_message_that_comes_while_its_writer_is_linked_is_the_users(door: SlackStage, guest: UserId) -> None:
     await door.database.memories.create(guest, "My cat is called Miso.", {})
-    link = door.slack.people.follow_email(ANNA, "anna@example.com")
+    link = door.slack.links.follow_email(ANNA, "anna@example.com")
     late = door.sender.once(message(say("and another thing")))
 
     async with hold_rows(door.url, "select 1 from memories for update"):  # the last of what is handed over
@@ -52,7 +52,7 @@ async def test_a_message_that_comes_while_its_writer_is_linked_is_the_users(door
 
 
 async def test_a_link_made_while_a_message_is_taken_takes_it_along(door: SlackStage, first: Said) -> None:
-    link = door.slack.people.follow_email(ANNA, "anna@example.com")
+    link = door.slack.links.follow_email(ANNA, "anna@example.com")
     late = door.sender.once(message(say("and another thing", thread_ts=first.ts)))
 
     async with hold_rows(door.url, "select 1 from slack_conversations for update"):

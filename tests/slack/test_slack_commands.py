@@ -7,7 +7,8 @@ import pytest
 from fakes.slack_commands import ANNA, DIRECT, Asked
 from fakes.slack_double import TEAM, say
 from throughline.db.slack.arrivals import Place
-from throughline.db.slack.people import EmailLink, SlackId
+from throughline.db.slack.people import SlackId
+from throughline.db.slack.people_links import EmailLink
 from throughline.domain.errors import NotFound
 from throughline.domain.run import RunStatus
 from throughline.slack.incoming import StopSign
@@ -122,7 +123,7 @@ async def test_a_stop_sign_under_the_answer_stops_it_too(ask: Asked) -> None:
 async def test_a_code_makes_a_guest_the_user_and_their_history_comes_along(ask: Asked) -> None:
     await ask.stage.take(say("written as a guest"))
     user = await ask.stage.database.users.get_or_create("anna")
-    code = await ask.stage.slack.people.new_code(user)
+    code = await ask.stage.slack.links.new_code(user)
 
     told = (await ask(f"link {code}")).text
     assert told == 'You are "anna" from now on; what you wrote to me goes with you.'
@@ -136,17 +137,17 @@ async def test_whoever_was_a_user_before_is_promised_nothing_and_a_name_formats_
     told = []
     for name in ("anna", "<!channel> *b*"):
         user = await ask.stage.database.users.get_or_create(name)
-        told.append((await ask(f"link {await ask.stage.slack.people.new_code(user)}")).text)
+        told.append((await ask(f"link {await ask.stage.slack.links.new_code(user)}")).text)
 
     assert told[1] == 'You are "&lt;!channel&gt; *b*" from now on.'
 
 
 async def test_a_linked_user_is_not_linked_away_by_e_mail(ask: Asked) -> None:
     user = await ask.stage.database.users.get_or_create("anna")
-    await ask(f"link {await ask.stage.slack.people.new_code(user)}")
+    await ask(f"link {await ask.stage.slack.links.new_code(user)}")
 
     for address in ("other@example.com", ""):
-        assert await ask.stage.slack.people.follow_email(SlackId(TEAM, ANNA), address) is EmailLink.AS_IT_WAS
+        assert await ask.stage.slack.links.follow_email(SlackId(TEAM, ANNA), address) is EmailLink.AS_IT_WAS
 
 
 async def test_anything_else_is_answered_with_help(ask: Asked) -> None:
@@ -156,5 +157,5 @@ async def test_anything_else_is_answered_with_help(ask: Asked) -> None:
 
 async def test_errors_are_told_in_their_own_sentence(ask: Asked) -> None:
     with pytest.raises(NotFound):
-        await ask.stage.slack.people.link_by_code(SlackId(TEAM, ANNA), "no such code")
+        await ask.stage.slack.links.link_by_code(SlackId(TEAM, ANNA), "no such code")
     assert (await ask("link no-such-code")).text.startswith(":warning: This code")

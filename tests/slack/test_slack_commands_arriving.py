@@ -132,7 +132,7 @@ async def test_link_and_resume_go_on_with_a_session_of_the_users(arriving: Arriv
     database = arriving.ask.stage.database
     anna = await database.users.get_or_create("anna")
     session, _ = await database.sessions.create(NewSession(anna, "assistant", "from afar", Source.API, {}))
-    code = await arriving.ask.stage.slack.people.new_code(anna)
+    code = await arriving.ask.stage.slack.links.new_code(anna)
 
     await arriving.write("hello")
     told = [

@@ -249,7 +249,7 @@ async def test_a_direct_thread_of_who_became_another_user_goes_on_in_a_new_sessi
     who = SlackId(TEAM, said.user)
     owners = [await door.database.users.get_or_create(name) for name in ("anna", "bert")]
     for owner in owners:
-        await door.slack.people.link_by_code(who, await door.slack.people.new_code(owner))
+        await door.slack.links.link_by_code(who, await door.slack.links.new_code(owner))
 
     await door.sender.once(message(say("and now?", thread_ts=said.ts)))
     await door.sender.once(message(say("still there?", thread_ts=said.ts)))
@@ -263,7 +263,7 @@ async def test_a_guest_who_was_linked_meanwhile_still_edits_what_they_wrote_befo
     await door.sender.once(message(said))
     anna = await door.database.users.get_or_create("anna")
     who = SlackId(TEAM, said.user)
-    await door.slack.people.link_by_code(who, await door.slack.people.new_code(anna))
+    await door.slack.links.link_by_code(who, await door.slack.links.new_code(anna))
 
     await door.sender.once(edited(said, "what is 20+20"))
 

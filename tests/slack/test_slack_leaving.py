@@ -40,7 +40,7 @@ async def taking_part(door: SlackStage) -> list[tuple[object, ...]]:
 
 async def link(door: SlackStage, user: UserId, *slack_users: str) -> None:
     for slack_user in slack_users:
-        await door.slack.people.link_by_code(SlackId(TEAM, slack_user), await door.slack.people.new_code(user))
+        await door.slack.links.link_by_code(SlackId(TEAM, slack_user), await door.slack.links.new_code(user))
 
 
 async def test_who_left_a_channel_is_taken_out_of_its_sessions_and_nobody_else_is(door: SlackStage) -> None:

@@ -20,7 +20,7 @@ async def linked(ask: Asked, name: str = "anna") -> UserId:
     known = "insert into slack_conversations (team_id, channel_id, thread_ts) values ($1, $2, '1600000000.000001')"
     await ask.stage.rows(known, TEAM, DIRECT)
     user = await ask.stage.database.users.get_or_create(name)
-    await ask(f"link {await ask.stage.slack.people.new_code(user)}")
+    await ask(f"link {await ask.stage.slack.links.new_code(user)}")
     return user
 
 

@@ -157,7 +157,7 @@ async def test_a_session_begun_over_rest_goes_on_in_slack_with_one_history(
         session = await service.new_session()
         await service.send(session, "My name is Anna.")
         local = await database.users.get_or_create("local")
-        code = await database.open_slack("assistant").people.new_code(local)
+        code = await database.open_slack("assistant").links.new_code(local)
         sender = Sender(service.client)
         await sender.deliver(message(say("Hello")))
         await until_posted(slack, 1)

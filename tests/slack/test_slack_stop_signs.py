@@ -62,7 +62,7 @@ async def test_an_id_of_two_workspaces_that_is_one_user_stops_their_run(ask: Ask
     anna = await ask.stage.database.users.get_or_create("anna")
     said = say("a long story", channel=CHANNEL)
     for team in (TEAM, PARTNER):
-        await ask.stage.slack.people.link_by_code(SlackId(team, ANNA), await ask.stage.slack.people.new_code(anna))
+        await ask.stage.slack.links.link_by_code(SlackId(team, ANNA), await ask.stage.slack.links.new_code(anna))
     await take(ask, said)
 
     assert await stopped(ask, said, ANNA) == [(f"{ANNA}: a long story",)]

@@ -61,17 +61,17 @@ async def open_keys(options: LocalOptions) -> AsyncGenerator[KeyAdmin]:
 async def slack_link_code(options: LocalOptions, user: str) -> str:
     """Return a code with which somebody in Slack becomes this user, who is made if new."""
     async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
-        return await database.open_slack("").people.new_code(await database.users.get_or_create(user))
+        return await database.open_slack("").links.new_code(await database.users.get_or_create(user))
 
 
 async def slack_unlink(options: LocalOptions, whom: SlackUnlink) -> tuple[str, ...]:
     """End links of Slack users; return whose, as TEAM:USER. Raises NotFound where there is none."""
     async with open_configured_database(read_quiet_settings(options), ProcessKind.COMMAND) as database:
-        people = database.open_slack("").people
+        links = database.open_slack("").links
         if whom.slack_user:
-            ended = [await people.unlink(whom.slack_user, whom.team)]
+            ended = [await links.unlink(whom.slack_user, whom.team)]
         else:
-            ended = [*await people.unlink_all(whom.user)]
+            ended = [*await links.unlink_all(whom.user)]
     return tuple(f"{who.team_id}:{who.user_id}" for who in ended)
 
 

@@ -8,7 +8,8 @@ import structlog
 from pydantic import BaseModel, ValidationError
 
 from throughline.db.slack.conversations import Asker, Conversation, Found, LastUsed, Parted, is_direct_channel
-from throughline.db.slack.people import CodeLink, SlackId
+from throughline.db.slack.people import SlackId
+from throughline.db.slack.people_links import CodeLink
 from throughline.domain.compaction import CompactionResult
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.ids import SessionId
@@ -93,7 +94,7 @@ class Commands:
     async def _verb(self, verb: str, rest: str, command: _Command) -> Shown:
         match verb:
             case "link" if rest:
-                return plain(_linked(await self._services.slack.people.link_by_code(self._who(command), rest)))
+                return plain(_linked(await self._services.slack.links.link_by_code(self._who(command), rest)))
             case "resume" if rest:
                 return plain(await self._resume(rest, command))
             case "context" | "summarize" | "new" | "stop":

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 import structlog
 
 from throughline.db.slack.database import SlackDatabase
-from throughline.db.slack.people import EmailLink, SlackId
+from throughline.db.slack.people import SlackId
+from throughline.db.slack.people_links import EmailLink
 from throughline.domain.clock import Clock
 from throughline.domain.errors import DatabaseUnavailable, ThroughlineError
 from throughline.domain.json_types import JsonValue
@@ -95,7 +96,7 @@ class Upkeep:
             await self._follow_email(who, email)
 
     async def _follow_email(self, who: SlackId, email: str) -> None:
-        outcome = await self._database.people.follow_email(who, email)
+        outcome = await self._database.links.follow_email(who, email)
         if outcome is not EmailLink.AS_IT_WAS:
             log.info("slack link by e-mail", outcome=outcome.value, slack_user=who.user_id)
 

@@ -10,6 +10,7 @@ from throughline.db.slack.inbox import InboxConfig, SlackInbox
 from throughline.db.slack.outbox import SlackOutbox
 from throughline.db.slack.participants import ParticipantRepository
 from throughline.db.slack.people import SlackPeople
+from throughline.db.slack.people_links import PeopleLinks
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class SlackDatabase:
     inbox: SlackInbox
     outbox: SlackOutbox
     people: SlackPeople
+    links: PeopleLinks
     conversations: SlackConversations
     participants: ParticipantRepository
 
@@ -32,6 +34,7 @@ def slack_database(
         inbox=SlackInbox(transactions, hub, outgoing, config),
         outbox=SlackOutbox(transactions, leases, outgoing),
         people=SlackPeople(transactions),
+        links=PeopleLinks(transactions),
         conversations=SlackConversations(transactions),
         participants=ParticipantRepository(transactions),
     )
