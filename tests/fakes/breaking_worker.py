@@ -1,17 +1,31 @@
 """The service with a claim loop that breaks once it has claimed: `python -m fakes.breaking_worker worker …`."""
 
+from collections.abc import Iterator, Sequence
+
 import throughline.assembly.runtime
 import throughline.main
+from throughline.domain.lease import RowLease
 from throughline.domain.run import ClaimedRun
 from throughline.worker.worker import Worker
+
+
+class _Defect(tuple[ClaimedRun, ...]):
+    """Claimed runs that cannot be looked at."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[ClaimedRun]:
+        """Fail as no statement does, past everything that the loop expects."""
+        raise RuntimeError(f"a defect met with {len(self)} run")
 
 
 class BreakingWorker(Worker):
     """A worker with a defect in its claim loop."""
 
-    def start(self, claimed: ClaimedRun) -> None:
-        """Fail as no statement does, past everything that the loop expects."""
-        raise RuntimeError(f"a defect met with run {claimed.run.id}")
+    async def claim(self, late: Sequence[RowLease]) -> Sequence[ClaimedRun]:
+        """Claim, and break the loop with what was claimed."""
+        claimed = await super().claim(late)
+        return _Defect(claimed) if claimed else ()
 
 
 def main() -> None:
