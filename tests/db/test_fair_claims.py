@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
@@ -133,6 +134,7 @@ async def pages_read(url: str) -> int:
         "held": [],
         "passes_over": None,
         "worker": "w",
+        "claim_id": uuid4(),
         "lease_seconds": 10,
         "max_running_of_owner": 250,
     }

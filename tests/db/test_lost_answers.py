@@ -4,13 +4,20 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fakes.conversations import CLAIMER, Conversation, open_conversation, pulse_of, user_message
+from fakes.conversations import CLAIMER, Conversation, is_held, open_conversation, pulse_of, user_message
 from fakes.database_wire import DatabaseWire, database_wire
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database, DatabaseConfig
+from throughline.db.jobs.queue import Job, JobClaim
+from throughline.db.slack.outbox import DeliveryClaim
 from throughline.domain.errors import DatabaseUnavailable
 from throughline.domain.run import RunStatus
 from throughline.domain.submission import OnBusy
+
+NOTICE = """
+    insert into slack_deliveries (id, team_id, channel_id, thread_ts, message_ts, reader_id, reader_team_id, notice)
+    values (gen_random_uuid(), 'T', 'C', $1, $1, 'U', 'T', 'hello')
+"""
 
 
 @pytest.fixture
@@ -69,6 +76,47 @@ async def test_an_end_that_was_not_heard_is_the_end(
     assert run.status is RunStatus.SUCCEEDED
     assert run.message_id == (await conversation.messages())[-1].id
     assert await number_of(database_url, "messages") == 2
+
+
+async def test_a_claim_that_was_not_heard_is_made_once(
+    conversation: Conversation, between: DatabaseWire, database_url: str
+) -> None:
+    run = (await conversation.start()).run
+    await run_sql(database_url, "update runs set lease_until = now() - interval '1 second'")
+    between.cut_next()
+
+    claimed = await conversation.database.runs.claim_next(CLAIMER)
+
+    assert between.cuts == 1
+    assert claimed is not None
+    assert (claimed.run.id, claimed.run.attempt) == (run.id, 2)
+    assert await is_held(conversation.database, claimed.lease)
+
+
+async def test_a_job_whose_claim_was_not_heard_is_claimed(conversation: Conversation, between: DatabaseWire) -> None:
+    jobs = conversation.database.jobs
+    await jobs.enqueue(Job("any", "1"))
+    between.cut_next()
+
+    taken = await jobs.claim(JobClaim("worker", lease_seconds=30, kinds=["any"]))
+
+    assert between.cuts == 1
+    assert taken is not None
+
+
+async def test_deliveries_whose_claim_was_not_heard_are_claimed_once_each(
+    conversation: Conversation, between: DatabaseWire, database_url: str
+) -> None:
+    outbox = conversation.database.open_slack("assistant").outbox
+    for thread in ("1", "2"):
+        await run_sql(database_url, NOTICE, thread)
+    between.cut_next()
+
+    deliveries = await outbox.claim(DeliveryClaim("worker", limit=9, lease_seconds=30))
+
+    assert between.cuts == 1
+    assert [delivery.thread_ts for delivery in deliveries] == ["1", "2"]
+    assert len(await outbox.renew([delivery.lease for delivery in deliveries], 30)) == 2
 
 
 async def test_a_summary_whose_adoption_was_not_heard_is_adopted_once(

@@ -1,8 +1,9 @@
 """Leases by the database's clock, the same for every table of claimed work.
 
-Such a table has `id`, `worker`, `lease_until` (null while nobody holds the row), `fence` and `attempt`. A claim raises
-the fence, and every write of a holder names its own: a process that wakes up late changes nothing. Which row comes next
-differs from table to table, so each writes its own claim with CLAIMED in it.
+Such a table has `id`, `worker`, `lease_until` (null while nobody holds the row), `claim_id`, `fence` and `attempt`. A
+claim raises the fence, and every write of a holder names its own: a process that wakes up late changes nothing. A claim
+tried again because its answer was lost finds by its `claim_id` what it claimed before. Which row comes next differs
+from table to table, so each writes its own claim with CLAIMED in it.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,8 +14,8 @@ from throughline.db.statements.sql import sql
 from throughline.domain.lease import RowLease
 from throughline.domain.run import LeaseRenewal
 
-CLAIMED = """fence = fence + 1, attempt = attempt + 1, worker = :worker,
-        lease_until = now() + make_interval(secs => :lease_seconds)"""
+CLAIMED = """fence = fence + 1, attempt = attempt + cast(claim_id is distinct from :claim_id as integer),
+        claim_id = :claim_id, worker = :worker, lease_until = now() + make_interval(secs => :lease_seconds)"""
 """What a claim sets."""
 
 HELD = "id = :id and fence = :fence and lease_until is not null"

@@ -13,6 +13,7 @@ from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.connection.wakeup import Wakeup
 from throughline.db.leases import CLAIMED, HELD, RELEASED, renew_leases, renewal
+from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import UserId
 from throughline.domain.lease import RowLease
@@ -112,7 +113,8 @@ _CLAIM = sql(
         select j.id from jobs j
         where (j.lease_until is null and j.due_at <= now() or j.lease_until < now() - make_interval(secs => case
                 when j.attempt < 2 then 0
-                else least(:longest_pause, :first_pause * power(4, least(j.attempt, 20) - 2)) end))
+                else least(:longest_pause, :first_pause * power(4, least(j.attempt, 20) - 2)) end)
+                or j.claim_id = :claim_id)
             and j.kind = any(cast(:kinds as text[])) and not j.id = any(cast(:held as uuid[]))
             and (j.owner_id is null or not j.owner_id = any(cast(:full_owners as uuid[])))
             and (:takes_continued or not j.is_continued)
@@ -203,6 +205,7 @@ class JobQueue:
         rows = await self._transactions.fetch(
             _CLAIM,
             worker=claim.worker,
+            claim_id=new_id(),
             lease_seconds=claim.lease_seconds,
             kinds=list(claim.kinds),
             full_owners=list(claim.full_owners),

@@ -3,6 +3,7 @@
 from throughline.db.connection.transactions import Statements
 from throughline.db.leases import CLAIMED, HELD, RELEASED, renewal
 from throughline.db.runs.events import next_event, store_events
+from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import ANSWER_ID, RUN_COLUMNS, run_from
 from throughline.db.statements.sql import sql
 from throughline.domain.events import AnswerReset, NewEvent
@@ -13,7 +14,7 @@ from throughline.domain.submission import Caps
 # `fair` goes through them in order and stops at the first whose line has a run to take: rows behind it are not locked.
 _CLAIM = """
     with recursive expired as (
-        select r.id from runs r where r.status = 'running' and r.lease_until < now()
+        select r.id from runs r where r.status = 'running' and (r.lease_until < now() or r.claim_id = :claim_id)
             and not r.id = any(cast(:held as uuid[])) and r.attempt is distinct from cast(:passes_over as integer)
             {and_is_theirs}
         order by r.seq limit 1 for update skip locked
@@ -81,6 +82,7 @@ async def claim_next(tx: Statements, claimer: Claimer, caps: Caps) -> ClaimedRun
     """
     asked: dict[str, object] = {
         "worker": claimer.worker,
+        "claim_id": new_id(),
         "lease_seconds": claimer.lease_seconds,
         "held": list(claimer.held),
         "passes_over": claimer.passes_over,

@@ -9,6 +9,7 @@ from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.connection.wakeup import Wakeup
 from throughline.db.leases import CLAIMED, HELD, RELEASED, renew_leases, renewal
+from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import content_from
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import LeaseLost
@@ -22,7 +23,7 @@ _CLAIM = sql(
     with next as (
         select d.id from slack_deliveries d left join runs r on r.id = d.run_id
         where ((d.status = 'waiting' and d.next_try_at <= now())
-                or (d.status = 'delivering' and d.lease_until < now()))
+                or (d.status = 'delivering' and (d.lease_until < now() or d.claim_id = :claim_id)))
             and not d.id = any(cast(:held as uuid[]))
             and (not :only_ready or d.run_id is null or r.finished_at is not null)
             and not exists (
@@ -166,7 +167,8 @@ class SlackOutbox:
 
         Within either sort the oldest come first.
         """
-        rows = await self._transactions.run(lambda tx: _claim(tx, claim))
+        claim_id = new_id()
+        rows = await self._transactions.run(lambda tx: _claim(tx, claim, claim_id))
         return tuple(_delivery_from(row) for row in sorted(rows, key=lambda row: int(row["seq"])))
 
     async def renew(self, leases: Collection[RowLease], lease_seconds: float) -> Mapping[RowLease, LeaseRenewal]:
@@ -234,12 +236,14 @@ def _part_from(row: Row) -> Part:
     return Part(row["number"], row["ts"] or "", PartStatus(row["status"]), row["starts"], float(row["begun"]))
 
 
-async def _claim(tx: Statements, claim: DeliveryClaim) -> list[Row]:
+async def _claim(tx: Statements, claim: DeliveryClaim, claim_id: UUID) -> list[Row]:
     """Claim in two statements: each ends at its limit, where one that orders by two things reads all that waits."""
-    kept = {"worker": claim.worker, "lease_seconds": claim.lease_seconds, "held": list(claim.held)}
-    rows = list(await tx.fetch(_CLAIM, limit=claim.limit, only_ready=True, **kept))
+    held = list(claim.held)
+    kept = {"worker": claim.worker, "lease_seconds": claim.lease_seconds, "claim_id": claim_id}
+    rows = list(await tx.fetch(_CLAIM, limit=claim.limit, only_ready=True, held=held, **kept))
     if not claim.only_ready and len(rows) < claim.limit:
-        rows += await tx.fetch(_CLAIM, limit=claim.limit - len(rows), only_ready=False, **kept)
+        held += [row["id"] for row in rows]
+        rows += await tx.fetch(_CLAIM, limit=claim.limit - len(rows), only_ready=False, held=held, **kept)
     return rows
 
 

@@ -33,6 +33,7 @@ class JobRow(Base):
     due_at: Mapped[Now]
     worker: Mapped[str | None] = mapped_column(Text)
     lease_until: Mapped[Time | None]
+    claim_id: Mapped[Id | None]
     fence: Mapped[Zero]
     attempt: Mapped[Zero]
     failures: Mapped[Zero]

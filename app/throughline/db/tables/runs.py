@@ -65,6 +65,7 @@ class RunRow(Base):
     fingerprint: Mapped[EmptyString]
     worker: Mapped[str | None] = mapped_column(Text)
     lease_until: Mapped[Time | None]
+    claim_id: Mapped[UUID | None]
     fence: Mapped[Zero]
     attempt: Mapped[Zero]
     cancel_requested: Mapped[No]

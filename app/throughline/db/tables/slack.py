@@ -19,7 +19,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
-from throughline.db.tables.columns import Base, EmptyString, Key, Now, String, Time, Zero, one_of, vacuumed
+from throughline.db.tables.columns import Base, EmptyString, Id, Key, Now, String, Time, Zero, one_of, vacuumed
 
 PENDING = "status in ('waiting', 'delivering')"
 
@@ -164,6 +164,7 @@ class SlackDeliveryRow(Base):
     status: Mapped[str] = mapped_column(Text, server_default=text("'waiting'"))
     worker: Mapped[str | None] = mapped_column(Text)
     lease_until: Mapped[Time | None]
+    claim_id: Mapped[Id | None]
     fence: Mapped[Zero]
     attempt: Mapped[Zero]
     next_try_at: Mapped[Now]
