@@ -27,7 +27,7 @@ _INTERRUPT = sql("""
     returning r.id
 """)
 _LOCK_SESSION = sql("""
-    select s.archived, s.unread_run_count from sessions s
+    select s.unread_run_count from sessions s
     where s.id = :session_id and s.owner_id = :owner_id for no key update
 """)
 _SUBMIT = sql(
@@ -44,9 +44,9 @@ _SUBMIT = sql(
         select (select count(*) from runs w where w.owner_id = :owner_id and w.status = 'running') as owner_running,
             (select count(*) from runs w where w.owner_id = :owner_id and w.status = 'queued') as owner_queued
     ), way as (
-        select line.*, owner.owner_queued, locked.agent, locked.title,
+        select line.*, owner.owner_queued, locked.agent, locked.title, locked.archived, locked.unread_run_count,
             greatest(:max_queued - locked.unread_run_count, 0) as max_queued,
-            locked.archived or (:is_alone and locked.unread_run_count > 0) as is_refused,
+            line.first_id is null and locked.unread_run_count > 0 as must_append,
             line.first_id is null and cast(:worker as text) is not null
             and owner.owner_running < :max_running_of_owner
             and not exists (select 1 from runs w where w.owner_id = :owner_id and w.status = 'queued'
@@ -62,7 +62,7 @@ _SUBMIT = sql(
             case when is_claimed then now() + make_interval(secs => :lease_seconds) end,
             cast(is_claimed as integer), cast(is_claimed as integer), case when is_claimed then now() end
         from way
-        where not exists (select 1 from earlier) and not way.is_refused
+        where not exists (select 1 from earlier) and not way.archived and not way.must_append
             and case when :rejects then way.first_id is null else way.queued < way.max_queued end
             and (way.is_claimed or way.owner_queued < :max_queued_of_owner)
         returning {run_columns}, cast(null as uuid) as message_id, r.fingerprint, r.worker
@@ -72,7 +72,8 @@ _SUBMIT = sql(
     ), result as (
         select true as is_new, written.* from written union all select false, earlier.* from earlier
     )
-    select way.queued, way.first_id, way.owner_queued, result.* from way left join result on true
+    select way.queued, way.first_id, way.owner_queued, way.archived, way.unread_run_count, result.*
+    from way left join result on true
 """,
     run_columns=RUN_COLUMNS,
     answer_id=ANSWER_ID,
@@ -97,7 +98,7 @@ async def submit_at_once(tx: Statements, new: NewRun) -> Submitted | None:
     """
     if new.submission.on_busy is OnBusy.INTERRUPT:
         return None
-    rows = await _store(tx, new, is_alone=True)
+    rows = await _store(tx, new)
     return _read(rows[0], new) if rows and rows[0]["is_new"] else None
 
 
@@ -112,23 +113,22 @@ async def submit(tx: Statements, new: NewRun) -> tuple[Submitted, RunId | None]:
     """
     submission = new.submission
     stopped = await tx.fetch(_INTERRUPT, **_identity(new)) if submission.on_busy is OnBusy.INTERRUPT else ()
-    session = await _lock_session(tx, submission)
-    if session["unread_run_count"]:  # due where the turn before them could only be failed: nothing else appends them
+    session = await tx.fetch(_LOCK_SESSION, session_id=submission.session_id, owner_id=submission.owner_id)
+    if not session:
+        raise session_not_found(submission.session_id)
+    if session[0]["unread_run_count"]:  # due where the turn before could only be failed: nothing else appends them
         await append_due(tx, submission.session_id)
-        session = await _lock_session(tx, submission)
-    row = (await _store(tx, new, is_alone=False))[0]
+    row = (await _store(tx, new))[0]
     if row["is_new"] is None:
-        raise _refusal(row, session, new)
+        raise _refusal(row, new)
     return _read(row, new), RunId(stopped[0]["id"]) if stopped else None
 
 
-async def _store(tx: Statements, new: NewRun, *, is_alone: bool) -> Sequence[Row]:
-    """Run the statement; `is_alone`: nothing was locked before it, so it refuses whatever needs that."""
+async def _store(tx: Statements, new: NewRun) -> Sequence[Row]:
     return await tx.fetch(
         _SUBMIT,
         **_identity(new),
         **_parameters(new),
-        is_alone=is_alone,
         max_queued=new.caps.queued_per_session,
         max_queued_of_owner=new.caps.queued_per_owner,
         max_running_of_owner=new.caps.running_per_owner,
@@ -161,13 +161,6 @@ def _parameters(new: NewRun) -> dict[str, object]:
     }
 
 
-async def _lock_session(tx: Statements, submission: Submission) -> Row:
-    rows = await tx.fetch(_LOCK_SESSION, session_id=submission.session_id, owner_id=submission.owner_id)
-    if not rows:
-        raise session_not_found(submission.session_id)
-    return rows[0]
-
-
 def _read(row: Row, new: NewRun) -> Submitted:
     run, submission, claimer = run_from(row), new.submission, new.claimer
     if not row["is_new"] and run.id != new.run_id:
@@ -185,9 +178,9 @@ def _is_ours(row: Row, claimer: Claimer) -> bool:
     return (row["status"], row["fence"], row["worker"]) == (RunStatus.RUNNING.value, 1, claimer.worker)
 
 
-def _refusal(row: Row, session: Row, new: NewRun) -> InvalidInput | SessionBusy | QueueFull:
+def _refusal(row: Row, new: NewRun) -> InvalidInput | SessionBusy | QueueFull:
     submission, caps = new.submission, new.caps
-    if session["archived"]:  # what was accepted before is still answered
+    if row["archived"]:  # what was accepted before is still answered
         return InvalidInput(
             f"Session {submission.session_id} is archived. Set `archived` to false before sending messages to it."
         )
@@ -197,7 +190,7 @@ def _refusal(row: Row, session: Row, new: NewRun) -> InvalidInput | SessionBusy 
             "`enqueue` or `interrupt`.",
             run_id=str(row["first_id"]),
         )
-    waiting = row["queued"] + session["unread_run_count"]
+    waiting = row["queued"] + row["unread_run_count"]
     if waiting >= caps.queued_per_session:
         return QueueFull(
             f"Session {submission.session_id} has {waiting} messages waiting, and that is the most there may be "
