@@ -1,5 +1,6 @@
 """HTTP client of the service: one method per thing the commands ask for, values out, clear errors."""
 
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from urllib.parse import quote
 import httpx
 
 from throughline.cli.failures import RequestRefused, ServiceUnreachable, UnexpectedReply
-from throughline.cli.replies import Exported, ExportedPage, Reply, read_json
+from throughline.cli.replies import Exported, ExportedPage, Item, Page, Reply, read_json
 from throughline.domain.json_types import JsonObject
 from throughline.wire.context import ContextOut, PreviewOut
 from throughline.wire.memories import MemoryList, MemoryOut, MemoryPage
@@ -58,16 +59,8 @@ class ServiceClient:
 
     async def sessions(self, chosen: SessionFilter, *, limit: int, cursor: str = "") -> tuple[list[SessionOut], str]:
         """Return up to `limit` sessions, newest updated first, and the cursor behind them, empty at the end."""
-        found: list[SessionOut] = []
-        while len(found) < limit:
-            size = min(PAGE_SIZE, limit - len(found))
-            query: Query = {"agent": chosen.agent, "q": chosen.q, "limit": size, "cursor": cursor}
-            page = await self._page(SessionPage, "/v1/sessions", query)
-            found.extend(page.data)
-            cursor = page.next_cursor or ""
-            if not cursor:
-                break
-        return found, cursor
+        query: Query = {"agent": chosen.agent, "q": chosen.q}
+        return await self._up_to(limit, SessionPage, "/v1/sessions", query, cursor)
 
     async def delete_session(self, session_id: str) -> None:
         """Erase a session and everything of it."""
@@ -100,15 +93,8 @@ class ServiceClient:
 
     async def newest_messages(self, session_id: str, *, limit: int) -> list[MessageOut]:
         """Return the newest `limit` messages, oldest of them first."""
-        found: list[MessageOut] = []
-        before = ""
-        while len(found) < limit:
-            query: Query = {"limit": min(PAGE_SIZE, limit - len(found)), "before": before, "order": "desc"}
-            page = await self._page(MessagePage, f"/v1/sessions/{session_id}/messages", query)
-            found.extend(page.data)
-            if not page.next_cursor:
-                break
-            before = page.next_cursor
+        path = f"/v1/sessions/{session_id}/messages"
+        found, _ = await self._up_to(limit, MessagePage, path, {"order": "desc"})
         return found[::-1]
 
     async def messages_between(self, session_id: str, first: int, last: int) -> tuple[MessageOut, ...]:
@@ -138,15 +124,8 @@ class ServiceClient:
 
     async def summaries(self, session_id: str) -> tuple[SummaryVersionOut, ...]:
         """Return the versions of the session's summary, newest first, one that is prepared before them."""
-        found: list[SummaryVersionOut] = []
-        cursor = ""
-        while True:
-            query: Query = {"limit": PAGE_SIZE, "cursor": cursor}
-            page = await self._page(SummaryList, f"/v1/sessions/{session_id}/summaries", query)
-            found.extend(page.data)
-            if not page.next_cursor:
-                return tuple(found)
-            cursor = page.next_cursor
+        found, _ = await self._up_to(sys.maxsize, SummaryList, f"/v1/sessions/{session_id}/summaries", {})
+        return tuple(found)
 
     async def summary(self, session_id: str, version: str) -> SummaryVersionOut:
         """Return one version of the session's summary, by its number or its id."""
@@ -178,15 +157,7 @@ class ServiceClient:
 
     async def memories(self, *, limit: int, cursor: str = "") -> tuple[list[MemoryOut], str]:
         """Return up to `limit` memories, newest first, and the cursor behind them, empty at the end."""
-        found: list[MemoryOut] = []
-        while len(found) < limit:
-            query: Query = {"limit": min(PAGE_SIZE, limit - len(found)), "cursor": cursor}
-            page = await self._page(MemoryPage, "/v1/memories", query)
-            found.extend(page.data)
-            cursor = page.next_cursor or ""
-            if not cursor:
-                break
-        return found, cursor
+        return await self._up_to(limit, MemoryPage, "/v1/memories", {}, cursor)
 
     async def memory(self, memory_id: str) -> MemoryOut:
         """Return a memory."""
@@ -240,6 +211,20 @@ class ServiceClient:
         if isinstance(error, httpx.TimeoutException):
             return ServiceUnreachable(f"{self._place} did not answer in time. Try again, or look at the service's log.")
         return ServiceUnreachable(f"The connection to {self._place} broke. Try again, or look at the service's log.")
+
+    async def _up_to(
+        self, limit: int, page_type: type[Page[Item]], path: str, query: Query, cursor: str = ""
+    ) -> tuple[list[Item], str]:
+        """Return up to `limit` items behind the cursor, and the cursor behind them, empty at the end of the list."""
+        found: list[Item] = []
+        while len(found) < limit:
+            size = min(PAGE_SIZE, limit - len(found))
+            page = await self._page(page_type, path, {**query, "limit": size, "cursor": cursor})
+            found.extend(page.data)
+            cursor = page.next_cursor or ""
+            if not cursor:
+                break
+        return found, cursor
 
     async def _page(self, page_type: type[Reply], path: str, query: Query) -> Reply:
         return read_json(page_type, await self._get(path, query))

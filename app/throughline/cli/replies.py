@@ -1,7 +1,8 @@
 """Reading what the service answers as the shapes of the wire."""
 
 import re
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -9,11 +10,24 @@ from throughline.cli.failures import UnexpectedReply
 from throughline.wire.shape import Shape
 
 Reply = TypeVar("Reply")
+Item = TypeVar("Item", covariant=True)  # noqa: PLC0105  # a page is read only
 Exported: TypeAlias = dict[str, object]
 """A value as the service renders it, handed on as it is."""
 
 BEFORE_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _ADAPTERS: dict[type[object], TypeAdapter[Any]] = {}  # built once per type: Any, since each has its own
+
+
+class Page(Protocol[Item]):
+    """A page of a list; without a cursor it is the last one."""
+
+    @property
+    def data(self) -> Sequence[Item]:
+        """Its items."""
+
+    @property
+    def next_cursor(self) -> str | None:
+        """Where the next page begins."""
 
 
 class ExportedPage(Shape):
