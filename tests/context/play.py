@@ -27,7 +27,7 @@ from throughline.context.budget import make_budget, summary_limit
 from throughline.context.calibration import HIGHEST_RATIO, scale, unscale
 from throughline.context.context_input import ContextInput
 from throughline.context.decide_compaction import CompactionAction
-from throughline.context.explain import NEXT_MESSAGE, is_summary_due
+from throughline.context.explain import NEXT_MESSAGE, next_plan
 from throughline.context.fit import FittedPrompt, fit_view
 from throughline.context.groups import split_at_cuts
 from throughline.context.measure import tokens_of
@@ -284,7 +284,7 @@ class Play:
         return view_state_json(state)
 
     def _prepare(self) -> None:
-        if not is_summary_due(self._input(None, None)) or self.random.random() < self.failing:
+        if not next_plan(self._input(None, None)).is_summary_due or self.random.random() < self.failing:
             return
         inp, there = self._input(NEXT_MESSAGE, None), replace(self.conversation)
         if self.prepared is not None:

@@ -7,7 +7,7 @@ import pytest
 
 from context.chat import Chat, Turn
 from context.play import Play
-from throughline.context.explain import explain_context, is_summary_due
+from throughline.context.explain import explain_context, next_plan
 from throughline.context.forms import Form
 from throughline.context.policy import Adopt, ContextPolicy, Strategy
 from throughline.context.preview import Action, preview_call
@@ -87,7 +87,7 @@ def test_nothing_is_announced_where_nothing_can_be_summarised() -> None:
     for _ in range(9):
         chat.turn()
 
-        assert not is_summary_due(chat.at_rest())
+        assert not next_plan(chat.at_rest()).is_summary_due
         assert explain_context(chat.at_rest(), FACTS).next_action is NextAction.NONE
 
 
@@ -184,7 +184,7 @@ def _done_by_a_turn(chat: Chat) -> NextAction:
     other.view, other.stored.rows = dict(chat.view), list(chat.stored.rows)
     if other.turn().has_made_room:
         return NextAction.COMPACT
-    return NextAction.PREPARE if is_summary_due(other.at_rest()) else NextAction.NONE
+    return NextAction.PREPARE if next_plan(other.at_rest()).is_summary_due else NextAction.NONE
 
 
 def test_the_answer_of_the_next_turn_counts_for_what_is_announced() -> None:

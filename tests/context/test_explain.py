@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from context.strategies import Said, by_length, conversation_input, stored
 from throughline.context.assemble import build_prompt_messages
 from throughline.context.budget import check_fits, make_budget, summary_limit
-from throughline.context.explain import explain_context, explain_end, is_summary_due
+from throughline.context.explain import explain_context, explain_end, next_plan
 from throughline.context.groups import cut_points, group_messages, split_at_cuts
 from throughline.context.measure import count_message, count_system, count_tool_specs
 from throughline.context.policy import Adopt, ContextPolicy, SummaryPolicy
@@ -97,7 +97,7 @@ def test_the_end_of_a_turn_is_reported_like_a_session_at_rest_with_what_is_due(
     inp = conversation_input(turns(stored_turns), user=None, policy=ContextPolicy(adopt=adopting))
 
     assert explain_end(inp, FACTS) == (explain_context(inp, FACTS), is_due)
-    assert is_summary_due(inp) is is_due
+    assert next_plan(inp).is_summary_due is is_due
 
 
 def test_the_next_answer_is_expected_to_be_as_long_as_the_last_ones() -> None:

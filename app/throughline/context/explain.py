@@ -51,29 +51,19 @@ def explain_context(inp: ContextInput, facts: SummaryFacts) -> ContextReport:
 
 
 def explain_end(inp: ContextInput, facts: SummaryFacts) -> tuple[ContextReport, bool]:
-    """Return the report of a turn's end and whether a summary is due (`is_summary_due`), both from one plan."""
-    plan = _next_plan(_at_rest(inp))
+    """Return the report of a turn's end and whether a summary is due, both from one plan."""
+    plan = next_plan(inp)
     return _report(plan, facts), plan.is_summary_due
 
 
-def is_summary_due(inp: ContextInput) -> bool:
-    """Whether a summary written now, in the background, would save the next turn from waiting for it."""
-    return _next_plan(_at_rest(inp)).is_summary_due
+def next_plan(inp: ContextInput) -> ContextPlan:
+    """Return what an empty message would set off once no turn runs: what its messages were is history then."""
+    return plan_context(replace(inp, history=inp.rows, own=(), user=NEXT_MESSAGE))
 
 
 def is_making_room(plan: ContextPlan) -> bool:
     """Whether anything is done to the prompt before the call."""
     return bool(plan.decision.is_now or plan.fired or fit_view(plan.view).notes)
-
-
-def _at_rest(inp: ContextInput) -> ContextInput:
-    """Return the input with no turn running: what its messages were is history then."""
-    return replace(inp, history=inp.rows, own=(), user=None)
-
-
-def _next_plan(inp: ContextInput) -> ContextPlan:
-    """Return what an empty message would set off."""
-    return plan_context(replace(inp, user=NEXT_MESSAGE))
 
 
 def _report(plan: ContextPlan, facts: SummaryFacts) -> ContextReport:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TypeVar
 
 from throughline.context.context_input import ContextInput
-from throughline.context.decide_compaction import CompactionAllowance
+from throughline.context.decide_compaction import ALL_ALLOWED, CompactionAllowance
 from throughline.context.measure import count_message
 from throughline.context.plan import ContextPlan, in_force, plan_context
 from throughline.context.recall_hints import hints_for
@@ -79,13 +79,20 @@ class ModelCall:
     """
 
     agent: ReadyAgent
-    pending: NewMessage | None
+    pending: NewMessage | None = None
     cap_tokens: int | None = None
 
 
-async def plan_call(call: ModelCall, conversation: Conversation, allowance: CompactionAllowance) -> ContextPlan:
+async def plan_call(
+    call: ModelCall,
+    conversation: Conversation,
+    *,
+    forced: CompactionTrigger | None = None,
+    allowance: CompactionAllowance = ALL_ALLOWED,
+) -> ContextPlan:
     """Return the engine's plan for the call; one that was refused is compacted whatever the triggers say."""
-    inp, forced = _call_input(call, conversation), None if call.cap_tokens is None else CompactionTrigger.OVERFLOW
+    forced = forced if call.cap_tokens is None else CompactionTrigger.OVERFLOW
+    inp = _call_input(call, conversation)
     return await compute_context(inp, partial(plan_context, forced=forced, allowance=allowance))
 
 
@@ -103,14 +110,3 @@ async def view_after(
 
 def _call_input(call: ModelCall, conversation: Conversation) -> ContextInput:
     return replace(context_input(call.agent, conversation, call.pending), cap_tokens=call.cap_tokens)
-
-
-async def plan_context_for(
-    agent: ReadyAgent,
-    conversation: Conversation,
-    pending: NewMessage | None = None,
-    *,
-    forced: CompactionTrigger | None = None,
-) -> ContextPlan:
-    """Return the engine's plan for a conversation, with nothing that a turn has spent before."""
-    return await compute_context(context_input(agent, conversation, pending), partial(plan_context, forced=forced))

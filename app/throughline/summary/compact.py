@@ -13,7 +13,7 @@ from throughline.domain.errors import SummaryConflict
 from throughline.domain.session import Session
 from throughline.ports.hooks import PreCompact
 from throughline.prompting.conversation import with_summary
-from throughline.prompting.planning import plan_context_for
+from throughline.prompting.planning import ModelCall, plan_call
 from throughline.summary.parts import SummaryParts
 from throughline.summary.writing import (
     CANCELLED_BY_HOOK,
@@ -36,8 +36,8 @@ async def compact(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> t
     slow or writes nonsense: the cursor then stays where it was. LeaseLost and DatabaseUnavailable are let through.
     """
     started = parts.clock.monotonic()
-    is_written = plan.decision.action is CompactionAction.ADOPT
-    conversation, done = await (_adopt_prepared if is_written else _write_and_adopt)(parts, task, plan)
+    adopts_prepared = plan.decision.action is CompactionAction.ADOPT
+    conversation, done = await (_adopt_prepared if adopts_prepared else _write_and_adopt)(parts, task, plan)
     parts.metrics.compaction_finished(
         cause=plan.decision.trigger or "none",
         outcome=done.outcome,
@@ -114,5 +114,5 @@ async def _adopted(
     task: Compaction, plan: ContextPlan, session: Session, detail: str
 ) -> tuple[Conversation, CompactionResult]:
     conversation = with_summary(task.conversation, session)
-    after = await plan_context_for(task.agent, conversation, task.pending)
+    after = await plan_call(ModelCall(task.agent, task.pending), conversation)
     return conversation, CompactionResult(CompactionOutcome.ADOPTED, session, detail, plan.tokens, after.tokens)

@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import structlog
 
-from throughline.context.explain import NEXT_MESSAGE, is_summary_due
-from throughline.context.plan import ContextPlan, plan_context
+from throughline.context.explain import NEXT_MESSAGE, next_plan
+from throughline.context.plan import ContextPlan
 from throughline.context.reopen import waiting_for_growth
 from throughline.context.triggers import CompactionTrigger
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import NotFound, SummaryConflict, TemporaryError, ThroughlineError
 from throughline.domain.session import Session
 from throughline.prompting.conversation import at_rest, with_summary
-from throughline.prompting.planning import compute_context, context_input, plan_context_for
+from throughline.prompting.planning import ModelCall, compute_context, context_input, plan_call
 from throughline.summary.parts import SummaryParts
-from throughline.summary.writing import Compaction, Writing, hook_event
+from throughline.summary.writing import Compaction, Writing, hook_event, unchanged
 
 PREPARE_SECONDS = 60.0
 """Nobody waits for it, so it may take its time: never less than a turn would give it. A session has one such job at a
@@ -34,14 +34,14 @@ async def prepare_next(parts: SummaryParts, session: Session) -> CompactionResul
     """
     try:
         task = await _task(parts, session)
-        inp = context_input(task.agent, task.conversation, None)
-        if not await compute_context(inp, is_summary_due):
-            return _skipped(session)
-        return await _prepare(parts, task, await compute_context(inp, plan_context))
+        plan = await _plan_next(task)
+        if not plan.is_summary_due:
+            return unchanged(task, plan, CompactionOutcome.SKIPPED)
+        return await _prepare(parts, task, plan)
     except NotFound:
-        return _skipped(session)
+        return CompactionResult(CompactionOutcome.SKIPPED, session)
     except SummaryConflict:
-        return _stale(session)
+        return CompactionResult(CompactionOutcome.SKIPPED, session, is_stale=True)
     except ThroughlineError as error:
         log.warning("summary was not prepared", session_id=str(session.id), error=error.code)
         delay = error.delay_seconds if isinstance(error, TemporaryError) else None
@@ -50,8 +50,7 @@ async def prepare_next(parts: SummaryParts, session: Session) -> CompactionResul
 
 async def is_next_due(parts: SummaryParts, session: Session) -> bool:
     """Whether a further summary is due beyond what is prepared by now. Raises NotFound, DatabaseUnavailable."""
-    task = await _task(parts, session)
-    return await compute_context(context_input(task.agent, task.conversation, None), is_summary_due)
+    return (await _plan_next(await _task(parts, session))).is_summary_due
 
 
 async def _task(parts: SummaryParts, session: Session) -> Compaction:
@@ -60,10 +59,14 @@ async def _task(parts: SummaryParts, session: Session) -> Compaction:
     return Compaction(agent, conversation, pending=NEXT_MESSAGE, seconds_left=seconds)
 
 
+async def _plan_next(task: Compaction) -> ContextPlan:
+    return await compute_context(context_input(task.agent, task.conversation, None), next_plan)
+
+
 async def _prepare(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> CompactionResult:
     further = await _plan_further(task)
     if further.decision.trigger is None:
-        return _skipped(task.conversation.session)
+        return unchanged(task, plan, CompactionOutcome.SKIPPED)
     is_further = task.conversation.prepared is not None
     told = hook_event(task, further, extends_prepared=is_further)
     event = replace(told, trigger="auto", tokens=plan.tokens, must_compact=False)
@@ -77,7 +80,7 @@ async def _prepare(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> 
         await parts.summaries.prepare_summary(writer.adoption())
     except SummaryConflict:
         writing.calls.wasted("stale")
-        return _stale(task.conversation.session)
+        raise
     log.info("summary prepared", session_id=event.session_id, through_position=writer.draft.through_position)
     return CompactionResult(CompactionOutcome.PREPARED, task.conversation.session)
 
@@ -110,18 +113,10 @@ async def _plan_further(task: Compaction) -> ContextPlan:
             summary_through_position=prepared.through_position,
         )
         conversation = with_summary(conversation, there)
-    return await plan_context_for(task.agent, conversation, task.pending, forced=CompactionTrigger.MANUAL)
+    return await plan_call(ModelCall(task.agent, task.pending), conversation, forced=CompactionTrigger.MANUAL)
 
 
 def _reach(task: Compaction) -> int:
     prepared = task.conversation.prepared
     adopted = task.conversation.session.summary_through_position
     return adopted if prepared is None else max(adopted, prepared.through_position)
-
-
-def _skipped(session: Session) -> CompactionResult:
-    return CompactionResult(CompactionOutcome.SKIPPED, session)
-
-
-def _stale(session: Session) -> CompactionResult:
-    return CompactionResult(CompactionOutcome.SKIPPED, session, is_stale=True)

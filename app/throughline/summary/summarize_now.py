@@ -15,7 +15,7 @@ from throughline.execution.heartbeats import Heartbeats
 from throughline.execution.running_beside import running_beside
 from throughline.ports.summaries import SummaryStore
 from throughline.prompting.conversation import at_rest
-from throughline.prompting.planning import plan_context_for
+from throughline.prompting.planning import ModelCall, plan_call
 from throughline.summary.compact import compact
 from throughline.summary.parts import SummaryParts
 from throughline.summary.writing import Compaction
@@ -41,7 +41,7 @@ async def summarize_now(parts: SummaryParts, session: Session, instructions: str
 
 async def _summarize(parts: SummaryParts, session: Session, instructions: str) -> CompactionResult:
     agent, conversation = await at_rest(parts, session)
-    plan = await plan_context_for(agent, conversation, forced=CompactionTrigger.MANUAL)
+    plan = await plan_call(ModelCall(agent), conversation, forced=CompactionTrigger.MANUAL)
     if plan.decision.trigger is None:
         detail = _nothing_to_do(conversation.session)
         return CompactionResult(CompactionOutcome.SKIPPED, conversation.session, detail, plan.tokens, plan.tokens)

@@ -11,7 +11,7 @@ from throughline.domain.session import Session
 from throughline.execution.off_loop import characters_of
 from throughline.ports.storage import MessageStore
 from throughline.prompting.conversation import with_summary
-from throughline.prompting.planning import plan_context_for
+from throughline.prompting.planning import ModelCall, plan_call
 from throughline.prompting.ready_agent import ReadyAgent
 
 PAGE_MESSAGES = 20
@@ -50,7 +50,8 @@ class Unsummarised:
         """
         if self.plan.decision.must_load_first and session.summary_through_position > self._position:
             there = with_summary(self.conversation, session)
-            self.plan = await plan_context_for(self.agent, there, self.pending, forced=self.plan.decision.trigger)
+            call = ModelCall(self.agent, self.pending)
+            self.plan = await plan_call(call, there, forced=self.plan.decision.trigger)
         if self.plan.decision.must_load_first:
             return await self._read_backlog(session, room_tokens)
         return Batch(

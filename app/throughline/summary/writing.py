@@ -221,7 +221,7 @@ def _reaching(session: Session, last: Message) -> Session:
     return replace(session, summary_through_id=last.id, summary_through_position=last.position)
 
 
-def unchanged(task: Compaction, plan: ContextPlan, outcome: CompactionOutcome, detail: str) -> CompactionResult:
+def unchanged(task: Compaction, plan: ContextPlan, outcome: CompactionOutcome, detail: str = "") -> CompactionResult:
     """Return the result of a compaction that left the session as it was."""
     return CompactionResult(outcome, task.conversation.session, detail, plan.tokens, plan.tokens)
 

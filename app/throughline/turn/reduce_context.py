@@ -67,7 +67,7 @@ async def reduce_context(
     """
     cap_tokens = None if refused_tokens is None else max(int(LESS_THAN_REFUSED * refused_tokens), 1)
     call = ModelCall(agent, pending, cap_tokens)
-    plan = await plan_call(call, conversation, turn.compaction_usage.allowance(agent))
+    plan = await plan_call(call, conversation, allowance=turn.compaction_usage.allowance(agent))
     if plan.decision.action is CompactionAction.WRITE_IN_BACKGROUND:
         await _request_background_summary(turn, conversation)
     if not plan.fired and not plan.decision.is_now:
@@ -93,7 +93,7 @@ async def _carry_out(
         if not done.is_stale:
             break
         conversation = await reload_conversation(turn.parts.messages, turn.lease.run_id, call.agent, conversation)
-        plan = await plan_call(call, conversation, turn.compaction_usage.allowance(call.agent))
+        plan = await plan_call(call, conversation, allowance=turn.compaction_usage.allowance(call.agent))
     return conversation, plan, done
 
 
