@@ -22,8 +22,8 @@ from throughline.domain.message import Message, Source
 from throughline.domain.session import Session
 from throughline.execution.breaker import Breakers
 from throughline.ports.summaries import SummaryStore
-from throughline.summary.draft import Draft, open_draft
-from throughline.summary.stretches import Assignment, StretchWriter
+from throughline.summary.draft import Assignment, Draft, open_draft
+from throughline.summary.stretches import StretchWriter
 from throughline.summary.summariser import NotWorthIt, Summariser, SummaryRejected
 from throughline.summary.summariser_calls import SummariserCalls
 from throughline.summary.unsummarised import Batch

@@ -4,18 +4,38 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from throughline.context.measure import Count
-from throughline.context.policy import SummaryKind
+from throughline.context.policy import SummaryKind, SummaryPolicy
 from throughline.context.summaries.ledger import merge_ledgers
 from throughline.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
-from throughline.context.summaries.tiers import RenderedSummary, render_beside_instructions, render_summary
+from throughline.context.summaries.tiers import (
+    RenderedSummary,
+    render_beside_instructions,
+    render_summary,
+    summary_room,
+)
 from throughline.context.summaries.transcript import PROMPT_VERSION, read_hash
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.ids import MessageId
 from throughline.domain.ledger import FACT_KINDS, LedgerEntry
 from throughline.domain.run import Lease
 from throughline.domain.session import Session
-from throughline.domain.summary import NewStretch, Stretch, SummaryState, SummaryWithStretches
+from throughline.domain.summary import Adoption, NewStretch, Stretch, SummaryState, SummaryWithStretches
 from throughline.ports.summaries import SummaryStore
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Whose summary is written, and how large it may be: `limit_tokens` by our count."""
+
+    session: Session
+    policy: SummaryPolicy
+    limit_tokens: int
+    lease: Lease | None = None
+
+    @property
+    def narrative_tokens(self) -> int:
+        """What the narrative may take of the limit."""
+        return summary_room(self.limit_tokens, self.policy.kind).narrative_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +70,39 @@ class Draft:
             through_id=last.through_id,
             model=last.model,
             replaced_tokens=self.replaced_tokens + replaced_tokens,
+        )
+
+    def adoption(self, assignment: Assignment, count: Count) -> Adoption:
+        """Return what is to be adopted, or prepared, where it reaches beyond the session's summary."""
+        session, policy = assignment.session, assignment.policy
+        if self.through_id is None:
+            raise AssertionError("an empty draft has nothing to adopt")
+        text = self.rendered(session, limit_tokens=assignment.limit_tokens, kind=policy.kind, count=count)
+        return Adoption(
+            session_id=session.id,
+            expected_version=session.summary_version,
+            stretch_ids=tuple(stretch.id for stretch in self.stretches),
+            text=text.text,
+            token_count=text.tokens,
+            ledger=self.ledger if policy.kind is SummaryKind.HYBRID else (),
+            through_id=self.through_id,
+            through_position=self.through_position,
+            model=self.model,
+            run_id=None if assignment.lease is None else assignment.lease.run_id,
+        )
+
+    def adopted(self, assignment: Assignment, count: Count) -> Session:
+        """Return the session as it will be once this is adopted."""
+        session = assignment.session
+        if self.through_position <= session.summary_through_position:
+            return session
+        adoption = self.adoption(assignment, count)
+        return replace(
+            session,
+            conversation_summary=adoption.text,
+            summary_tokens=adoption.token_count,
+            summary_through_id=adoption.through_id,
+            summary_through_position=adoption.through_position,
         )
 
     def rendered(self, session: Session, *, limit_tokens: int, kind: SummaryKind, count: Count) -> RenderedSummary:

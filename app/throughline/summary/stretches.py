@@ -11,9 +11,8 @@ from functools import partial
 
 import structlog
 
-from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
+from throughline.context.policy import SummaryKind, SummaryShape
 from throughline.context.summaries.ledger import extract_ledger
-from throughline.context.summaries.stretch_ends import first_stretch
 from throughline.context.summaries.summary_check import Sources, Verdict, check_summary
 from throughline.context.summaries.tiers import (
     LEAST_NODE_TOKENS,
@@ -22,12 +21,10 @@ from throughline.context.summaries.tiers import (
     merge_due,
     merge_of_large,
     stretch_tokens,
-    summary_room,
 )
 from throughline.context.summaries.transcript import (
     PROMPT_VERSION,
     SMALLEST_BUDGET,
-    chunk_for_summariser,
     merge_hash,
     merge_request,
     read_hash,
@@ -40,21 +37,17 @@ from throughline.domain.ids import MessageId
 from throughline.domain.ledger import LedgerEntry
 from throughline.domain.message import Message
 from throughline.domain.prompt import Prompt
-from throughline.domain.run import Lease
 from throughline.domain.session import Session
 from throughline.domain.summary import Adoption, NewStretch, Stretch
 from throughline.execution.off_loop import characters_of, run_off_loop_if_large
 from throughline.ports.summaries import SummaryStore
-from throughline.summary.draft import Draft
-from throughline.summary.summariser import NotWorthIt, Summariser
-from throughline.summary.summariser_calls import SUMMARISER_ERRORS, Ask, SummariserCalls, Written
+from throughline.summary.draft import Assignment, Draft
+from throughline.summary.summariser import Ask, NotWorthIt, Summariser, Written, first_chunk
+from throughline.summary.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
 from throughline.summary.unsummarised import Batch
 
 HALVINGS = 3
 """How often a stretch that the summariser calls too long is halved before the smallest is tried."""
-
-SLACK_TOKENS = 64
-"""Counts of parts do not add up exactly to the count of the whole."""
 
 MANY_CHARACTERS = 8_000
 """From this length on facts are found beside the event loop: 48,000 characters take a quarter of a second."""
@@ -63,21 +56,6 @@ BY_HOOK = "pre_compact"
 """Stands for a model's name where the hook wrote the text."""
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """Whose summary is written, and how large it may be: `limit_tokens` by our count."""
-
-    session: Session
-    policy: SummaryPolicy
-    limit_tokens: int
-    lease: Lease | None = None
-
-    @property
-    def narrative_tokens(self) -> int:
-        """What the narrative may take of the limit."""
-        return summary_room(self.limit_tokens, self.policy.kind).narrative_tokens
 
 
 @dataclass(slots=True)
@@ -151,37 +129,11 @@ class StretchWriter:
 
     def adoption(self) -> Adoption:
         """Return what is to be adopted, or prepared. The draft must reach further than the session's summary."""
-        draft, assignment = self.draft, self.assignment
-        session, policy = assignment.session, assignment.policy
-        if draft.through_id is None:
-            raise AssertionError("an empty draft has nothing to adopt")
-        text = draft.rendered(session, limit_tokens=assignment.limit_tokens, kind=policy.kind, count=self._count)
-        return Adoption(
-            session_id=session.id,
-            expected_version=session.summary_version,
-            stretch_ids=tuple(stretch.id for stretch in draft.stretches),
-            text=text.text,
-            token_count=text.tokens,
-            ledger=draft.ledger if policy.kind is SummaryKind.HYBRID else (),
-            through_id=draft.through_id,
-            through_position=draft.through_position,
-            model=draft.model,
-            run_id=None if assignment.lease is None else assignment.lease.run_id,
-        )
+        return self.draft.adoption(self.assignment, self._count)
 
     def session(self) -> Session:
         """Return the session as it will be once the draft is adopted."""
-        session = self.assignment.session
-        if not self.reaches_further:
-            return session
-        adoption = self.adoption()
-        return replace(
-            session,
-            conversation_summary=adoption.text,
-            summary_tokens=adoption.token_count,
-            summary_through_id=adoption.through_id,
-            summary_through_position=adoption.through_position,
-        )
+        return self.draft.adopted(self.assignment, self._count)
 
     @property
     def reaches_further(self) -> bool:
@@ -217,14 +169,14 @@ class StretchWriter:
             tokens = sum(message.token_count for message in rest)
             room = self.rooms[summariser.key] = max(min(room, tokens) >> time_outs, SMALLEST_BUDGET)
         for _ in range(HALVINGS):
-            chunk = await self._chunk(rest, room, summariser)
+            chunk = await first_chunk(rest, room, summariser)
             try:
                 return await self._read_chunk(chunk, rest, summariser)
             except ContextOverflow:
                 used = summariser.count(render_transcript(chunk))
                 room = max(min(room, used) // 2, SMALLEST_BUDGET)
                 self.rooms[summariser.key] = room
-        smallest = await self._chunk(rest, SMALLEST_BUDGET, summariser)
+        smallest = await first_chunk(rest, SMALLEST_BUDGET, summariser)
         try:
             return await self._read_chunk(smallest, rest, summariser)
         except ContextOverflow:
@@ -242,21 +194,7 @@ class StretchWriter:
 
     def _room(self, summariser: Summariser) -> int:
         """Return what a transcript may take of the summariser's window, by our count."""
-        max_tokens = self._max_tokens()
-        whole = summariser.request_tokens(max_tokens)
-        return max(whole - summariser.prompt_tokens(self._request((), summariser)) - SLACK_TOKENS, SMALLEST_BUDGET)
-
-    async def _chunk(self, rest: tuple[Message, ...], room: int, summariser: Summariser) -> tuple[Message, ...]:
-        """Return the first messages of `rest` that fit, or the first group cut so that it fits."""
-        count, most = summariser.count, self.assignment.policy.chunk_messages
-
-        def choose() -> tuple[Message, ...]:
-            chosen = first_stretch(rest, room_tokens=room, max_messages=most, count=count)
-            frame = summariser.prompt_tokens(summary_request("…", (), SummaryPolicy()))
-            budget = room + frame + SLACK_TOKENS
-            return chunk_for_summariser(chosen, budget_tokens=budget, count=count)[0]
-
-        return await run_off_loop_if_large(characters_of(rest), choose)
+        return summariser.transcript_tokens(self._request((), summariser), self._max_tokens())
 
     async def _read_chunk(self, chunk: tuple[Message, ...], rest: tuple[Message, ...], summariser: Summariser) -> int:
         """Summarise the chunk, the beginning of `rest` as a summariser is shown it; facts are read in `rest` itself."""

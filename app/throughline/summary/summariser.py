@@ -7,7 +7,9 @@ from functools import partial
 
 from throughline.context.budget import summary_limit
 from throughline.context.calibration import factor, trusted_window, unscale
+from throughline.context.frame import unframed
 from throughline.context.policy import SummaryPolicy
+from throughline.context.summaries.stretch_ends import first_stretch
 from throughline.context.summaries.summary_check import (
     MOST_CHARACTERS_PER_TOKEN,
     CheckedSummary,
@@ -17,12 +19,18 @@ from throughline.context.summaries.summary_check import (
     without_thinking,
 )
 from throughline.context.summaries.summary_text import cut_back
-from throughline.context.summaries.transcript import summary_request
+from throughline.context.summaries.transcript import (
+    CONVERSATION_TAG,
+    EXISTING_TAG,
+    SMALLEST_BUDGET,
+    chunk_for_summariser,
+    summary_request,
+)
 from throughline.domain.errors import AnswerIncomplete, AnswerTooLong, PermanentError
 from throughline.domain.message import Message, text_of
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, TextDelta, Usage
 from throughline.domain.text import clean_text
-from throughline.execution.off_loop import run_off_loop_if_large
+from throughline.execution.off_loop import characters_of, run_off_loop_if_large
 from throughline.ports.models import ChatModel
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.prompting.summary_model import named_summary_model
@@ -30,6 +38,9 @@ from throughline.summary.parts import SummaryParts
 
 LEAST_ANSWER_BYTES = 200_000
 """So much is always taken in of an answer: models that think aloud do so beside their limit."""
+
+SLACK_TOKENS = 64
+"""Counts of parts do not add up exactly to the count of the whole."""
 
 
 class NotWorthIt(PermanentError):
@@ -86,6 +97,10 @@ class Summariser:
         """Return `max_tokens` as the model counts them."""
         return math.ceil(max_tokens * self._safe_factor)
 
+    def transcript_tokens(self, request: Prompt, max_tokens: int) -> int:
+        """Return how large, by our count, a transcript may be in `request`, which has none yet."""
+        return max(self.request_tokens(max_tokens) - self.prompt_tokens(request) - SLACK_TOKENS, SMALLEST_BUDGET)
+
     @property
     def _safe_factor(self) -> float:
         """The factor, but never below 1.
@@ -93,6 +108,46 @@ class Summariser:
         One below is learned on prompts with tools, whose schemas we count too high; these requests have none.
         """
         return max(self.factor, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One text to be written. `replaced_tokens` is what it would stand for, `max_tokens` its most; both our counts.
+
+    `reach` is the first and the last position it would stand for. `may_be_unchanged`: a model that says twice that the
+    existing summary still says all that is worth saying is believed.
+    """
+
+    prompt: Prompt
+    max_tokens: int
+    replaced_tokens: int
+    reach: tuple[int, int]
+    may_be_unchanged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A text that may serve as a summary, and what it cost."""
+
+    text: str
+    tokens: int
+    model: str
+    input_tokens: int
+    output_tokens: int
+    seconds: float
+
+
+async def first_chunk(rest: tuple[Message, ...], room_tokens: int, summariser: Summariser) -> tuple[Message, ...]:
+    """Return the first messages of `rest` that fit, or the first group cut so that it fits."""
+    count, most = summariser.count, summariser.policy.chunk_messages
+
+    def choose() -> tuple[Message, ...]:
+        chosen = first_stretch(rest, room_tokens=room_tokens, max_messages=most, count=count)
+        frame = summariser.prompt_tokens(summary_request("…", (), SummaryPolicy()))
+        budget = room_tokens + frame + SLACK_TOKENS
+        return chunk_for_summariser(chosen, budget_tokens=budget, count=count)[0]
+
+    return await run_off_loop_if_large(characters_of(rest), choose)
 
 
 async def summarize_messages(messages: Sequence[Message], existing_summary: str, summariser: Summariser) -> Summarised:
@@ -190,4 +245,21 @@ async def _summariser(parts: SummaryParts, agent: ReadyAgent, model: ChatModel, 
         window_tokens=agent.budget.window_tokens if is_own else trusted_window(calibration, model.context_limit),
         factor=agent.factor if is_own else factor(calibration, is_known_tokenizer=model.has_known_tokenizer),
         instructions=instructions,
+    )
+
+
+def sources_of(asked: str, ask: Ask) -> Sources:
+    """Return what the text of `ask` is checked against. What is merged is its record: nothing is added to it."""
+    record, existing = unframed(CONVERSATION_TAG, asked), unframed(EXISTING_TAG, asked)
+    if not record:
+        return Sources(existing, "", ask.reach)
+    return Sources(record, existing, ask.reach, may_be_unchanged=ask.may_be_unchanged)
+
+
+def used_tokens(summariser: Summariser, ask: Ask, answer: Summarised) -> tuple[int, int]:
+    """Return what was read and what was written; a provider that reports no usage is taken to count like us."""
+    reported, written = answer.usage.input_tokens, answer.usage.output_tokens
+    return (
+        summariser.prompt_tokens(ask.prompt) if reported is None else reported,
+        summariser.count(answer.text) if written is None else written,
     )

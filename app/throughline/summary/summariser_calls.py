@@ -12,9 +12,6 @@ from typing import TypeVar
 
 import structlog
 
-from throughline.context.frame import unframed
-from throughline.context.summaries.summary_check import Sources
-from throughline.context.summaries.transcript import CONVERSATION_TAG, EXISTING_TAG
 from throughline.domain.clock import Clock
 from throughline.domain.errors import (
     ContextOverflow,
@@ -25,17 +22,19 @@ from throughline.domain.errors import (
     ThroughlineError,
 )
 from throughline.domain.message import text_of
-from throughline.domain.prompt import Prompt
 from throughline.execution.breaker import Breakers, BreakerState
 from throughline.execution.off_loop import run_off_loop_if_large
 from throughline.ports.metrics import Metrics
 from throughline.prompting.summary_model import content_key, model_keys
 from throughline.summary.summariser import (
+    Ask,
     NotWorthIt,
-    Summarised,
     Summariser,
     SummaryRejected,
+    Written,
     check_answer,
+    sources_of,
+    used_tokens,
     write_summary,
 )
 
@@ -64,33 +63,6 @@ class SummaryTimedOut(ModelUnavailable):
     """The summary model did not answer within its share of the time."""
 
     code = "timeout"
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One text to be written. `replaced_tokens` is what it would stand for, `max_tokens` its most; both our counts.
-
-    `reach` is the first and the last position it would stand for. `may_be_unchanged`: a model that says twice that the
-    existing summary still says all that is worth saying is believed.
-    """
-
-    prompt: Prompt
-    max_tokens: int
-    replaced_tokens: int
-    reach: tuple[int, int]
-    may_be_unchanged: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A text that may serve as a summary, and what it cost."""
-
-    text: str
-    tokens: int
-    model: str
-    input_tokens: int
-    output_tokens: int
-    seconds: float
 
 
 @dataclass(slots=True)
@@ -272,7 +244,7 @@ class SummariserCalls:
         seconds = self.clock.monotonic() - began
         asked = text_of(ask.prompt.messages[0].content)
         size = len(answer.text) + len(asked)
-        tokens = await run_off_loop_if_large(size, partial(_tokens, summariser, ask, answer))
+        tokens = await run_off_loop_if_large(size, partial(used_tokens, summariser, ask, answer))
         written = Written(answer.text, 0, summariser.model.name, *tokens, seconds)
         self.metrics.summary_written(
             model=written.model, input_tokens=tokens[0], output_tokens=tokens[1], seconds=seconds
@@ -283,7 +255,7 @@ class SummariserCalls:
                 summariser,
                 replaced_tokens=ask.replaced_tokens,
                 max_tokens=ask.max_tokens,
-                sources=_sources(asked, ask),
+                sources=sources_of(asked, ask),
             )
         except (NotWorthIt, SummaryRejected) as error:
             self._count_unused(written, error.code)
@@ -298,20 +270,3 @@ class SummariserCalls:
 def pause_seconds(error: ModelUnavailable) -> float:
     """Return how long to wait before a model is asked again: as long as its provider wishes."""
     return RETRY_PAUSE_SECONDS if error.delay_seconds is None else error.delay_seconds
-
-
-def _sources(asked: str, ask: Ask) -> Sources:
-    """What is merged is the record of a merge: nothing is added to it."""
-    record, existing = unframed(CONVERSATION_TAG, asked), unframed(EXISTING_TAG, asked)
-    if not record:
-        return Sources(existing, "", ask.reach)
-    return Sources(record, existing, ask.reach, may_be_unchanged=ask.may_be_unchanged)
-
-
-def _tokens(summariser: Summariser, ask: Ask, answer: Summarised) -> tuple[int, int]:
-    """Return what was read and what was written; a provider that reports no usage is taken to count like us."""
-    reported, written = answer.usage.input_tokens, answer.usage.output_tokens
-    return (
-        summariser.prompt_tokens(ask.prompt) if reported is None else reported,
-        summariser.count(answer.text) if written is None else written,
-    )

@@ -21,9 +21,9 @@ from throughline.execution.error_boundary import ErrorBoundary
 from throughline.ports.hooks import Decision, PreCompact
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.summary.ask_hook import ask_hook
-from throughline.summary.draft import open_draft
+from throughline.summary.draft import Assignment, open_draft
 from throughline.summary.parts import SummaryParts
-from throughline.summary.stretches import Assignment, StretchWriter
+from throughline.summary.stretches import StretchWriter
 from throughline.summary.summariser import NotWorthIt, find_summarisers, summary_tokens
 from throughline.summary.summariser_calls import FAIR_SHARE, SUMMARISER_ERRORS, SummariserCalls
 from throughline.summary.unsummarised import Unsummarised

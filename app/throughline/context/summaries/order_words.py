@@ -4,16 +4,6 @@ Each table has lines `name: pattern`, which go on in the next line behind `|` or
 that name. `standing_instructions.py` says what the names mean and compiles them.
 """
 
-TRADITIONAL = (
-    "請麻煩還對過後從現開這裡裏記絕總給寫說稱無論時問處個為變釋註碼標準應該須許嚴條張剛簡體語漢粵韓國歡傾"
-    "討厭確證儘盡潔賅禮擔緊著誤會氣動優慮認經據當復覆願話項順樣幫終檔沒數閱讀顯規則詢聽覺讓東車與務號錄"
-)
-SIMPLIFIED = (
-    "请麻烦还对过后从现开这里里记绝总给写说称无论时问处个为变释注码标准应该须许严条张刚简体语汉粤韩国欢倾"
-    "讨厌确证尽尽洁赅礼担紧着误会气动优虑认经据当复复愿话项顺样帮终档没数阅读显规则询听觉让东车与务号录"
-)
-"""The letters of the Chinese table as they are written in traditional script, and in its own."""
-
 TEXTS = r"""
 answers|replies|responses|messages|explanations|summaries|outputs?|comments|code|commit messages|commits|emails
 |sentences|(?:variable |function |branch )?names|functions|tests|docs|documentation|lists|dates|times|prices|amounts

@@ -14,6 +14,17 @@ from throughline.context.summaries.revocations import start_of_revocation
 
 SENTENCE_CHARACTERS = 600
 """So much of a sentence is judged; a longer one is a list, a log or a paste."""
+_TRADITIONAL = (
+    "請麻煩還對過後從現開這裡裏記絕總給寫說稱無論時問處個為變釋註碼標準應該須許嚴條張剛簡體語漢粵韓國歡傾"
+    "討厭確證儘盡潔賅禮擔緊著誤會氣動優慮認經據當復覆願話項順樣幫終檔沒數閱讀顯規則詢聽覺讓東車與務號錄"
+)
+_SIMPLIFIED = (
+    "请麻烦还对过后从现开这里里记绝总给写说称无论时问处个为变释注码标准应该须许严条张刚简体语汉粤韩国欢倾"
+    "讨厌确证尽尽洁赅礼担紧着误会气动优虑认经据当复复愿话项顺样帮终档没数阅读显规则询听觉让东车与务号录"
+)
+_AS_SIMPLIFIED = str.maketrans(_TRADITIONAL, _SIMPLIFIED)
+"""For the Chinese table, which has the letters of its own script alone."""
+
 _FOLDED_LINE, _PLACEHOLDER = re.compile(r"\n(?=[|(])"), re.compile(r"<(\w+)>")
 
 
@@ -21,7 +32,7 @@ def is_standing_instruction(sentence: str) -> bool:
     """Whether a user's `sentence` asks for something lasting; what it quotes should be blanked out before."""
     plain = " ".join(_NOT.sub("don't ", sentence[:SENTENCE_CHARACTERS].translate(_PLAIN).lower()).split())
     if _HAN_OR_KANA.search(plain) and not _KANA.search(plain):
-        plain = plain.translate(_SIMPLIFIED)
+        plain = plain.translate(_AS_SIMPLIFIED)
     revoked = start_of_revocation(plain)
     if revoked is not None and not plain.endswith(("?", "？")):
         return not _REPORT.search(plain[:revoked])
@@ -136,7 +147,6 @@ _ASKING = _compiled(rf"""
 |potresti|(?:você )?(?:pode|poderia)|можешь|можете|не мог(?:ли)? бы (?:ты|вы)|ты можешь)
 (?: (?:bitte|mir|s'il (?:te|vous) plaît|por favor|per favore|пожалуйста))?\b[ ,]*""")
 _CJK_ASKING = re.compile(r"(?:(?:吗|嗎|好吗|可以吗)|(?:もらえ|いただけ|くれ)(?:ます|ない|ません)?か)[？?]$")
-_SIMPLIFIED = str.maketrans(order_words.TRADITIONAL, order_words.SIMPLIFIED)
 _EN = _language(order_words.EN)
 _DE = _language(order_words.DE)
 _FR = _language(order_words.FR)
