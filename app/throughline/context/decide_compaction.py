@@ -149,21 +149,20 @@ def background_trigger(view: View) -> CompactionTrigger | None:
     counted, is_near = count_trigger(inp, since), is_near_threshold(inp, view.tokens)
     if counted is None and not is_near:
         return None
-    first = sum(row.position <= since for row in inp.rows)
-    rows = row_tokens(view)
-    cut = background_cut(view)
+    first, cut = sum(row.position <= since for row in inp.rows), background_cut(view)
     if cut is None or cut.index <= first:
         return None
     if counted is not None and replaces_enough(inp, counted, first, cut.index):
         return counted
-    freed = tokens_gone(view, rows, first, cut.index)
-    is_enough = inp.prepared is not None and _leaves_room(inp, _tokens_once_adopted(view, inp.prepared))
-    least = GROWTH_SHARE if is_enough else AHEAD_SHARE
-    return (
-        CompactionTrigger.THRESHOLD
-        if is_near and scale(freed, inp.factor) >= least * inp.budget.window_tokens
-        else None
-    )
+    return CompactionTrigger.THRESHOLD if is_near and _frees_enough(view, first, cut.index) else None
+
+
+def _frees_enough(view: View, first: int, end: int) -> bool:
+    """Whether a summary of these rows is worth writing now; one more is worth it where the prepared one does little."""
+    inp = view.inp
+    freed = tokens_gone(view, row_tokens(view), first, end)
+    has_room = inp.prepared is not None and _leaves_room(inp, _tokens_once_adopted(view, inp.prepared))
+    return scale(freed, inp.factor) >= (GROWTH_SHARE if has_room else AHEAD_SHARE) * inp.budget.window_tokens
 
 
 def _should_adopt(view: View, prepared: Prepared, trigger: CompactionTrigger, cut: Cut | None) -> bool:

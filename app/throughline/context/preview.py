@@ -1,5 +1,6 @@
 """The plan for the next model call, as a user may ask for it before sending: nothing is changed by looking."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -129,19 +130,20 @@ def _to_summarise(plan: ContextPlan, inp: ContextInput) -> StretchToSummarise | 
 
 def _with_plan(plan: ContextPlan, messages: tuple[ShownMessage, ...]) -> list[ShownMessage]:
     """Mark what the planned summary will stand for; pins and the text being answered are shown all the same."""
-    if plan.decision.trigger is None or plan.decision.through_position is None:
+    through, current = plan.decision.through_position, plan.view.inp.current
+    if plan.decision.trigger is None or through is None:
         return list(messages)
     if plan.decision.action is CompactionAction.ADOPT:
-        listed = {message.position for message in messages}
-        behind = (row for row in shown_messages(plan.view) if row.position <= plan.decision.through_position)
-        gone = (row.summarised() for row in behind if row.position not in listed)
-        return sorted((*gone, *messages), key=lambda message: message.position)
-    current = plan.view.inp.current
-    return [
-        message.summarised()
-        if message.position <= plan.decision.through_position
-        and not message.pinned
-        and (current is None or message.position != current.position)
-        else message
-        for message in messages
-    ]
+        return _with_adopted(messages, shown_messages(plan.view), through)
+    stays = {message.position for message in messages if message.pinned or message.position > through}
+    if current is not None:
+        stays.add(current.position)
+    return [message if message.position in stays else message.summarised() for message in messages]
+
+
+def _with_adopted(
+    messages: tuple[ShownMessage, ...], before: Iterable[ShownMessage], through: int
+) -> list[ShownMessage]:
+    listed = {message.position for message in messages}
+    gone = (row.summarised() for row in before if row.position <= through and row.position not in listed)
+    return sorted((*gone, *messages), key=lambda message: message.position)

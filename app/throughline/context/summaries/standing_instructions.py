@@ -30,23 +30,30 @@ _FOLDED_LINE, _PLACEHOLDER = re.compile(r"\n(?=[|(])"), re.compile(r"<(\w+)>")
 
 def is_standing_instruction(sentence: str) -> bool:
     """Whether a user's `sentence` asks for something lasting; what it quotes should be blanked out before."""
-    plain = " ".join(_NOT.sub("don't ", sentence[:SENTENCE_CHARACTERS].translate(_PLAIN).lower()).split())
-    if _HAN_OR_KANA.search(plain) and not _KANA.search(plain):
-        plain = plain.translate(_AS_SIMPLIFIED)
+    plain = _plain(sentence)
     revoked = start_of_revocation(plain)
     if revoked is not None and not plain.endswith(("?", "？")):
         return not _REPORT.search(plain[:revoked])
     if _REPORT.search(plain) or _OF_OTHERS.search(plain):
         return False
-    plain = _IN_MAY.sub("", plain)
+    order = _as_order(_IN_MAY.sub("", plain))
+    return any(language.lasts(order) for language in _languages_of(order))
+
+
+def _plain(sentence: str) -> str:
+    plain = " ".join(_NOT.sub("don't ", sentence[:SENTENCE_CHARACTERS].translate(_PLAIN).lower()).split())
+    is_chinese = _HAN_OR_KANA.search(plain) and not _KANA.search(plain)
+    return plain.translate(_AS_SIMPLIFIED) if is_chinese else plain
+
+
+def _as_order(plain: str) -> str:
+    """Return a polite question as the order it is, nothing of any other question."""
     if plain.endswith(("?", "？")):
         plain, polite = _ASKING.subn("ø ", plain)
         if not polite and not _CJK_ASKING.search(plain):
-            return False
+            return ""
         plain = plain.rstrip("?？ ")
-    if not _TELLER.search(plain):
-        plain = _JOINTS.sub(", ", plain)
-    return any(language.lasts(plain) for language in _languages_of(plain))
+    return plain if _TELLER.search(plain) else _JOINTS.sub(", ", plain)
 
 
 @dataclass(frozen=True, slots=True)
