@@ -20,7 +20,7 @@ from throughline.wire.events import (
     RunStarted,
     ToolResult,
 )
-from throughline.wire.messages import ToolCallOut
+from throughline.wire.messages import MessageOut, ToolCallOut
 
 LESS_SHOWN = frozenset({"pruned", "fitted"})
 SHOWN_ARGUMENTS, SHOWN_RESULT = 120, 160
@@ -41,10 +41,7 @@ class AnswerView:
                 self._has_text = True
                 self._screen.write(text)
             case MessageCompleted(message=message):
-                if not self._has_text and message.role == "assistant":
-                    self._screen.write(text_of(message))  # the pieces were lost with the events: the message was not
-                self._has_text = False
-                self._screen.end_line()
+                self._show_whole(message)
             case RunCompleted() | RunFailed() | RunCancelled():
                 self._show_end(event)
             case RunStarted():
@@ -52,6 +49,13 @@ class AnswerView:
             case _:
                 self._has_text = self._has_text and not isinstance(event, Reset)
                 self._screen.note(_remark(event))
+
+    def _show_whole(self, message: MessageOut) -> None:
+        """End a message; it is printed whole if its pieces were lost with their events."""
+        if not self._has_text and message.role == "assistant":
+            self._screen.write(text_of(message))
+        self._has_text = False
+        self._screen.end_line()
 
     def _show_end(self, end: RunEnded) -> None:
         self._screen.end_line()

@@ -1,6 +1,6 @@
 """Drawing and writing out the state of a service: plain functions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -18,15 +18,7 @@ WARNING, BAD = "yellow", "bold red"
 
 def draw_status(status: ServiceStatus) -> Iterator[RenderableType]:
     """Yield what is to be shown, from the processes to the side jobs; what needs a look is coloured."""
-    versions = {noted.process.version for noted in status.processes}
-    told = f" · version {printable(', '.join(sorted(versions)))}" if versions else ""
-    living = sum(not noted.is_silent for noted in status.processes)
-    yield Text(f"Processes: {living}, {status.takers} of them take turns · schema {status.schema}{told}")
-    shown = _shown(status.processes)
-    if shown:
-        yield _processes(shown, is_mixed=len(versions) > 1)
-    if more := len(status.processes) - len(shown):
-        yield Text(f"and {more} more that have been silent for longer", style="dim")
+    yield from _draw_processes(status)
     yield Text()
     yield Text(f"Turns in line: {_line(status.queued)}", style=BAD if status.is_stuck else "")
     yield Text(f"Turns under way: {sum(held.runs for held in status.held)}")
@@ -36,6 +28,18 @@ def draw_status(status: ServiceStatus) -> Iterator[RenderableType]:
     yield Text()
     yield Text("Side jobs and answers to Slack" if status.slack is not None else "Side jobs")
     yield _work(work) if work else Text("none", style="dim")
+
+
+def _draw_processes(status: ServiceStatus) -> Iterator[RenderableType]:
+    versions = {noted.process.version for noted in status.processes}
+    told = f" · version {printable(', '.join(sorted(versions)))}" if versions else ""
+    living = sum(not noted.is_silent for noted in status.processes)
+    yield Text(f"Processes: {living}, {status.takers} of them take turns · schema {status.schema}{told}")
+    shown = _shown(status.processes)
+    if shown:
+        yield _processes(shown, is_mixed=len(versions) > 1)
+    if more := len(status.processes) - len(shown):
+        yield Text(f"and {more} more that have been silent for longer", style="dim")
 
 
 def status_json(status: ServiceStatus) -> dict[str, JsonValue]:
@@ -112,14 +116,21 @@ def _state(noted: NotedProcess) -> tuple[str, str]:
 def _held(all_held: Sequence[HeldRuns], processes: dict[str, NotedProcess]) -> Table:
     table = _table("Held by", "Turns", "Lease left", "Longest", "State")
     for held in all_held:
-        noted = processes.get(held.worker)
-        said = [f"{held.expired} EXPIRED"] if held.expired else []
-        if noted is None or noted.is_silent:
-            said.append("process gone" if noted is None else "process silent")
         left = duration(held.lease_seconds) if held.lease_seconds > 0 else f"over for {duration(-held.lease_seconds)}"
-        cells = (held.worker, str(held.runs), left, duration(held.oldest_seconds), ", ".join(said) or "ok")
+        cells = (held.worker, str(held.runs), left, duration(held.oldest_seconds), _held_state(held, processes))
         table.add_row(*(Text(printable(cell), style=BAD if held.expired else "") for cell in cells))
     return table
+
+
+def _held_state(held: HeldRuns, processes: Mapping[str, NotedProcess]) -> str:
+    """Return what to say of runs that a process holds."""
+    said = [f"{held.expired} EXPIRED"] if held.expired else []
+    noted = processes.get(held.worker)
+    if noted is None:
+        said.append("process gone")
+    elif noted.is_silent:
+        said.append("process silent")
+    return ", ".join(said) or "ok"
 
 
 def _work(all_work: Sequence[WorkLine]) -> Table:

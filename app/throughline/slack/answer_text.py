@@ -75,8 +75,7 @@ def final_text(run: Run, stored: Sequence[str], shown: str) -> str:
         case RunStatus.SUCCEEDED:
             return said or NOTHING_SAID
         case RunStatus.CANCELLED:
-            begun = said or (STOPPED if run.started_at is not None else "")
-            return f"{said}\n\n{STOPPED}" if said else begun
+            return _joined([said, STOPPED]) if said or run.started_at is not None else ""
         case _:
             before = shown if shown.startswith(said) else said
             return _joined([before, sentence(run.error)])

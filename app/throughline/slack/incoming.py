@@ -143,8 +143,9 @@ def _edited(envelope: _Envelope, identity: Identity) -> Edited | Deleted | None:
         return None
     if changed.subtype == "tombstone":  # what is left of a deleted message that has replies
         return _deleted(envelope, identity, changed.ts)
-    if changed.edited is None or not (_TS.fullmatch(changed.edited.ts) and _TS.fullmatch(changed.ts)):
-        return None  # Slack has added the preview of a link, say: the words are the same
+    edited_ts = _edited_ts(changed)
+    if edited_ts is None:
+        return None
     written, is_direct = changed.text or "", _is_direct(event)
     return Edited(
         event_id=envelope.event_id,
@@ -152,10 +153,17 @@ def _edited(envelope: _Envelope, identity: Identity) -> Edited | Deleted | None:
         thread_ts=changed.thread_ts or changed.ts,
         who=_who(envelope, changed, identity),
         text=with_files(readable(written, bot_user_id=identity.bot_user_id), _file_names(changed)),
-        edited_ts=changed.edited.ts,
+        edited_ts=edited_ts,
         is_direct=is_direct,
         is_addressed=is_direct or calls(written, identity.bot_user_id),
     )
+
+
+def _edited_ts(changed: _Message) -> str | None:
+    """Return when the words were changed; None where Slack has added the preview of a link, say."""
+    if changed.edited is None or not _TS.fullmatch(changed.edited.ts) or not _TS.fullmatch(changed.ts):
+        return None
+    return changed.edited.ts
 
 
 def _deleted(envelope: _Envelope, identity: Identity, ts: str | None) -> Deleted | None:

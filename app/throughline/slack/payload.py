@@ -133,11 +133,17 @@ def _first(authorizations: JsonValue) -> Mapping[str, JsonValue]:
 
 def _check_names(part: Mapping[str, JsonValue]) -> None:
     for key, value in part.items():
-        if not (key in NAMES or key in KEPT or key.endswith("_id")):
-            continue
-        if not (value is None or isinstance(value, (str, dict))):
-            raise MalformedPayload("a field that names something holds neither text nor an object")
-        if isinstance(value, str) and clean_text(value) != value:
-            raise MalformedPayload("a field that names something holds NUL or a lone surrogate")
-        if isinstance(value, str) and key in KEPT and len(value.encode()) > MAX_KEPT_BYTES:
-            raise MalformedPayload(f"`{key}` has more than {MAX_KEPT_BYTES} bytes, which no id of Slack's has")
+        if key in NAMES or key in KEPT or key.endswith("_id"):
+            _check_name(key, value)
+
+
+def _check_name(key: str, value: JsonValue) -> None:
+    """Raise MalformedPayload unless the value is null, an object or a text that may be stored."""
+    if value is None or isinstance(value, dict):
+        return
+    if not isinstance(value, str):
+        raise MalformedPayload("a field that names something holds neither text nor an object")
+    if clean_text(value) != value:
+        raise MalformedPayload("a field that names something holds NUL or a lone surrogate")
+    if key in KEPT and len(value.encode()) > MAX_KEPT_BYTES:
+        raise MalformedPayload(f"`{key}` has more than {MAX_KEPT_BYTES} bytes, which no id of Slack's has")

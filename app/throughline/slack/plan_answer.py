@@ -96,7 +96,12 @@ def next_step(written: Written, text: str, piece: Piece, now: float) -> Step:
     if not written.ts:
         return "open" if text[written.starts : piece.end].strip() else "nothing"
     if written.streams:
-        is_worth = bool(text[written.sent : piece.end].strip())
-        return "stop" if piece.is_last else "append" if is_worth else "nothing"
+        return _next_of_stream(text[written.sent : piece.end], is_last=piece.is_last)
     is_due = piece.is_last or (piece.end > written.starts and now - written.edited >= EDIT_SECONDS)
     return "edit" if is_due and written.exact != piece.end else "nothing"
+
+
+def _next_of_stream(added: str, *, is_last: bool) -> Step:
+    if is_last:
+        return "stop"
+    return "append" if added.strip() else "nothing"

@@ -39,10 +39,8 @@ def _call_of(bot_user_id: str) -> re.Pattern[str]:
 def _undone(found: re.Match[str]) -> str:
     inside, _, label = found[1].partition("|")
     match inside[:1]:
-        case "@":
-            return f"@{label or inside[1:]}"
-        case "#":
-            return f"#{label or inside[1:]}"
+        case "@" | "#" as sign:
+            return f"{sign}{label or inside[1:]}"
         case "!":
             return f"@{label.removeprefix('@') or inside[1:].partition('^')[0]}"
         case _:

@@ -233,10 +233,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._expect_nothing()
         if self.transport.is_closing():
             return
-        if self._is_answering() and self.cycle.more_body and self.pipeline:  # it waits behind others: drop it
-            assert self._cycle_before is not None
-            self.pipeline.popleft()
-            self.cycle = self._cycle_before
+        self._drop_waiting()
         if self._is_answering() and not self.cycle.more_body:
             self.cycle.keep_alive, self._is_done_reading = False, True
             self.flow.pause_reading()
@@ -249,6 +246,13 @@ class LimitedProtocol(HttpToolsProtocol):
         if can_be_told:
             self.transport.write(_on_the_wire(error_problem(error)))
         self.transport.close()
+
+    def _drop_waiting(self) -> None:
+        """Drop the newest request if it has not arrived as a whole and waits behind others."""
+        if self._is_answering() and self.cycle.more_body and self.pipeline:
+            assert self._cycle_before is not None
+            self.pipeline.popleft()
+            self.cycle = self._cycle_before
 
 
 def _head_too_large(most: str) -> HeadTooLarge:

@@ -113,16 +113,7 @@ def from_lines(body: bytes, source: Source) -> Conversation:
     session = _read(first, SessionLine)
     if len(rest) > MAX_MESSAGES:
         _refuse(rest[MAX_MESSAGES][0], "", f"At most {MAX_MESSAGES:,} messages are taken in one import.")
-    reads = list(_in_order(rest))
-    positions = {read.position: place for place, (_, read) in enumerate(reads, start=1) if read.position}
-    messages = [
-        DatedMessage(
-            renumber_quotations(_message(number, read, source), positions),
-            read.created_at,
-            counts=not _is_redacted(read),
-        )
-        for number, read in reads
-    ]
+    messages = _messages(rest, source)
     if len(messages) < session.message_count:
         _refuse(
             first[0],
@@ -130,6 +121,20 @@ def from_lines(body: bytes, source: Source) -> Conversation:
             f"Says {session.message_count:,} messages, {len(messages):,} follow: the export was cut off. Export again.",
         )
     return Conversation(session.agent, session.title, session.metadata, tuple(messages))
+
+
+def _messages(lines: Sequence[Line], source: Source) -> list[DatedMessage]:
+    """Return the messages; what they quote is named by its new position."""
+    reads = list(_in_order(lines))
+    positions = {read.position: place for place, (_, read) in enumerate(reads, start=1) if read.position}
+    return [
+        DatedMessage(
+            renumber_quotations(_message(number, read, source), positions),
+            read.created_at,
+            counts=not _is_redacted(read),
+        )
+        for number, read in reads
+    ]
 
 
 def _read(line: Line, model: type[Body]) -> Body:
@@ -154,11 +159,8 @@ def _in_order(lines: Sequence[Line]) -> Iterator[tuple[int, MessageLine]]:
 
 
 def _message(number: int, line: MessageLine, source: Source) -> NewMessage:
-    is_tool, is_assistant = line.role == "tool", line.role == "assistant"
-    if is_tool and line.tool_call_id is None:
-        _refuse(number, "tool_call_id", "A tool message needs the call it answers.")
-    if line.tool_calls and not is_assistant:
-        _refuse(number, "tool_calls", "Only messages of the assistant call tools.")
+    _check_calls(number, line)
+    is_tool = line.role == "tool"
     return NewMessage(
         role=Role(line.role),
         content=_content(line.content),
@@ -169,6 +171,13 @@ def _message(number: int, line: MessageLine, source: Source) -> NewMessage:
         author=line.author,
         metadata=line.metadata,
     )
+
+
+def _check_calls(number: int, line: MessageLine) -> None:
+    if line.role == "tool" and line.tool_call_id is None:
+        _refuse(number, "tool_call_id", "A tool message needs the call it answers.")
+    if line.tool_calls and line.role != "assistant":
+        _refuse(number, "tool_calls", "Only messages of the assistant call tools.")
 
 
 def _content(given: str | list[LineBlock]) -> Content:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal, TypeAlias
 
@@ -54,11 +55,16 @@ def _measure(metadata: dict[str, JsonValue]) -> tuple[int, int]:
         depth += 1
         below: list[JsonValue] = []
         for item in level:
-            inner = list(item.values()) if isinstance(item, dict) else item if isinstance(item, list) else []
-            keys += len(inner) if isinstance(item, dict) else 0
-            below += [value for value in inner if isinstance(value, (dict, list))]
+            keys += len(item) if isinstance(item, dict) else 0
+            below += [value for value in _values(item) if isinstance(value, (dict, list))]
         level = below
     return keys, depth
+
+
+def _values(item: JsonValue) -> Iterable[JsonValue]:
+    if isinstance(item, dict):
+        return item.values()
+    return item if isinstance(item, list) else ()
 
 
 def _check_not_blank(text: str) -> str:

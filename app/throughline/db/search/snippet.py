@@ -1,6 +1,6 @@
 """Shows where a message matches: the piece of its text that has most of what was asked for, and the places in it."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -60,13 +60,18 @@ def _pieces(text: str, words: Collection[str]) -> list[tuple[int, int]]:
     if len(lowered) != len(text):  # a letter became two: places in the one are not places in the other
         lowered = text
     places = sorted(place for word in words for place in islice(_places(lowered, word), MOST_PLACES))
+    return _around(places, len(text)) or [(0, READ_CHARACTERS)]
+
+
+def _around(places: Sequence[int], length: int) -> list[tuple[int, int]]:
+    """Return the pieces around places of a text of that length; those that touch are one."""
     pieces: list[tuple[int, int]] = []
     for place in places:
-        start, end = max(place - SNIPPET_CHARACTERS, 0), min(place + 2 * SNIPPET_CHARACTERS, len(text))
+        start, end = max(place - SNIPPET_CHARACTERS, 0), min(place + 2 * SNIPPET_CHARACTERS, length)
         if pieces and start <= pieces[-1][1]:
             start = pieces.pop()[0]
         pieces.append((start, end))
-    return pieces or [(0, READ_CHARACTERS)]
+    return pieces
 
 
 def _places(lowered: str, word: str) -> Iterator[int]:

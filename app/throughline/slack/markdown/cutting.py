@@ -4,6 +4,7 @@ Texts are as `as_slack` makes them.
 """
 
 import re
+from collections import deque
 from dataclasses import dataclass
 
 from throughline.slack.markdown.fences import Fence, Kind, read
@@ -51,8 +52,12 @@ def cut_before(text: str, start: int, limit: int) -> int:
     while end > start + 1 and text[end - 1] != "\n" and _LIKE_A_FENCE.match(text, end):
         end -= 1
     line = text.rfind("\n", 0, end - 1) + 1
-    is_torn = text.startswith("```", line) and (text[end - 1] != "\n" or is_in_fence(text, end))
-    return line if is_torn and line > start else end
+    return line if line > start and _is_opening(text, line, end) else end
+
+
+def _is_opening(text: str, line: int, end: int) -> bool:
+    """Whether the line from `line` to `end` opens a code block, or may be the beginning of one that does."""
+    return text.startswith("```", line) and (text[end - 1] != "\n" or is_in_fence(text, end))
 
 
 def _between_words(text: str, start: int, limit: int) -> int:
@@ -69,23 +74,18 @@ def _open_at(text: str, at: int) -> _Open | None:
     begins = text.rfind("\n", 0, at) + 1
     ends = text.find("\n", at)
     end = len(text) if ends < 0 else ends + 1
-    line = None
-    for line in read(text[: end if at > begins else begins]):  # noqa: B007  # the last one is meant
-        pass
-    if line is None:
+    lines = deque(read(text[: end if at > begins else begins]), maxlen=1)
+    if not lines:
         return None
+    line = lines[0]
     if at == begins:
         return _of_fence(line.fence, "") if line.kind in {Kind.OPENING, Kind.CODE} else None
     is_whole = text[at : at + 1] in {"", "\n"}
-    match line.kind:
-        case Kind.TEXT:
-            return _of_span(line.text, at - begins)
-        case Kind.CODE:
-            return _of_fence(line.fence, "\n")
-        case Kind.OPENING:
-            return _of_fence(line.fence, "\n") if is_whole else None
-        case Kind.CLOSING:
-            return None if is_whole else _of_fence(line.fence, "\n")
+    if line.kind is Kind.TEXT:
+        return _of_span(line.text, at - begins)
+    if line.kind is (Kind.CLOSING if is_whole else Kind.OPENING):
+        return None
+    return _of_fence(line.fence, "\n")
 
 
 def _of_fence(fence: Fence | None, before: str) -> _Open | None:

@@ -34,14 +34,20 @@ def settled(text: str) -> int:
     at, held, fence = 0, whole, None
     for line in read(text[:whole]):
         fence = line.fence if line.kind in {Kind.OPENING, Kind.CODE} else None
-        is_held = (fence is not None and fence.sign == "~") or (line.kind is Kind.TEXT and is_row(line.text))
-        if not is_held:
+        if not _may_look_otherwise(line, fence):
             held = whole
         elif held == whole:
             held = at
         at += len(line.text)
     is_plain = held == whole and fence is None
     return held + _plain_words(text[whole:]) if is_plain else held
+
+
+def _may_look_otherwise(line: Line, fence: Fence | None) -> bool:
+    """Whether what follows may change a line: one of a table, or of a code block whose fence is rewritten."""
+    if fence is not None:
+        return fence.sign == "~"
+    return line.kind is Kind.TEXT and is_row(line.text)
 
 
 def _plain_words(line: str) -> int:
