@@ -21,8 +21,7 @@ from benchmarks.replay_cell import Cell, Replayer
 from benchmarks.replay_data import SAMPLE, Dataset, Turn, chain, merge_turns
 from benchmarks.replay_double import DoubleControl
 from benchmarks.replay_readers import LOADERS, load_datasets
-from benchmarks.replay_strategies import SHIPPED, STRATEGIES
-from benchmarks.replay_table import Row, failures_of, progress, render_costs, render_table
+from benchmarks.replay_table import SHIPPED, STRATEGIES, Row, failures_of, progress, render_costs, render_table
 
 WINDOWS = ("8k", "16k", "128k")
 COUNTINGS = ("cl100k", "o200k", "bytes2")

@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.processes import write_agent
 from benchmarks.replay_cell import Cell
 from benchmarks.replay_data import Call, Dataset, tool_shapes
-from benchmarks.replay_strategies import STRATEGIES
+from benchmarks.replay_table import STRATEGIES
 
 TOOL_ROUNDS = 100
 

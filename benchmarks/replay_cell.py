@@ -13,8 +13,7 @@ from benchmarks.replay_check import Json, Played, find_differences, find_unread
 from benchmarks.replay_data import Turn
 from benchmarks.replay_double import DoubleControl
 from benchmarks.replay_stages import Stage, Told, read_turn, stable_share, stage_flags
-from benchmarks.replay_strategies import SHIPPED
-from benchmarks.replay_table import Row, growing_price, repeated_tokens
+from benchmarks.replay_table import SHIPPED, Row, growing_price, repeated_tokens
 
 PAGE = 200
 TURN_SECONDS = 330.0

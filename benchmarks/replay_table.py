@@ -3,10 +3,25 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
 from benchmarks.figures import aligned
 from benchmarks.replay_check import Json
-from benchmarks.replay_strategies import SHIPPED, WITHOUT_SUMMARIES
+from throughline.context.policy import Strategy, SummaryShape
+
+Settings: TypeAlias = dict[str, str | dict[str, str]]  # part of an agent file
+
+SHIPPED = "shipped"
+"""What the service does when an agent file says nothing."""
+
+STRATEGIES: dict[str, Settings] = {
+    SHIPPED: {},
+    SummaryShape.TIERED.value: {"summary": {"shape": SummaryShape.TIERED.value}},
+    SummaryShape.ROLLING.value: {"summary": {"shape": SummaryShape.ROLLING.value}},
+    Strategy.TRUNCATION.value: {"strategy": Strategy.TRUNCATION.value},
+    Strategy.IMPORTANCE.value: {"strategy": Strategy.IMPORTANCE.value},
+}
+WITHOUT_SUMMARIES = frozenset((Strategy.TRUNCATION.value, Strategy.IMPORTANCE.value))
 
 PREFIX_AIM = 0.95
 """At least so much of a prompt should stand at the start of the next one while no stage comes between them."""

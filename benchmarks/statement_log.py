@@ -8,9 +8,10 @@ import asyncio
 import os
 import re
 import signal
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.processes import run_postgres
@@ -31,39 +32,36 @@ SETTLE_SECONDS = 0.5
 
 
 @dataclass(slots=True)
-class StatementCounter:
-    """Counts statements and transactions in a log; those of `ignored_pid`, who measures, do not count.
+class Logged:
+    """What clients executed in so many seconds: known once they are over."""
+
+    seconds: float = 0.0
+    statements: int = 0
+    transactions: int = 0
+
+
+def count_statements(log: bytes, *, ignored_pid: int = 0) -> tuple[int, int]:
+    """Return the statements and transactions in a log; those of `ignored_pid`, who measures, do not count.
 
     A statement is what a client has executed, BEGIN and COMMIT too. A transaction is one that was committed, or a
     statement outside of one. As in pg_stat_database, it need not have written anything; unlike there, hearing a
     notification is none.
     """
-
-    ignored_pid: int = 0
-    statements: int = 0
-    transactions: int = 0
-    _open: set[int] = field(default_factory=set)
-    _rest: bytes = b""
-
-    def feed(self, data: bytes) -> None:
-        """Read on in the log; a line that is not whole yet is kept for the next time."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            found = LINE.match(line)
-            if found and int(found[1]) != self.ignored_pid:
-                self._add(int(found[1]), found[2].upper(), (found[3] or b"").upper())
-
-    def _add(self, pid: int, verb: bytes, second: bytes) -> None:
-        self.statements += 1
-        if verb in {b"BEGIN", b"START"}:
-            self._open.add(pid)
-        elif verb in {b"ROLLBACK", b"ABORT"} and second != b"TO":
-            self._open.discard(pid)
-        elif verb in {b"COMMIT", b"END"}:
-            self.transactions += 1
-            self._open.discard(pid)
-        elif pid not in self._open:
-            self.transactions += 1
+    found = [match for match in map(LINE.match, log.split(b"\n")) if match and int(match[1]) != ignored_pid]
+    begun: set[bytes] = set()
+    transactions = 0
+    for pid, verb, second in (match.groups() for match in found):
+        match verb.upper():
+            case b"BEGIN" | b"START":
+                begun.add(pid)
+            case b"ROLLBACK" | b"ABORT" if (second or b"").upper() != b"TO":
+                begun.discard(pid)
+            case b"COMMIT" | b"END":
+                transactions += 1
+                begun.discard(pid)
+            case _:
+                transactions += pid not in begun
+    return len(found), transactions
 
 
 class StatementLog:
@@ -72,31 +70,25 @@ class StatementLog:
     def __init__(self, cluster: Path) -> None:
         """Take PostgreSQL's data directory."""
         self._cluster = cluster
-        self._offset = 0
-        self.counter = StatementCounter()
 
     @asynccontextmanager
-    async def on(self) -> AsyncGenerator[None]:
-        """Have statements written to the log in the block, by every connection."""
+    async def on(self, *, ignored_pid: int = 0) -> AsyncGenerator[Logged]:
+        """Have statements written to the log in the block, by every connection, and count them at its end."""
+        logged, file = Logged(), self._cluster / "log" / LOG_FILE
         await self._write(is_on=True)
-        yield
+        before, began = file.stat().st_size, time.monotonic()
+        yield logged
+        await asyncio.sleep(SETTLE_SECONDS)
+        logged.seconds = time.monotonic() - began
+        log = file.read_bytes()[before:]
         await self._write(is_on=False)
+        logged.statements, logged.transactions = count_statements(log, ignored_pid=ignored_pid)
 
     async def _write(self, *, is_on: bool) -> None:
         write_settings(self._cluster, is_on=is_on)
         postmaster = int((self._cluster / "postmaster.pid").read_text().splitlines()[0])
         os.kill(postmaster, signal.SIGHUP)
         await asyncio.sleep(SETTLE_SECONDS)
-
-    async def read(self) -> tuple[int, int]:
-        """Return the statements and transactions so far."""
-        await asyncio.sleep(SETTLE_SECONDS)
-        with (self._cluster / "log" / LOG_FILE).open("rb") as log:
-            log.seek(self._offset)
-            data = log.read()
-        self._offset += len(data)
-        self.counter.feed(data)
-        return self.counter.statements, self.counter.transactions
 
 
 def write_settings(cluster: Path, *, is_on: bool) -> None:

@@ -57,7 +57,6 @@ class Meter:
     def __init__(self, connection: asyncpg.Connection, log: StatementLog, pid: int) -> None:
         """Take what it reads, and the service's process."""
         self._connection, self._log, self._pid = connection, log, pid
-        log.counter.ignored_pid = connection.get_server_pid()
 
     async def timed(self, press: Press) -> tuple[Measured, Used]:
         """Return what `press` measures, and the CPU and WAL it took."""
@@ -73,16 +72,6 @@ class Meter:
 
     async def counted(self, press: Press) -> Used:
         """Return all that `press` uses, statements too: they are logged, which takes time."""
-        async with self._log.on():
-            statements, transactions = await self._log.read()
-
-            async def press_and_read() -> Measured:
-                measured = await press()
-                await self._log.read()
-                return measured
-
-            _, used = await self.timed(press_and_read)
-        counter = self._log.counter
-        return replace(
-            used, statements=counter.statements - statements, transactions=counter.transactions - transactions
-        )
+        async with self._log.on(ignored_pid=self._connection.get_server_pid()) as logged:
+            _, used = await self.timed(press)
+        return replace(used, seconds=logged.seconds, statements=logged.statements, transactions=logged.transactions)

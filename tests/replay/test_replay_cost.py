@@ -6,8 +6,15 @@ from typing import Any
 import pytest
 
 from benchmarks.replay import main
-from benchmarks.replay_strategies import STRATEGIES, WITHOUT_SUMMARIES
-from benchmarks.replay_table import failures_of, growing_price, price, render_costs, repeated_tokens
+from benchmarks.replay_table import (
+    STRATEGIES,
+    WITHOUT_SUMMARIES,
+    failures_of,
+    growing_price,
+    price,
+    render_costs,
+    repeated_tokens,
+)
 from replay.test_replay_report import GOOD
 
 
