@@ -196,7 +196,7 @@ GUARDS = (
     ),
     Mutant(
         "what was truncated before binds all that comes",
-        "ladder/rungs.py",
+        "ladder/cuts.py",
         "max(stored), level)",
         "max(stored), min(level, *(tokens for _, tokens in view.state.truncations), level))",
     ),
@@ -229,7 +229,7 @@ GUARDS = (
     Mutant("stages for next to nothing", "ladder/trimming.py", "least = WORTHWHILE_SHARE if", "least = 0 if"),
     Mutant(
         "folds come undone",
-        "ladder/rungs.py",
+        "ladder/cuts.py",
         "        return (*ranges[:-1], (ranges[-1][0], max(new[1], ranges[-1][1])))\n",
         "        return (*ranges[:-1], new)\n",
     ),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from throughline.tools.calculator import calculator
 from throughline.tools.current_time import make_current_time
-from throughline.tools.function_tool import make_function_tool
+from throughline.tools.make_function_tool import make_function_tool
 from throughline.tools.tool import Tool
 
 

@@ -7,7 +7,7 @@ from throughline.domain.message import ToolCall
 from throughline.domain.prompt import ToolSpec
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.execution.import_plugin import import_plugin
-from throughline.tools.function_tool import make_function_tool
+from throughline.tools.make_function_tool import make_function_tool
 from throughline.tools.tool import CallLimits, Tool, failed
 
 

@@ -4,18 +4,25 @@ A rung is given a view and a goal and returns a further state, the same one wher
 prompt itself: `view.show` does, so that what a rung did is done again in the same way before every later call.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
-from throughline.context.budget import result_limit
-from throughline.context.groups import Group
-from throughline.context.ladder.trimming import Goal, fewest, past_groups, positions_of, removable, trimmed
+from throughline.context.ladder.cuts import (
+    current_tokens,
+    newest_small_step,
+    room_for_user,
+    running_groups,
+    tightened,
+    with_fold,
+    with_pins_cut,
+    with_rows_cut,
+    with_user_cut,
+)
+from throughline.context.ladder.trimming import Goal, fewest, past_groups, trimmed
 from throughline.context.measure import count_system
-from throughline.context.shrink import fair_level
 from throughline.context.view import View, show
-from throughline.context.view_state import PENDING, ViewState, truncated
-from throughline.domain.prompt import PromptMessage
+from throughline.context.view_state import ViewState
 
 Rung: TypeAlias = Callable[[View, Goal], ViewState]
 
@@ -32,10 +39,6 @@ BIG_SHARE = 0.05
 BIG_TOKENS = 2000
 SMALLEST_SHOWN = 48
 """A message is big, and may be truncated, above this share of the room (at most so many tokens, at least so few)."""
-SQUEEZES = 3
-
-FRAMING_TOKENS = 48
-"""What a result has beside its text: ids, names, and what a message takes by itself."""
 
 
 def cap_hopeless_user_text(view: View, goal: Goal) -> ViewState:
@@ -43,9 +46,9 @@ def cap_hopeless_user_text(view: View, goal: Goal) -> ViewState:
     if view.current is None:
         return view.state
     alone = count_system(view.inp.system_prompt, view.inp.count) + view.inp.tools_tokens
-    if _current_tokens(view) <= goal.limit - alone:
+    if current_tokens(view) <= goal.limit - alone:
         return view.state
-    return _with_user_cut(view, int(goal.limit * HOPELESS_USER_SHARE))
+    return with_user_cut(view, int(goal.limit * HOPELESS_USER_SHARE))
 
 
 def shorten_summary(view: View, goal: Goal) -> ViewState:
@@ -66,8 +69,8 @@ def truncate_big_messages(view: View, goal: Goal) -> ViewState:
     by part, would lose its middle to parts that were read before.
     """
     smallest = max(min(int(goal.limit * BIG_SHARE), BIG_TOKENS), SMALLEST_SHOWN)
-    spared = _newest_small_step(view)
-    return _tightened(view, goal.aim, lambda room: _truncated(view, room, smallest, spared))
+    spared = newest_small_step(view)
+    return tightened(view, goal.aim, lambda room: with_rows_cut(view, room, smallest, spared))
 
 
 def trim_oldest(view: View, goal: Goal) -> ViewState:
@@ -89,18 +92,18 @@ def trim_oldest(view: View, goal: Goal) -> ViewState:
 def fold_all_steps(view: View, goal: Goal) -> ViewState:
     """Fold every step of the running turn, the newest too."""
     del goal
-    return _folded(view, _running_groups(view))
+    return with_fold(view, running_groups(view))
 
 
 def squeeze_messages(view: View, goal: Goal) -> ViewState:
     """Show all that is left as short as it can be read; what a call cannot give, its ids and names, others give."""
-    return _tightened(view, goal.limit, lambda room: _truncated(view, room, SMALLEST_SHOWN))
+    return tightened(view, goal.limit, lambda room: with_rows_cut(view, room, SMALLEST_SHOWN))
 
 
 def fold_running_steps(view: View, goal: Goal) -> ViewState:
     """Show the oldest steps of the running turn as one short text; never the newest, which is what goes on."""
-    running = _running_groups(view)[:-1]
-    return _folded(view, running[: fewest(view, running, goal, keep_messages=0)])
+    running = running_groups(view)[:-1]
+    return with_fold(view, running[: fewest(view, running, goal, keep_messages=0)])
 
 
 def drop_summary(view: View, goal: Goal) -> ViewState:
@@ -114,17 +117,17 @@ def truncate_pins(view: View, goal: Goal) -> ViewState:
 
     The user's current text, if it is pinned too, stays as it is and may be cut from now on.
     """
-    return _tightened(view, goal.limit, lambda room: _with_pins_cut(view, room, SMALLEST_SHOWN))
+    return tightened(view, goal.limit, lambda room: with_pins_cut(view, room, SMALLEST_SHOWN))
 
 
 def truncate_pins_hard(view: View, goal: Goal) -> ViewState:
     """Cut pinned messages to what room there is, however little."""
-    return _tightened(view, goal.limit, lambda room: _with_pins_cut(view, room, 1))
+    return tightened(view, goal.limit, lambda room: with_pins_cut(view, room, 1))
 
 
 def truncate_user_text(view: View, goal: Goal) -> ViewState:
     """Cut the user's current text to what room there is, where that is enough to say anything."""
-    return view.state if _room_for_user(view, goal) < SMALLEST_SHOWN else truncate_user_text_hard(view, goal)
+    return view.state if room_for_user(view, goal) < SMALLEST_SHOWN else truncate_user_text_hard(view, goal)
 
 
 def drop_notes(view: View, goal: Goal) -> ViewState:
@@ -136,7 +139,7 @@ def drop_notes(view: View, goal: Goal) -> ViewState:
 
 def truncate_user_text_hard(view: View, goal: Goal) -> ViewState:
     """Cut the user's current text to what room there is, however little."""
-    return view.state if view.current is None else _with_user_cut(view, _room_for_user(view, goal))
+    return view.state if view.current is None else with_user_cut(view, room_for_user(view, goal))
 
 
 def leave_out_pins(view: View, goal: Goal) -> ViewState:
@@ -170,126 +173,3 @@ HARD_RUNGS: tuple[tuple[str, Rung], ...] = (
     ("pins_left_out", leave_out_pins),
 )
 """Tried in this order while the prompt is over the limit; the last ones cannot fail where anything fits at all."""
-
-
-def _tightened(view: View, most: int, choose: Callable[[int], ViewState]) -> ViewState:
-    """Choose a level for a prompt of `most`, and for less where what cannot be cut has taken more than its share."""
-    room = most
-    for _ in range(SQUEEZES):
-        state = choose(room)
-        over = show(view.inp, state).tokens - most
-        if over <= 0:
-            return state
-        room -= over
-    return choose(0)
-
-
-def _with_pins_cut(view: View, room: int, smallest: int) -> ViewState:
-    sizes = _sizes(view, view.pinned)
-    is_current_pinned = view.current is not None and view.current.position in view.pinned
-    if not sizes and not is_current_pinned:
-        return view.state
-    level = _level(view, sizes, room, smallest)
-    state = _with_current_kept(view, view.state) if is_current_pinned else view.state
-    cuts = tuple(_cut_as_pin(view, cut, level) for cut in state.user_cuts)
-    return replace(state, pins_to_tokens=min(level, state.pins_to_tokens or level), user_cuts=cuts)
-
-
-def _cut_as_pin(view: View, cut: tuple[int, int], level: int) -> tuple[int, int]:
-    """Return the cut of a user's text, with less of it where it is pinned and not the current one."""
-    position, tokens = cut
-    is_earlier_pin = position in view.pinned and not _is_current(view, position)
-    return position, min(tokens, level) if is_earlier_pin else tokens
-
-
-def _level(view: View, sizes: Sequence[int], room: int, smallest: int) -> int:
-    """Return the tokens that each of `sizes` may keep, so that they and the rest of the view take the room."""
-    return max(fair_level(sizes, max(room - (view.tokens - sum(sizes)), 0)), smallest)
-
-
-def _newest_small_step(view: View) -> frozenset[int]:
-    """Return the positions of the newest step, none where one of its messages is above what a result should have."""
-    newest = frozenset(position for group in _running_groups(view)[-1:] for position in positions_of([group]))
-    most = result_limit(view.inp.policy, view.inp.budget, factor=view.inp.factor) + FRAMING_TOKENS
-    pairs = zip(view.messages, view.counts, strict=True)
-    is_small = all(tokens <= most for message, tokens in pairs if message.position in newest)
-    return newest if is_small else frozenset()
-
-
-def _truncated(view: View, goal_tokens: int, smallest: int, spared: frozenset[int] = frozenset()) -> ViewState:
-    """Choose the level to which all messages above it are cut; one that was cut shorter before stays so."""
-    stored = frozenset(row.position for row in view.messages if row.position is not None) - spared
-    sizes = _sizes(view, stored - view.pinned)
-    level = _level(view, sizes, goal_tokens, smallest)
-    if not sizes or max(sizes) <= level:
-        return view.state
-    state = truncated(view.state, max(stored), level)
-    cuts = (cut for cut in state.user_cuts if _is_shown(view, cut[0]))
-    lowered = (cut if cut[0] > max(stored) else _cut_too(view, cut, level) for cut in cuts)
-    return _with_current_kept(view, replace(state, user_cuts=tuple(lowered)))
-
-
-def _sizes(view: View, positions: frozenset[int]) -> list[int]:
-    """Return the tokens of the messages at these positions, but for the user's current one."""
-    shown = zip(view.messages, view.counts, strict=True)
-    return [tokens for row, tokens in shown if row.position in positions and row is not view.current]
-
-
-def _is_shown(view: View, position: int) -> bool:
-    """Whether a stored message is shown if nothing else hides it."""
-    is_kept = _is_current(view, position) or position in view.pinned
-    return is_kept or position > view.inp.summary_through_position
-
-
-def _cut_too(view: View, cut: tuple[int, int], level: int) -> tuple[int, int]:
-    """Return the cut of a user's text, with less of it where it is neither pinned nor the current one."""
-    position, tokens = cut
-    is_kept = _is_current(view, position) or position in view.pinned
-    return position, tokens if is_kept else min(tokens, level)
-
-
-def _with_current_kept(view: View, state: ViewState) -> ViewState:
-    """Note how much of the user's current text is shown, so that it stays so when its turn is over."""
-    current = view.inp.current
-    if current is None or view.current is None or any(_is_current(view, cut[0]) for cut in state.user_cuts):
-        return state
-    return replace(state, user_cuts=(*state.user_cuts, (current.position, _current_tokens(view))))
-
-
-def _is_current(view: View, position: int) -> bool:
-    return view.inp.current is not None and view.inp.current.position == position
-
-
-def _running_groups(view: View) -> list[Group[PromptMessage]]:
-    return removable(view, view.messages[view.current_index + (view.current is not None) :])
-
-
-def _folded(view: View, groups: Sequence[Group[PromptMessage]]) -> ViewState:
-    positions = positions_of(groups)
-    if not positions:
-        return view.state
-    return replace(view.state, folded=_joined(view.state.folded, (min(positions), max(positions))))
-
-
-def _joined(ranges: tuple[tuple[int, int], ...], new: tuple[int, int]) -> tuple[tuple[int, int], ...]:
-    """Add a range; the turn's earlier one, which the new one follows, grows by it."""
-    if ranges and ranges[-1][1] + 1 >= new[0]:
-        return (*ranges[:-1], (ranges[-1][0], max(new[1], ranges[-1][1])))
-    return (*ranges, new)
-
-
-def _room_for_user(view: View, goal: Goal) -> int:
-    return 0 if view.current is None else goal.limit - (view.tokens - _current_tokens(view))
-
-
-def _current_tokens(view: View) -> int:
-    return view.counts[view.current_index]
-
-
-def _with_user_cut(view: View, tokens: int) -> ViewState:
-    current = view.inp.current
-    position = PENDING if current is None else current.position
-    cursor = view.inp.summary_through_position
-    kept = tuple(cut for cut in view.state.user_cuts if cut[0] != position and cut[0] > cursor)
-    least = min((tokens, *(cut[1] for cut in view.state.user_cuts if cut[0] == position)))
-    return replace(view.state, user_cuts=(*kept, (position, max(least, 1))))
