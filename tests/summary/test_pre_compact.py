@@ -264,6 +264,27 @@ async def test_an_older_call_that_hangs_keeps_the_hook_from_being_asked(database
     assert len(asked) == 2
 
 
+async def test_a_call_cancelled_with_its_turn_keeps_the_hook_from_being_asked(database: Database) -> None:
+    asked: list[PreCompact] = []
+    has_begun, is_held = threading.Event(), threading.Event()
+
+    def hangs(event: PreCompact) -> None:
+        asked.append(event)
+        has_begun.set()
+        is_held.wait()
+
+    stage = await open_with(database, hangs, timeout_seconds=1)
+    older = asyncio.create_task(compact_now(stage))
+    await asyncio.to_thread(has_begun.wait)
+    older.cancel()
+    await asyncio.gather(older, return_exceptions=True)
+
+    await compact_now(stage)
+
+    is_held.set()
+    assert len(asked) == 1
+
+
 async def test_a_hook_that_was_only_slow_is_asked_again(database: Database) -> None:
     is_held, asked = threading.Event(), threading.Semaphore(0)
 

@@ -7,7 +7,7 @@ import structlog
 
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.text import clean_text
-from throughline.execution.call_plugin import PluginCall, PluginTimedOut
+from throughline.execution.call_plugin import PluginCall
 from throughline.execution.outcome import Raised
 from throughline.ports.hooks import Decision, PreCompact
 from throughline.summary.parts import SummaryParts
@@ -57,10 +57,12 @@ def _is_hanging(parts: SummaryParts, name: str) -> bool:
 
 async def _decide(parts: SummaryParts, name: str, event: PreCompact, seconds: float) -> Decision:
     call = PluginCall(partial(parts.hooks.get(name), event), _check)
-    outcome = await call.outcome(seconds)
-    if isinstance(outcome, Raised):
-        if isinstance(outcome.error, PluginTimedOut):
+    try:
+        outcome = await call.outcome(seconds)
+    finally:
+        if call.is_hanging:
             parts.hanging_hooks[name].append(call)
+    if isinstance(outcome, Raised):
         is_answer = isinstance(outcome.error, _HookFailedError)
         raise _HookFailedError(str(outcome.error) if is_answer else type(outcome.error).__name__)
     return outcome.value
