@@ -1,6 +1,7 @@
 """A commit whose answer is lost: done or not done is found out by key, and nothing is there twice."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -91,6 +92,19 @@ async def test_a_claim_that_was_not_heard_is_made_once(
     assert claimed is not None
     assert (claimed.run.id, claimed.run.attempt) == (run.id, 2)
     assert await is_held(conversation.database, claimed.lease)
+
+
+async def test_a_last_try_whose_claim_was_not_heard_is_not_passed_over(
+    conversation: Conversation, between: DatabaseWire, database_url: str
+) -> None:
+    await conversation.start()
+    await run_sql(database_url, "update runs set lease_until = now() - interval '1 second'")
+    between.cut_next()
+
+    claimed = await conversation.database.runs.claim_next(replace(CLAIMER, passes_over=2))
+
+    assert between.cuts == 1
+    assert claimed is not None
 
 
 async def test_a_job_whose_claim_was_not_heard_is_claimed(conversation: Conversation, between: DatabaseWire) -> None:

@@ -15,9 +15,10 @@ from throughline.domain.submission import Caps
 _CLAIM = """
     with recursive expired as (
         select r.id from runs r where r.status = 'running' and (r.lease_until < now() or r.claim_id = :claim_id)
-            and not r.id = any(cast(:held as uuid[])) and r.attempt is distinct from cast(:passes_over as integer)
+            and not r.id = any(cast(:held as uuid[]))
+            and (r.claim_id = :claim_id or r.attempt is distinct from cast(:passes_over as integer))
             {and_is_theirs}
-        order by r.seq limit 1 for update skip locked
+        order by r.claim_id is distinct from :claim_id, r.seq limit 1 for update skip locked
     ), waiting as ({waiting}
     ), held as materialized (
         select r.owner_id, count(*) as running from runs r where r.status = 'running' group by r.owner_id
