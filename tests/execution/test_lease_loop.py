@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -26,6 +27,7 @@ class Rows:
 
     answers: list[Sequence[Row] | Exception]
     claims: list[Sequence[RowLease]] = field(default_factory=list)
+    given_back: list[Row] = field(default_factory=list)
 
     async def claim(self, late: Sequence[RowLease]) -> Sequence[Row]:
         self.claims.append(late)
@@ -39,7 +41,7 @@ class Rows:
         await work_until_lost(asyncio.Event().wait(), heartbeat)
 
     async def put_back(self, claimed: Row) -> None:
-        pass
+        self.given_back.append(claimed)
 
     def ended(self, claimed: Row) -> None:
         pass
@@ -97,3 +99,66 @@ async def test_a_row_whose_lease_was_not_renewed_in_time_is_named_to_the_claim()
         await until(lambda: work.claims[-1:] == [(row.lease,)])
 
     assert work.claims[0] == ()
+
+
+@dataclass
+class Ending(Rows):
+    """Work that ends when its row is among `ended_rows`; a claim is answered once `may_answer` is set."""
+
+    ends: dict[Row, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
+    may_answer: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def claim(self, late: Sequence[RowLease]) -> Sequence[Row]:
+        claimed = await super().claim(late)
+        await self.may_answer.wait()
+        return claimed
+
+    async def perform(self, claimed: Row, heartbeat: Heartbeat[RowLease]) -> None:
+        del heartbeat
+        await self.ends[claimed].wait()
+
+
+def loop_of(work: Rows) -> LeaseLoop[Row]:
+    heartbeats = Heartbeats(renew_nothing, HANG_SECONDS)
+    return LeaseLoop(work, heartbeats, AlwaysWoken(work), LoopConfig(poll_seconds=HANG_SECONDS))
+
+
+async def test_work_stopped_before_its_first_step_is_put_back() -> None:
+    work, row = Ending([]), Row()
+    loop = loop_of(work)
+
+    loop.begin(row)
+    loop.stop()
+    await until(lambda: not loop.held)
+
+    assert work.given_back == [row]
+
+
+async def test_work_begun_during_a_drain_has_the_rest_of_the_grace() -> None:
+    work, first, second = Ending([]), Row(), Row()
+    loop = loop_of(work)
+
+    loop.begin(first)
+    draining = asyncio.create_task(loop.drain(HANG_SECONDS))
+    await asyncio.sleep(0)
+    loop.begin(second)
+    work.ends[first].set()
+    await until(lambda: loop.held == (second,))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    work.ends[second].set()
+    await asyncio.wait_for(draining, HANG_SECONDS)
+
+    assert work.given_back == []
+
+
+async def test_a_claim_answered_while_the_loop_ends_is_put_back() -> None:
+    row = Row()
+    work = Ending([(row,)])
+    loop = loop_of(work)
+
+    async with loop.running("rows"):
+        await until(lambda: bool(work.claims))
+        asyncio.get_running_loop().call_later(0.05, work.may_answer.set)
+
+    assert work.given_back == [row]

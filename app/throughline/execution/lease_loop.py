@@ -21,6 +21,9 @@ AFTER_OUTAGE_SECONDS = 2.0
 
 So holders renew their leases (execution/heartbeats.py) before anybody claims what seems to be left."""
 
+CLAIM_ENDS_SECONDS = 5.0
+"""A claim under way at the end has so long to be answered, so that what it claimed is put back."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -90,6 +93,7 @@ class LeaseLoop(Generic[C]):
         self._config = config
         self._held: dict[asyncio.Task[None], tuple[C, Heartbeat[RowLease]]] = {}
         self._closed = asyncio.Event()
+        self._stops_at: float | None = None
         self._is_answered = False
         self._answered_at = float("-inf")
 
@@ -126,20 +130,23 @@ class LeaseLoop(Generic[C]):
     @asynccontextmanager
     async def running(self, name: str) -> AsyncGenerator[None]:
         """Claim and work inside the block; at its end what has not ended is put back."""
-        async with running_beside(self.run(), name):
+        async with running_beside(self.run(), name) as running:
             try:
                 yield
             finally:
                 await self.drain(grace_seconds=0)
+                await asyncio.wait({running}, timeout=CLAIM_ENDS_SECONDS)
 
     async def drain(self, grace_seconds: float) -> None:
-        """Claim no more, let what is under way end within the grace, and put back the rest."""
+        """Claim no more, let what is under way end within the grace of the first drain, and put back the rest."""
         self.close()
-        if self._held:
-            await asyncio.wait(self._held, timeout=grace_seconds)
+        now = asyncio.get_running_loop().time
+        self._stops_at = now() + grace_seconds if self._stops_at is None else self._stops_at
         while self._held:  # an interface may begin a run that it had claimed before
-            self.stop()
-            await asyncio.wait(self._held)
+            left = self._stops_at - now()
+            if left <= 0:
+                self.stop()
+            await asyncio.wait(self._held, timeout=left if left > 0 else None)
 
     def close(self) -> None:
         """Claim no more; what is under way goes on."""
@@ -149,8 +156,8 @@ class LeaseLoop(Generic[C]):
     def stop(self) -> None:
         """Claim no more, and put back what is under way; `run` returns afterwards."""
         self.close()
-        for task in self._held:
-            task.cancel()
+        for task in self._held:  # not before its first step: a task that never ran would put nothing back
+            asyncio.get_running_loop().call_soon(task.cancel)
 
     def begin(self, claimed: C) -> None:
         """Do what was claimed here or by another statement."""

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 
 
 @asynccontextmanager
-async def running_beside(work: Coroutine[object, object, object], name: str) -> AsyncGenerator[None]:
+async def running_beside(work: Coroutine[object, object, object], name: str) -> AsyncGenerator[asyncio.Task[object]]:
     """Run `work` as a task inside the block; at its end it is cancelled and waited for, whatever it raises."""
-    task = asyncio.create_task(work, name=name)
+    task: asyncio.Task[object] = asyncio.create_task(work, name=name)
     try:
-        yield
+        yield task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
