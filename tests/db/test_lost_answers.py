@@ -94,7 +94,7 @@ async def test_a_claim_that_was_not_heard_is_made_once(
     assert await is_held(conversation.database, claimed.lease)
 
 
-async def test_a_last_try_whose_claim_was_not_heard_is_not_passed_over(
+async def test_a_retried_claim_does_not_pass_over_its_own_run(
     conversation: Conversation, between: DatabaseWire, database_url: str
 ) -> None:
     await conversation.start()

@@ -1,4 +1,7 @@
-"""Serves the REST API on a listening socket, with or without turns in this process, until it is told to stop."""
+"""Serves the REST API on a listening socket, with or without turns in this process.
+
+It ends when it is told to stop, or when the claim loop breaks. Then it raises ClaimingBroke.
+"""
 
 import asyncio
 import socket

@@ -1,4 +1,7 @@
-"""The report on a session's context: how full it is, what triggers next, what the summary stands for."""
+"""The values of the report on a session's context.
+
+They say how full it is, what the next turn will do about it, and which messages the summary stands for.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime

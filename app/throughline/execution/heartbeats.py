@@ -1,6 +1,7 @@
-"""Holding leases by the database's clock: one heartbeat for all that a process holds in one table.
+"""Renews leases, whose end the database's clock decides.
 
-Turns, side jobs and Slack deliveries are held so; who may renew what is told by the table's own statement.
+One `Heartbeats` renews all leases that it watches in one statement. Turns, side jobs, Slack deliveries and summaries on
+demand use it. Each table's own statement says which leases are still valid.
 """
 
 import asyncio

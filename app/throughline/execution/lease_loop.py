@@ -40,7 +40,10 @@ C = TypeVar("C", bound=Claimed)
 
 
 class LeasedWork(Protocol[C]):
-    """What a loop does: runs, side jobs, Slack deliveries."""
+    """How a loop handles one kind of work: it claims rows, performs them and puts them back.
+
+    Runs, side jobs and Slack deliveries each have one.
+    """
 
     async def claim(self, late: Sequence[RowLease]) -> Sequence[C]:
         """Claim what there is room for, but no row of the `late` leases, held here. Raises ThroughlineError."""
@@ -160,7 +163,7 @@ class LeaseLoop(Generic[C]):
             asyncio.get_running_loop().call_soon(task.cancel)
 
     def begin(self, claimed: C) -> None:
-        """Do what was claimed here or by another statement."""
+        """Start a task for what was claimed, here or as a run was submitted, and return at once."""
         heartbeat = self._heartbeats.of(claimed.lease)
         task = asyncio.create_task(self._perform(claimed, heartbeat), name=f"work {claimed.lease.id}")
         self._held[task] = claimed, heartbeat

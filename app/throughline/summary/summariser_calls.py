@@ -67,12 +67,12 @@ class SummaryTimedOut(ModelUnavailable):
 
 @dataclass(slots=True)
 class SummariserCalls:
-    """All model calls of one compaction, which end at `deadline` (of `clock.monotonic`).
+    """All model calls of one compaction; the caller cancels them at `deadline` (of `clock.monotonic`).
 
-    `under_way` is the model being called, since `began`. A time-out counts against it if it had `fair_seconds`, in
-    turns (`is_in_turn`) and ahead of them apart. `unsaved` is a text that came back and is not stored yet, `kept` what
-    was stored. `timed_out_models` are not called again while there is a fallback. `until` ends the share of the present
-    model.
+    `under_way` is the model being called, since `began`. A time-out counts against it only if it had `fair_seconds`.
+    Time-outs in turns (`is_in_turn`) and ahead of turns are counted apart. `unsaved` is a text that came back and was
+    not stored, `kept` what was. `timed_out_models` are not called again while there is a fallback. `until` ends the
+    share of the present model.
     """
 
     clock: Clock

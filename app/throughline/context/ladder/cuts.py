@@ -1,4 +1,8 @@
-"""How a rung cuts a view: the level that all it cuts share, and which messages keep more."""
+"""What several rungs of the last ladder share.
+
+Messages are cut to one level of tokens, except those that a rung spares. The user's text is cut to a size of its own.
+Earlier steps of a turn become one note.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

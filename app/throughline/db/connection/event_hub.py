@@ -1,4 +1,8 @@
-"""Tells readers of runs, claim loops and holders of runs what is new: here at once, elsewhere through NOTIFY."""
+"""Wakes readers, claim loops and holders of runs.
+
+Readers in this process are given the events themselves. Other processes are sent ids of runs and flags by NOTIFY, and
+read the rest in the database.
+"""
 
 import asyncio
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Checks idempotency keys, of sessions and of runs."""
+"""Checks the length of idempotency keys and makes the error for a reused one; the callers find the reuse."""
 
 from throughline.domain.errors import IdempotencyKeyReused, InvalidInput
 
