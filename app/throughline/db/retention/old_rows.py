@@ -75,13 +75,14 @@ _FORGET_RUN_KEYS = _walk(
     looked_at="select id from runs where idempotency_key is not null and id > :after and id < {made_before}",
     free="""
         select r.id from runs r where r.id = any(array(select id from looked_at))
-            and r.finished_at < now() - make_interval(hours => :hours) for no key update of r skip locked""",
+            and r.idempotency_key is not null and r.finished_at < now() - make_interval(hours => :hours)
+        for no key update of r skip locked""",
     gone="update runs r set idempotency_key = null, fingerprint = '' from free where r.id = free.id returning r.id",
 )
 _FORGET_SESSION_KEYS = _walk(
     looked_at="select id from sessions where idempotency_key is not null and id > :after and id < {made_before}",
     free="""
-        select s.id from sessions s where s.id = any(array(select id from looked_at))
+        select s.id from sessions s where s.id = any(array(select id from looked_at)) and s.idempotency_key is not null
         for no key update of s skip locked""",
     gone="update sessions s set idempotency_key = null, fingerprint = '' from free where s.id = free.id returning s.id",
 )
