@@ -38,11 +38,10 @@ STORED_FIELD_BY_FIELD: Mapping[EventType, type[MessageDelta | AnswerReset | Comp
 """Events that are made of their stored fields alone, each as it is stored."""
 
 SHOWN_MESSAGE_ID = """
-    case e.type
-        when 'message.completed' then cast(e.data ->> 'message_id' as uuid)
-        when 'tool.result' then cast(e.data ->> 'message_id' as uuid)
-        when 'run.completed' then (select m.id from messages m where m.run_id = e.run_id and m.step = 'answer')
-        when 'run.cancelled' then (select m.id from messages m where m.run_id = e.run_id and m.step = 'answer')
+    case
+        when e.type in ('message.completed', 'tool.result') then cast(e.data ->> 'message_id' as uuid)
+        when e.type in ('run.completed', 'run.cancelled') then (
+            select m.id from messages m where m.run_id = e.run_id and m.step = 'answer')
     end"""
 """For `run_events e`: the id of the message an event shows."""
 
