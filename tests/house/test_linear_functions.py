@@ -14,6 +14,7 @@ from throughline.cli.printable import one_line, printable
 from throughline.context.frame import escaped, unframed
 from throughline.context.ladder.importance import distinct_words
 from throughline.context.summaries.ledger import extract_ledger
+from throughline.context.summaries.structured_facts import structured_facts
 from throughline.context.summaries.summary_check import Sources, check_summary
 from throughline.context.summaries.transcript import render_transcript
 from throughline.context.truncate import cut_to_bytes, truncate_middle
@@ -40,6 +41,9 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "unframed": lambda text: unframed("conversation_record", text),
     "extract_ledger of a user": lambda text: extract_ledger([_message(Role.USER, text)]),
     "extract_ledger of a tool": lambda text: extract_ledger([_message(Role.TOOL, text)]),
+    "structured_facts of a user": lambda text: structured_facts(_message(Role.USER, text)),
+    "structured_facts of a tool": lambda text: structured_facts(_message(Role.TOOL, text)),
+    "structured_facts of a call": lambda text: structured_facts(_message(Role.ASSISTANT, text)),
     "render_transcript": lambda text: render_transcript([_message(Role.USER, text), _message(Role.ASSISTANT, text)]),
     "check_summary": lambda text: check_summary(
         text, replaced_tokens=9999, max_tokens=500, count=CHARS, sources=Sources(text, text, (1, 9))
@@ -62,8 +66,8 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "show": show,
     "parse_json": lambda text: parse_json(json.dumps([text]).encode()),
 }
-LEDGER_STRIDE = 5
-"""One shape in so many is enough for `extract_ledger`: its sixty expressions are judged by themselves elsewhere."""
+FACTS_STRIDE = 5
+"""One shape in so many is enough for facts: their sixty expressions are judged by themselves elsewhere."""
 
 SHORT_STRIDE = 12
 """In every run one in so many of the shapes is tried."""
@@ -98,7 +102,7 @@ def test_the_check_finds_a_function_that_does_not() -> None:
 
 
 def _stride(name: str) -> int:
-    return LEDGER_STRIDE if name.startswith("extract_ledger") else 1
+    return FACTS_STRIDE if name.startswith(("extract_ledger", "structured_facts")) else 1
 
 
 def _said(text: str) -> PromptMessage:

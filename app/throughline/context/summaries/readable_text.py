@@ -1,0 +1,73 @@
+"""What of a message is searched for facts: its head and tail, JSON as plain lines, without our tags and base64."""
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import islice
+
+SCANNED_HEAD, SCANNED_TAIL = 12_000, 4_000
+"""Characters of a text that are read, from its start and its end: a longer one is a paste or a dump."""
+
+BLOB_CHARACTERS = 60
+"""A run of letters and digits of this length in mixed case is base64 (wrapped at 64 or 76), not a name."""
+
+PATH_SEGMENT = 12
+"""A run with fewer slashes than one in so many characters is no path: base64 has one in 64."""
+
+MAX_LEAVES = 2000
+
+
+def scanned(text: str) -> str:
+    """Return the head and the tail of a huge text, cut between words; tags and base64 in it become line ends."""
+    if len(text) > SCANNED_HEAD + SCANNED_TAIL:
+        head = _CUT_WORD_AT_END.sub("", text[:SCANNED_HEAD])
+        text = f"{head}\n\n{_CUT_WORD_AT_START.sub('', text[-SCANNED_TAIL:])}"
+    text = _TAG.sub(lambda tag: "\n" * len(tag[0]), text)
+    return _RUN.sub(lambda run: "\n" * len(run[0]) if _is_blob(run[0]) else run[0], text)
+
+
+def readable(text: str) -> str:
+    """Return the leaves of JSON as lines, so that escapes do not hide its texts; any other text as it is.
+
+    A leaf's key stands on the line before it, and a command behind `$`. JSON that is longer than what is read of a
+    text stays as it is, for its parts are not JSON.
+    """
+    if text.lstrip()[:1] not in {"{", "["} or len(text) > SCANNED_HEAD + SCANNED_TAIL:
+        return text
+    try:
+        value = json.loads(text, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        return text
+    return "\n".join(islice(_leaves(value), MAX_LEAVES))
+
+
+def _leaves(value: object) -> Iterator[str]:
+    """Yield the leaves in order; a stack, for depth is the writer's choice."""
+    waiting: list[tuple[str, object]] = [("", value)]
+    while waiting:
+        key, item = waiting.pop()
+        if isinstance(item, dict):
+            waiting.extend((str(name), inner) for name, inner in reversed(item.items()))
+        elif isinstance(item, list):
+            waiting.extend((key, inner) for inner in reversed(item))
+        elif isinstance(item, str) and item:
+            yield f"$ {item}" if key.lower() in _COMMAND_KEYS else f"{key}:\n{_as_path(item)}"
+
+
+def _as_path(item: str) -> str:
+    """Put a path with spaces between quotes, so that it is found whole."""
+    return f'"{item}"' if " " in item and _PATH_WITH_SPACES.fullmatch(item) else item
+
+
+def _is_blob(run: str) -> bool:
+    """Tell base64 from long paths and long hex: three kinds of characters, no path's slashes."""
+    is_mixed = not run.islower() and not run.isupper() and any(letter.isdigit() for letter in run)
+    return len(run) > 10 * BLOB_CHARACTERS or (is_mixed and run.count("/") * PATH_SEGMENT < len(run))
+
+
+_COMMAND_KEYS = frozenset(("command", "cmd", "shell", "bash", "commandline"))
+_CUT_WORD_AT_END = re.compile(r"(?<=\s)\S{1,200}\Z")
+_CUT_WORD_AT_START = re.compile(r"\A\S{1,200}(?=\s)")
+_PATH_WITH_SPACES = re.compile(r"(?:~?/|[A-Za-z]:[\\/])[^\n\"']{1,300}")
+_TAG = re.compile(r"\[#\d{1,9}(?:-#\d{1,9}|[ ][^\]\n]{1,80})?\]")
+_RUN = re.compile(rf"[A-Za-z0-9+/=_-]{{{BLOB_CHARACTERS},}}")
