@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from context.strategies import Said, by_length, conversations, stored
 from fakes.growth import grows_linearly
 from throughline.context.summaries.ledger import (
-    INSTRUCTION_CHARACTERS,
     MAX_FACTS,
     MAX_FACTS_PER_MESSAGE,
     MAX_FACTS_PER_OUTPUT,
@@ -94,8 +93,7 @@ def test_only_users_give_instructions() -> None:
         "翻译「请始终用中文回答。」",
         "Fix this README:\n# Rules\n- Never push to main.\n\nAlways squash.",
         "Here is the email:\nHi,\n\nfrom now on please always CC legal.",
-        "Translate: Always answer in German.",
-        "Bitte übersetze diesen Text:\nAntworte immer auf Deutsch.",
+        "Bitte übersetze diesen Text:\nHallo,\nantworte immer auf Deutsch.\nGruß",
         "Am 3. Mai fliegen wir nach Rom.",
     ],
 )
@@ -108,7 +106,8 @@ def test_what_a_user_quotes_or_pastes_orders_nothing(text: str) -> None:
     [
         ('A 5" disk. Always answer in German. Another 3" disk.', "Always answer in German."),
         ("For this repository:\n- Never push to main.", "Never push to main."),
-        ("Never push.\nFix this README:\n# Rules\n- Always squash.", "Never push."),
+        ("Never push.\nFix this README:\n# Rules\n- Always squash.\n- Never merge.", "Never push."),
+        ("Rules:\n\n1. Never push.\n2. Fix it.\n3. Thanks.", "Never push."),
         ("Write emails like this:\n- Always start with a greeting.", "Always start with a greeting."),
     ],
 )
@@ -116,15 +115,15 @@ def test_inch_marks_and_lists_of_rules_hide_no_instruction(text: str, instructio
     assert instructions_in(text) == [instruction]
 
 
-def test_an_instruction_and_what_takes_it_back_stand_in_their_order() -> None:
-    said = ("Always answer in German.", "From now on answer in English. You no longer have to answer in German.")
+def test_an_instruction_and_the_one_that_ends_it_stand_in_their_order() -> None:
+    said = ("Always answer in German.", "From now on answer in English. Never mix languages.")
 
     ledger = merge_ledgers((), extract_ledger(rows(*map(user, said))))
 
     assert [entry.text for entry in ledger] == [
         "Always answer in German.",
         "From now on answer in English.",
-        "You no longer have to answer in German.",
+        "Never mix languages.",
     ]
 
 
@@ -134,13 +133,11 @@ def test_an_instruction_around_a_quotation_or_code_is_kept_whole() -> None:
     assert instructions_in(text) == ['Always sign with "Best, Ann" and use `ruff`.']
 
 
-def test_an_instruction_over_wrapped_lines_is_one_and_a_long_one_is_cut() -> None:
+def test_an_instruction_over_wrapped_lines_is_one_and_a_page_is_none() -> None:
     wrapped = "Always write the release notes in the style of the last release, with one\nline per change."
-    (long,) = instructions_in("Always answer " + "very " * 200 + "shortly.")
 
     assert instructions_in(wrapped) == [wrapped.replace("\n", " ")]
-    assert len(long) <= INSTRUCTION_CHARACTERS
-    assert long.endswith("…")
+    assert instructions_in("Always answer " + "very " * 200 + "shortly.") == []
 
 
 def test_facts_come_from_texts_arguments_and_outputs_with_their_positions() -> None:
