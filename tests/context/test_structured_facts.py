@@ -76,6 +76,7 @@ SUBJECTS = (
     ("timeout: 30s", VALUE, "timeout"),
     ("so:\n$ git push origin main\nthen", COMMAND, "git push origin main"),
     ("ann@web-1:~/a$ tail -f x", COMMAND, "tail -f x"),
+    ("use `ruff check .` always", COMMAND, "ruff check ."),
     ("run `npm install left-pad` first", COMMAND, "npm install left-pad"),
     ("run `$ PORT=80 ./serve --all` first", COMMAND, "PORT=80 ./serve --all"),
     ("```bash\nmake check\n# then\nnpm test -- --watch\n```\n", COMMAND, "make check"),
@@ -173,7 +174,8 @@ def test_what_only_looks_like_a_fact_is_none(text: str, role: Role) -> None:
         ('"user_id": "HATHAT",', "HATHAT"),
         ('{"reservation_id": "HATHAT"}', "HATHAT"),
         ('{"file": "/srv/a/My Docs/plan v2.pdf"}', "/srv/a/My Docs/plan v2.pdf"),
-        ('{"cmd": "make all"}', "make all"),
+        ('{"cmd": "find ."}', "find ."),
+        ('{"status": 404, "error": "User x is gone."}', "User x is gone."),
         ('{"out": "x\\nretries=5\\ny"}', "retries=5"),
         ("E   ValueError: bad value", "E ValueError: bad value"),
         (

@@ -53,24 +53,26 @@ def _matches(shadow: str, text: str, *, is_spoken: bool) -> Iterator[Found]:
 
 
 def _found(match: re.Match[str], text: str, group: tuple[FactKind, int], *, is_spoken: bool) -> Iterator[Found]:
+    kind, rank = group
     names = match.re.groupindex
     start, stop = match.span("fact") if "fact" in names else match.span()
-    start, stop = _trimmed(text, start, stop)
-    if group[0] is FactKind.ERROR and not is_spoken:
+    if kind is FactKind.ERROR and not is_spoken:
         yield _error_line(text, start)
         return
-    is_whole = stop - start <= TOKEN_CHARACTERS or group[0] in {FactKind.ERROR, FactKind.COMMAND}
+    if kind is FactKind.IDENTIFIER:
+        stop = _before_punctuation(text, start, stop)
+    is_whole = stop - start <= TOKEN_CHARACTERS or kind in {FactKind.ERROR, FactKind.COMMAND}
     if is_whole and ("address" not in names or _is_address(text[start:stop])):
         key = match.span("key") if "key" in names else (start, stop)
-        yield Found(*group, start, stop, text[slice(*key)])
+        yield Found(kind, rank, start, stop, text[slice(*key)])
 
 
 def _error_line(text: str, label: int) -> Found:
-    """Return the line of an error, cut where it is huge; its subject begins at the label, behind time and place."""
+    """Return the line of an error, or a huge one from its label on: its subject, behind time and place."""
     before = text.rfind("\n", max(0, label - ERROR_LEAD), label)
     start = before + 1 if before >= 0 or label <= ERROR_LEAD else label
-    behind = text.find("\n", label, label + 4 * TOKEN_CHARACTERS)
-    start, stop = _trimmed(text, start, behind if behind >= 0 else min(len(text), label + 4 * TOKEN_CHARACTERS))
+    end = text.find("\n", label, label + 4 * TOKEN_CHARACTERS)
+    stop = end if end >= 0 else min(len(text), label + 4 * TOKEN_CHARACTERS)
     return Found(FactKind.ERROR, 0, start, stop, text[label:stop])
 
 
@@ -80,19 +82,14 @@ def _commands_of_blocks(text: str) -> Iterator[Found]:
         span = block.span("lines")
         prompted = [*(_ROOT_PROMPT if block["shell"] == "console" else _PROMPT).finditer(text, *span)]
         for line in prompted or _LINE.finditer(text, *span):
-            start, stop = _trimmed(text, *line.span("fact"))
-            yield Found(FactKind.COMMAND, _COMMANDS, start, stop, text[start:stop])
+            yield Found(FactKind.COMMAND, _COMMANDS, *line.span("fact"), line["fact"])
 
 
-def _trimmed(text: str, start: int, stop: int) -> tuple[int, int]:
-    """Leave out white space and the punctuation behind, but for the mark that closes one inside."""
-    body = text[start:stop]
-    start += len(body) - len(body.lstrip())
-    kept = body.strip().rstrip(_TRAILING)
-    stop = start + len(kept)
-    mark = text[stop : stop + 1]
-    is_closing = kept.count("(") > kept.count(")") if mark == ")" else mark in {'"', "'"} and kept.count(mark) % 2
-    return start, stop + 1 if is_closing else stop
+def _before_punctuation(text: str, start: int, stop: int) -> int:
+    """Return where a token ends before the punctuation behind it, but for the bracket that closes one inside."""
+    token = text[start:stop].rstrip(_TRAILING)
+    stop = start + len(token)
+    return stop + 1 if text[stop : stop + 1] == ")" and token.count("(") > token.count(")") else stop
 
 
 def _is_address(text: str) -> bool:
@@ -107,7 +104,7 @@ def _is_address(text: str) -> bool:
 _WITHOUT_SPACES = re.compile(r"[぀-ヿ一-鿿]")
 """Letters of scripts that put no blank between words: they end a token."""
 
-_TRAILING = " \t.,;:!?)]}>'\"*_`、。，；：！？）」"
+_TRAILING = ".,;:!?)]}>'\"*_`、。，；：！？）」"
 _REST = r"(?:[^\n\\]|\\[^\n]|\\\n){0,400}"
 """What follows on a line, and on those it goes on in behind a backslash."""
 
@@ -133,6 +130,7 @@ _ERRORS = (
     rf"(?<![\w\"'.])(?:{_LEVELS}|[Ee]rror|[Ff]atal(?: error)?|panic)(?:\[\w{{1,20}}\])?:[ \t]*[^\s,]",
     rf"(?<![\w\"'.])(?:{_LEVELS})(?:\]|[ \t])[ \t]*[^\s=:,]|(?<!\w)npm ERR![ \t]",
     r"(?i:(?<!\w)(?:exit(?:ed)?[ _](?:with )?(?:code|status)|exited with|returncode))[ \t:=]{1,3}-?[1-9]\d{0,2}\b",
+    r"^[Ee]rror(?:_message)?:\n(?P<fact>\S[^\n]{0,400})",
     rf"(?<![\w.])[45]\d\d[ \t](?:{_REASONS})\b",
     r"(?<!\w)(?:HTTP(?:/[\d.]{1,3})?|status(?:[ _]code)?)[ \t:=]{1,3}[45]\d\d\b",
     r"(?<!\S)[^\s:]{1,200}: (?:command not found|No such file|Permission denied|Connection refused|Address already)",
@@ -167,7 +165,7 @@ _ADDRESSES = (
     r"(?<![\w:.])(?P<address>[0-9A-Fa-f:]{2,39}(?:/\d{1,3})?)(?![\w:])",
     rf"(?<![\w.-])(?:localhost|{_HOST}|[a-z]{{1,30}}(?:-[a-z0-9]{{1,30}}){{1,6}}):\d{{2,5}}(?!\w|[:.]\w)",
 )
-_FIELD = r"(?<!\w)\w{0,40}(?:_id|_ID|Id|ID|\bid|_key|_code|sha|sku|PNR)[\"']?[ \t]?[:=]\s{0,2}[\"'\[]{0,2}"
+_FIELD = r"(?<!\w)\w{0,40}(?:_id|_ID|Id|ID|\bid|_key|sha|sku|PNR)[\"']?[ \t]?[:=]\s{0,2}[\"'\[]{0,2}"
 _NO_CODES = "(?:UTF|SHA|MD|AES|RSA|GPT|ISO|COVID|TLS|TOP)-"
 _BEFORE_CODE, _BEHIND_CODE = r"(?<![\w.@/&+=-])", r"(?![\w+/=-]|\.\d)"
 _CODES = (

@@ -101,8 +101,11 @@ def _sentences(own: str) -> Iterator[_Quote]:
 
 
 def _around(text: str, item: Found, first: int, last: int) -> tuple[int, int]:
-    """Return the sentence `first:last`, or as many whole words around the fact as there is room for."""
-    if text.startswith("$ ", item.start - 2):
+    """Return the sentence `first:last`, or as many whole words around the fact as there is room for.
+
+    A command that no backtick ends stands behind a prompt, which is no part of it.
+    """
+    if item.kind is FactKind.COMMAND and not text.startswith("`", item.stop):
         return item.start, item.stop
     if len(" ".join(text[first:last].split())) <= FACT_CHARACTERS:
         return first, last
