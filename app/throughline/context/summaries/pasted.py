@@ -1,4 +1,4 @@
-"""What of a user's message was pasted into it, by its structure: it orders nothing, so `ledger.py` passes it over."""
+"""What of a user's message was pasted into it, by its structure: it orders nothing."""
 
 import re
 
@@ -6,8 +6,8 @@ _ITEM = r"(?:[*+•-]|\d{1,2}[.)])"
 _FENCED = re.compile(r"^[ \t]*+(```|~~~).*?(?:^[ \t]*+\1[^\n]*+|\Z)", re.MULTILINE | re.DOTALL)
 _QUOTED = re.compile(r"^[ \t]*+[>|].*", re.MULTILINE)
 _INDENTED = re.compile(rf"(?:\A|(?<=\n\n))(?:(?: {{4}}|\t)[ \t]*+(?!{_ITEM}).*\n?)+")
-_ANNOUNCED = re.compile(rf"(?<=[:：])[ \t]*+\n(?!\s*+{_ITEM})(?:\s*+\S.*\n){{2}}\s*+\S[\s\S]*")
-"""The rest of a message behind a line that ends in a colon, if three lines or more follow that are no list."""
+_ANNOUNCED = re.compile(rf"(?<=[:：])[ \t]*+\n(?:[ \t]*+\n)?(?![ \t]*+{_ITEM})(?=[ \t]*+\S)(?:.*\n){{2}}\s*+\S[\s\S]*")
+"""The rest of a message right behind a line that ends in a colon, if three lines or more follow that are no list."""
 
 _OPENING_TAG = re.compile(r"<([A-Za-z][\w-]{0,60})(?: [^<>]{0,300})?>")
 
