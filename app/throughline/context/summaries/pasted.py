@@ -1,4 +1,4 @@
-"""What of a user's message was pasted into it, by its structure: it orders nothing."""
+"""What of a user's message was pasted into it, by its structure: it orders nothing, so instructions are not looked for in it."""
 
 import re
 
@@ -6,8 +6,8 @@ _ITEM = r"(?:[*+•-]|\d{1,2}[.)])"
 _FENCED = re.compile(r"^[ \t]*+(```|~~~).*?(?:^[ \t]*+\1[^\n]*+|\Z)", re.MULTILINE | re.DOTALL)
 _QUOTED = re.compile(r"^[ \t]*+[>|].*", re.MULTILINE)
 _INDENTED = re.compile(rf"(?:\A|(?<=\n\n))(?:(?: {{4}}|\t)[ \t]*+(?!{_ITEM}).*\n?)+")
-_ANNOUNCED = re.compile(rf"(?<=[:：])[ \t]*+\n(?:[ \t]*+\n)?(?![ \t]*+{_ITEM})(?=[ \t]*+\S)(?:.*\n){{2}}\s*+\S[\s\S]*")
-"""The rest of a message right behind a line that ends in a colon, if three lines or more follow that are no list."""
+_ANNOUNCED = re.compile(rf"(?<=[:：])[ \t]*+\n\n?+(?!\n|[ \t]*{_ITEM})(?:.*\n){{2}}\s*+\S[\s\S]*")
+"""The rest of a message behind a line that ends in a colon, if three lines or more follow, no list and not blanked."""
 
 _OPENING_TAG = re.compile(r"<([A-Za-z][\w-]{0,60})(?: [^<>]{0,300})?>")
 
@@ -17,12 +17,8 @@ def without_pasted_blocks(text: str) -> str:
 
     What is left keeps its place.
     """
-    for block in (_FENCED, _QUOTED):
-        text = block.sub(_blank, text)
-    text = _without_tagged_blocks(text)
-    for block in (_INDENTED, _ANNOUNCED):
-        text = block.sub(_blank, text)
-    return text
+    text = _without_tagged_blocks(_QUOTED.sub(_blank, _FENCED.sub(_blank, text)))
+    return _ANNOUNCED.sub(_blank, _INDENTED.sub(_blank, text))
 
 
 def _blank(block: re.Match[str]) -> str:

@@ -1,63 +1,33 @@
-"""Recognising a user's standing instructions: orders that hold from now on, not for one thing once.
+"""Recognition of a user's standing instructions: orders that hold from now on, not for one thing once.
 
-A net below the model, which names the instructions it reads by itself. `instruction_patterns.py` has the
-words. `ledger.py` asks this of each sentence that is the user's own, neither quoted nor code.
+This is a net below the model, which names instructions by itself. A clause counts if it has a word of lasting and is no
+report, or if it begins with a form that lasts. `find_facts.py` calls this for sentences that are neither quoted nor code.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from throughline.context.summaries.instruction_patterns import PATTERNS
+from throughline.context.summaries.word_lists import one_of
 
 SENTENCE_CHARACTERS = 300
 """A longer sentence is a list, a log or a paste, and no instruction."""
 
 _CLAUSE_END = re.compile(r"[,;，；、。—–()…]+\s*|\s-\s")
 _PLAIN = str.maketrans({"’": "'", "*": None, "`": None, "¿": None, "«": None, "»": None})
+_WORDS = {name: one_of(words) for name, words in PATTERNS.items()}
 
 
-def is_standing_instruction(sentence: str) -> bool:
-    """Whether a user's `sentence` asks for something lasting; what it quotes should be blanked out before."""
-    return _RECOGNISER.recognises(sentence)
-
-
-@dataclass(frozen=True, slots=True)
-class InstructionRecogniser:
-    """Recognises by the lists of `instruction_patterns.py`, each compiled to one expression."""
-
-    fillers: re.Pattern[str]
-    asks: re.Pattern[str]
-    reports: re.Pattern[str]
-    conditions: re.Pattern[str]
-    lasting: re.Pattern[str]
-    forms: re.Pattern[str]
-    moments: re.Pattern[str]
-
-    def recognises(self, sentence: str) -> bool:
-        """See `is_standing_instruction`."""
-        if len(sentence) > SENTENCE_CHARACTERS:
-            return False
-        plain = " ".join(sentence.translate(_PLAIN).lower().split())
-        clauses = _CLAUSE_END.split(plain.rstrip(".!?！？ "))
-        orders = [self._order_in(clause, is_question=plain.endswith(("?", "？"))) for clause in clauses]
-        return any(self._lasts(order, following) for order, following in zip(orders, (*orders[1:], ""), strict=True))
-
-    def _order_in(self, clause: str, *, is_question: bool) -> str:
-        """Return a clause without the words before its order; '' if it is part of a question that asks for nothing."""
-        bare = _without_start(self.fillers, clause)
-        order = _without_start(self.asks, bare)
-        return "" if is_question and order == bare else _without_start(self.fillers, order)
-
-    def _lasts(self, order: str, following: str) -> bool:
-        """Whether a clause, of which the `following` one may be the main clause, is an order that lasts."""
-        if self.forms.match(order):
-            return not self.moments.search(order)
-        if self.reports.match(order) or not (self.lasting.search(order) or self.conditions.search(order)):
-            return False
-        rest = "" if self.conditions.match(order) else _without_start(self.fillers, self.lasting.sub("", order))
-        told = rest or following
-        return bool(told) and not self.reports.match(told)
+def is_standing_instruction(sentence: str, words: Mapping[str, re.Pattern[str]] = _WORDS) -> bool:
+    """Return whether a user's `sentence` asks for something lasting; what it quotes should be blanked out before."""
+    if len(sentence) > SENTENCE_CHARACTERS:
+        return False
+    plain = " ".join(sentence.translate(_PLAIN).lower().split())
+    clauses = [_without_start(words["fillers"], clause) for clause in _CLAUSE_END.split(plain.rstrip(".!?！？ "))]
+    orders = [_without_start(words["fillers"], _without_start(words["asks"], clause)) for clause in clauses]
+    if plain.endswith(("?", "？")):  # of a question the polite parts alone can be an order
+        orders = [order if order != clause else "" for order, clause in zip(orders, clauses, strict=True)]
+    return any(_lasts(order, after, words) for order, after in zip(orders, (*orders[1:], ""), strict=True))
 
 
 def _without_start(words: re.Pattern[str], clause: str) -> str:
@@ -68,21 +38,12 @@ def _without_start(words: re.Pattern[str], clause: str) -> str:
     return clause
 
 
-def recogniser_of(patterns: Mapping[str, str]) -> InstructionRecogniser:
-    """Compile lists that are named and written as `PATTERNS` is."""
-    compiled = {name: re.compile("|".join(map(_expression, entries_of(words)))) for name, words in patterns.items()}
-    return InstructionRecogniser(**compiled)
-
-
-def entries_of(words: str) -> list[str]:
-    """Return the words and phrases of a list."""
-    return [entry.strip() for entry in words.replace("\n", ",").split(",") if entry.strip()]
-
-
-def _expression(entry: str) -> str:
-    """Return the regular expression of an entry; scripts that write without spaces have no ends of words."""
-    expression = re.escape(entry).replace("…", ".{0,40}").replace(r"\*", r"\w*")
-    return expression if entry[-1] > "\u2e80" else rf"(?<!\w){expression}(?![\w-])"
-
-
-_RECOGNISER = recogniser_of(PATTERNS)
+def _lasts(order: str, following: str, words: Mapping[str, re.Pattern[str]]) -> bool:
+    """Whether a clause is an order that lasts; behind a condition the `following` clause is the order."""
+    rest = _without_start(words["fillers"], words["lasting"].sub("", words["conditions"].sub("", order)))
+    if words["forms"].match(order):
+        return not words["moments"].search(rest)
+    if rest == order or words["reports"].match(order):
+        return False
+    main = (following or rest) if words["conditions"].match(order) else (rest or following)
+    return bool(main) and not words["reports"].match(main)

@@ -1,0 +1,21 @@
+"""Lists of words and phrases as expressions, for tables that people read and extend."""
+
+import re
+
+_SEPARATOR = re.compile(r",\s+")
+
+
+def entries_of(words: str) -> list[str]:
+    """Return the entries of a list, which are separated by commas and white space."""
+    return _SEPARATOR.split(words.strip())
+
+
+def one_of(words: str) -> re.Pattern[str]:
+    """Return the expression of a list in lower case: `…` stands for up to 40 characters, `*` for a part of a word."""
+    return re.compile("|".join(map(_expression, entries_of(words))))
+
+
+def _expression(entry: str) -> str:
+    """Return the expression of an entry; the scripts from U+2E80 on put no spaces between words."""
+    start, end = ("", "") if entry[-1] >= "\u2e80" else (r"(?<!\w)", r"(?![\w-])" if entry[-1] not in ':."{,' else "")
+    return start + re.escape(entry).replace("…", ".{0,40}").replace(r"\*", r"\w*") + end
