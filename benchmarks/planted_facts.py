@@ -1,133 +1,195 @@
-"""What is still in the prompt of facts planted through a long conversation, after many compactions.
+"""What the prompt still holds of facts that users stated in a long conversation, after many compactions.
 
-`python -m benchmarks.planted_facts [--turns 2000] [--seeds 10] [--limit 1500]`. Each seed makes a conversation, has it
-summarised in 50 compactions by a model that loses each fact with probability 0.2 whenever it rewrites it, and looks for
-every fact that lies before the cursor: in the narrative, in the ledger, in the whole prompt. `rolling` stands beside
-`tiered`, both with a ledger, and beside `llm`: tiered without a ledger, all of the limit for the narrative. Then the
-recognition of standing instructions on a list of labelled sentences.
+Each seed makes a conversation of one of the kinds in `data/planted`, in turn, and has it summarised in 50 compactions
+by a model that loses facts and keeps small talk (`planted_summariser`). Then every fact that lies before the cursor and
+still holds is looked for in the prompt, and every value that was taken back.
+
+By default with a summary of `--limit` tokens, and with what the service allows in windows of 32,000 and 128,000;
+`--window` takes one of these, 0 for the limit.
 """
 
 import argparse
 import asyncio
 import random
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from statistics import mean
 
-from benchmarks.planted_conversation import LEAST_TURNS, FactKind, Planted, plant
+from benchmarks.figures import aligned
+from benchmarks.planted_conversation import (
+    LEAST_TURNS,
+    WITHDRAWAL,
+    Fact,
+    Planted,
+    lines_of,
+    plant,
+    read_scripts,
+    stands,
+)
 from benchmarks.planted_memory import Memory, Variant
-from benchmarks.planted_rules import read_labelled, recognition_lines
 from benchmarks.planted_summariser import WINDOW_TOKENS, LossySummariser
-from benchmarks.planted_table import Cost, Found, cost_lines, render_table
-from benchmarks.planted_verdict import verdict_lines
-from throughline.context.budget import make_budget
-from throughline.context.context_input import ContextInput
-from throughline.context.fit import fit_prompt
-from throughline.context.measure import Count
+from throughline.context.budget import make_budget, summary_limit
 from throughline.context.policy import ContextPolicy
-from throughline.domain.message import NewMessage, Role, Source, text_of
 from throughline.llm.counters import make_counter
 
 COMPACTIONS = 50
 CHECKPOINTS = (1, 10, 50)
+WINDOWS = (0, 32_000, 128_000)
+PROCESSES = 2
 SHOWN_AFTER = 6
-"""So many messages after the cursor stand in the prompt that is searched for pins."""
+"""So many messages after the cursor stand in the prompt that is searched."""
+
+KEPT_HEADINGS = ("exact facts", "kept facts")
+"""Below such a line nothing is the model's own text."""
+
+ALL = "all facts"
+OLD_MARKS = ("] earlier", ", replaced by ", "; later: ", "→", "->", "~~")
+"""Say in any language that what stands beside them no longer holds."""
+
+
+@dataclass(slots=True)
+class Result:
+    """One conversation, one variant.
+
+    `found` says by checkpoint and heading of each fact before the cursor whether it is there; under "old, …", of what
+    was taken back whether it is shown as current.
+    """
+
+    kind: str
+    variant: Variant
+    window_tokens: int
+    limit_tokens: int
+    found: dict[tuple[int, str], list[bool]] = field(default_factory=dict)
+    used_tokens: int = 0
+    calls: int = 0
+    paid_tokens: int = 0
+    stable_share: float = 0.0
+
+
+COSTS: tuple[tuple[str, str, Callable[[Result], float]], ...] = (
+    ("summary tokens at the end", "{:,.0f}", lambda result: result.used_tokens),
+    ("of its limit", "{:.0%}", lambda result: result.used_tokens / result.limit_tokens),
+    ("calls", "{:.0f}", lambda result: result.calls),
+    ("tokens paid", "{:,.0f}", lambda result: result.paid_tokens),
+    ("bytes as at the start of the one before", "{:.0%}", lambda result: result.stable_share),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
-    options = _parse(arguments)
-    began = time.monotonic()
-    count = make_counter("tiktoken").count
-    sentences = read_labelled()
-    standing = [sentence.text for sentence in sentences if sentence.is_standing]
-    found: list[Found] = []
-    costs: list[Cost] = []
-    for seed in range(1, options.seeds + 1):
-        planted = plant(options.turns, random.Random(seed), standing, count)
-        for variant in Variant:
-            rows, cost = asyncio.run(measure(planted, variant, seed, options.limit, count))
-            found.extend(rows)
-            costs.append(cost)
-    print(f"{options.turns:,} turns, {COMPACTIONS} compactions, {options.seeds} seeds, limit {options.limit} tokens\n")
-    print(render_table(found))
-    print("\n" + "\n".join((*cost_lines(costs), *recognition_lines(sentences), *verdict_lines(found))))
-    print(f"({time.monotonic() - began:.0f} s)")
+    options, began = _parse(arguments), time.monotonic()
+    run, seeds = partial(run_seed, options), range(1, options.seeds + 1)
+    if options.seeds == 1:
+        results = run(1)
+    else:
+        with ProcessPoolExecutor(PROCESSES) as pool:
+            results = [result for of_seed in pool.map(run, seeds) for result in of_seed]
+    kinds = ", ".join(sorted({result.kind for result in results}))
+    print(f"{options.turns:,} turns, {COMPACTIONS} compactions, {options.seeds} seeds: {kinds}")
+    for window in options.windows:
+        of_window = [result for result in results if result.window_tokens == window]
+        title = f"window of {window:,}" if window else "no window"
+        print(f"\nA summary of at most {of_window[0].limit_tokens:,} tokens ({title})\n\n{table(of_window)}")
+    print(f"\n({time.monotonic() - began:.0f} s)")
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.planted_facts",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.planted_facts", description=__doc__)
     parser.add_argument("--turns", type=int, default=2000)
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--limit", type=int, default=1500, help="tokens a summary may have")
+    parser.add_argument("--window", type=int, choices=WINDOWS)
+    parser.add_argument("--limit", type=int, default=1500, help="tokens a summary may have where no window says it")
+    parser.add_argument("--kinds", default="", help="kinds of conversation, with commas between them; all by default")
+    parser.add_argument("--held-out", action="store_true", help="the kinds that the engine was not built with")
     options = parser.parse_args(arguments)
     if options.seeds < 1 or options.turns < LEAST_TURNS:
         parser.error(f"--seeds is at least 1, --turns is at least {LEAST_TURNS}: else facts are all")
+    scripts = read_scripts(held_out=options.held_out)
+    wanted = options.kinds.split(",") if options.kinds else [script.name for script in scripts]
+    options.scripts = [script for script in scripts if script.name in wanted]
+    if len(options.scripts) < len(wanted):
+        parser.error(f"--kinds: there are {', '.join(script.name for script in scripts)}")
+    options.windows = WINDOWS if options.window is None else (options.window,)
     return options
 
 
-async def measure(
-    planted: Planted, variant: Variant, seed: int, limit_tokens: int, count: Count
-) -> tuple[list[Found], Cost]:
-    """Compact one conversation 50 times; return what is found at the checkpoints, and the cost."""
-    double = LossySummariser(planted.facts, random.Random(1000 + seed), count)
-    memory = Memory(variant, limit_tokens, double, count)
+def run_seed(options: argparse.Namespace, seed: int) -> list[Result]:
+    """Return what one conversation gives in all windows and variants."""
+    count = make_counter("tiktoken").count
+    planted = plant(options.turns, seed, options.scripts[seed % len(options.scripts)], count)
+    results = []
+    for window in options.windows:
+        policy = ContextPolicy()
+        limit = summary_limit(policy.summary, make_budget(policy, window)) if window else options.limit
+        for variant in Variant:
+            double = LossySummariser(planted, random.Random(seed), count, context_limit=window or WINDOW_TOKENS)
+            memory = Memory(variant, limit, double, count)
+            results.append(asyncio.run(measure(planted, memory, Result(planted.script.name, variant, window, limit))))
+    return results
+
+
+async def measure(planted: Planted, memory: Memory, result: Result) -> Result:
+    """Compact one conversation 50 times; note what is found at the checkpoints, and the cost."""
     step = len(planted.messages) // COMPACTIONS // 2 * 2
     texts: list[str] = []
-    found: list[Found] = []
     for number in range(1, COMPACTIONS + 1):
         await memory.compact(planted.messages[(number - 1) * step : number * step])
         texts.append(memory.rendered())
         if number in CHECKPOINTS:
-            found.extend(look(planted, memory, seed, number))
-    largest = max(count(text) for text in texts)
-    cost = Cost(variant, double.calls, memory.unused_calls, double.tokens, stable_share(texts), largest)
-    return found, cost
+            look(planted, memory, number, result)
+    result.used_tokens = memory.count(texts[-1])
+    result.calls, result.paid_tokens = memory.summariser.calls, memory.summariser.tokens
+    result.stable_share = stable_share(texts)
+    return result
 
 
-def look(planted: Planted, memory: Memory, seed: int, compactions: int) -> list[Found]:
-    """Return, for each kind, how many of the facts before the cursor are still there."""
-    texts = (memory.narrative(), memory.ledger_text(), prompt_text(planted, memory))
-    rows = []
-    for kind in FactKind:
-        if kind is FactKind.WITHDRAWN:
-            continue
-        facts = [fact for fact in planted.facts if fact.kind is kind and fact.position <= memory.cursor]
-        hits = [sum(fact.key in text for fact in facts) for text in texts]
-        rows.append(Found(seed, memory.variant, compactions, kind, len(facts), *hits))
-        if kind is FactKind.CORRECTION:
-            wrong = [sum(fact.withdrawn in text and fact.key not in text for fact in facts) for text in texts]
-            rows.append(Found(seed, memory.variant, compactions, FactKind.WITHDRAWN, len(facts), *wrong))
-    return rows
+def look(planted: Planted, memory: Memory, compactions: int, result: Result) -> None:
+    """Count the facts before the cursor that hold, which of them the prompt has, and which old values it shows."""
+    cursor = memory.cursor
+    past = {fact.position: fact for fact in planted.facts if fact.position <= cursor}
+    gone = {fact.withdraws for fact in past.values()}
+    pinned = tuple(row for row in planted.messages[:cursor] if row.pinned)
+    prompt = lines_of(memory.prompt_text(planted.messages[cursor : cursor + SHOWN_AFTER], pinned))
+    summary = lines_of(memory.prompt_text())
+    old_words = old_pattern(planted.script.language["old_words"])
+    for fact in past.values():
+        if fact.withdraws:
+            is_shown = shows_as_current(summary, past[fact.withdraws], fact, old_words)
+            result.found.setdefault((compactions, f"old, {fact.heading}"), []).append(is_shown)
+        if fact.position not in gone and fact.heading != WITHDRAWAL:
+            for heading in (ALL, fact.heading):
+                result.found.setdefault((compactions, heading), []).append(stands(fact.needles, prompt))
 
 
-def prompt_text(planted: Planted, memory: Memory) -> str:
-    """Return all text of the prompt that the engine makes behind the cursor, with the pinned messages before it."""
-    policy, cursor, summary = ContextPolicy(), memory.cursor, memory.rendered()
-    fitted = fit_prompt(
-        ContextInput(
-            policy=policy,
-            budget=make_budget(policy, WINDOW_TOKENS),
-            factor=1.0,
-            system_prompt="You are a helpful assistant.",
-            tools_tokens=0,
-            summary=summary,
-            summary_tokens=memory.count(summary),
-            summary_through_position=cursor,
-            history=planted.messages[cursor : cursor + SHOWN_AFTER],
-            own=(),
-            user=NewMessage(Role.USER, "And now?", Source.API),
-            count=memory.count,
-            counter_name="benchmark",
-            pinned=tuple(row for row in planted.messages[:cursor] if row.pinned),
-        )
-    )
-    return "\n".join((fitted.prompt.system, *(text_of(message.content) for message in fitted.prompt.messages)))
+def old_pattern(words: Sequence[str]) -> re.Pattern[str]:
+    """Return what finds a word that says that something is old; Chinese ones also inside a word."""
+    whole = "|".join(re.escape(word.casefold()) for word in words if word[0] < "\u2e80")
+    inside = "|".join(re.escape(word) for word in (*OLD_MARKS, *(word for word in words if word[0] >= "\u2e80")))
+    return re.compile(rf"(?<!\w)(?:{whole or '(?!)'})(?!\w)|n['’]t\b|{inside}")
+
+
+def shows_as_current(lines: Sequence[str], old: Fact, new: Fact, old_words: re.Pattern[str]) -> bool:
+    """Whether a line has the old value, and neither the new one nor a word that says it is old.
+
+    In the narrative, which tells what was said in its order, it may have been so at its time: there it counts only
+    where the later statement is not told further down.
+    """
+    value = "" if new.heading == WITHDRAWAL else lines_of(new.value)[0]
+    kept_from = next((at for at, line in enumerate(lines) if line.startswith(KEPT_HEADINGS)), len(lines))
+    is_old = [not (value and value in line) and not old_words.search(line) for line in lines]
+    shown = [at for at, line in enumerate(lines) if stands(old.needles, [line]) and is_old[at]]
+    return any(at >= kept_from or not tells(new, lines[at + 1 :]) for at in shown)
+
+
+def tells(new: Fact, lines: Sequence[str]) -> bool:
+    """Whether one of the lines has the later statement."""
+    sentence = lines_of(new.sentence)[0]
+    return stands(new.needles, lines) or any(sentence in line for line in lines)
 
 
 def stable_share(texts: Sequence[str]) -> float:
@@ -138,6 +200,19 @@ def stable_share(texts: Sequence[str]) -> float:
 
 def _common(one: bytes, other: bytes) -> int:
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def table(results: Sequence[Result]) -> str:
+    """Return a Markdown table of shares over all conversations, the variants side by side."""
+    of = {variant: [result for result in results if result.variant is variant] for variant in Variant}
+    keys = {key for result in results for key in result.found if key[0] == max(CHECKPOINTS) or key[1] == ALL}
+    lines = [("after", "", "planted", *(variant.name.lower().replace("_", " ") for variant in Variant))]
+    for at, heading in sorted(keys, key=lambda key: (key[1] != ALL, key[1].startswith("old"), key)):
+        found = [[there for result in of[variant] for there in result.found.get((at, heading), ())] for variant in of]
+        lines.append((str(at), heading, str(max(map(len, found))), *(f"{mean(there):.0%}" for there in found)))
+    for title, form, figure in COSTS:
+        lines.append(("", title, "", *(form.format(mean(map(figure, of[variant]))) for variant in of)))
+    return aligned(lines)
 
 
 if __name__ == "__main__":

@@ -4,21 +4,22 @@ Not exercised: the database, what is prepared ahead, hooks, time limits and a se
 """
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum
 from typing import cast
 from uuid import UUID
 
 from benchmarks.planted_conversation import BEGIN, SESSION
 from benchmarks.planted_store import KeptSummaries
 from benchmarks.planted_summariser import LossySummariser
+from throughline.context.budget import make_budget
+from throughline.context.context_input import ContextInput
+from throughline.context.fit import fit_prompt
 from throughline.context.measure import Count
-from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
-from throughline.context.summaries.ledger_text import FACTS_HEADING, INSTRUCTIONS_HEADING
+from throughline.context.policy import ContextPolicy, SummaryKind, SummaryPolicy, SummaryShape
 from throughline.domain.ids import UserId
-from throughline.domain.message import Message, Source
+from throughline.domain.message import Message, NewMessage, Role, Source, text_of
 from throughline.domain.session import Session
 from throughline.execution.breaker import Breakers
 from throughline.ports.summaries import SummaryStore
@@ -30,25 +31,14 @@ from throughline.summary.unsummarised import Batch
 from throughline.system_clock import SystemClock
 from throughline.telemetry import PrometheusMetrics
 
-_LEDGER = re.compile(
-    rf"^(?:{re.escape(INSTRUCTIONS_HEADING)}|{re.escape(FACTS_HEADING)}|\(\d+ standing instructions? left out\))",
-    re.MULTILINE,
-)
-"""What a ledger begins with. In a narrative no line can begin so: it would be shown as a quotation."""
 
+class Variant(Enum):
+    """How a session is summarised: in both shapes, with facts kept beside the narrative (hybrid) and without (llm)."""
 
-class Variant(StrEnum):
-    """How a session is summarised: the two shapes with a ledger, and the default shape without one."""
-
-    ROLLING = "rolling"
-    TIERED = "tiered"
-    LLM = "llm"
-
-    @property
-    def policy(self) -> SummaryPolicy:
-        """The agent's setting."""
-        shape = SummaryShape.ROLLING if self is Variant.ROLLING else SummaryShape.TIERED
-        return SummaryPolicy(shape=shape, kind=SummaryKind.LLM if self is Variant.LLM else SummaryKind.HYBRID)
+    ROLLING = SummaryPolicy(shape=SummaryShape.ROLLING, kind=SummaryKind.HYBRID)
+    TIERED = SummaryPolicy(shape=SummaryShape.TIERED, kind=SummaryKind.HYBRID)
+    ROLLING_LLM = SummaryPolicy(shape=SummaryShape.ROLLING, kind=SummaryKind.LLM)
+    TIERED_LLM = SummaryPolicy(shape=SummaryShape.TIERED, kind=SummaryKind.LLM)
 
 
 @dataclass(slots=True)
@@ -73,6 +63,7 @@ class Memory:
             pass
         else:
             await writer.merge()
+            await writer.choose_facts()
         if writer.reaches_further:
             self.draft = writer.draft
             await self.store.adopt_summary(writer.adoption())
@@ -83,30 +74,34 @@ class Memory:
         """How many messages the summary stands for."""
         return self.store.session.summary_through_position
 
-    @property
-    def unused_calls(self) -> int:
-        """How many of the summariser's texts were not accepted."""
-        return self.summariser.calls - len(self.store.stretches)
-
     def rendered(self) -> str:
         """Return the whole summary as a prompt shows it."""
         return self.store.session.conversation_summary
 
-    def narrative(self) -> str:
-        """Return the part of it that the model wrote."""
-        return self._split()[0]
-
-    def ledger_text(self) -> str:
-        """Return the part of it that no model wrote."""
-        return self._split()[1]
-
-    def _split(self) -> tuple[str, str]:
-        text = self.rendered()
-        found = _LEDGER.search(text)
-        return (text, "") if found is None else (text[: found.start()], text[found.start() :])
+    def prompt_text(self, newer: tuple[Message, ...] = (), pinned: tuple[Message, ...] = ()) -> str:
+        """Return all text of the prompt that the engine makes behind the cursor, with these messages in it."""
+        policy, summary = ContextPolicy(), self.rendered()
+        context_input = ContextInput(
+            policy=policy,
+            budget=make_budget(policy, self.summariser.context_limit),
+            factor=1.0,
+            system_prompt="You are a helpful assistant.",
+            tools_tokens=0,
+            summary=summary,
+            summary_tokens=self.count(summary),
+            summary_through_position=self.cursor,
+            history=newer,
+            own=(),
+            user=NewMessage(Role.USER, "And now?", Source.API),
+            count=self.count,
+            counter_name="benchmark",
+            pinned=pinned,
+        )
+        prompt = fit_prompt(context_input).prompt
+        return "\n".join((prompt.system, *(text_of(message.content) for message in prompt.messages)))
 
     async def _open_writer(self) -> StretchWriter:
-        session, policy, store = self.store.session, self.variant.policy, cast("SummaryStore", self.store)
+        session, policy, store = self.store.session, self.variant.value, cast("SummaryStore", self.store)
         clock, metrics = SystemClock(), PrometheusMetrics()
         summariser = Summariser(
             model=self.summariser,
@@ -126,12 +121,7 @@ class Memory:
 
 
 def _empty_session() -> Session:
+    owner, at = UserId(UUID(int=2)), BEGIN
     return Session(
-        id=SESSION,
-        owner_id=UserId(UUID(int=2)),
-        agent="planted",
-        title="",
-        source=Source.API,
-        created_at=BEGIN,
-        updated_at=BEGIN,
+        id=SESSION, owner_id=owner, agent="planted", title="", source=Source.API, created_at=at, updated_at=at
     )

@@ -3,20 +3,15 @@
 from dataclasses import fields, replace
 from uuid import UUID
 
+from benchmarks.replay_data import Json
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.ids import SessionId, StretchId, SummaryId
 from throughline.domain.run import Lease
 from throughline.domain.session import Session
-from throughline.domain.summary import (
-    Adoption,
-    NewStretch,
-    Stretch,
-    SummaryState,
-    SummaryVersion,
-    SummaryWithStretches,
-)
+from throughline.domain.summary import Adoption, NewStretch, Stretch, SummaryState, SummaryVersion, SummaryWithStretches
 
 _STORED = frozenset(field.name for field in fields(Stretch)) - {"id"}
+_VERSIONED = frozenset(field.name for field in fields(SummaryVersion))
 
 
 class KeptSummaries:
@@ -67,17 +62,7 @@ class KeptSummaries:
 
 
 def _version(session: Session, adoption: Adoption) -> SummaryVersion:
-    return SummaryVersion(
-        id=SummaryId(UUID(int=session.summary_version)),
-        session_id=session.id,
-        version=session.summary_version,
-        state=SummaryState.ADOPTED,
-        text=adoption.text,
-        token_count=adoption.token_count,
-        through_id=adoption.through_id,
-        through_position=adoption.through_position,
-        model=adoption.model,
-        created_at=session.created_at,
-        stretch_ids=adoption.stretch_ids,
-        ledger=adoption.ledger,
-    )
+    """Take over whatever the version has of the adoption."""
+    of_adoption: Json = {name: getattr(adoption, name) for name in _VERSIONED if hasattr(adoption, name)}
+    made: Json = {"version": session.summary_version, "state": SummaryState.ADOPTED, "created_at": session.created_at}
+    return SummaryVersion(id=SummaryId(UUID(int=session.summary_version)), **made, **of_adoption)
