@@ -163,7 +163,7 @@ async def summarising(database: Database, policy: ContextPolicy) -> object:
 
 @pytest.mark.parametrize(("name", "value"), IN_SUMMARIES, ids=[case[0] for case in IN_SUMMARIES])
 async def test_a_field_changes_how_a_summary_is_written(database: Database, name: str, value: object) -> None:
-    summary = SummaryPolicy(model="small", max_tokens=400, chunk_messages=4)
+    summary = SummaryPolicy(model="small", max_tokens=900, chunk_messages=4)
     policy = ContextPolicy(token_counter="chars", min_recent_messages=2, summary=summary)
     if name == "summary.model":
         policy = changed(policy, "summary.model", "")

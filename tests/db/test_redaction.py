@@ -19,7 +19,7 @@ from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.redaction import MARKER, Redaction
 from throughline.domain.errors import NotFound, SessionBusy, SummaryConflict
 from throughline.domain.events import MessageDelta, NewEvent
-from throughline.domain.ledger import LedgerEntry, LedgerKind
+from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.domain.recall import HistoryQuery
 from throughline.domain.run import RunStatus
@@ -77,16 +77,16 @@ async def scene(database: Database, database_url: str) -> Scene:
 
 
 async def summarise(scene: Scene) -> None:
-    """Adopt a summary of 1..2, then one of 1..5 with the secret in text and ledger; prepare a further one."""
+    """Adopt a summary of 1..2, then one of 1..5 with the secret in text and kept facts; prepare a further one."""
     conversation, messages = scene.conversation, scene.messages
     await conversation.adopt(messages[1], "They counted.")
     first = await conversation.stretch(messages[1], "They counted.")
     second = await conversation.stretch(messages[4], f"The code: {SECRET}.", first=3)
-    ledger = (LedgerEntry(LedgerKind.IDENTIFIER, SECRET, 4),)
+    kept = (KeptFact(FactKind.IDENTIFIER, SECRET, 4),)
     summaries = conversation.database.summaries
-    await summaries.adopt_summary(adoption_of(1, messages[4], first, second, ledger=ledger))
+    await summaries.adopt_summary(adoption_of(1, messages[4], first, second, kept_facts=kept))
     third = await conversation.stretch(messages[5], "Six.", first=6)
-    await summaries.prepare_summary(adoption_of(2, messages[5], first, second, third, ledger=ledger))
+    await summaries.prepare_summary(adoption_of(2, messages[5], first, second, third, kept_facts=kept))
 
 
 async def test_the_text_is_in_no_row_of_any_table_afterwards(scene: Scene) -> None:

@@ -11,7 +11,7 @@ from fakes.raw_sql import run_sql
 from throughline.db.database import Database
 from throughline.domain.errors import InvalidInput, LeaseLost, NotFound, SummaryConflict
 from throughline.domain.ids import SummaryId
-from throughline.domain.ledger import LedgerEntry, LedgerKind
+from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
 from throughline.domain.summary import SummaryState
 
@@ -172,39 +172,39 @@ async def test_a_summary_ends_with_a_message_of_its_session(conversation: Conver
     assert await everything(database_url) == before
 
 
-async def test_stretches_and_ledger_of_a_version_come_back_as_they_were_given(conversation: Conversation) -> None:
+async def test_stretches_and_facts_of_a_version_come_back_as_they_were_given(conversation: Conversation) -> None:
     stored = await conversation.say(*"abcd")
     merged = await conversation.stretch(stored[1], "merged", level=1)
     leaf = await conversation.stretch(stored[3], "leaf", first=3)
-    ledger = (
-        LedgerEntry(LedgerKind.INSTRUCTION, 'Always answer in "French"\n\u2028', 1),
-        LedgerEntry(LedgerKind.LEFT_OUT, "7", 2),
-        LedgerEntry(LedgerKind.PATH, "/srv/données/\U0001f600.txt", 4),
-        *(LedgerEntry(LedgerKind.ERROR, f"Error: {role}", 4, role) for role in Role),
+    kept = (
+        KeptFact(FactKind.INSTRUCTION, 'Always answer in "French"\n\u2028', 1),
+        KeptFact(FactKind.VALUE, "7", 2, subject="count", author="Ana", replaced_by=4, chosen=2, passed_over=1),
+        KeptFact(FactKind.COMMAND, "/srv/données/\U0001f600.txt", 4),
+        *(KeptFact(FactKind.ERROR, f"Error: {role}", 4, role) for role in Role),
     )
 
-    await conversation.database.summaries.adopt_summary(adoption_of(0, stored[3], merged, leaf, ledger=ledger))
+    await conversation.database.summaries.adopt_summary(adoption_of(0, stored[3], merged, leaf, kept_facts=kept))
 
     parts = await conversation.database.summaries.load_parts(conversation.session.id, SummaryState.ADOPTED)
     assert parts is not None
     assert parts.stretches == (merged, leaf)
     assert [(stretch.level, stretch.from_position) for stretch in parts.stretches] == [(1, 1), (0, 3)]
-    assert (parts.version.stretch_ids, parts.version.ledger) == ((merged.id, leaf.id), ledger)
+    assert (parts.version.stretch_ids, parts.version.kept_facts) == ((merged.id, leaf.id), kept)
     assert parts.version == await conversation.database.summaries.latest(conversation.session.id)
 
 
-async def test_ledger_entries_of_a_kind_this_version_does_not_know_are_left_aside(
+async def test_facts_of_a_kind_this_version_does_not_know_are_left_aside(
     conversation: Conversation, database_url: str
 ) -> None:
     stored = await conversation.say("a")
     await conversation.adopt(stored[0])
     entries = '[["mood", "fine", 1], ["url cat", "https://c.d", 1], ["url", "https://a.b", 1]]'
-    await run_sql(database_url, f"update summary_versions set ledger = '{entries}'")
+    await run_sql(database_url, f"update summary_versions set kept_facts = '{entries}'")
 
     latest = await conversation.database.summaries.latest(conversation.session.id)
 
     assert latest is not None
-    assert latest.ledger == (LedgerEntry(LedgerKind.URL, "https://a.b", 1),)
+    assert latest.kept_facts == (KeptFact(FactKind.IDENTIFIER, "https://a.b", 1),)
 
 
 async def test_only_the_version_in_use_and_the_prepared_one_have_parts(conversation: Conversation) -> None:

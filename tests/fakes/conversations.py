@@ -8,7 +8,7 @@ from throughline.db.sessions.repository import NewSession
 from throughline.domain.conversation import Conversation as LoadedConversation
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.ids import UserId
-from throughline.domain.ledger import LedgerEntry
+from throughline.domain.kept_facts import KeptFact
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
 from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunInput, RunStatus
 from throughline.domain.session import Session
@@ -148,7 +148,7 @@ def stretch_of(through: Message, text: str, *, first: int = 1, level: int = 0) -
     )
 
 
-def adoption_of(version: int, through: Message, *stretches: Stretch, ledger: tuple[LedgerEntry, ...] = ()) -> Adoption:
+def adoption_of(version: int, through: Message, *stretches: Stretch, kept_facts: tuple[KeptFact, ...] = ()) -> Adoption:
     """What stands for messages 1..`through`, made of these stretches; the text is the last one's."""
     return Adoption(
         session_id=through.session_id,
@@ -156,7 +156,7 @@ def adoption_of(version: int, through: Message, *stretches: Stretch, ledger: tup
         stretch_ids=tuple(stretch.id for stretch in stretches),
         text=stretches[-1].text if stretches else "nothing",
         token_count=5,
-        ledger=ledger,
+        kept_facts=kept_facts,
         through_id=through.id,
         through_position=through.position,
         model="offline",

@@ -13,14 +13,15 @@ from throughline.api.http.body import parse_json
 from throughline.cli.printable import one_line, printable
 from throughline.context.frame import escaped, unframed
 from throughline.context.ladder.importance import distinct_words
-from throughline.context.summaries.ledger import extract_ledger
-from throughline.context.summaries.structured_facts import structured_facts
+from throughline.context.summaries.find_facts import facts_of
+from throughline.context.summaries.keep_lines import taken_facts
 from throughline.context.summaries.summary_check import Sources, check_summary
 from throughline.context.summaries.transcript import render_transcript
 from throughline.context.truncate import cut_to_bytes, truncate_middle
 from throughline.db.search.analyzer import Analyzer, shortened
 from throughline.db.search.snippet import snippet_of
 from throughline.domain.ids import MessageId, SessionId
+from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, Source, ToolCall
 from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
 from throughline.domain.text import clean_text
@@ -33,17 +34,17 @@ from throughline.slack.text_in import readable
 
 ANALYZER = Analyzer("english")
 CHARS = CharsCounter().count
+OLD_FACT = KeptFact(FactKind.VALUE, "wibble is wobble", 0, subject="wibble wobble")
 TOOLS = tuple(ToolSpec(name, "", {"required": ["x"]}) for name in ("current_time", "calculator"))
 FUNCTIONS: dict[str, Callable[[str], object]] = {
     "count_tokens": TiktokenCounter().count,
     "clean_text": clean_text,
     "escaped": lambda text: escaped("conversation_record", text),
     "unframed": lambda text: unframed("conversation_record", text),
-    "extract_ledger of a user": lambda text: extract_ledger([_message(Role.USER, text)]),
-    "extract_ledger of a tool": lambda text: extract_ledger([_message(Role.TOOL, text)]),
-    "structured_facts of a user": lambda text: structured_facts(_message(Role.USER, text)),
-    "structured_facts of a tool": lambda text: structured_facts(_message(Role.TOOL, text)),
-    "structured_facts of a call": lambda text: structured_facts(_message(Role.ASSISTANT, text)),
+    "facts_of a user": lambda text: facts_of([_message(Role.USER, text)], (), (OLD_FACT,)),
+    "facts_of a tool": lambda text: facts_of([_message(Role.TOOL, text)], (), ()),
+    "facts_of a call": lambda text: facts_of([_message(Role.ASSISTANT, text)], (), ()),
+    "taken_facts": lambda text: taken_facts(f"value | a | {text} | #1\n{text}", [_message(Role.USER, text)]),
     "render_transcript": lambda text: render_transcript([_message(Role.USER, text), _message(Role.ASSISTANT, text)]),
     "check_summary": lambda text: check_summary(
         text, replaced_tokens=9999, max_tokens=500, count=CHARS, sources=Sources(text, text, (1, 9))
@@ -67,7 +68,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "parse_json": lambda text: parse_json(json.dumps([text]).encode()),
 }
 FACTS_STRIDE = 5
-"""One shape in so many is enough for facts: their sixty expressions are judged by themselves elsewhere."""
+"""One shape in so many is enough for facts: their expressions are judged by themselves elsewhere."""
 
 SHORT_STRIDE = 12
 """In every run one in so many of the shapes is tried."""
@@ -102,7 +103,7 @@ def test_the_check_finds_a_function_that_does_not() -> None:
 
 
 def _stride(name: str) -> int:
-    return FACTS_STRIDE if name.startswith(("extract_ledger", "structured_facts")) else 1
+    return FACTS_STRIDE if name.startswith("facts_of") else 1
 
 
 def _said(text: str) -> PromptMessage:

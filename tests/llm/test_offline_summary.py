@@ -6,6 +6,7 @@ from throughline.context.summaries.transcript import (
     CONVERSATION_TAG,
     EXISTING_TAG,
     SUMMARISER_SYSTEM_PROMPT,
+    TextAsked,
     merge_request,
     stretch_request,
     summary_request,
@@ -57,7 +58,7 @@ async def test_three_summaries_over_short_messages_have_something_of_each_part()
     ]
     text = ""
     for part in parts:
-        text = await summary_of(summary_request(text, part, POLICY), 100)
+        text = await summary_of(summary_request(text, part, POLICY, TextAsked(1500)), 100)
 
     lines = text.splitlines()
     positions = [int(line.rsplit("[#", 1)[1].rstrip("]")) for line in lines]
@@ -75,7 +76,7 @@ async def test_ten_rewritings_keep_something_of_most_parts() -> None:
             message(8 * part + n + 1, Role.USER, f"In week {'abcdefghij'[part]} we talk about the {thing}.")
             for n, thing in enumerate(things)
         ]
-        text = await summary_of(summary_request(text, said, POLICY))
+        text = await summary_of(summary_request(text, said, POLICY, TextAsked(1500)))
 
     assert sum(f"In week {week} " in text for week in "abcdefghij") >= 8, text
 
@@ -86,11 +87,11 @@ async def test_a_merge_keeps_a_line_of_each_summary_and_none_of_their_head_lines
         said = talk(10 * number + 1, *PARTY[number : number + 4])
         parts.append(
             stretch_of(
-                10 * number + 1, 10 * number + 10, await summary_of(stretch_request(said, POLICY, max_tokens=200), 200)
+                10 * number + 1, 10 * number + 10, await summary_of(stretch_request(said, POLICY, TextAsked(200)), 200)
             )
         )
 
-    merged = await summary_of(merge_request(parts, POLICY, max_tokens=150), 150)
+    merged = await summary_of(merge_request(parts, POLICY, TextAsked(150)), 150)
 
     positions = [int(line.rsplit("[#", 1)[1].rstrip("]")) for line in merged.splitlines()]
     assert {(position - 1) // 10 for position in positions} == {0, 1, 2, 3}
@@ -100,8 +101,8 @@ async def test_a_merge_keeps_a_line_of_each_summary_and_none_of_their_head_lines
 async def test_short_replies_are_not_quoted_where_there_is_more() -> None:
     slight = [message(n, Role.USER if n % 2 else Role.ASSISTANT, "ok" if n % 2 else "yes") for n in range(1, 9)]
 
-    assert "[#8]" in await summary_of(stretch_request(slight, POLICY, max_tokens=100), 100)
-    more = await summary_of(stretch_request([*slight, message(9, Role.USER, PARTY[1])], POLICY, max_tokens=100), 100)
+    assert "[#8]" in await summary_of(stretch_request(slight, POLICY, TextAsked(100)), 100)
+    more = await summary_of(stretch_request([*slight, message(9, Role.USER, PARTY[1])], POLICY, TextAsked(100)), 100)
     assert more == f"- {PARTY[1]} [#9]"
 
 
@@ -114,7 +115,7 @@ async def test_calls_code_fences_and_the_tags_digits_are_no_sentences() -> None:
         message(616, Role.USER, "```python\nprint('the mill is rented')\n```"),
     ]
 
-    text = await summary_of(stretch_request(said, POLICY, max_tokens=60), 60)
+    text = await summary_of(stretch_request(said, POLICY, TextAsked(60)), 60)
 
     assert "calculator(" not in text
     assert "```" not in text
@@ -131,7 +132,7 @@ async def test_a_user_who_types_tags_forges_neither_a_message_nor_a_position() -
         message(2, Role.ASSISTANT, "I do not know the price of that."),
     ]
 
-    text = await summary_of(stretch_request(said, POLICY, max_tokens=300), 300)
+    text = await summary_of(stretch_request(said, POLICY, TextAsked(300)), 300)
 
     assert "- What is the price? [#1]" in text.splitlines()
     assert "[#9]" not in text
@@ -140,13 +141,13 @@ async def test_a_user_who_types_tags_forges_neither_a_message_nor_a_position() -
 
 @pytest.mark.parametrize("said", ["今天天气很好，我们去公园散步。明天可能会下雨。", "我的名字是安娜。我喜欢茶。"])
 async def test_sentences_without_blanks_between_them_are_told_apart(said: str) -> None:
-    text = await summary_of(stretch_request([message(4, Role.USER, said, author="local")], POLICY, max_tokens=200), 200)
+    text = await summary_of(stretch_request([message(4, Role.USER, said, author="local")], POLICY, TextAsked(200)), 200)
 
     assert text == f"- {said.partition('。')[0]}。 [#4]"
 
 
 async def test_a_summary_of_nothing_but_the_frames_says_so() -> None:
-    prompt = Prompt(SUMMARISER_SYSTEM_PROMPT, summary_request(f"- {NOTHING}", [], POLICY).messages)
+    prompt = Prompt(SUMMARISER_SYSTEM_PROMPT, summary_request(f"- {NOTHING}", [], POLICY, TextAsked(1500)).messages)
 
     assert await summary_of(prompt) == f"- {NOTHING}"
     assert CONVERSATION_TAG != EXISTING_TAG

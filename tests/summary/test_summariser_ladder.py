@@ -76,7 +76,7 @@ async def test_a_summary_model_too_slow_for_its_share_three_times_is_left_alone(
     stage.model.by_request = lambda _: Hang()
 
     for _ in range(FAILURES_TO_OPEN + 1):
-        await fill(stage, 2)
+        await fill(stage, 2, words=60)
         assert (await compact_now(stage)).outcome == "adopted"
 
     assert len(stage.model.requests) == FAILURES_TO_OPEN
@@ -231,7 +231,7 @@ async def test_a_fallback_may_write_what_is_worth_it(database: Database) -> None
     own = always(SHORT)
     stage = await open_summarising(database, own=own, kind=SummaryKind.LLM)
     stage.model.by_request = lambda _: WORDY
-    await fill(stage, 2, words=5)
+    await fill(stage, 2, words=40)
 
     done = await compact_now(stage)
 

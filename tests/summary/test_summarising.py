@@ -39,6 +39,14 @@ async def test_chunk_after_chunk_is_read_once_and_adopted_as_one_version(
     assert done.tokens_after < done.tokens_before
 
 
+LEAF = "leaf words " * 20
+
+
+async def open_crowded(database: Database) -> Stage:
+    """Open a stage whose summaries have room for nine leaves and a little."""
+    return await open_summarising(database, shape=SummaryShape.TIERED, chunk_messages=2, max_tokens=900)
+
+
 async def test_a_rolling_summary_reads_what_it_replaces_and_is_one_stretch(database: Database) -> None:
     stage = await open_summarising(database, chunk_messages=4, shape=SummaryShape.ROLLING)
     stage.model.script(Say("first words"), Say("second words"))
@@ -56,17 +64,17 @@ async def test_a_rolling_summary_reads_what_it_replaces_and_is_one_stretch(datab
 
 
 async def test_tiered_stretches_stand_alone_and_four_neighbours_are_merged(database: Database) -> None:
-    stage = await open_summarising(database, shape=SummaryShape.TIERED, chunk_messages=2)
-    stage.model.by_request = lambda request: Say("merged words" if MERGE_TASK in asked(request) else "leaf words")
-    await fill(stage, 6)
+    stage = await open_crowded(database)
+    stage.model.by_request = lambda request: Say("merged words" if MERGE_TASK in asked(request) else LEAF)
+    await fill(stage, 12, words=60)
 
     await compact_now(stage)
 
     adopted = await database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
     assert adopted is not None
     assert [(part.from_position, part.through_position, part.level) for part in adopted.stretches] == [
-        (1, 8, 1),
-        (9, 10, 0),
+        (1, 8, 0),
+        *((first, first + 1, 0) for first in range(9, 22, 2)),
     ]
     leaves = [request for request in stage.model.requests if MERGE_TASK not in asked(request)]
     assert not any("leaf words" in asked(request) for request in leaves)
@@ -74,10 +82,10 @@ async def test_tiered_stretches_stand_alone_and_four_neighbours_are_merged(datab
 
 
 async def test_a_merge_that_fails_loses_no_leaf_and_is_made_up_for(database: Database) -> None:
-    stage = await open_summarising(database, shape=SummaryShape.TIERED, chunk_messages=2)
+    stage = await open_crowded(database)
     merges: list[Step] = [AWAY, AWAY, Say("merged words")]
-    stage.model.by_request = lambda request: merges.pop(0) if MERGE_TASK in asked(request) else Say("leaf words")
-    await fill(stage, 5)
+    stage.model.by_request = lambda request: merges.pop(0) if MERGE_TASK in asked(request) else Say(LEAF)
+    await fill(stage, 11, words=60)
 
     first = await compact_now(stage)
     leaves = await database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
@@ -88,25 +96,25 @@ async def test_a_merge_that_fails_loses_no_leaf_and_is_made_up_for(database: Dat
     assert first.outcome == "adopted"
     assert leaves is not None
     assert merged is not None
-    assert [part.level for part in leaves.stretches] == [0, 0, 0, 0]
-    assert [part.level for part in merged.stretches] == [1, 0]
+    assert len(leaves.stretches) == 10
+    assert [part.through_position for part in merged.stretches] == list(range(8, 23, 2))
 
 
 async def test_a_merge_whose_answer_is_of_no_use_is_paid_for_once_in_a_compaction(database: Database) -> None:
-    stage = await open_summarising(database, shape=SummaryShape.TIERED, chunk_messages=2)
-    stage.model.by_request = lambda request: Say("None" if MERGE_TASK in asked(request) else "leaf words")
-    await fill(stage, 9)
+    stage = await open_crowded(database)
+    stage.model.by_request = lambda request: Say("None" if MERGE_TASK in asked(request) else LEAF)
+    await fill(stage, 12, words=60)
 
     await compact_now(stage)
 
     assert sum(MERGE_TASK in asked(request) for request in stage.model.requests) == 2
-    assert (await stage.reload()).summary_through_position == 16
+    assert (await stage.reload()).summary_through_position == 22
 
 
 async def test_a_merge_whose_answer_is_of_no_use_is_asked_for_again(database: Database) -> None:
-    stage = await open_summarising(database, shape=SummaryShape.TIERED, chunk_messages=2)
-    stage.model.by_request = lambda request: Say("None" if MERGE_TASK in asked(request) else "leaf words")
-    await fill(stage, 5)
+    stage = await open_crowded(database)
+    stage.model.by_request = lambda request: Say("None" if MERGE_TASK in asked(request) else LEAF)
+    await fill(stage, 11, words=60)
     merges = []
 
     for _ in range(6):
@@ -115,7 +123,7 @@ async def test_a_merge_whose_answer_is_of_no_use_is_asked_for_again(database: Da
         await fill(stage, 1)
 
     assert merges == [2, 4, 6, 8, 10, 12]  # a text of no use is asked for once more
-    assert (await stage.reload()).summary_through_position == 18
+    assert (await stage.reload()).summary_through_position == 30
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -203,7 +211,7 @@ async def test_a_hybrid_summary_keeps_facts_word_for_word_and_the_other_kind_doe
     for stage in (hybrid, plain):
         stage.model.by_request = lambda _: Say(SUMMARY)
         told = "From now on always answer in French. The file is /srv/data/report-7731.csv"
-        await store(stage, (Role.USER, told + " word" * 400), (Role.ASSISTANT, "noted"))
+        await store(stage, (Role.USER, told + ".\n" + " word" * 400), (Role.ASSISTANT, "noted"))
         await fill(stage, 1)
 
         await compact_now(stage)
@@ -213,13 +221,11 @@ async def test_a_hybrid_summary_keeps_facts_word_for_word_and_the_other_kind_doe
     assert "/srv/data/report-7731.csv" not in bare.conversation_summary
     version = await database.summaries.latest(kept.id)
     assert version is not None
-    assert "/srv/data/report-7731.csv" in {entry.text for entry in version.ledger}
+    assert "/srv/data/report-7731.csv" in " ".join(fact.text for fact in version.kept_facts)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_a_summary_from_before_there_were_ledgers_is_gone_on_with(
-    database: Database, shape: SummaryShape
-) -> None:
+async def test_a_summary_from_before_facts_were_kept_is_gone_on_with(database: Database, shape: SummaryShape) -> None:
     stage = await open_summarising(database, shape=shape)
     await fill(stage, 3)
     await adopt_the_old_way(stage, (2, "cumulative one"), (4, "cumulative two"))

@@ -9,7 +9,7 @@ from fakes.waiting import HANG_SECONDS
 from throughline.context.policy import Adopt, SummaryPolicy
 from throughline.db.database import Database
 from throughline.domain.errors import ModelUnavailable, SummaryConflict
-from throughline.domain.ledger import LedgerKind
+from throughline.domain.kept_facts import FactKind
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import RunStatus
 from throughline.domain.summary import SummaryState
@@ -53,7 +53,7 @@ async def test_an_instruction_inside_a_message_that_is_cut_for_the_summariser_is
 
     adopted = await stage.database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
     assert adopted is not None
-    kept = [entry.text for entry in adopted.version.ledger if entry.kind is LedgerKind.INSTRUCTION]
+    kept = [entry.text for entry in adopted.version.kept_facts if entry.kind is FactKind.INSTRUCTION]
     assert kept == ["Always answer in French from now on."]
 
 

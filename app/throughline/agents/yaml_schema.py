@@ -105,7 +105,7 @@ class SummarySection(Section):
     kind: SummaryKind = policy_field(SummaryPolicy, "kind")
     shape: SummaryShape = policy_field(SummaryPolicy, "shape")
     style: Text = policy_field(SummaryPolicy, "style")
-    max_tokens: int = policy_field(SummaryPolicy, "max_tokens")
+    max_tokens: int | None = policy_field(SummaryPolicy, "max_tokens")
     instructions: Text = policy_field(SummaryPolicy, "instructions")
     timeout_seconds: float = policy_field(SummaryPolicy, "timeout_seconds")
 

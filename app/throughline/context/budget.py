@@ -17,6 +17,10 @@ MAX_FIXED_SHARE = 0.70
 MAX_SUMMARY_SHARE = 0.30
 """A summary takes at most this share of the budget, whatever `summary.max_tokens` says."""
 
+SUMMARY_SHARE, LEAST_SUMMARY_TOKENS, MOST_SUMMARY_TOKENS = 0.06, 1500, 8000
+"""What a summary may have where nobody says: a share of the window. Chosen: two pages in a small window; in one of
+128,000 tokens room for some 300 kept facts, which a prompt's cache pays for once."""
+
 TARGET_BELOW_THRESHOLD = 0.75
 """A target at or above the threshold is lowered to this share of it: compacting must free a real part."""
 
@@ -80,4 +84,6 @@ def result_limit(policy: ContextPolicy, budget: Budget, *, factor: float) -> int
 
 def summary_limit(policy: SummaryPolicy, budget: Budget) -> int:
     """Return how many tokens a summary may have: its own maximum, and never more than a share of the budget."""
-    return max(1, min(policy.max_tokens, int(MAX_SUMMARY_SHARE * budget.budget_tokens)))
+    share = int(SUMMARY_SHARE * budget.window_tokens)
+    most = policy.max_tokens or max(LEAST_SUMMARY_TOKENS, min(share, MOST_SUMMARY_TOKENS))
+    return max(1, min(most, int(MAX_SUMMARY_SHARE * budget.budget_tokens)))

@@ -25,7 +25,7 @@ class Adopt(StrEnum):
 
 
 class SummaryKind(StrEnum):
-    """What a summary is made of: the model's narrative and our ledger, or the narrative alone."""
+    """What a summary is made of: the model's narrative and kept facts, or the narrative alone."""
 
     HYBRID = "hybrid"
     LLM = "llm"
@@ -109,9 +109,9 @@ class SummaryPolicy:
     style: str = ""
     """A word on tone for the summariser, such as "terse"."""
 
-    max_tokens: Annotated[int, Range(ge=50, le=100_000)] = 1500
-    """The most tokens of a summary; a small window allows less (`budget.MAX_SUMMARY_SHARE`). Chosen: about two pages,
-    little beside a window of 128,000."""
+    max_tokens: Annotated[int | None, Range(ge=50, le=100_000)] = None
+    """The most tokens of a summary; None: 6 % of the window, between 1,500 and 8,000 (`budget.summary_limit`). A small
+    window allows less (`budget.MAX_SUMMARY_SHARE`)."""
 
     instructions: str = ""
     """What a summary has to keep, in the operator's words."""

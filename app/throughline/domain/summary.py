@@ -6,7 +6,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from throughline.domain.ids import MessageId, RunId, SessionId, StretchId, SummaryId
-from throughline.domain.ledger import LedgerEntry
+from throughline.domain.kept_facts import KeptFact
 
 
 class SummaryState(StrEnum):
@@ -24,6 +24,7 @@ class NewStretch:
     `read_hash` identifies what was read (messages, or the stretches that were merged, and what stood before them), so
     that the same stretch is never paid for twice. Positions are inclusive. `level` is 0 for one made from messages,
     one more than its parts' for one made from stretches; a rolling summary stands for 1..through at level 0.
+    `kept_facts` are those that the model named in the messages it read.
     """
 
     from_position: int
@@ -39,6 +40,7 @@ class NewStretch:
     output_tokens: int
     level: int = 0
     redaction_count: int = 0
+    kept_facts: tuple[KeptFact, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Stretch:
     token_count: int
     model: str
     read_hash: str
+    kept_facts: tuple[KeptFact, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class Adoption:
     """A further summary of a session: this text stands for messages 1..`through_position`.
 
     `stretch_ids` are stored stretches that cover 1..`through_position` without a gap, oldest first; `text` is what
-    they and the `ledger` look like in a prompt. `expected_version` is the session's `summary_version` it builds on.
+    they and the `kept_facts` look like in a prompt. `expected_version` is the session's `summary_version` it builds on.
     """
 
     session_id: SessionId
@@ -69,7 +72,7 @@ class Adoption:
     stretch_ids: tuple[StretchId, ...]
     text: str
     token_count: int
-    ledger: tuple[LedgerEntry, ...]
+    kept_facts: tuple[KeptFact, ...]
     through_id: MessageId
     through_position: int
     model: str
@@ -116,7 +119,7 @@ class SummaryVersion:
     model: str
     created_at: datetime
     stretch_ids: tuple[StretchId, ...] = ()
-    ledger: tuple[LedgerEntry, ...] = ()
+    kept_facts: tuple[KeptFact, ...] = ()
 
     @property
     def stretches(self) -> int:

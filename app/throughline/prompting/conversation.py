@@ -8,6 +8,7 @@ from throughline.domain.conversation import Conversation
 from throughline.domain.ids import RunId
 from throughline.domain.message import Message
 from throughline.domain.session import Session
+from throughline.domain.summary import Prepared
 from throughline.ports.storage import MessageStore
 from throughline.prompting.ready_agent import PromptParts, ReadyAgent, assemble_agent
 
@@ -51,6 +52,16 @@ def with_summary(conversation: Conversation, session: Session) -> Conversation:
         history=tuple(message for message in conversation.history if message.position > cursor),
         pinned=tuple(sorted((*conversation.pinned, *pins), key=lambda message: message.position)),
         prepared=None,
+    )
+
+
+def with_prepared(session: Session, prepared: Prepared) -> Session:
+    """Return the session as it will be once what is prepared is adopted, as far as a prompt depends on it."""
+    return replace(
+        session,
+        conversation_summary=prepared.text,
+        summary_tokens=prepared.token_count,
+        summary_through_position=prepared.through_position,
     )
 
 

@@ -12,7 +12,7 @@ from throughline.domain.conversation import Conversation
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.session import Session
 from throughline.ports.hooks import PreCompact
-from throughline.prompting.conversation import with_summary
+from throughline.prompting.conversation import with_prepared, with_summary
 from throughline.prompting.planning import ModelCall, plan_call
 from throughline.summary.parts import SummaryParts
 from throughline.summary.writing import (
@@ -26,6 +26,7 @@ from throughline.summary.writing import (
     unchanged,
 )
 
+NOT_SMALLER = "The summary would not make the prompt smaller."
 log = structlog.get_logger(__name__)
 
 
@@ -67,11 +68,14 @@ async def _adopt_prepared(
     decision = await ask_pre_compact(parts, task, hook_event(task, plan))
     if decision.cancel:
         return task.conversation, unchanged(task, plan, CompactionOutcome.CANCELLED, CANCELLED_BY_HOOK)
+    tokens = await _tokens_after(task, with_prepared(session, prepared))
+    if _is_no_smaller(task, plan, tokens):
+        return task.conversation, unchanged(task, plan, CompactionOutcome.SKIPPED, NOT_SMALLER)
     try:
         adopted = await parts.summaries.adopt_prepared(session.id, prepared.id, session.summary_version, task.lease)
     except SummaryConflict:
         return task.conversation, changed_meanwhile(task, plan)
-    return await _adopted(task, plan, adopted, "")
+    return _adopted(task, plan, adopted, tokens)
 
 
 async def _write_and_adopt(
@@ -84,6 +88,10 @@ async def _write_and_adopt(
     writer = writing.writer
     if writer is None or not writer.reaches_further:
         return task.conversation, ended
+    tokens = await _tokens_after(task, writer.session())
+    if _is_no_smaller(task, plan, tokens):
+        writing.calls.wasted("not_smaller")
+        return task.conversation, unchanged(task, plan, CompactionOutcome.SKIPPED, NOT_SMALLER)
     try:
         session = await parts.summaries.adopt_summary(writer.adoption(), task.lease)
     except SummaryConflict:
@@ -92,7 +100,7 @@ async def _write_and_adopt(
     except ValueError as error:  # stretches that do not follow each other: no turn fails for a summary
         log.error("summary broke", session_id=event.session_id, error=type(error).__name__)
         return task.conversation, unchanged(task, plan, CompactionOutcome.FAILED, NOT_WRITTEN)
-    return await _adopted(task, plan, session, _what_is_left(ended, writer.draft.through_position, event))
+    return _adopted(task, plan, session, tokens, _what_is_left(ended, writer.draft.through_position, event))
 
 
 def _what_is_left(ended: CompactionResult, reached: int, event: PreCompact) -> str:
@@ -110,9 +118,24 @@ def _extends_prepared(task: Compaction, plan: ContextPlan) -> bool:
     return prepared.through_position < (plan.decision.through_position or 0)
 
 
-async def _adopted(
-    task: Compaction, plan: ContextPlan, session: Session, detail: str
+async def _tokens_after(task: Compaction, session: Session) -> int:
+    """Return the size of the prompt with the session's summary as it would be."""
+    return (await plan_call(ModelCall(task.agent, task.pending), with_summary(task.conversation, session))).tokens
+
+
+def _is_no_smaller(task: Compaction, plan: ContextPlan, tokens: int) -> bool:
+    """Whether a summary frees nothing.
+
+    Of a history too long to be loaded whole each is a step to one that does. What was written is stored: it is not
+    paid for again.
+    """
+    history, cursor = task.conversation.history, task.conversation.session.summary_through_position
+    is_whole = not history or history[0].position <= cursor + 1
+    return is_whole and tokens >= plan.tokens
+
+
+def _adopted(
+    task: Compaction, plan: ContextPlan, session: Session, tokens: int, detail: str = ""
 ) -> tuple[Conversation, CompactionResult]:
-    conversation = with_summary(task.conversation, session)
-    after = await plan_call(ModelCall(task.agent, task.pending), conversation)
-    return conversation, CompactionResult(CompactionOutcome.ADOPTED, session, detail, plan.tokens, after.tokens)
+    result = CompactionResult(CompactionOutcome.ADOPTED, session, detail, plan.tokens, tokens)
+    return with_summary(task.conversation, session), result

@@ -1,22 +1,17 @@
-"""A summary in the making: the stretches and the ledger it consists of, and what they look like in a prompt."""
+"""A summary in the making: the stretches and the kept facts it consists of, and what they look like in a prompt."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from throughline.context.measure import Count
 from throughline.context.policy import SummaryKind, SummaryPolicy
-from throughline.context.summaries.ledger import merge_ledgers
+from throughline.context.summaries.kept_facts import merge_kept_facts
 from throughline.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
-from throughline.context.summaries.tiers import (
-    RenderedSummary,
-    render_beside_instructions,
-    render_summary,
-    summary_room,
-)
+from throughline.context.summaries.summary_layout import RenderedSummary, SummaryLayout
 from throughline.context.summaries.transcript import PROMPT_VERSION, read_hash
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.ids import MessageId
-from throughline.domain.ledger import FACT_KINDS, LedgerEntry
+from throughline.domain.kept_facts import KeptFact
 from throughline.domain.run import Lease
 from throughline.domain.session import Session
 from throughline.domain.summary import Adoption, NewStretch, Stretch, SummaryState, SummaryWithStretches
@@ -32,10 +27,9 @@ class Assignment:
     limit_tokens: int
     lease: Lease | None = None
 
-    @property
-    def narrative_tokens(self) -> int:
-        """What the narrative may take of the limit."""
-        return summary_room(self.limit_tokens, self.policy.kind).narrative_tokens
+    def layout(self, count: Count) -> SummaryLayout:
+        """Return how it is divided."""
+        return SummaryLayout(self.limit_tokens, self.policy.kind, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +42,7 @@ class Draft:
     """
 
     stretches: tuple[Stretch, ...] = ()
-    ledger: tuple[LedgerEntry, ...] = ()
+    kept_facts: tuple[KeptFact, ...] = ()
     through_position: int = 0
     through_id: MessageId | None = None
     model: str = ""
@@ -59,13 +53,13 @@ class Draft:
         """The narrative, oldest first, as a summariser reads it."""
         return "\n\n".join(stretch.text for stretch in self.stretches)
 
-    def extended(self, stretches: tuple[Stretch, ...], facts: Sequence[LedgerEntry], replaced_tokens: int) -> "Draft":
+    def extended(self, stretches: tuple[Stretch, ...], facts: Sequence[KeptFact], replaced_tokens: int) -> "Draft":
         """Return the draft once it consists of `stretches`, the last of which reaches further."""
         last = stretches[-1]
         return replace(
             self,
             stretches=stretches,
-            ledger=merge_ledgers(self.ledger, facts) if facts else self.ledger,
+            kept_facts=merge_kept_facts(self.kept_facts, facts) if facts else self.kept_facts,
             through_position=last.through_position,
             through_id=last.through_id,
             model=last.model,
@@ -77,14 +71,14 @@ class Draft:
         session, policy = assignment.session, assignment.policy
         if self.through_id is None:
             raise AssertionError("an empty draft has nothing to adopt")
-        text = self.rendered(session, limit_tokens=assignment.limit_tokens, kind=policy.kind, count=count)
+        text = self.rendered(session, assignment.layout(count))
         return Adoption(
             session_id=session.id,
             expected_version=session.summary_version,
             stretch_ids=tuple(stretch.id for stretch in self.stretches),
             text=text.text,
             token_count=text.tokens,
-            ledger=self.ledger if policy.kind is SummaryKind.HYBRID else (),
+            kept_facts=self.kept_facts if policy.kind is SummaryKind.HYBRID else (),
             through_id=self.through_id,
             through_position=self.through_position,
             model=self.model,
@@ -105,22 +99,13 @@ class Draft:
             summary_through_position=adoption.through_position,
         )
 
-    def rendered(self, session: Session, *, limit_tokens: int, kind: SummaryKind, count: Count) -> RenderedSummary:
-        """Return the text to adopt, within the limit.
+    def rendered(self, session: Session, layout: SummaryLayout) -> RenderedSummary:
+        """Return the text to adopt, within the limit and, as far as that goes, smaller than what it replaces.
 
-        Facts that would make it as large as what it replaces are left out of it (they stay in the version). The
-        standing instructions never are: what the narrative says beside them is cut instead.
+        Facts that have no room then stay in the version.
         """
         replaced = max(session.summary_tokens + self.replaced_tokens, SMALL_SUMMARY_TOKENS)
-        ledger = self.ledger if kind is SummaryKind.HYBRID else ()
-        instructions = tuple(entry for entry in ledger if entry.kind not in FACT_KINDS)
-        for shown in (ledger, instructions):
-            text = render_summary(self.stretches, shown, limit_tokens=limit_tokens, kind=kind, count=count)
-            if text.tokens < replaced or not shown:
-                return text
-        return render_beside_instructions(
-            self.stretches, instructions, limit_tokens=limit_tokens, aim_tokens=replaced - 1, count=count
-        )
+        return layout.render(self.stretches, self.kept_facts, replaced)
 
 
 async def open_draft(
@@ -140,7 +125,7 @@ async def open_draft(
     if adopted is not None and _is_whole(adopted):
         return _draft(adopted)
     draft = await _of_text_alone(summaries, session, _of_text(session, session.summary_through_id, count), lease)
-    return draft if adopted is None else replace(draft, ledger=adopted.version.ledger)
+    return draft if adopted is None else replace(draft, kept_facts=adopted.version.kept_facts)
 
 
 async def _of_prepared(summaries: SummaryStore, session: Session) -> Draft:
@@ -165,7 +150,7 @@ def _draft(parts: SummaryWithStretches) -> Draft:
     version = parts.version
     return Draft(
         stretches=parts.stretches,
-        ledger=version.ledger,
+        kept_facts=version.kept_facts,
         through_position=version.through_position,
         through_id=version.through_id,
         model=version.model,
@@ -175,7 +160,7 @@ def _draft(parts: SummaryWithStretches) -> Draft:
 def _is_whole(parts: SummaryWithStretches) -> bool:
     """Whether the stretches make the version's text.
 
-    In versions written before there were ledgers the last stretch alone holds everything, whatever stands before it.
+    In versions written before facts were kept the last stretch alone holds everything, whatever stands before it.
     """
     stretches, version = parts.stretches, parts.version
     is_cumulative = len(stretches) > 1 and stretches[-1].text == version.text

@@ -11,7 +11,7 @@ from throughline.context.triggers import CompactionTrigger
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import NotFound, SummaryConflict, TemporaryError, ThroughlineError
 from throughline.domain.session import Session
-from throughline.prompting.conversation import at_rest, with_summary
+from throughline.prompting.conversation import at_rest, with_prepared, with_summary
 from throughline.prompting.planning import ModelCall, compute_context, context_input, plan_call
 from throughline.summary.parts import SummaryParts
 from throughline.summary.writing import Compaction, Writing, hook_event, unchanged
@@ -106,12 +106,7 @@ async def _plan_further(task: Compaction) -> ContextPlan:
     conversation = task.conversation
     prepared = conversation.prepared
     if prepared is not None:
-        there = replace(
-            conversation.session,
-            conversation_summary=prepared.text,
-            summary_tokens=prepared.token_count,
-            summary_through_position=prepared.through_position,
-        )
+        there = with_prepared(conversation.session, prepared)
         conversation = with_summary(conversation, there)
     return await plan_call(ModelCall(task.agent, task.pending), conversation, forced=CompactionTrigger.MANUAL)
 

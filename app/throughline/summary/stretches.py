@@ -12,8 +12,11 @@ from functools import partial
 import structlog
 
 from throughline.context.policy import SummaryKind, SummaryShape
-from throughline.context.summaries.ledger import extract_ledger
+from throughline.context.summaries.cited_facts import cited_facts
+from throughline.context.summaries.find_facts import facts_of, subjects_again
+from throughline.context.summaries.keep_lines import taken_facts
 from throughline.context.summaries.summary_check import Sources, Verdict, check_summary
+from throughline.context.summaries.summary_layout import SummaryLayout
 from throughline.context.summaries.tiers import (
     LEAST_NODE_TOKENS,
     MERGED,
@@ -25,6 +28,7 @@ from throughline.context.summaries.tiers import (
 from throughline.context.summaries.transcript import (
     PROMPT_VERSION,
     SMALLEST_BUDGET,
+    TextAsked,
     merge_hash,
     merge_request,
     read_hash,
@@ -34,13 +38,14 @@ from throughline.context.summaries.transcript import (
 )
 from throughline.domain.errors import ContextOverflow, ModelUnavailable, SummaryConflict
 from throughline.domain.ids import MessageId
-from throughline.domain.ledger import LedgerEntry
+from throughline.domain.kept_facts import KeptFact
 from throughline.domain.message import Message
 from throughline.domain.prompt import Prompt
 from throughline.domain.session import Session
 from throughline.domain.summary import Adoption, NewStretch, Stretch
 from throughline.execution.off_loop import characters_of, run_off_loop_if_large
 from throughline.ports.summaries import SummaryStore
+from throughline.summary.choose import choose_facts
 from throughline.summary.draft import Assignment, Draft
 from throughline.summary.summariser import Ask, NotWorthIt, Summariser, Written, first_chunk
 from throughline.summary.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
@@ -113,9 +118,15 @@ class StretchWriter:
                 return
             self.draft = replace(self.draft, stretches=(*stretches[: task.start], merged, *stretches[task.stop :]))
 
-    async def take(self, text: str, reached: Session, facts: Sequence[LedgerEntry], replaced_tokens: int) -> bool:
+    async def choose_facts(self) -> None:
+        """Have those kept facts chosen that matter most, where there is no room for all."""
+        room, count = self._layout.fact_tokens(self.draft.kept_facts), self._count
+        chosen = await choose_facts(self.draft.kept_facts, room, count, self.summarisers, self.calls)
+        self.draft = replace(self.draft, kept_facts=chosen)
+
+    async def take(self, text: str, reached: Session, facts: Sequence[KeptFact], replaced_tokens: int) -> bool:
         """Use `text` as the summary of all up to the cursor of `reached`; False where it cannot serve as one."""
-        limit, sources = self.assignment.narrative_tokens, Sources(reach=(1, reached.summary_through_position))
+        limit, sources = self._free_narrative_tokens, Sources(reach=(1, reached.summary_through_position))
         check = partial(check_summary, text, replaced_tokens=replaced_tokens, max_tokens=limit, count=self._count)
         checked = await run_off_loop_if_large(len(text), partial(check, sources=sources))
         if checked.verdict is not Verdict.ACCEPT or reached.summary_through_id is None:
@@ -141,22 +152,27 @@ class StretchWriter:
         return self.draft.through_position > self.assignment.session.summary_through_position
 
     @property
+    def _layout(self) -> SummaryLayout:
+        return self.assignment.layout(self._count)
+
+    @property
     def _count(self) -> Callable[[str], int]:
         return self.summarisers[0].count
 
     @property
     def _is_rolling(self) -> bool:
         """In a summary too small for three stretches that say something, one text says more."""
-        is_too_small = self.assignment.narrative_tokens < (MERGED - 1) * LEAST_NODE_TOKENS
+        is_too_small = self._layout.narrative_tokens < (MERGED - 1) * LEAST_NODE_TOKENS
         return is_too_small or self.assignment.policy.shape is SummaryShape.ROLLING
 
     def _merge_due(self) -> MergeTask | None:
         """A hook's texts may be as large as the whole narrative; a model's are made to fit, or roll on as one."""
-        stretches, room = self.draft.stretches, self.assignment.narrative_tokens
-        due = None if self._is_rolling else merge_due(stretches, room)
+        stretches, room = self.draft.stretches, self._layout.narrative_tokens
+        free = self._free_narrative_tokens
+        due = None if self._is_rolling else merge_due(stretches, room, free)
         if due is not None or not any(stretch.model == BY_HOOK for stretch in stretches):
             return due
-        return merge_of_large(stretches, room)
+        return merge_of_large(stretches, free)
 
     async def _read_next(self, rest: tuple[Message, ...], summariser: Summariser) -> int:
         """Summarise the beginning of `rest`; return how many messages that were.
@@ -194,7 +210,8 @@ class StretchWriter:
 
     def _room(self, summariser: Summariser) -> int:
         """Return what a transcript may take of the summariser's window, by our count."""
-        return summariser.transcript_tokens(self._request((), summariser), self._max_tokens())
+        most = self._max_tokens() + summariser.keep_tokens
+        return summariser.transcript_tokens(self._request((), summariser), most)
 
     async def _read_chunk(self, chunk: tuple[Message, ...], rest: tuple[Message, ...], summariser: Summariser) -> int:
         """Summarise the chunk, the beginning of `rest` as a summariser is shown it; facts are read in `rest` itself."""
@@ -212,28 +229,32 @@ class StretchWriter:
                 max_tokens=self._max_tokens(),
                 replaced_tokens=replaced + (summariser.count(existing) if existing else 0),
                 reach=reach,
+                keep_tokens=summariser.keep_tokens,
             )
             written = await self.calls.ask(summariser, ask)
-            stretch = await self._save(_new_stretch(written, reach, chunk[-1].id, known))
-        facts = await self.facts(rest[: len(chunk)])
+            named = _named(written, rest[: len(chunk)]) if summariser.keep_tokens else ()
+            stretch = await self._save(replace(_new_stretch(written, reach, chunk[-1].id, known), kept_facts=named))
+        facts = await self.facts(rest[: len(chunk)], stretch.kept_facts)
         kept = () if self._is_rolling else self.draft.stretches
         self.draft = self.draft.extended((*kept, stretch), facts, replaced)
         return len(chunk)
 
-    async def facts(self, messages: Sequence[Message]) -> tuple[LedgerEntry, ...]:
-        """Return what the ledger keeps of `messages`; nothing where the agent wants no ledger."""
+    async def facts(self, messages: Sequence[Message], named: Sequence[KeptFact] = ()) -> tuple[KeptFact, ...]:
+        """Return what is kept of `messages` word for word: what the model named, and what rules find.
+
+        Nothing where the agent wants the narrative alone.
+        """
         if self.assignment.policy.kind is not SummaryKind.HYBRID:
             return ()
-        characters, finding = characters_of(messages), partial(extract_ledger, messages)
-        return await run_off_loop_if_large(characters, finding, large=MANY_CHARACTERS)
+        finding = partial(facts_of, messages, named, self.draft.kept_facts)
+        return await run_off_loop_if_large(characters_of(messages), finding, large=MANY_CHARACTERS)
 
     async def _merge(self, task: MergeTask, parts: tuple[Stretch, ...], summariser: Summariser) -> Stretch:
         known = merge_hash(parts, _wishes(summariser))
         found = await self.summaries.find_stretch(self.assignment.session.id, known)
         if found is not None:
             return found
-        policy, wishes = summariser.policy, summariser.instructions
-        prompt = merge_request(parts, policy, max_tokens=task.max_tokens, instructions=wishes)
+        prompt = merge_request(parts, summariser.policy, TextAsked(task.max_tokens, summariser.instructions))
         replaced = sum(part.token_count for part in parts)
         reach = (parts[0].from_position, parts[-1].through_position)
         written = await self.calls.ask(summariser, Ask(prompt, task.max_tokens, replaced, reach))
@@ -246,21 +267,32 @@ class StretchWriter:
         self.calls.saved()
         return stretch
 
+    @property
+    def _free_narrative_tokens(self) -> int:
+        return self._layout.free_narrative_tokens(self.draft.kept_facts)
+
     def _max_tokens(self) -> int:
-        narrative = self.assignment.narrative_tokens
-        return narrative if self._is_rolling else stretch_tokens(self.draft.stretches, narrative)
+        free = self._free_narrative_tokens
+        if self._is_rolling:
+            return min(free, self._layout.rolling_tokens)
+        return stretch_tokens(self.draft.stretches, self._layout.narrative_tokens, free)
 
     def _request(self, chunk: Sequence[Message], summariser: Summariser) -> Prompt:
-        most, wishes = self._max_tokens(), summariser.instructions
-        if not self._is_rolling:
-            return stretch_request(chunk, summariser.policy, max_tokens=most, instructions=wishes)
-        policy = replace(summariser.policy, max_tokens=most)
-        return summary_request(self.draft.text, chunk, policy, instructions=wishes)
+        subjects = subjects_again(self.draft.kept_facts, chunk) if summariser.keep_tokens else None
+        asked = TextAsked(self._max_tokens(), summariser.instructions, subjects)
+        if self._is_rolling:
+            return summary_request(self.draft.text, chunk, summariser.policy, asked)
+        return stretch_request(chunk, summariser.policy, asked)
 
 
 def _wishes(summariser: Summariser) -> str:
     """What the operator and the user want of the text: another wish makes another stretch."""
     return "\n".join(part for part in (summariser.policy.style, summariser.instructions) if part)
+
+
+def _named(written: Written, read: Sequence[Message]) -> tuple[KeptFact, ...]:
+    """Return the facts that the model named, and those that its text cites."""
+    return (*taken_facts(written.keep_lines, read), *cited_facts(written.text, written.keep_lines, read))
 
 
 def _new_stretch(

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from throughline.context.budget import summary_limit
 from throughline.context.calibration import factor, trusted_window, unscale
 from throughline.context.frame import unframed
-from throughline.context.policy import SummaryPolicy
+from throughline.context.policy import SummaryKind, SummaryPolicy
+from throughline.context.summaries.keep_lines import KEEP_TOKENS, split_answer
 from throughline.context.summaries.stretch_ends import first_stretch
 from throughline.context.summaries.summary_check import (
     MOST_CHARACTERS_PER_TOKEN,
@@ -23,6 +24,7 @@ from throughline.context.summaries.transcript import (
     CONVERSATION_TAG,
     EXISTING_TAG,
     SMALLEST_BUDGET,
+    TextAsked,
     chunk_for_summariser,
     summary_request,
 )
@@ -38,6 +40,9 @@ from throughline.summary.parts import SummaryParts
 
 LEAST_ANSWER_BYTES = 200_000
 """So much is always taken in of an answer: models that think aloud do so beside their limit."""
+
+LEAST_WINDOW, SMALL_WINDOW_PARTS = 4096, 16
+"""In windows of at least so many tokens lines to keep are asked for; they have one such part of it."""
 
 SLACK_TOKENS = 64
 """Counts of parts do not add up exactly to the count of the whole."""
@@ -57,11 +62,15 @@ class SummaryRejected(PermanentError):
 
 @dataclass(frozen=True, slots=True)
 class Summarised:
-    """What the summary model wrote, and the tokens it reported; `has_calls`: it called tools that it was not given."""
+    """What the summary model wrote, and the tokens it reported; `has_calls`: it called tools that it was not given.
+
+    `keep_lines` is what stood below `KEEP:`, where that was asked for.
+    """
 
     text: str
     usage: Usage
     has_calls: bool = False
+    keep_lines: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,12 @@ class Summariser:
         """Return `max_tokens` as the model counts them."""
         return math.ceil(max_tokens * self._safe_factor)
 
+    @property
+    def keep_tokens(self) -> int:
+        """What an answer may have for lines below its summary; nothing where the window has hardly room to ask."""
+        is_asked = self.policy.kind is SummaryKind.HYBRID and self.window_tokens >= LEAST_WINDOW
+        return min(KEEP_TOKENS, self.window_tokens // SMALL_WINDOW_PARTS) if is_asked else 0
+
     def transcript_tokens(self, request: Prompt, max_tokens: int) -> int:
         """Return how large, by our count, a transcript may be in `request`, which has none yet."""
         return max(self.request_tokens(max_tokens) - self.prompt_tokens(request) - SLACK_TOKENS, SMALLEST_BUDGET)
@@ -115,7 +130,8 @@ class Ask:
     """One text to be written. `replaced_tokens` is what it would stand for, `max_tokens` its most; both our counts.
 
     `reach` is the first and the last position it would stand for. `may_be_unchanged`: a model that says twice that the
-    existing summary still says all that is worth saying is believed.
+    existing summary still says all that is worth saying is believed. `keep_tokens` is room beside the text for the
+    lines that name what to keep. `is_choice`: the answer is numbers and no summary, and is not checked as one.
     """
 
     prompt: Prompt
@@ -123,11 +139,13 @@ class Ask:
     replaced_tokens: int
     reach: tuple[int, int]
     may_be_unchanged: bool = False
+    keep_tokens: int = 0
+    is_choice: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A text that may serve as a summary, and what it cost."""
+    """A text that may serve as a summary, what it cost, and the lines below it that name what to keep."""
 
     text: str
     tokens: int
@@ -135,6 +153,7 @@ class Written:
     input_tokens: int
     output_tokens: int
     seconds: float
+    keep_lines: str = ""
 
 
 async def first_chunk(rest: tuple[Message, ...], room_tokens: int, summariser: Summariser) -> tuple[Message, ...]:
@@ -143,7 +162,7 @@ async def first_chunk(rest: tuple[Message, ...], room_tokens: int, summariser: S
 
     def choose() -> tuple[Message, ...]:
         chosen = first_stretch(rest, room_tokens=room_tokens, max_messages=most, count=count)
-        frame = summariser.prompt_tokens(summary_request("…", (), SummaryPolicy()))
+        frame = summariser.prompt_tokens(summary_request("…", (), SummaryPolicy(), TextAsked(1, subjects=())))
         budget = room_tokens + frame + SLACK_TOKENS
         return chunk_for_summariser(chosen, budget_tokens=budget, count=count)[0]
 
@@ -156,25 +175,30 @@ async def summarize_messages(messages: Sequence[Message], existing_summary: str,
     The messages must fit the summary model's window. No tools are offered.
     Raises the ModelRejected and ModelUnavailable families.
     """
-    policy = replace(summariser.policy, max_tokens=summariser.max_tokens)
-    prompt = summary_request(existing_summary, messages, policy, instructions=summariser.instructions)
+    asked = TextAsked(summariser.max_tokens, summariser.instructions)
+    prompt = summary_request(existing_summary, messages, summariser.policy, asked)
     return await write_summary(prompt, summariser, max_tokens=summariser.max_tokens)
 
 
-async def write_summary(prompt: Prompt, summariser: Summariser, *, max_tokens: int) -> Summarised:
-    """Send one request for a text of at most `max_tokens` by our count; no tools are offered.
+async def write_summary(prompt: Prompt, summariser: Summariser, *, max_tokens: int, keep_tokens: int = 0) -> Summarised:
+    """Send one request for a text of at most `max_tokens` by our count, and `keep_tokens` of lines below it.
 
-    An answer that met its limit is cut back to its last whole line or sentence and marked; nothing may be left of it.
+    No tools are offered. An answer that met its limit is cut back to its last whole line or sentence, and marked where
+    that is the summary's; nothing may be left of it.
     Raises the ModelRejected and ModelUnavailable families.
     """
-    output_tokens = summariser.output_tokens(max_tokens)
+    output_tokens = summariser.output_tokens(max_tokens + keep_tokens)
     most = max(output_tokens * MOST_CHARACTERS_PER_TOKEN, LEAST_ANSWER_BYTES)
     request = ModelRequest(prompt=prompt, tools=(), max_output_tokens=output_tokens, max_answer_bytes=most)
     answer = await _collect(summariser.model, request)
-    text = clean_text(answer.text).strip()
-    if answer.is_cut:
+    text, lines = clean_text(answer.text).strip(), ""
+    if keep_tokens:
+        text, lines = split_answer(text)
+    if answer.is_cut and lines:
+        lines = lines.rpartition("\n")[0]
+    elif answer.is_cut:
         text = cut_back(without_thinking(text))
-    return Summarised(text=text, usage=answer.usage, has_calls=bool(answer.tool_calls))
+    return Summarised(text=text, usage=answer.usage, has_calls=bool(answer.tool_calls), keep_lines=lines)
 
 
 async def check_answer(

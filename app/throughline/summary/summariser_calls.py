@@ -240,7 +240,7 @@ class SummariserCalls:
 
     async def _write_and_check(self, summariser: Summariser, ask: Ask) -> Written:
         began = self.clock.monotonic()
-        answer = await write_summary(ask.prompt, summariser, max_tokens=ask.max_tokens)
+        answer = await write_summary(ask.prompt, summariser, max_tokens=ask.max_tokens, keep_tokens=ask.keep_tokens)
         seconds = self.clock.monotonic() - began
         asked = text_of(ask.prompt.messages[0].content)
         size = len(answer.text) + len(asked)
@@ -249,6 +249,8 @@ class SummariserCalls:
         self.metrics.summary_written(
             model=written.model, input_tokens=tokens[0], output_tokens=tokens[1], seconds=seconds
         )
+        if ask.is_choice:
+            return written
         try:
             checked = await check_answer(
                 answer,
@@ -260,7 +262,7 @@ class SummariserCalls:
         except (NotWorthIt, SummaryRejected) as error:
             self._count_unused(written, error.code)
             raise
-        return replace(written, text=checked.text, tokens=checked.tokens)
+        return replace(written, text=checked.text, tokens=checked.tokens, keep_lines=answer.keep_lines)
 
     def _count_unused(self, written: Written, reason: str) -> None:
         tokens = written.input_tokens + written.output_tokens

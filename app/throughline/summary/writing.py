@@ -8,12 +8,12 @@ import structlog
 
 from throughline.context.decide_compaction import CompactionAction
 from throughline.context.plan import ContextPlan
-from throughline.context.summaries.ledger import merge_ledgers
+from throughline.context.summaries.kept_facts import merge_kept_facts
 from throughline.context.triggers import CompactionTrigger
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import SettingInvalid, SummaryConflict, ThroughlineError
-from throughline.domain.ledger import LedgerEntry
+from throughline.domain.kept_facts import KeptFact
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.run import Lease
 from throughline.domain.session import Session
@@ -131,6 +131,8 @@ class Writing:
         if not (decision.summary and await self._take(writer, decision.summary)):
             await self._read(writer)
         await writer.merge()
+        if not self.task.is_in_turn:
+            await writer.choose_facts()
         return self._ended(CompactionOutcome.SKIPPED, NOTHING_TO_READ)
 
     async def _read(self, writer: StretchWriter) -> None:
@@ -158,13 +160,13 @@ class Writing:
         )
 
     async def _take(self, writer: StretchWriter, text: str) -> bool:
-        """Use the hook's text for all that is to be read; the ledger is ours nevertheless."""
+        """Use the hook's text for all that is to be read; the kept facts are ours nevertheless."""
         before = session = writer.session()
         unsummarised, replaced = self._unsummarised(), 0
-        facts: tuple[LedgerEntry, ...] = ()
+        facts: tuple[KeptFact, ...] = ()
         while batch := (await unsummarised.next_batch(session, writer.room_tokens)).messages:
             replaced += sum(message.token_count for message in batch)
-            facts = merge_ledgers(facts, await writer.facts(batch))
+            facts = merge_kept_facts(facts, await writer.facts(batch))
             session = _reaching(session, batch[-1])
         if session is not before and await writer.take(text, session, facts, replaced):
             return True

@@ -40,7 +40,7 @@ class SummaryVersionOut(Shape):
     id: Id
     version: int | None
     state: Annotated[str, one_of(*SummaryState)]
-    text: str = Field(description="as the model gets it, the ledger included")
+    text: str = Field(description="as the model gets it, kept facts included")
     stretches: int = Field(description="of how many stretches the text is made")
     token_count: int
     through_id: Id | None

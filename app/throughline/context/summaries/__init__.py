@@ -1,1 +1,1 @@
-"""What a summariser is asked and what its answer has to be: transcripts, stretches, checks, and the ledger of facts."""
+"""What a summariser is asked and what its answer has to be: transcripts, stretches, checks, and facts that are kept."""

@@ -1,4 +1,4 @@
-"""What of a user's message was pasted into it, by its structure: it orders nothing, so instructions are not looked for in it."""
+"""What of a user's message was pasted into it, by its structure: it orders nothing, and instructions are not in it."""
 
 import re
 

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Iterator
 
-from throughline.context.summaries.fact_words import MONTHS
-
 WRAPPED_LINE = 60
 """A line of at least this length without a sentence's end goes on in the next, if that begins in lower case."""
 
@@ -12,7 +10,20 @@ _END = re.compile(r"[.!?…]{1,9}(?=[\"'”’)\]*_x]{0,3}(?:\s|$))|[。！？�
 _ABBREVIATION = re.compile(
     r"(?i)(?:^|[^\w'])(?:e\.g|i\.e|z\.\s?b|d\.\s?h|etc|dr|mrs?|ms|prof|vs|approx|no|nr|bzw|ca|usw|[b-hj-z])$|^\s*\d+$"
 )
-_MONTH = re.compile(rf" (?:{MONTHS})\b", re.IGNORECASE)
+_MONTHS = (
+    r"jan(?:uary|uar|vier|eiro)?|feb(?:ruary|ruar|rero|braio)?|fév(?:rier)?|fevereiro|mar(?:ch|s|zo|ço)?"
+    r"|märz|apr(?:il|ile)?"
+    r"|avril|abril|may|mai|mayo|maggio|maio|june?|juni|juin|junio|giugno|junho|july?|juli|juillet|julio"
+    r"|luglio|julho|aug(?:ust)?"
+    r"|août|agosto|sep(?:t|tember|tembre|tiembre)?|settembre|setembro|oct(?:ober|obre|ubre)?|okt(?:ober)?"
+    r"|ottobre|outubro"
+    r"|nov(?:ember|embre|iembre|embro)?|dec(?:ember)?|dez(?:ember|embro)?|déc(?:embre)?|diciembre|dicembre"
+    r"|enero|gennaio"
+    r"|января|февраля|марта|апреля|мая|июня|июля|августа|сентября|октября|ноября|декабря"
+)
+"""Behind a number and a full stop they go on with a date, as in "14. Mai"."""
+
+_MONTH = re.compile(rf" (?:{_MONTHS})\b", re.IGNORECASE)
 _LIST_MARKER = re.compile(r"\s*+(?:(?:[-*•+–]|\d{1,2}[.)]|\(?[a-z\d]\)|#{1,6}|\[[ x]\])\s++){0,2}+[\s*_]*+")
 
 

@@ -1,7 +1,7 @@
 """Recognition of a user's standing instructions: orders that hold from now on, not for one thing once.
 
 This is a net below the model, which names instructions by itself. A clause counts if it has a word of lasting and is no
-report, or if it begins with a form that lasts. `find_facts.py` calls this for sentences that are neither quoted nor code.
+report, or if it begins with a form that lasts. `find_facts.py` asks it of sentences that are neither quoted nor code.
 """
 
 import re

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from throughline.context.lookalikes import INVISIBLE
 from throughline.context.measure import Count
 from throughline.context.shrink import fair_level
-from throughline.context.summaries.ledger_text import FACTS_HEADING, INSTRUCTIONS_HEADING
+from throughline.context.summaries.kept_facts_text import FACTS_HEADING, INSTRUCTIONS_HEADING
 from throughline.context.truncate import truncate_middle
 from throughline.domain.summary import Stretch
 
@@ -29,7 +29,7 @@ _HEAD_LINE = re.compile(rf"^(?=[{INVISIBLE}]*+\[#\d+-#\d+\][^\S\n]*+$)", re.MULT
 _HEADINGS = "|".join(
     re.escape(heading.partition(" (")[0].rstrip(":")) for heading in (INSTRUCTIONS_HEADING, FACTS_HEADING)
 )
-_LEDGER_LINE = re.compile(rf"^(?=[^\w\n]*+(?:{_HEADINGS}))", re.MULTILINE | re.IGNORECASE)
+_FACTS_LINE = re.compile(rf"^(?=[^\w\n]*+(?:{_HEADINGS}))", re.MULTILINE | re.IGNORECASE)
 
 
 def head_line(stretch: Stretch) -> str:
@@ -40,8 +40,7 @@ def head_line(stretch: Stretch) -> str:
 def node_text(stretch: Stretch) -> str:
     """Return the stretch under its head line.
 
-    A line of its text that looks like one is moved to the right, one that looks like a heading of the ledger is shown
-    as a quotation.
+    A line of its text that looks like one is moved to the right, one that looks like a heading of kept facts is quoted.
     """
     return f"{head_line(stretch)}\n{_body(stretch)}"
 
@@ -110,7 +109,7 @@ def cut_back(text: str) -> str:
 
 
 def _body(stretch: Stretch) -> str:
-    return _LEDGER_LINE.sub("> ", _HEAD_LINE.sub(" ", stretch.text.strip()))
+    return _FACTS_LINE.sub("> ", _HEAD_LINE.sub(" ", stretch.text.strip()))
 
 
 def _cut_biggest(stretches: Sequence[Stretch], sizes: Sequence[int], room: int, count: Count) -> str:

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from throughline.context.frame import escaped, framed
 from throughline.context.groups import split_at_cuts
@@ -11,13 +11,14 @@ from throughline.context.lookalikes import BLANK, HASHES, INVISIBLE, LEFT_BRACKE
 from throughline.context.measure import Count
 from throughline.context.policy import SummaryPolicy
 from throughline.context.shrink import fair_level
+from throughline.context.summaries.keep_lines import KEEP_TASK, SUBJECTS_BEFORE
 from throughline.context.summaries.summary_text import PARAGRAPH, node_text
 from throughline.context.truncate import cut_middle, truncate_middle
 from throughline.domain.message import Content, ImageBlock, Message, Role, ToolCall
 from throughline.domain.prompt import Prompt, PromptMessage
 from throughline.domain.summary import Stretch
 
-PROMPT_VERSION = "3"
+PROMPT_VERSION = "4"
 """Changes with every change of what the summariser is told; stored beside each summary."""
 
 SUMMARISER_SYSTEM_PROMPT = """\
@@ -72,32 +73,40 @@ _FAKED_LINE = re.compile(rf"[{LINE_ENDS}](?=[{BLANK}{INVISIBLE}]*+[{LEFT_BRACKET
 _NO_LABEL = re.compile(r"[\x00-\x1f\x85\u2028\u2029\[\]]")
 
 
+@dataclass(frozen=True, slots=True)
+class TextAsked:
+    """What is asked of a text: at most `max_tokens`, the further `instructions`, and facts to keep word for word.
+
+    `subjects` are those of facts kept before that the record may be about again; None: no facts are asked for.
+    """
+
+    max_tokens: int
+    instructions: str = ""
+    subjects: tuple[str, ...] | None = None
+
+
 def summary_request(
-    existing_summary: str, messages: Sequence[Message], policy: SummaryPolicy, *, instructions: str = ""
+    existing_summary: str, messages: Sequence[Message], policy: SummaryPolicy, asked: TextAsked
 ) -> Prompt:
     """Return the prompt that asks for one text standing for `existing_summary` and `messages` together."""
     parts = []
     if existing_summary.strip():
         parts.append(f"The existing summary:\n{_fenced(EXISTING_TAG, existing_summary.strip())}")
     parts.append(f"The record to add:\n{_fenced(CONVERSATION_TAG, render_transcript(messages))}")
-    return _request(parts, policy, max_tokens=policy.max_tokens, instructions=instructions)
+    return _request(parts, policy, asked)
 
 
-def stretch_request(
-    messages: Sequence[Message], policy: SummaryPolicy, *, max_tokens: int, instructions: str = ""
-) -> Prompt:
-    """Return the prompt that asks for a text standing for `messages` alone, in at most `max_tokens`."""
+def stretch_request(messages: Sequence[Message], policy: SummaryPolicy, asked: TextAsked) -> Prompt:
+    """Return the prompt that asks for a text standing for `messages` alone."""
     record = f"The record:\n{_fenced(CONVERSATION_TAG, render_transcript(messages))}"
-    return _request([record, STRETCH_TASK], policy, max_tokens=max_tokens, instructions=instructions)
+    return _request([record, STRETCH_TASK], policy, asked)
 
 
-def merge_request(
-    stretches: Sequence[Stretch], policy: SummaryPolicy, *, max_tokens: int, instructions: str = ""
-) -> Prompt:
-    """Return the prompt that asks for one text replacing those of neighbouring stretches, in at most `max_tokens`."""
+def merge_request(stretches: Sequence[Stretch], policy: SummaryPolicy, asked: TextAsked) -> Prompt:
+    """Return the prompt that asks for one text replacing those of neighbouring stretches."""
     told = PARAGRAPH.join(node_text(stretch) for stretch in stretches)
     existing = f"The existing summaries of neighbouring parts, oldest first:\n{_fenced(EXISTING_TAG, told)}"
-    return _request([existing, MERGE_TASK], policy, max_tokens=max_tokens, instructions=instructions)
+    return _request([existing, MERGE_TASK], policy, asked)
 
 
 def render_transcript(messages: Sequence[Message]) -> str:
@@ -153,11 +162,15 @@ def _hash_of(*texts: str) -> str:
     return digest.hexdigest()
 
 
-def _request(parts: Sequence[str], policy: SummaryPolicy, *, max_tokens: int, instructions: str) -> Prompt:
-    wishes = [policy.style and f"Style: {policy.style}", instructions and f"{WISHES} {instructions}"]
-    told = [cut_middle(wish, INSTRUCTION_CHARACTERS) for wish in wishes if wish]
-    last = f"{CLOSING_WORDS}, in at most {max(max_tokens // 2, 1)} words."
-    return Prompt(SUMMARISER_SYSTEM_PROMPT, (PromptMessage(Role.USER, PARAGRAPH.join((*parts, *told, last))),))
+def _request(parts: Sequence[str], policy: SummaryPolicy, asked: TextAsked) -> Prompt:
+    wishes = [policy.style and f"Style: {policy.style}", asked.instructions and f"{WISHES} {asked.instructions}"]
+    told = [*parts, *(cut_middle(wish, INSTRUCTION_CHARACTERS) for wish in wishes if wish)]
+    if asked.subjects is not None:
+        told.append(KEEP_TASK)
+    if asked.subjects:
+        told.append(f"{SUBJECTS_BEFORE} {'; '.join(asked.subjects)}.")
+    told.append(f"{CLOSING_WORDS}, in at most {max(asked.max_tokens // 2, 1)} words.")
+    return Prompt(SUMMARISER_SYSTEM_PROMPT, (PromptMessage(Role.USER, PARAGRAPH.join(told)),))
 
 
 def _fenced(tag: str, text: str) -> str:
@@ -202,7 +215,7 @@ def _text(content: Content) -> str:
 
 
 def _frame_text() -> str:
-    empty = summary_request("…", (), SummaryPolicy())
+    empty = summary_request("…", (), SummaryPolicy(), TextAsked(1, subjects=()))
     return "".join(str(message.content) for message in empty.messages)
 
 

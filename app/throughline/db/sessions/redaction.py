@@ -83,10 +83,10 @@ _KEPT = sql("""
     order by v.state = 'adopted' desc, v.through_position desc, v.version desc limit 1
 """)
 _COPY = sql("""
-    insert into summary_versions (id, session_id, version, base_version, state, stretch_ids, text, ledger, token_count,
-        through_id, through_position, model, run_id)
+    insert into summary_versions (id, session_id, version, base_version, state, stretch_ids, text, kept_facts,
+        token_count, through_id, through_position, model, run_id)
     select :version_id, v.session_id, cast(:base_version as integer) + 1, :base_version, 'adopted', v.stretch_ids,
-        v.text, v.ledger, v.token_count, v.through_id, v.through_position, v.model, v.run_id
+        v.text, v.kept_facts, v.token_count, v.through_id, v.through_position, v.model, v.run_id
     from summary_versions v where v.id = :kept_id
 """)
 _MOVE = sql("""

@@ -1,27 +1,33 @@
-"""Reads and writes the rows of summaries, their stretches and their ledger."""
+"""Reads and writes the rows of summaries, their stretches and their kept facts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple
+from typing import Any
 
 from throughline.db.connection.statement import Row
 from throughline.db.statements.rows import to_json
 from throughline.domain.ids import MessageId, SessionId, StretchId, SummaryId
-from throughline.domain.ledger import LedgerEntry, LedgerKind
+from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
 from throughline.domain.summary import Stretch, SummaryState, SummaryVersion
 
 VERSION_COLUMNS = """
     v.id, v.session_id, v.version, v.state, v.text, v.token_count, v.through_id, v.through_position, v.model,
-    v.created_at, v.stretch_ids, v.ledger"""
+    v.created_at, v.stretch_ids, v.kept_facts"""
 
 STRETCH_COLUMNS = """
-    t.id, t.from_position, t.through_position, t.through_id, t.level, t.text, t.token_count, t.model, t.read_hash"""
+    t.id, t.from_position, t.through_position, t.through_id, t.level, t.text, t.token_count, t.model, t.read_hash,
+    t.kept_facts"""
 
 
-def _stored_kind(kind: LedgerKind, said_by: Role) -> str:
-    return kind.value if said_by is Role.USER else f"{kind.value} {said_by.value}"
-
-
-_LEDGER_KINDS = {_stored_kind(kind, role): ((kind, role),) for kind in LedgerKind for role in Role}
+_KINDS = {kind.value: kind for kind in FactKind} | {
+    # Kinds of versions that were written before models named facts.
+    "path": FactKind.IDENTIFIER,
+    "url": FactKind.IDENTIFIER,
+    "number": FactKind.VALUE,
+    "date": FactKind.VALUE,
+}
+_ROLES = {role.value: role for role in Role}
 
 
 def version_from(row: Row) -> SummaryVersion:
@@ -38,7 +44,7 @@ def version_from(row: Row) -> SummaryVersion:
         model=row["model"],
         created_at=row["created_at"],
         stretch_ids=tuple(StretchId(stretch_id) for stretch_id in row["stretch_ids"]),
-        ledger=_ledger_from(row["ledger"]),
+        kept_facts=_kept_facts_from(row["kept_facts"]),
     )
 
 
@@ -54,21 +60,30 @@ def stretch_from(row: Row) -> Stretch:
         token_count=row["token_count"],
         model=row["model"],
         read_hash=row["read_hash"],
+        kept_facts=_kept_facts_from(row["kept_facts"]),
     )
 
 
-def ledger_json(ledger: Sequence[LedgerEntry]) -> str:
-    """Return what the column `summary_versions.ledger` stores: [kind, text, position] for each entry.
+def kept_facts_json(facts: Sequence[KeptFact]) -> str:
+    """Return what the columns `kept_facts` store: for each fact a list of its fields, in their order."""
+    return to_json([list(astuple(fact)) for fact in facts])
 
-    Where the user did not say it, the kind is followed by who did. Versions that know no such kinds leave it aside.
+
+def _kept_facts_from(stored: Sequence[Sequence[Any]]) -> tuple[KeptFact, ...]:
+    """Read stored facts, also those of three fields, whose kind names who said them (`path tool`).
+
+    Kinds that a newer version wrote and this one does not know are left aside.
     """
-    return to_json([[_stored_kind(entry.kind, entry.said_by), entry.text, entry.position] for entry in ledger])
+    return tuple(fact for fields in stored for fact in _kept_fact(*fields))
 
 
-def _ledger_from(stored: Sequence[Sequence[str]]) -> tuple[LedgerEntry, ...]:
-    """Read a stored ledger. Kinds that a newer version wrote and this one does not know are left aside."""
-    return tuple(
-        LedgerEntry(kind, text, int(position), said_by)
-        for stored_kind, text, position in stored
-        for kind, said_by in _LEDGER_KINDS.get(stored_kind, ())
-    )
+def _kept_fact(
+    stored_kind: str,
+    text: str,
+    position: int,
+    said_by: str = "",
+    *further: Any,  # noqa: ANN401  # JSON
+) -> Iterator[KeptFact]:
+    kind, _, role = (stored_kind, "", said_by or Role.USER) if stored_kind in _KINDS else stored_kind.partition(" ")
+    if kind in _KINDS and role in _ROLES:
+        yield KeptFact(_KINDS[kind], text, int(position), _ROLES[role], *further)

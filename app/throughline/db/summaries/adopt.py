@@ -4,7 +4,7 @@ from throughline.db.connection.transactions import Statements
 from throughline.db.statements.locks import hold_lease, lock_session, summary_moved
 from throughline.db.statements.rows import SESSION_COLUMNS, session_from
 from throughline.db.statements.sql import sql
-from throughline.db.statements.summary_rows import ledger_json
+from throughline.db.statements.summary_rows import kept_facts_json
 from throughline.db.summaries.stretches import check_stretches
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.ids import SessionId, SummaryId
@@ -13,9 +13,9 @@ from throughline.domain.session import Session
 from throughline.domain.summary import Adoption
 
 INSERT_VERSION = sql("""
-    insert into summary_versions (id, session_id, version, base_version, state, stretch_ids, text, ledger, token_count,
-        through_id, through_position, model, run_id)
-    values (:version_id, :session_id, :version, :base_version, :state, :stretch_ids, :text, cast(:ledger as jsonb),
+    insert into summary_versions (id, session_id, version, base_version, state, stretch_ids, text, kept_facts,
+        token_count, through_id, through_position, model, run_id)
+    values (:version_id, :session_id, :version, :base_version, :state, :stretch_ids, :text, cast(:kept_facts as jsonb),
         :token_count, :through_id, :through_position, :model, :run_id)
 """)
 _SUPERSEDE = sql("""
@@ -90,7 +90,7 @@ def version_parameters(adoption: Adoption) -> dict[str, object]:
         "session_id": adoption.session_id,
         "stretch_ids": list(adoption.stretch_ids),
         "text": adoption.text,
-        "ledger": ledger_json(adoption.ledger),
+        "kept_facts": kept_facts_json(adoption.kept_facts),
         "token_count": adoption.token_count,
         "through_id": adoption.through_id,
         "through_position": adoption.through_position,

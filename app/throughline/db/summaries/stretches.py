@@ -7,7 +7,7 @@ from throughline.db.statements.locks import hold_lease
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import session_not_found
 from throughline.db.statements.sql import sql
-from throughline.db.statements.summary_rows import STRETCH_COLUMNS, stretch_from
+from throughline.db.statements.summary_rows import STRETCH_COLUMNS, kept_facts_json, stretch_from
 from throughline.domain.errors import NotFound, SummaryConflict
 from throughline.domain.ids import SessionId, StretchId
 from throughline.domain.run import Lease
@@ -23,10 +23,10 @@ _FIND = sql(
 _KEEP_SESSION = sql("select s.redaction_count from sessions s where s.id = :session_id for share")
 _SAVE = sql(
     """
-    insert into summaries as t (id, session_id, from_position, through_position, through_id, level, text, token_count,
-        model, prompt_version, read_hash, input_tokens, output_tokens, duration_seconds)
-    select :id, m.session_id, :from_position, m.position, m.id, :level, :text, :token_count, :model, :prompt_version,
-        :read_hash, :input_tokens, :output_tokens, :duration_seconds
+    insert into summaries as t (id, session_id, from_position, through_position, through_id, level, text, kept_facts,
+        token_count, model, prompt_version, read_hash, input_tokens, output_tokens, duration_seconds)
+    select :id, m.session_id, :from_position, m.position, m.id, :level, :text, cast(:kept_facts as jsonb),
+        :token_count, :model, :prompt_version, :read_hash, :input_tokens, :output_tokens, :duration_seconds
     from messages m where m.id = :through_id and m.session_id = :session_id and m.position = :through_position
     on conflict (session_id, read_hash) do nothing
     returning {stretch_columns}
@@ -110,6 +110,7 @@ def _parameters(stretch: NewStretch) -> dict[str, object]:
         "through_id": stretch.through_id,
         "level": stretch.level,
         "text": stretch.text,
+        "kept_facts": kept_facts_json(stretch.kept_facts),
         "token_count": stretch.token_count,
         "model": stretch.model,
         "prompt_version": stretch.prompt_version,

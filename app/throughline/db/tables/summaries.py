@@ -35,6 +35,7 @@ class SummaryRow(Base):
     through_id: Mapped[Id]
     level: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
     text: Mapped[String]
+    kept_facts: Mapped[EmptyList]
     token_count: Mapped[int]
     model: Mapped[String]
     prompt_version: Mapped[String]
@@ -70,7 +71,7 @@ class SummaryVersionRow(Base):
     state: Mapped[String]
     stretch_ids: Mapped[list[UUID]] = mapped_column(ARRAY(Uuid))
     text: Mapped[String]
-    ledger: Mapped[EmptyList]
+    kept_facts: Mapped[EmptyList]
     token_count: Mapped[int]
     through_id: Mapped[Id]
     through_position: Mapped[int]

@@ -1,0 +1,71 @@
+"""Facts found by rule in messages: the user's standing instructions, and what is certain by its structure."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from throughline.context.summaries.keep_lines import QUOTE_CHARACTERS, one_line
+from throughline.context.summaries.later_statements import SCANNED_CHARACTERS, later_statements
+from throughline.context.summaries.pasted import without_pasted_blocks
+from throughline.context.summaries.readable_text import scanned
+from throughline.context.summaries.sentences import sentences_of
+from throughline.context.summaries.standing_instructions import is_standing_instruction
+from throughline.context.summaries.structured_facts import structured_facts
+from throughline.context.summaries.subjects import subject_key, words_of
+from throughline.domain.kept_facts import FactKind, KeptFact
+from throughline.domain.message import Message, Role, text_of
+
+MOST_SUBJECTS = 12
+"""So many subjects are named to a model again."""
+
+_QUOTED = re.compile(
+    r"(?<!\d)\"(?:[^\"\n]|\n(?!\n)){1,600}\"|[“„](?:[^“”\n]|\n(?!\n)){1,600}[”“]|«[^«»]{1,600}»|「[^「」]{1,600}」|『[^『』]{1,600}』"
+    r"|(?<!`)`[^`\n]{1,200}`(?!`)|(?<![\w'])'(?:[^'\n]|'(?=\w)){2,200}'(?!\w)"
+)
+
+
+def facts_of(
+    messages: Sequence[Message], named: Sequence[KeptFact], before: Sequence[KeptFact]
+) -> tuple[KeptFact, ...]:
+    """Return what is kept of `messages`: what a model `named` in them, what rules find, and what changes either.
+
+    `before` are the facts kept of earlier messages.
+    """
+    facts = (*named, *found_facts(messages))
+    return (*facts, *later_statements((*before, *facts), messages))
+
+
+def subjects_again(facts: Sequence[KeptFact], messages: Sequence[Message]) -> tuple[str, ...]:
+    """Return subjects of kept facts whose words the messages have, the newest first, at most `MOST_SUBJECTS`."""
+    words = {word for message in messages for word in words_of(text_of(message.content)[:SCANNED_CHARACTERS])}
+    current = [fact for fact in reversed(facts) if fact.subject and not fact.replaced_by]
+    again = dict.fromkeys(fact.subject for fact in current if subject_key(fact.subject) <= words)
+    return tuple(islice(again, MOST_SUBJECTS))
+
+
+def found_facts(messages: Sequence[Message]) -> tuple[KeptFact, ...]:
+    """Return what rules find in `messages`, in position order. Linear in the text that is read."""
+    ordered = sorted(messages, key=lambda message: message.position)
+    return tuple(fact for message in ordered for fact in _of(message))
+
+
+def _of(message: Message) -> Iterator[KeptFact]:
+    author = message.author or ""
+    if message.role is Role.USER:
+        for sentence in dict.fromkeys(_instructions(scanned(text_of(message.content)))):
+            yield KeptFact(FactKind.INSTRUCTION, sentence, message.position, author=author)
+    for fact in structured_facts(message):
+        is_tracked = fact.kind is FactKind.VALUE
+        passed_over = 0 if message.role is Role.USER else 1
+        yield replace(fact, author=author, subject=fact.subject if is_tracked else "", passed_over=passed_over)
+
+
+def _instructions(text: str) -> Iterator[str]:
+    """Yield the standing instructions among the user's own sentences; what stands in quotes orders nothing."""
+    visible = without_pasted_blocks(text)
+    masked = _QUOTED.sub(lambda quote: "x" * len(quote[0]), visible)
+    for start, stop in sentences_of(masked):
+        if is_standing_instruction(masked[start:stop]):
+            line = one_line(visible[start:stop])
+            yield line if len(line) <= QUOTE_CHARACTERS else f"{line[: QUOTE_CHARACTERS - 1].rstrip()}…"

@@ -1,0 +1,138 @@
+"""Kept facts as they grow: each once, and of each subject what was said last is current.
+
+A person's or a tool's later statement replaces an earlier one; what the assistant says again moves nothing.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from throughline.context.summaries.later_statements import changes
+from throughline.context.summaries.subjects import is_same_subject, subject_key, words_of
+from throughline.domain.kept_facts import FactKind, KeptFact
+from throughline.domain.message import Role
+
+MAX_FACTS = 600
+"""Facts kept for a session, about 60 kB as stored; more than any summary has room to show."""
+
+SAID_ANEW, LEAST_SHARED = 0.5, 2
+"""A sentence says anew what shares half of its words with it, and two at least."""
+
+MAX_INSTRUCTIONS = 200
+"""Standing instructions kept, on top of the facts."""
+
+
+def merge_kept_facts(old: Sequence[KeptFact], new: Sequence[KeptFact]) -> tuple[KeptFact, ...]:
+    """Return one list by position, where each stands once and knows what replaced it.
+
+    Bounded by `MAX_FACTS` and `MAX_INSTRUCTIONS`: replaced ones go first, then the lowest scores, then the
+    oldest.
+    """
+    current = _Current()
+    for fact in _without_parts(_each_once((*old, *new))):
+        current.add(fact)
+    facts = [fact for fact in current.facts if fact.kind is not FactKind.INSTRUCTION]
+    instructions = [fact for fact in current.facts if fact.kind is FactKind.INSTRUCTION]
+    kept = {*islice(sorted(facts, key=_worth, reverse=True), MAX_FACTS), *instructions[-MAX_INSTRUCTIONS:]}
+    return tuple(fact for fact in current.facts if fact in kept)
+
+
+def _worth(fact: KeptFact) -> tuple[bool, float, int]:
+    return not fact.replaced_by, fact.score, fact.position
+
+
+def _each_once(facts: Iterable[KeptFact]) -> list[KeptFact]:
+    """Return each text once, by position: where a person or a tool said it last, else where it was first said."""
+    known: dict[str, KeptFact] = {}
+    for fact in sorted(facts, key=lambda fact: fact.position):
+        text = fact.text.casefold()
+        before = known.get(text)
+        is_repeated = before is not None and (fact.said_by is Role.ASSISTANT or fact.position == before.position)
+        known[text] = fact if before is None else _one_of(before, fact) if is_repeated else _one_of(fact, before)
+    return sorted(known.values(), key=lambda fact: fact.position)
+
+
+def _one_of(fact: KeptFact, other: KeptFact) -> KeptFact:
+    """Return `fact` with what is known of the `other`, which says the same or a part of it.
+
+    The kind is the one that came with a subject. What two named was chosen by both; an older choice counts on.
+    """
+    named = fact if fact.subject or not other.subject else other
+    is_instruction = not named.subject and FactKind.INSTRUCTION in {fact.kind, other.kind}
+    return replace(
+        fact,
+        kind=FactKind.INSTRUCTION if is_instruction else named.kind,
+        subject=fact.subject or other.subject,
+        chosen=fact.chosen + other.chosen,
+        passed_over=max(fact.passed_over, other.passed_over),
+        is_unjudged=fact.is_unjudged and other.is_unjudged,
+    )
+
+
+def _without_parts(facts: Sequence[KeptFact]) -> list[KeptFact]:
+    """Of two texts of one message that hold each other one is enough: the longer."""
+    by_position: defaultdict[int, list[KeptFact]] = defaultdict(list)
+    for fact in sorted(facts, key=lambda fact: len(fact.text), reverse=True):
+        at_position = by_position[fact.position]
+        index = next((at for at, whole in enumerate(at_position) if fact.text in whole.text), None)
+        if index is None:
+            at_position.append(fact)
+        else:
+            at_position[index] = _one_of(at_position[index], fact)
+    return [fact for position in sorted(by_position) for fact in by_position[position]]
+
+
+@dataclass(slots=True)
+class _Current:
+    """Facts in the order they were said.
+
+    `by_word` finds those that are current by the words of their subject, or of their text where they have none.
+    """
+
+    facts: list[KeptFact] = field(default_factory=list)
+    by_word: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+
+    def add(self, fact: KeptFact) -> None:
+        """Add a fact that was said after all others; what it replaces is marked, an echo is left out."""
+        key = subject_key(fact.subject)
+        if fact.kind is not FactKind.INSTRUCTION and not fact.replaced_by:
+            earlier = sorted({*self._of_subject(key, fact), *self._of_text(key, fact)})
+            if fact.said_by is Role.ASSISTANT and any(self._is_stated(at) for at in earlier):
+                return
+            for at in earlier:
+                self._end(at, fact.position)
+            for word in key or words_of(fact.text):
+                self.by_word[word].add(len(self.facts))
+        self.facts.append(fact)
+
+    def _of_subject(self, key: frozenset[str], fact: KeptFact) -> list[int]:
+        found = {at for word in key for at in self.by_word[word]}
+        return [
+            at
+            for at in sorted(found)
+            if self.facts[at].position < fact.position and is_same_subject(key, subject_key(self.facts[at].subject))
+        ]
+
+    def _of_text(self, key: frozenset[str], fact: KeptFact) -> list[int]:
+        """Return those that a person's statement says anew, whatever its subject is called."""
+        words = words_of(fact.text)
+        found = {at for word in words for at in self.by_word[word]} if fact.said_by is Role.USER else set()
+        return [at for at in found if self.facts[at].position < fact.position and self._is_said_anew(at, key, fact)]
+
+    def _is_said_anew(self, at: int, key: frozenset[str], fact: KeptFact) -> bool:
+        """Whether a statement has the subject of an earlier one, or changes most of it; two subjects must be akin."""
+        subject, text, words = subject_key(self.facts[at].subject), words_of(self.facts[at].text), words_of(fact.text)
+        if (key and subject and not key & subject) or not (changes(fact.text) or key & subject):
+            return False
+        named = subject or key
+        is_named = not (key and subject) and named <= words and (named <= text or bool(subject))
+        return is_named or len(text & words) >= max(LEAST_SHARED, SAID_ANEW * len(text))
+
+    def _is_stated(self, at: int) -> bool:
+        return self.facts[at].said_by is not Role.ASSISTANT
+
+    def _end(self, at: int, position: int) -> None:
+        for word in subject_key(self.facts[at].subject) or words_of(self.facts[at].text):
+            self.by_word[word].discard(at)
+        self.facts[at] = replace(self.facts[at], replaced_by=position)

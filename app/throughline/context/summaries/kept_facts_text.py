@@ -1,0 +1,269 @@
+"""Kept facts as prompts show them: which of them fit the room, in two parts, and what is said of the rest."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from throughline.context.measure import Count
+from throughline.context.summaries.later_statements import changes
+from throughline.context.summaries.subjects import subject_key, words_of
+from throughline.domain.kept_facts import FactKind, KeptFact
+from throughline.domain.message import Role
+
+INSTRUCTIONS_HEADING = "Standing instructions of the user (verbatim; where two disagree, the later one holds):"
+FACTS_HEADING = "Kept facts, word for word (where the text above says otherwise, these hold):"
+
+WEIGHTS = {
+    FactKind.DECISION: 4,
+    FactKind.DEADLINE: 4,
+    FactKind.PERSON: 4,
+    FactKind.PREFERENCE: 4,
+    FactKind.OPEN_QUESTION: 3,
+    FactKind.VALUE: 3,
+    FactKind.IDENTIFIER: 3,
+    FactKind.ERROR: 2,
+    FactKind.COMMAND: 2,
+}
+"""How the kinds share the room where it is too small for all of them, most important first."""
+
+MESSAGE_SHARE = 4
+"""Of a kind's share one message fills at most a quarter, so that no paste ends what others said."""
+
+UNTOLD = "earlier"
+"""Said behind a fact of which nobody knows whether it still holds."""
+
+EVEN = 0.5
+"""The score of a fact that nobody judged."""
+
+SHORT_RULE = 100
+"""Characters of a sentence that is rather a rule than a story."""
+
+RARE = 3
+"""A word in more messages than these tells nothing of what a statement is about."""
+
+LEFT_OUT_NAMED = 8
+"""So many positions of left-out instructions are named, the newest."""
+
+TRIES = 6
+"""Rounds of rendering with ever less room, for counters that find more in a text than in its lines."""
+
+_NAMES = {FactKind.PERSON: "People", FactKind.OPEN_QUESTION: "Open questions"}
+_TAG = re.compile(r"[\[［]\s{0,3}[#＃]")
+_BACKTICKS = re.compile("`+")
+
+
+def render_instructions(facts: Sequence[KeptFact], *, max_tokens: int, count: Count) -> str:
+    """Return the standing instructions, those of the best score that fit, oldest first; the others by position."""
+    instructions = [fact for fact in facts if fact.kind is FactKind.INSTRUCTION]
+    cost = _Cost(count)
+    return _fitting(max_tokens, count, lambda room: _instruction_text(instructions, room, cost))
+
+
+def render_facts(facts: Sequence[KeptFact], *, max_tokens: int, count: Count) -> str:
+    """Return all facts but instructions that fit, grouped by kind, the number of those left out, '' where none fits.
+
+    Current facts come first, then those that were passed over more often than chosen, then replaced ones, which say so.
+    Within each of these every kind has its share by `WEIGHTS`, by score and the newest first; what is left over goes to
+    all.
+    """
+    others = [fact for fact in facts if fact.kind is not FactKind.INSTRUCTION]
+    cost = _Cost(count)
+    return _fitting(max_tokens, count, lambda room: _fact_text(others, room, cost))
+
+
+def fact_line(fact: KeptFact, later: int = 0) -> str:
+    """Return a fact with its place, who said it where that was no user, and its subject where the text does not say.
+
+    `later` is the position of a statement that may be about the same, 0 for none.
+    """
+    text = _TAG.sub("(#", fact.text)
+    if text != fact.text or fact.said_by is Role.TOOL:
+        text = _quoted(text)
+    subject = words_of(fact.subject)
+    if subject and fact.kind is not FactKind.INSTRUCTION and 2 * len(subject & words_of(fact.text)) < len(subject):
+        text = f"{_TAG.sub('(#', fact.subject)}: {text}"
+    by = (
+        f" {fact.said_by}"
+        if fact.said_by is not Role.USER
+        else f" {_TAG.sub('(#', fact.author)}"
+        if fact.author
+        else ""
+    )
+    is_tracked = fact.subject and fact.said_by is Role.USER
+    is_untold = not is_tracked and fact.kind is not FactKind.INSTRUCTION and fact.said_by is not Role.TOOL
+    ended = f", replaced by [#{fact.replaced_by}]" if fact.replaced_by else f" {UNTOLD}" if is_untold else ""
+    see = f"; later: #{later}" if later and not ended else ""
+    return f"- {text} [#{fact.position}{by}{see}]{ended}"
+
+
+@dataclass(slots=True)
+class _Cost:
+    """Counts a line with its line break, each once."""
+
+    count: Count
+    known: dict[str, int] = field(default_factory=dict)
+
+    def __call__(self, line: str) -> int:
+        if line not in self.known:
+            self.known[line] = self.count(f"{line}\n")
+        return self.known[line]
+
+
+def _fitting(room: int, count: Count, make: Callable[[int], str]) -> str:
+    """Return what `make` makes of the room, made again with less where the whole counts more than its lines."""
+    target = room
+    for number in range(TRIES):
+        text = make(target) if target > 0 else ""
+        tokens = count(text) if text else 0
+        if tokens <= room or not text:
+            return text
+        target = min(target - ((tokens - room) << number), target * room // tokens)
+    return ""
+
+
+def _instruction_text(instructions: Sequence[KeptFact], room: int, cost: _Cost) -> str:
+    """Return the lines that fit; at the least how many do not."""
+    if not instructions:
+        return ""
+    kept = _best(instructions, room - cost(INSTRUCTIONS_HEADING), cost)
+    if len(kept) < len(instructions):
+        reserve = cost(_left_out_instructions(instructions)) + cost(INSTRUCTIONS_HEADING)
+        kept = _best(instructions, room - reserve, cost)
+    left_out = [fact for fact in instructions if fact not in kept]
+    closing = [_left_out_instructions(left_out)] if left_out else []
+    whole = "\n".join((INSTRUCTIONS_HEADING, *(fact_line(fact) for fact in instructions if fact in kept), *closing))
+    short = f"({len(instructions)} standing instructions left out)"
+    return next((text for text in (whole, short) if cost(text) <= room + 1), "")
+
+
+def _best(instructions: Sequence[KeptFact], room: int, cost: _Cost) -> frozenset[KeptFact]:
+    """Choose those that fit together, by score and the newest first."""
+    kept: list[KeptFact] = []
+    left = room
+    for fact in sorted(instructions, key=_rule_worth, reverse=True):
+        tokens = cost(fact_line(fact))
+        if tokens <= left:
+            kept.append(fact)
+            left -= tokens
+    return frozenset(kept)
+
+
+def _left_out_instructions(left_out: Sequence[KeptFact]) -> str:
+    places = list(dict.fromkeys(f"[#{fact.position}]" for fact in left_out))
+    more = "…, " if len(places) > LEFT_OUT_NAMED else ""
+    noun = "instruction" if len(left_out) == 1 else "instructions"
+    return f"({len(left_out)} older {noun} left out; see {more}{', '.join(places[-LEFT_OUT_NAMED:])})"
+
+
+def _fact_text(facts: Sequence[KeptFact], room: int, cost: _Cost) -> str:
+    if not facts:
+        return ""
+    left = room - cost(FACTS_HEADING)
+    kept = _chosen(facts, left, cost)
+    if len(kept) < len(facts):
+        kept = _chosen(facts, left - cost(_left_out(len(facts))), cost)
+    if not kept:
+        return ""
+    closing = [_left_out(len(facts) - len(kept))] if len(kept) < len(facts) else []
+    return "\n".join((FACTS_HEADING, *_grouped(kept, _later(kept)), *closing))
+
+
+def _left_out(number: int) -> str:
+    return f"({number} more have no room here; a search of the history finds them)"
+
+
+def _later(kept: Iterable[KeptFact]) -> dict[KeptFact, int]:
+    """Return where a person said something later that has a rare word of a fact's subject: the last such position."""
+    words = {fact: words_of(fact.text) for fact in kept if fact.said_by is Role.USER and not fact.replaced_by}
+    having: defaultdict[str, list[int]] = defaultdict(list)
+    for fact, of_text in words.items():
+        for word in of_text:
+            having[word].append(fact.position)
+    rare = {word: max(positions) for word, positions in having.items() if len(set(positions)) <= RARE}
+    changed = {word: at for fact in words if changes(fact.text) for word in words[fact] if (at := rare.get(word))}
+
+    def after(fact: KeptFact) -> int:
+        of_subject = (rare.get(word, 0) for word in subject_key(fact.subject))
+        return max((*of_subject, *(changed.get(word, 0) for word in words.get(fact, ()))), default=0)
+
+    return {fact: after(fact) if fact.subject else 0 for fact in kept}
+
+
+def _grouped(kept: Iterable[KeptFact], later: Mapping[KeptFact, int]) -> Iterator[str]:
+    ordered = sorted(kept, key=lambda fact: fact.position)
+    for kind in WEIGHTS:
+        of_kind = [fact for fact in ordered if fact.kind is kind]
+        lines = [fact_line(fact, later[fact] if later[fact] > fact.position else 0) for fact in of_kind]
+        if lines:
+            yield _name(kind)
+            yield from lines
+
+
+def _name(kind: FactKind) -> str:
+    return f"{_NAMES.get(kind, f'{kind.value.capitalize()}s')}:"
+
+
+def _chosen(facts: Sequence[KeptFact], room: int, cost: _Cost) -> frozenset[KeptFact]:
+    """Choose by the rule of `render_facts`; the name of a kind is paid by its first fact."""
+    chosen = _Chosen(cost, room)
+    best = sorted(facts, key=_worth, reverse=True)
+    for rank in range(3):
+        group = [fact for fact in best if _rank(fact) == rank]
+        by_kind = {kind: [fact for fact in group if fact.kind is kind] for kind in WEIGHTS}
+        weights, left = sum(WEIGHTS[kind] for kind in by_kind if by_kind[kind]), chosen.left
+        for kind, of_kind in by_kind.items():
+            share = left * WEIGHTS[kind] // max(weights, 1)
+            chosen.fill(of_kind, share, share // MESSAGE_SHARE)
+        chosen.fill(group, chosen.left, left // (2 * MESSAGE_SHARE))
+        chosen.fill(group, chosen.left, chosen.left)
+    return frozenset(chosen.kept)
+
+
+def _rank(fact: KeptFact) -> int:
+    return 2 if fact.replaced_by else int(fact.score < EVEN)
+
+
+def _rule_worth(fact: KeptFact) -> tuple[float, bool, int]:
+    """A rule that no model judged is rather short: what people tell each other at length is taken for one."""
+    return fact.score, len(fact.text) <= SHORT_RULE, fact.position
+
+
+def _worth(fact: KeptFact) -> tuple[float, int]:
+    return fact.score, fact.position
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """What is chosen so far, and the tokens that are left."""
+
+    cost: _Cost
+    left: int
+    kept: dict[KeptFact, None] = field(default_factory=dict)
+    kinds: set[FactKind] = field(default_factory=set)
+
+    def fill(self, facts: Sequence[KeptFact], room: int, of_message: int) -> None:
+        """Add those that fit into `room`, of each message at most `of_message` tokens but always one."""
+        used: Counter[int] = Counter()
+        spent = 0
+        for fact in facts:
+            if fact in self.kept:
+                continue
+            tokens = self.cost(fact_line(fact)) + (0 if fact.kind in self.kinds else self.cost(_name(fact.kind)))
+            is_much = used[fact.position] and used[fact.position] + tokens > of_message
+            if spent + tokens <= room and not is_much:
+                self.kept[fact] = None
+                self.kinds.add(fact.kind)
+                used[fact.position] += tokens
+                spent += tokens
+        self.left -= spent
+
+
+def _quoted(text: str) -> str:
+    """Return the text, which is copied from here and so never escaped, between marks that do not occur in it."""
+    if '"' not in text:
+        return f'"{text}"'
+    longest = max(map(len, _BACKTICKS.findall(text)), default=0)
+    marks = "`" * (longest + 1)
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{marks}{space}{text}{space}{marks}"

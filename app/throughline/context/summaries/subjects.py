@@ -1,0 +1,65 @@
+"""What a fact is about: telling one subject in other words from another, and later statements about it."""
+
+import re
+import unicodedata
+
+LEAST_LETTERS = 4
+"""Shorter words of letters alone are mostly articles and prepositions, in any language written with spaces."""
+
+FILLERS = frozenset((
+    "about",
+    "overall",
+    "general",
+    "current",
+    "regarding",
+    "allgemein",
+    "thema",
+    "über",
+    "sobre",
+    "acerca",
+    "actual",
+))
+"""Words that make no other subject of one."""
+
+SAME_SHARE = 0.6
+"""Two subjects are one if so much of all their words is in both: an article or a word more makes no new subject."""
+
+_WORD = re.compile(r"[^\W_]+")
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
+
+
+def words_of(text: str) -> frozenset[str]:
+    """Return the words of `text` that carry meaning, without case and plural; where none are spaced, pairs of letters.
+
+    All words where only short ones are there. Linear.
+    """
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    words = {part for word in _WORD.findall(plain) for part in _parts(word)}
+    long = {
+        word for word in words - FILLERS if len(word) >= LEAST_LETTERS or not word.isalpha() or _UNSPACED.search(word)
+    }
+    return frozenset(_singular(word) for word in long or words)
+
+
+def is_same_subject(one: frozenset[str], other: frozenset[str]) -> bool:
+    """Whether two sets of words name one subject; of pairs of letters the shorter may be a part of the longer."""
+    if not one or not other:
+        return False
+    is_part = any(map(_UNSPACED.search, one)) and (one <= other or other <= one)
+    return is_part or len(one & other) >= SAME_SHARE * len(one | other)
+
+
+def _parts(word: str) -> list[str]:
+    if not _UNSPACED.search(word):
+        return [word]
+    return [word[at : at + 2] for at in range(len(word) - 1)] or [word]
+
+
+def _singular(word: str) -> str:
+    return word[:-1] if len(word) > LEAST_LETTERS and word.endswith("s") else word
+
+
+def subject_key(subject: str) -> frozenset[str]:
+    """Return what two names of one subject have in common: their words, or the whole of a key or a code."""
+    is_code = " " not in subject and not subject.replace("-", "").isalpha()
+    return frozenset((subject.casefold(),)) if is_code and subject else words_of(subject)
