@@ -181,8 +181,8 @@ def test_levels_made_under_a_larger_limit_are_merged_like_the_highest_of_today()
 
 def test_the_narrative_has_three_tenths_and_what_the_kept_facts_leave() -> None:
     assert 430 <= layout(1500).narrative_tokens <= 450
-    assert layout(1500).free_narrative_tokens(()) > 1450
-    assert layout(1500).free_narrative_tokens(FACTS) < 560
+    assert layout(1500).free_narrative_tokens((), ()) > 1450
+    assert layout(1500).free_narrative_tokens(FACTS, ()) < 560
     assert layout(1500, SummaryKind.LLM).narrative_tokens > 1480
     assert layout(1500, SummaryKind.LLM).fact_tokens(FACTS) == 0
 

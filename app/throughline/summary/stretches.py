@@ -269,7 +269,7 @@ class StretchWriter:
 
     @property
     def _free_narrative_tokens(self) -> int:
-        return self._layout.free_narrative_tokens(self.draft.kept_facts)
+        return self._layout.free_narrative_tokens(self.draft.kept_facts, self.draft.stretches)
 
     def _max_tokens(self) -> int:
         free = self._free_narrative_tokens

@@ -166,16 +166,16 @@ def _fact_text(facts: Sequence[KeptFact], room: int, cost: _Cost) -> str:
     if not kept:
         return ""
     closing = [_left_out(len(facts) - len(kept))] if len(kept) < len(facts) else []
-    return "\n".join((FACTS_HEADING, *_grouped(kept, _later(kept)), *closing))
+    return "\n".join((FACTS_HEADING, *_grouped(kept, _later(facts)), *closing))
 
 
 def _left_out(number: int) -> str:
     return f"({number} more have no room here; a search of the history finds them)"
 
 
-def _later(kept: Iterable[KeptFact]) -> dict[KeptFact, int]:
+def _later(facts: Iterable[KeptFact]) -> dict[KeptFact, int]:
     """Return where a person said something later that has a rare word of a fact's subject: the last such position."""
-    words = {fact: words_of(fact.text) for fact in kept if fact.said_by is Role.USER and not fact.replaced_by}
+    words = {fact: words_of(fact.text) for fact in facts if fact.said_by is Role.USER and not fact.replaced_by}
     having: defaultdict[str, list[int]] = defaultdict(list)
     for fact, of_text in words.items():
         for word in of_text:
@@ -187,7 +187,7 @@ def _later(kept: Iterable[KeptFact]) -> dict[KeptFact, int]:
         of_subject = (rare.get(word, 0) for word in subject_key(fact.subject))
         return max((*of_subject, *(changed.get(word, 0) for word in words.get(fact, ()))), default=0)
 
-    return {fact: after(fact) if fact.subject else 0 for fact in kept}
+    return {fact: after(fact) if fact.subject else 0 for fact in facts}
 
 
 def _grouped(kept: Iterable[KeptFact], later: Mapping[KeptFact, int]) -> Iterator[str]:

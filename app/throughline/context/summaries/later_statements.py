@@ -3,6 +3,7 @@
 So a value that was taken back is not shown as current when the model overlooks its correction.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -67,7 +68,7 @@ def _of(message: Message, known: "_Known") -> Iterator[KeptFact]:
     text = without_pasted_blocks(text_of(message.content)[:SCANNED_CHARACTERS])
     for start, stop in sentences_of(text):
         sentence = one_line(text[start:stop])
-        if len(sentence) > QUOTE_CHARACTERS or sentence.endswith(("?", "？")) or not changes(sentence):
+        if len(sentence) > QUOTE_CHARACTERS or sentence.endswith(("?", "？")):
             continue
         for fact in known.spoken_of(sentence, message.position):
             author = message.author or ""
@@ -79,6 +80,9 @@ def changes(sentence: str) -> bool:
     plain = sentence.casefold().replace("'", " ").replace("’", " ")
     words = {word.strip('.,;:!()"') for word in plain.split()}
     return bool(words & CHANGE_WORDS) or any(part in sentence for part in CHANGE_PARTS)
+
+
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(slots=True)
@@ -103,8 +107,15 @@ class _Known:
             is_named = len(key & words) >= COVERED_SHARE * len(key)
             has_value = bool(_values(fact.text) & _values(sentence))
             is_certain = len(key) > 1 or has_value or len(sentence) <= SHORT_CHARACTERS
-            if fact.position < position and fact.text != sentence and is_named and is_certain:
+            is_change = changes(sentence) or (len(key) > 1 and _has_other_number(fact.text, sentence))
+            if fact.position < position and fact.text != sentence and is_named and is_certain and is_change:
                 yield fact
+
+
+def _has_other_number(before: str, sentence: str) -> bool:
+    """Whether both say a number, and not the same."""
+    old, new = set(_NUMBER.findall(before)), set(_NUMBER.findall(sentence))
+    return bool(old and new) and not new <= old
 
 
 def _values(text: str) -> frozenset[str]:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 
 from throughline.context.measure import Count
 from throughline.context.policy import SummaryKind
+from throughline.context.summaries.keep_lines import one_line
 from throughline.context.summaries.kept_facts_text import EVEN, render_facts, render_instructions
+from throughline.context.summaries.later_statements import changes
 from throughline.context.summaries.summary_text import HEAD_TOKENS, PARAGRAPH, narrative_text
 from throughline.context.summaries.tiers import LEAST_NODE_TOKENS
 from throughline.context.truncate import truncate_middle
@@ -55,10 +57,11 @@ class SummaryLayout:
         """What one text that is read and written anew each time may take at most: it is paid for each time."""
         return max(self.limit_tokens * ROLLING_PERCENT // 100 - HEAD_TOKENS, self.narrative_tokens)
 
-    def free_narrative_tokens(self, facts: Sequence[KeptFact]) -> int:
-        """Return what the stretches may take beside `facts`: what those that matter leave, too."""
+    def free_narrative_tokens(self, facts: Sequence[KeptFact], stretches: Sequence[Stretch]) -> int:
+        """Return what `stretches` may take beside `facts`: also what those leave that they do not tell."""
         left = self.fact_tokens(facts)
-        return self.narrative_tokens + max(left - self.count(self._facts(mattering(facts), left)), 0)
+        beside = _beside("\n".join(stretch.text for stretch in stretches), mattering(facts))
+        return self.narrative_tokens + max(left - self.count(self._facts(beside, left)), 0)
 
     def fact_tokens(self, facts: Sequence[KeptFact]) -> int:
         """Return what facts other than instructions have in any case."""
@@ -80,11 +83,11 @@ class SummaryLayout:
         replaced = 2 * self.limit_tokens if replaced_tokens is None else replaced_tokens
         rules = self._instructions(facts)
         beside = max(replaced - 1 - self.count(rules) - JOIN_TOKENS, LEAST_NODE_TOKENS) if rules else self.limit_tokens
-        most = min(self.free_narrative_tokens(facts) + HEAD_TOKENS, beside)
+        most = min(self.free_narrative_tokens(facts, stretches) + HEAD_TOKENS, beside)
         narrative = narrative_text(marked(stretches, facts), max_tokens=most, count=self.count)
         aim = min(self.limit_tokens, int(SHRUNK_TO * replaced))
         left = aim - self.count(PARAGRAPH.join((narrative, rules))) - JOIN_TOKENS
-        return self._joined([narrative, rules, self._facts(facts, left)])
+        return self._joined([narrative, rules, self._facts(_beside(narrative, facts), left)])
 
     def _instructions(self, facts: Sequence[KeptFact]) -> str:
         most = self.limit_tokens * INSTRUCTION_PERCENT // 100
@@ -98,6 +101,15 @@ class SummaryLayout:
         if self.count(text) > self.limit_tokens:
             text = truncate_middle(text, self.limit_tokens, self.count, " of the summary")
         return RenderedSummary(text, self.count(text) if text else 0)
+
+
+def _beside(narrative: str, facts: Sequence[KeptFact]) -> list[KeptFact]:
+    """Return the facts that the narrative does not tell word for word.
+
+    Replaced ones are among them, and those that change something: the narrative may tell the old value again below.
+    """
+    told = one_line(narrative)
+    return [fact for fact in facts if fact.replaced_by or fact.text not in told or changes(fact.text)]
 
 
 def marked(stretches: Sequence[Stretch], facts: Sequence[KeptFact]) -> tuple[Stretch, ...]:
