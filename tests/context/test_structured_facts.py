@@ -315,6 +315,14 @@ def test_facts_of_conversations_stand_in_their_messages(said: list[Said]) -> Non
         check_facts(message)
 
 
+def test_escapes_in_json_bring_nothing_that_cannot_be_stored() -> None:
+    hidden = r'{"e": "Error: bad \ud800 thing", "command": "echo \u0000 hi"}'
+
+    texts = [fact.text for fact in facts_of(hidden, Role.TOOL)]
+
+    assert texts == ["Error: bad \N{REPLACEMENT CHARACTER} thing", "echo \N{REPLACEMENT CHARACTER} hi"]
+
+
 def check_facts(message: Message) -> None:
     facts = structured_facts(message)
 

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
+from throughline.domain.text import clean_text
+
 SCANNED_HEAD, SCANNED_TAIL = 12_000, 4_000
 """Characters of a text that are read, from its start and its end: a longer one is a paste or a dump."""
 
@@ -29,7 +31,8 @@ def scanned(text: str) -> str:
 def readable(text: str) -> str:
     """Return the leaves of JSON as lines, so that escapes do not hide its texts; any other text as it is.
 
-    A leaf's key stands on the line before it, and a command behind `$`. JSON that is longer than what is read of a
+    A leaf's key stands on the line before it, and a command behind `$`. Escapes can hide NUL and lone surrogates, which
+    nothing stores: they are replaced. JSON that is longer than what is read of a
     text stays as it is, for its parts are not JSON.
     """
     if text.lstrip()[:1] not in {"{", "["} or len(text) > SCANNED_HEAD + SCANNED_TAIL:
@@ -38,7 +41,7 @@ def readable(text: str) -> str:
         value = json.loads(text, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
         return text
-    return "\n".join(islice(_leaves(value), MAX_LEAVES))
+    return clean_text("\n".join(islice(_leaves(value), MAX_LEAVES)))
 
 
 def _leaves(value: object) -> Iterator[str]:
