@@ -41,7 +41,7 @@ from throughline.summary.parts import SummaryParts
 LEAST_ANSWER_BYTES = 200_000
 """So much is always taken in of an answer: models that think aloud do so beside their limit."""
 
-LEAST_WINDOW, SMALL_WINDOW_PARTS = 4096, 16
+LEAST_WINDOW, SMALL_WINDOW_PARTS = 3000, 16
 """In windows of at least so many tokens lines to keep are asked for; they have one such part of it."""
 
 SLACK_TOKENS = 64
