@@ -101,6 +101,35 @@ def test_no_answer_breaks_what_reads_it(lines: str, said: str) -> None:
     assert all(one.text in " ".join(said.split()) for one in taken)
 
 
+def test_the_last_keep_is_what_the_lines_stand_below() -> None:
+    text, lines = split_answer("## State\nTwo piles.\nKEEP:\n- red\n## Open items\nShip it.\nKEEP:\nvalue | a | b | #1")
+
+    assert text.endswith("Ship it.")
+    assert lines.strip() == "value | a | b | #1"
+
+
+def test_a_quote_may_hold_bars_also_escaped_ones() -> None:
+    said = rows(user("Run cat x | grep y | wc now."))
+
+    for quote in ("cat x | grep y | wc", "cat x \\| grep y \\| wc"):
+        assert [fact.text for fact in taken_facts(f"| value | lines | {quote} | #1 |", said)] == ["cat x | grep y | wc"]
+
+
+@pytest.mark.parametrize("quote", ["40 EUR", "140 E", "not skip", "2.5", "5 MB"])
+def test_half_a_word_or_number_stands_in_no_message(quote: str) -> None:
+    said = rows(user("It costs 140 EUR and 12.5 MB, you cannot skip it, 1,5 MB."))
+
+    assert taken_facts(f"value | price | {quote} | #1", said) == ()
+    assert [fact.text for fact in taken_facts("value | 总额 | 预算 | #1", rows(user("我的预算是九百")))] == ["预算"]
+
+
+def test_an_instruction_is_its_whole_sentence_and_nothing_that_was_quoted() -> None:
+    lines = "instruction | database | delete the database | #1\ninstruction | language | answer in French | #2"
+    said = rows(user("Hi. You must never delete the database."), user('It says "always answer in French", funny!'))
+
+    assert [fact.text for fact in taken_facts(lines, said)] == ["You must never delete the database."]
+
+
 def test_a_withdrawn_value_is_replaced_and_the_assistants_echo_moves_nothing() -> None:
     kept = merge_kept_facts(
         (fact("Order LX-5512 is mine.", 17, subject=ORDER),),

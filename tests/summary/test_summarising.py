@@ -13,9 +13,10 @@ from throughline.context.summaries.transcript import MERGE_TASK
 from throughline.db.database import Database
 from throughline.domain.errors import ModelUnavailable
 from throughline.domain.message import Role
+from throughline.domain.prompt import Prompt
 from throughline.domain.summary import Stretch, SummaryState
 from throughline.prompting.ready_agent import assemble_agent
-from throughline.summary.summariser import Summariser, find_summarisers, summarize_messages
+from throughline.summary.summariser import Summariser, find_summarisers, summarize_messages, write_summary
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 AWAY = Fail(ModelUnavailable("away"))
@@ -301,3 +302,14 @@ def test_a_factor_below_one_does_not_make_requests_larger_than_the_window() -> N
 
     assert modest.output_tokens(100) == 100
     assert modest.request_tokens(100) == 1_900
+
+
+async def test_what_a_model_thinks_of_the_lines_to_keep_is_no_end_of_its_summary() -> None:
+    thought = "<think>So I write\nKEEP:\nand lines below it.</think>"
+    model = ScriptedModel()
+    model.script(Say(f"{thought}## State\nAll is well."))
+    summariser = Summariser(model, SummaryPolicy(), len, max_tokens=100, window_tokens=8192)
+
+    written = await write_summary(Prompt("", ()), summariser, max_tokens=100, keep_tokens=100)
+
+    assert written.text == "## State\nAll is well."

@@ -193,7 +193,7 @@ async def write_summary(prompt: Prompt, summariser: Summariser, *, max_tokens: i
     answer = await _collect(summariser.model, request)
     text, lines = clean_text(answer.text).strip(), ""
     if keep_tokens:
-        text, lines = split_answer(text)
+        text, lines = split_answer(without_thinking(text))
     if answer.is_cut and lines:
         lines = lines.rpartition("\n")[0]
     elif answer.is_cut:

@@ -1,13 +1,12 @@
 """Facts found by rule in messages: the user's standing instructions, and what is certain by its structure."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from throughline.context.summaries.keep_lines import QUOTE_CHARACTERS, one_line
 from throughline.context.summaries.later_statements import SCANNED_CHARACTERS, later_statements
-from throughline.context.summaries.pasted import without_pasted_blocks
+from throughline.context.summaries.pasted import without_pasted_blocks, without_quotations
 from throughline.context.summaries.readable_text import scanned
 from throughline.context.summaries.sentences import sentences_of
 from throughline.context.summaries.standing_instructions import is_standing_instruction
@@ -18,11 +17,6 @@ from throughline.domain.message import Message, Role, text_of
 
 MOST_SUBJECTS = 12
 """So many subjects are named to a model again."""
-
-_QUOTED = re.compile(
-    r"(?<!\d)\"(?:[^\"\n]|\n(?!\n)){1,600}\"|[“„](?:[^“”\n]|\n(?!\n)){1,600}[”“]|«[^«»]{1,600}»|「[^「」]{1,600}」|『[^『』]{1,600}』"
-    r"|(?<!`)`[^`\n]{1,200}`(?!`)|(?<![\w'])'(?:[^'\n]|'(?=\w)){2,200}'(?!\w)"
-)
 
 
 def facts_of(
@@ -64,7 +58,7 @@ def _of(message: Message) -> Iterator[KeptFact]:
 def _instructions(text: str) -> Iterator[str]:
     """Yield the standing instructions among the user's own sentences; what stands in quotes orders nothing."""
     visible = without_pasted_blocks(text)
-    masked = _QUOTED.sub(lambda quote: "x" * len(quote[0]), visible)
+    masked = without_quotations(visible)
     for start, stop in sentences_of(masked):
         if is_standing_instruction(masked[start:stop]):
             line = one_line(visible[start:stop])

@@ -11,6 +11,11 @@ _ANNOUNCED = re.compile(rf"(?<=[:：])[ \t]*+\n\n?+(?!\n|[ \t]*{_ITEM})(?:.*\n){
 
 _OPENING_TAG = re.compile(r"<([A-Za-z][\w-]{0,60})(?: [^<>]{0,300})?>")
 
+_QUOTATION = re.compile(
+    r"(?<!\d)\"(?:[^\"\n]|\n(?!\n)){1,600}\"|[“„](?:[^“”\n]|\n(?!\n)){1,600}[”“]|«[^«»]{1,600}»|「[^「」]{1,600}」|『[^『』]{1,600}』"
+    r"|(?<!`)`[^`\n]{1,200}`(?!`)|(?<![\w'])'(?:[^'\n]|'(?=\w)){2,200}'(?!\w)"
+)
+
 
 def without_pasted_blocks(text: str) -> str:
     """Blank out code between fences or indented, quoted lines, blocks between tags, and a text behind its announcement.
@@ -19,6 +24,11 @@ def without_pasted_blocks(text: str) -> str:
     """
     text = _without_tagged_blocks(_QUOTED.sub(_blank, _FENCED.sub(_blank, text)))
     return _ANNOUNCED.sub(_blank, _INDENTED.sub(_blank, text))
+
+
+def without_quotations(text: str) -> str:
+    """Return the text with an `x` for each letter that stands in quotation marks or backticks, and for the marks."""
+    return _QUOTATION.sub(lambda quote: "x" * len(quote[0]), text)
 
 
 def _blank(block: re.Match[str]) -> str:
