@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from context.strategies import Said, by_length, stored
 from throughline.context.policy import SummaryKind
+from throughline.context.summaries import kept_facts
 from throughline.context.summaries.choose_facts import choice_request, chosen_facts, most_facts
 from throughline.context.summaries.cited_facts import cited_facts
 from throughline.context.summaries.find_facts import facts_of, subjects_again
@@ -16,6 +17,7 @@ from throughline.context.summaries.keep_lines import MOST_LINES, read_keep_lines
 from throughline.context.summaries.kept_facts import MAX_FACTS, MAX_INSTRUCTIONS, merge_kept_facts
 from throughline.context.summaries.kept_facts_text import render_facts, render_instructions
 from throughline.context.summaries.later_statements import later_statements
+from throughline.context.summaries.subjects import words_of
 from throughline.context.summaries.summary_layout import SummaryLayout, marked
 from throughline.domain.ids import MessageId, StretchId
 from throughline.domain.kept_facts import FactKind, KeptFact
@@ -145,6 +147,35 @@ def test_a_withdrawn_value_is_replaced_and_the_assistants_echo_moves_nothing() -
     assert "Order LX-5512 is mine. [#17], replaced by [#18]" in shown
 
 
+def test_one_text_of_two_subjects_is_two_facts() -> None:
+    said = rows(user("The demo is on Monday."), user("The review is on Monday, too."))
+    lines = "deadline | demo date | Monday | #1\ndeadline | review date | Monday | #2"
+
+    kept = merge_kept_facts((), taken_facts(lines, said))
+    both = rows(user("."), user("."), user("The demo date and the review date are moved to Friday."))
+    later = merge_kept_facts(kept, later_statements(kept, both))
+
+    assert [(one.subject, one.text) for one in kept] == [("demo date", "Monday"), ("review date", "Monday")]
+    assert [one.replaced_by for one in later if one.text == "Monday"] == [3, 3]
+
+
+@pytest.mark.parametrize("subject", ["", "number {}"])
+def test_merging_many_statements_that_share_a_word_reads_each_once(
+    subject: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def reading(text: str) -> frozenset[str]:
+        read.append(text)
+        return words_of(text)
+
+    monkeypatch.setattr(kept_facts, "words_of", reading)
+
+    merge_kept_facts((), [fact(f"The server {n} runs", n, VALUE, subject.format(n)) for n in range(1, 201)])
+
+    assert len(read) == 200
+
+
 def test_a_tools_later_value_is_current() -> None:
     kept = merge_kept_facts(
         (fact("retries=3", 2, subject="retries"),), (fact("retries=5", 4, VALUE, "retries", Role.TOOL),)
@@ -208,7 +239,7 @@ def test_what_two_rules_found_in_one_message_stands_once() -> None:
 def test_merging_keeps_each_text_once_and_is_stable(old: list[KeptFact], new: list[KeptFact]) -> None:
     kept = merge_kept_facts(old, new)
 
-    assert len({one.text.casefold() for one in kept}) == len(kept)
+    assert len({(one.text.casefold(), one.subject) for one in kept}) == len(kept)
     assert [one.position for one in kept] == sorted(one.position for one in kept)
     assert merge_kept_facts(kept, ()) == kept
 

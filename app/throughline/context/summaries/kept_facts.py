@@ -24,7 +24,7 @@ MAX_INSTRUCTIONS = 200
 
 
 def merge_kept_facts(old: Sequence[KeptFact], new: Sequence[KeptFact]) -> tuple[KeptFact, ...]:
-    """Return one list by position, where each stands once and knows what replaced it.
+    """Return one list by position, where each stands once for a subject and knows what replaced it.
 
     Bounded by `MAX_FACTS` and `MAX_INSTRUCTIONS`: replaced ones go first, then the lowest scores, then the
     oldest.
@@ -43,14 +43,29 @@ def _worth(fact: KeptFact) -> tuple[bool, float, int]:
 
 
 def _each_once(facts: Iterable[KeptFact]) -> list[KeptFact]:
-    """Return each text once, by position: where a person or a tool said it last, else where it was first said."""
-    known: dict[str, KeptFact] = {}
+    """Return each text once for a subject, by position: where a person or tool said it last, else where it was new."""
+    known: defaultdict[str, list[KeptFact]] = defaultdict(list)
     for fact in sorted(facts, key=lambda fact: fact.position):
-        text = fact.text.casefold()
-        before = known.get(text)
-        is_repeated = before is not None and (fact.said_by is Role.ASSISTANT or fact.position == before.position)
-        known[text] = fact if before is None else _one_of(before, fact) if is_repeated else _one_of(fact, before)
-    return sorted(known.values(), key=lambda fact: fact.position)
+        same = known[fact.text.casefold()]
+        at = next((at for at, before in enumerate(same) if not _are_two(before, fact)), None)
+        if at is None:
+            same.append(fact)
+            continue
+        is_repeated = fact.said_by is Role.ASSISTANT or fact.position == same[at].position
+        same[at] = _one_of(same[at], fact) if is_repeated else _one_of(fact, same[at])
+    return sorted((fact for same in known.values() for fact in same), key=lambda fact: fact.position)
+
+
+def _are_two(one: KeptFact, other: KeptFact) -> bool:
+    """Whether one text is kept of two subjects, as "Monday" of two meetings.
+
+    Both were named or none was: a rule calls by its key what a model calls by its meaning.
+    """
+    if FactKind.INSTRUCTION in {one.kind, other.kind} or bool(one.chosen) != bool(other.chosen):
+        return False
+    if not (one.subject and other.subject):
+        return False
+    return not is_same_subject(subject_key(one.subject), subject_key(other.subject))
 
 
 def _one_of(fact: KeptFact, other: KeptFact) -> KeptFact:
@@ -75,7 +90,8 @@ def _without_parts(facts: Sequence[KeptFact]) -> list[KeptFact]:
     by_position: defaultdict[int, list[KeptFact]] = defaultdict(list)
     for fact in sorted(facts, key=lambda fact: len(fact.text), reverse=True):
         at_position = by_position[fact.position]
-        index = next((at for at, whole in enumerate(at_position) if fact.text in whole.text), None)
+        wholes = ((at, whole) for at, whole in enumerate(at_position) if fact.text in whole.text)
+        index = next((at for at, whole in wholes if fact.text != whole.text or not _are_two(whole, fact)), None)
         if index is None:
             at_position.append(fact)
         else:
@@ -91,39 +107,44 @@ class _Current:
     """
 
     facts: list[KeptFact] = field(default_factory=list)
+    subjects: list[frozenset[str]] = field(default_factory=list)
+    words: list[frozenset[str]] = field(default_factory=list)
     by_word: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def add(self, fact: KeptFact) -> None:
         """Add a fact that was said after all others; what it replaces is marked, an echo is left out."""
-        key = subject_key(fact.subject)
+        key, words = subject_key(fact.subject), words_of(fact.text)
         if fact.kind is not FactKind.INSTRUCTION and not fact.replaced_by:
-            earlier = sorted({*self._of_subject(key, fact), *self._of_text(key, fact)})
+            earlier = sorted({*self._of_subject(key, fact), *self._of_text(key, words, fact)})
             if fact.said_by is Role.ASSISTANT and any(self._is_stated(at) for at in earlier):
                 return
             for at in earlier:
                 self._end(at, fact.position)
-            for word in key or words_of(fact.text):
+            for word in key or words:
                 self.by_word[word].add(len(self.facts))
         self.facts.append(fact)
+        self.subjects.append(key)
+        self.words.append(words)
 
     def _of_subject(self, key: frozenset[str], fact: KeptFact) -> list[int]:
         found = {at for word in key for at in self.by_word[word]}
         return [
             at
             for at in sorted(found)
-            if self.facts[at].position < fact.position and is_same_subject(key, subject_key(self.facts[at].subject))
+            if self.facts[at].position < fact.position and is_same_subject(key, self.subjects[at])
         ]
 
-    def _of_text(self, key: frozenset[str], fact: KeptFact) -> list[int]:
+    def _of_text(self, key: frozenset[str], words: frozenset[str], fact: KeptFact) -> list[int]:
         """Return those that a person's statement says anew, whatever its subject is called."""
-        words = words_of(fact.text)
         found = {at for word in words for at in self.by_word[word]} if fact.said_by is Role.USER else set()
-        return [at for at in found if self.facts[at].position < fact.position and self._is_said_anew(at, key, fact)]
+        is_change = changes(fact.text)
+        earlier = (at for at in found if self.facts[at].position < fact.position)
+        return [at for at in earlier if self._is_said_anew(at, key, words, is_change=is_change)]
 
-    def _is_said_anew(self, at: int, key: frozenset[str], fact: KeptFact) -> bool:
+    def _is_said_anew(self, at: int, key: frozenset[str], words: frozenset[str], *, is_change: bool) -> bool:
         """Whether a statement has the subject of an earlier one, or changes most of it; two subjects must be akin."""
-        subject, text, words = subject_key(self.facts[at].subject), words_of(self.facts[at].text), words_of(fact.text)
-        if (key and subject and not key & subject) or not (changes(fact.text) or key & subject):
+        subject, text = self.subjects[at], self.words[at]
+        if (key and subject and not key & subject) or not (is_change or key & subject):
             return False
         named = subject or key
         is_named = not (key and subject) and named <= words and (named <= text or bool(subject))
@@ -133,6 +154,6 @@ class _Current:
         return self.facts[at].said_by is not Role.ASSISTANT
 
     def _end(self, at: int, position: int) -> None:
-        for word in subject_key(self.facts[at].subject) or words_of(self.facts[at].text):
+        for word in self.subjects[at] or self.words[at]:
             self.by_word[word].discard(at)
         self.facts[at] = replace(self.facts[at], replaced_by=position)
