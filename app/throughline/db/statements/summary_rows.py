@@ -1,7 +1,7 @@
 """Reads and writes the rows of summaries, their stretches and their kept facts."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, fields
 from typing import Any
 
 from throughline.db.connection.statement import Row
@@ -27,6 +27,7 @@ _KINDS = {kind.value: kind for kind in FactKind} | {
     "number": FactKind.VALUE,
     "date": FactKind.VALUE,
 }
+_FURTHER = len(fields(KeptFact)) - 4
 _ROLES = {role.value: role for role in Role}
 
 
@@ -72,9 +73,9 @@ def kept_facts_json(facts: Sequence[KeptFact]) -> str:
 def _kept_facts_from(stored: Sequence[Sequence[Any]]) -> tuple[KeptFact, ...]:
     """Read stored facts, also those of three fields, whose kind names who said them (`path tool`).
 
-    Kinds that a newer version wrote and this one does not know are left aside.
+    Kinds and fields that a newer version wrote and this one does not know are left aside.
     """
-    return tuple(fact for fields in stored for fact in _kept_fact(*fields))
+    return tuple(fact for one in stored for fact in _kept_fact(*one))
 
 
 def _kept_fact(
@@ -86,4 +87,4 @@ def _kept_fact(
 ) -> Iterator[KeptFact]:
     kind, _, role = (stored_kind, "", said_by or Role.USER) if stored_kind in _KINDS else stored_kind.partition(" ")
     if kind in _KINDS and role in _ROLES:
-        yield KeptFact(_KINDS[kind], text, int(position), _ROLES[role], *further)
+        yield KeptFact(_KINDS[kind], text, int(position), _ROLES[role], *further[:_FURTHER])
