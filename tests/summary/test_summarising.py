@@ -1,6 +1,7 @@
 """What the driver reads, writes and stores with a summariser that does its work."""
 
 import asyncio
+from typing import cast
 
 import pytest
 
@@ -12,11 +13,14 @@ from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
 from throughline.context.summaries.transcript import MERGE_TASK
 from throughline.db.database import Database
 from throughline.domain.errors import ModelUnavailable
+from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
 from throughline.domain.prompt import Prompt
 from throughline.domain.summary import Stretch, SummaryState
 from throughline.prompting.ready_agent import assemble_agent
+from throughline.summary.choose import choose_facts
 from throughline.summary.summariser import Summariser, find_summarisers, summarize_messages, write_summary
+from throughline.summary.summariser_calls import SummariserCalls
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 AWAY = Fail(ModelUnavailable("away"))
@@ -313,3 +317,12 @@ async def test_what_a_model_thinks_of_the_lines_to_keep_is_no_end_of_its_summary
     written = await write_summary(Prompt("", ()), summariser, max_tokens=100, keep_tokens=100)
 
     assert written.text == "## State\nAll is well."
+
+
+async def test_a_list_of_facts_that_a_window_has_no_room_for_is_not_sent() -> None:
+    kept = tuple(KeptFact(FactKind.VALUE, f"fact {n} of many words", n) for n in range(1, 300))
+    model = ScriptedModel()
+    small = Summariser(model, SummaryPolicy(), len, max_tokens=100, window_tokens=2048)
+
+    assert await choose_facts(kept, 100, len, (small,), cast("SummariserCalls", None)) == kept
+    assert model.requests == []

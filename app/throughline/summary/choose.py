@@ -22,14 +22,19 @@ async def choose_facts(
 ) -> tuple[KeptFact, ...]:
     """Return the facts, those that the model did not choose set aside; as they are while all have room.
 
-    It is asked once; without a usable answer the facts stay as they are, and their kind and age decide.
+    It is asked once, if its window has room for the list; without a usable answer the facts stay as they are, and their
+    kind and age decide.
     """
     most = most_facts(facts, room_tokens, count)
     if most is None:
         return facts
-    ask = Ask(choice_request(facts, most), CHOICE_TOKENS, replaced_tokens=0, reach=(1, 1), is_choice=True)
+    prompt = choice_request(facts, most)
+    able = [one for one in summarisers if one.prompt_tokens(prompt) <= one.request_tokens(CHOICE_TOKENS)]
+    if not able:
+        return facts
+    ask = Ask(prompt, CHOICE_TOKENS, replaced_tokens=0, reach=(1, 1), is_choice=True)
     try:
-        answer = await calls.first_success(summarisers, partial(_ask, calls, ask))
+        answer = await calls.first_success(able, partial(_ask, calls, ask))
     except SUMMARISER_ERRORS as error:
         log.info("kept facts are chosen another time", error=error.code)
         return facts

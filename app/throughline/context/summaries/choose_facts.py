@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from throughline.context.measure import Count
 from throughline.context.summaries.kept_facts_text import fact_line
+from throughline.context.summaries.summary_check import without_thinking
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
 from throughline.domain.prompt import Prompt, PromptMessage
@@ -63,7 +64,7 @@ def choice_request(facts: Sequence[KeptFact], most: int) -> Prompt:
 def chosen_facts(facts: Sequence[KeptFact], answer: str, most: int) -> tuple[KeptFact, ...] | None:
     """Return the facts with the choice counted; None where the answer is no choice."""
     candidates = _candidates(facts)
-    numbers = dict.fromkeys(int(number) for number in _NUMBER.findall(answer))
+    numbers = dict.fromkeys(int(number) for number in _NUMBER.findall(without_thinking(answer)))
     chosen = {candidates[number - 1] for number in list(numbers)[:most] if 1 <= number <= len(candidates)}
     if len(chosen) < LEAST_FOLLOWED * most:
         return None

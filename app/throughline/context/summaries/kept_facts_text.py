@@ -51,6 +51,8 @@ TRIES = 6
 _NAMES = {FactKind.PERSON: "People", FactKind.OPEN_QUESTION: "Open questions"}
 _TAG = re.compile(r"[\[［]\s{0,3}[#＃]")
 _BACKTICKS = re.compile("`+")
+_NO_NAME = re.compile(r"[\x00-\x1f\x85\u2028\u2029\[\]\uff3b\uff3d]")
+"""What ends a line or the tag that a name stands in."""
 
 
 def render_instructions(facts: Sequence[KeptFact], *, max_tokens: int, count: Count) -> str:
@@ -86,7 +88,7 @@ def fact_line(fact: KeptFact, later: int = 0) -> str:
     by = (
         f" {fact.said_by}"
         if fact.said_by is not Role.USER
-        else f" {_TAG.sub('(#', fact.author)}"
+        else f" {_NO_NAME.sub('_', fact.author)}"
         if fact.author
         else ""
     )
