@@ -16,7 +16,7 @@ from throughline.context.summaries.find_facts import facts_of, subjects_again
 from throughline.context.summaries.keep_lines import MOST_LINES, read_keep_lines, split_answer, taken_facts
 from throughline.context.summaries.kept_facts import MAX_FACTS, MAX_INSTRUCTIONS, merge_kept_facts
 from throughline.context.summaries.kept_facts_text import fact_line, render_facts, render_instructions
-from throughline.context.summaries.later_statements import later_statements
+from throughline.context.summaries.later_statements import MOST_STATEMENTS, later_statements
 from throughline.context.summaries.subjects import words_of
 from throughline.context.summaries.summary_layout import SummaryLayout, marked
 from throughline.domain.ids import MessageId, StretchId
@@ -212,10 +212,35 @@ def test_a_correction_that_no_model_named_replaces_what_it_corrects(before: str,
 
 
 @pytest.mark.parametrize(
-    "said", ["Is the demo day still not moved?", "The demo day was fun.", "Not now.", "Forget the other day."]
+    "said",
+    [
+        "Is the demo day still not moved?",
+        "The demo day was fun.",
+        "Not now.",
+        "Forget the other day.",
+        "I am not sure whether my allergy matters.",
+    ],
 )
 def test_a_sentence_that_changes_nothing_of_it_replaces_nothing(said: str) -> None:
-    assert later_statements((fact("The demo is on Tuesday.", 1, subject="demo day"),), rows(user(""), user(said))) == ()
+    kept = (
+        fact("The demo is on Tuesday.", 1, subject="demo day"),
+        fact("I am allergic to nuts.", 1, subject="allergy"),
+    )
+
+    assert later_statements(kept, rows(user(""), user(said))) == ()
+
+
+def test_what_a_recall_tool_says_again_changes_nothing() -> None:
+    new, old = rows(user("KEY-3=v4"), Said(Role.TOOL, "[#1 user] KEY-3=v3", tool_call_id="a"))
+    said = (new, replace(old, name="read_history"))
+
+    assert [one.text for one in facts_of(said, taken_facts("value | KEY-3 | KEY-3=v3 | #2", said), ())] == ["KEY-3=v4"]
+
+
+def test_one_message_changes_a_bounded_number_of_facts() -> None:
+    kept = [fact(f"It is {at}.", 1, subject=f"alpha beta gamma{at}") for at in range(200)]
+
+    assert len(later_statements(kept, rows(user(""), user("Not alpha beta. " * 90)))) <= MOST_STATEMENTS
 
 
 def test_subjects_that_are_talked_of_again_are_named_again() -> None:

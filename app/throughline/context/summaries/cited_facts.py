@@ -14,6 +14,9 @@ from throughline.context.summaries.subjects import words_of
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
 
+MOST_CITED = 60
+"""So many facts are taken from one summary."""
+
 LEAST_SHARED = 0.5
 """The line must have this share of a sentence's words, or the sentence of the line's."""
 
@@ -38,6 +41,8 @@ def cited_facts(text: str, lines: str, messages: Sequence[Message]) -> tuple[Kep
         places = {int(number) for number in _SINGLE.findall(line)}
         if len(places) == 1 and (message := said.get(places.pop())) is not None:
             found.extend(_of(line, message, kind, named.get(message.position)))
+        if len(found) >= MOST_CITED:
+            break
     return tuple(dict.fromkeys(found))
 
 

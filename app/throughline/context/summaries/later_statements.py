@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from throughline.context.summaries.keep_lines import QUOTE_CHARACTERS, one_line
 from throughline.context.summaries.pasted import without_pasted_blocks
@@ -18,8 +19,8 @@ from throughline.domain.message import Message, Role, text_of
 SCANNED_CHARACTERS = 4_000
 """So much of a message is read: what is longer is a paste."""
 
-SHORT_CHARACTERS = 60
-"""A short sentence is about the one word of a subject that it names."""
+MOST_STATEMENTS = 20
+"""So many facts one message changes."""
 
 COVERED_SHARE = 2 / 3
 """A sentence speaks of a subject if it has so many of its words."""
@@ -39,6 +40,23 @@ CHANGE_WORDS = frozenset(
     for word in words.split()
 )
 """Words by which people take something back or change it, a line a language."""
+
+ENDING_WORDS = frozenset((
+    "forget",
+    "cancel",
+    "cancelled",
+    "canceled",
+    "dropped",
+    "vergiss",
+    "abgesagt",
+    "olvida",
+    "cancelado",
+    "cancelada",
+    "anulado",
+    "anulada",
+    "annulé",
+))
+"""Those that end something: with one of them a sentence is about the one word of a subject that it names."""
 
 CHANGE_PARTS = (
     "不是",
@@ -61,7 +79,8 @@ CHANGE_PARTS = (
 def later_statements(facts: Sequence[KeptFact], messages: Sequence[Message]) -> tuple[KeptFact, ...]:
     """Return the sentences of `messages` that change one of `facts`, each under the subject of what it changes."""
     known = _Known(facts)
-    return tuple(statement for message in messages if message.role is Role.USER for statement in _of(message, known))
+    own = [message for message in messages if message.role is Role.USER]
+    return tuple(statement for message in own for statement in islice(_of(message, known), MOST_STATEMENTS))
 
 
 def _of(message: Message, known: "_Known") -> Iterator[KeptFact]:
@@ -106,7 +125,8 @@ class _Known:
             key = subject_key(fact.subject)
             is_named = len(key & words) >= COVERED_SHARE * len(key)
             has_value = bool(_values(fact.text) & _values(sentence))
-            is_certain = len(key) > 1 or has_value or len(sentence) <= SHORT_CHARACTERS
+            is_told = " " in fact.subject and fact.subject.casefold() in sentence.casefold()
+            is_certain = len(key) > 1 or has_value or is_told or bool(words & ENDING_WORDS)
             is_change = changes(sentence) or (len(key) > 1 and _has_other_number(fact.text, sentence))
             if fact.position < position and fact.text != sentence and is_named and is_certain and is_change:
                 yield fact
@@ -119,5 +139,7 @@ def _has_other_number(before: str, sentence: str) -> bool:
 
 
 def _values(text: str) -> frozenset[str]:
-    """Return the words of `text` that a value is made of: those with a digit, and names."""
-    return frozenset(word for word in text.split() if not word.isalpha() or word[:1].isupper())
+    """Return the words of `text` that a value is made of: those with a digit, and names, which do not begin it."""
+    words = [word.strip(".,;:!?()") for word in text.split()]
+    names = (word for word in words[1:] if len(word) > 1 and word[:1].isupper())
+    return frozenset((*names, *(word for word in words if any(map(str.isdigit, word)))))

@@ -5,7 +5,7 @@ import re
 _ITEM = r"(?:[*+•-]|\d{1,2}[.)])"
 _FENCED = re.compile(r"^[ \t]*+(```|~~~).*?(?:^[ \t]*+\1[^\n]*+|\Z)", re.MULTILINE | re.DOTALL)
 _QUOTED = re.compile(r"^[ \t]*+[>|].*", re.MULTILINE)
-_INDENTED = re.compile(rf"(?:\A|(?<=\n\n))(?:(?: {{4}}|\t)[ \t]*+(?!{_ITEM}).*\n?)+")
+_INDENTED = re.compile(rf"(?:\A|(?<=\n\n))(?:(?: {{4}}|\t)[ \t]*+(?!{_ITEM})[^\n]*+(?:\n|\Z))++")
 _ANNOUNCED = re.compile(rf"(?<=[:：])[ \t]*+\n\n?+(?!\n|[ \t]*{_ITEM})(?:.*\n){{2}}\s*+\S[\s\S]*")
 """The rest of a message behind a line that ends in a colon, if three lines or more follow, no list and not blanked."""
 
