@@ -12,9 +12,7 @@ from functools import partial
 import structlog
 
 from throughline.context.policy import SummaryKind, SummaryShape
-from throughline.context.summaries.cited_facts import cited_facts
 from throughline.context.summaries.find_facts import facts_of, subjects_again
-from throughline.context.summaries.keep_lines import taken_facts
 from throughline.context.summaries.summary_check import Sources, Verdict, check_summary
 from throughline.context.summaries.summary_layout import SummaryLayout
 from throughline.context.summaries.tiers import (
@@ -26,7 +24,6 @@ from throughline.context.summaries.tiers import (
     stretch_tokens,
 )
 from throughline.context.summaries.transcript import (
-    PROMPT_VERSION,
     SMALLEST_BUDGET,
     TextAsked,
     merge_hash,
@@ -37,7 +34,6 @@ from throughline.context.summaries.transcript import (
     summary_request,
 )
 from throughline.domain.errors import ContextOverflow, ModelUnavailable, SummaryConflict
-from throughline.domain.ids import MessageId
 from throughline.domain.kept_facts import KeptFact
 from throughline.domain.message import Message
 from throughline.domain.prompt import Prompt
@@ -47,6 +43,7 @@ from throughline.execution.off_loop import characters_of, run_off_loop_if_large
 from throughline.ports.summaries import SummaryStore
 from throughline.summary.choose import choose_facts
 from throughline.summary.draft import Assignment, Draft
+from throughline.summary.new_stretch import named_facts, new_stretch, wishes_of
 from throughline.summary.summariser import Ask, NotWorthIt, Summariser, Written, first_chunk
 from throughline.summary.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
 from throughline.summary.unsummarised import Batch
@@ -134,7 +131,7 @@ class StretchWriter:
         written = Written(checked.text, checked.tokens, BY_HOOK, input_tokens=0, output_tokens=0, seconds=0)
         first, last = self.draft.through_position + 1, reached.summary_through_position
         known = read_hash(checked.text, (), f"{BY_HOOK} {first} {last}")
-        stretch = await self._save(_new_stretch(written, (first, last), reached.summary_through_id, known))
+        stretch = await self._save(new_stretch(written, (first, last), reached.summary_through_id, known))
         self.draft = self.draft.extended((*self.draft.stretches, stretch), facts, replaced_tokens)
         return True
 
@@ -218,7 +215,7 @@ class StretchWriter:
         if chunk[0].position != self.draft.through_position + 1:
             raise SummaryConflict("What was to be read does not follow what is summarised.")
         existing = self.draft.text if self._is_rolling else ""
-        known = read_hash(existing, chunk, _wishes(summariser))
+        known = read_hash(existing, chunk, wishes_of(summariser))
         stretch = await self.summaries.find_stretch(self.assignment.session.id, known)
         replaced = sum(message.token_count for message in chunk)
         if stretch is None:
@@ -232,8 +229,8 @@ class StretchWriter:
                 keep_tokens=summariser.keep_tokens,
             )
             written = await self.calls.ask(summariser, ask)
-            named = _named(written, rest[: len(chunk)]) if summariser.keep_tokens else ()
-            stretch = await self._save(replace(_new_stretch(written, reach, chunk[-1].id, known), kept_facts=named))
+            named = named_facts(written, rest[: len(chunk)]) if summariser.keep_tokens else ()
+            stretch = await self._save(replace(new_stretch(written, reach, chunk[-1].id, known), kept_facts=named))
         facts = await self.facts(rest[: len(chunk)], stretch.kept_facts)
         kept = () if self._is_rolling else self.draft.stretches
         self.draft = self.draft.extended((*kept, stretch), facts, replaced)
@@ -250,7 +247,7 @@ class StretchWriter:
         return await run_off_loop_if_large(characters_of(messages), finding, large=MANY_CHARACTERS)
 
     async def _merge(self, task: MergeTask, parts: tuple[Stretch, ...], summariser: Summariser) -> Stretch:
-        known = merge_hash(parts, _wishes(summariser))
+        known = merge_hash(parts, wishes_of(summariser))
         found = await self.summaries.find_stretch(self.assignment.session.id, known)
         if found is not None:
             return found
@@ -258,7 +255,7 @@ class StretchWriter:
         replaced = sum(part.token_count for part in parts)
         reach = (parts[0].from_position, parts[-1].through_position)
         written = await self.calls.ask(summariser, Ask(prompt, task.max_tokens, replaced, reach))
-        return await self._save(_new_stretch(written, reach, parts[-1].through_id, known, task.level))
+        return await self._save(new_stretch(written, reach, parts[-1].through_id, known, task.level))
 
     async def _save(self, new: NewStretch) -> Stretch:
         session = self.assignment.session
@@ -283,32 +280,3 @@ class StretchWriter:
         if self._is_rolling:
             return summary_request(self.draft.text, chunk, summariser.policy, asked)
         return stretch_request(chunk, summariser.policy, asked)
-
-
-def _wishes(summariser: Summariser) -> str:
-    """What the operator and the user want of the text: another wish makes another stretch."""
-    return "\n".join(part for part in (summariser.policy.style, summariser.instructions) if part)
-
-
-def _named(written: Written, read: Sequence[Message]) -> tuple[KeptFact, ...]:
-    """Return the facts that the model named, and those that its text cites."""
-    return (*taken_facts(written.keep_lines, read), *cited_facts(written.text, written.keep_lines, read))
-
-
-def _new_stretch(
-    written: Written, reach: tuple[int, int], through_id: MessageId, known: str, level: int = 0
-) -> NewStretch:
-    return NewStretch(
-        from_position=reach[0],
-        through_position=reach[1],
-        through_id=through_id,
-        text=written.text,
-        token_count=written.tokens,
-        model=written.model,
-        prompt_version=PROMPT_VERSION,
-        read_hash=known,
-        duration_seconds=written.seconds,
-        input_tokens=written.input_tokens,
-        output_tokens=written.output_tokens,
-        level=level,
-    )

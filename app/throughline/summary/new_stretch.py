@@ -1,0 +1,42 @@
+"""A stretch as it is to be stored, made of what a model wrote."""
+
+from collections.abc import Sequence
+
+from throughline.context.summaries.cited_facts import cited_facts
+from throughline.context.summaries.keep_lines import taken_facts
+from throughline.context.summaries.transcript import PROMPT_VERSION
+from throughline.domain.ids import MessageId
+from throughline.domain.kept_facts import KeptFact
+from throughline.domain.message import Message
+from throughline.domain.summary import NewStretch
+from throughline.summary.summariser import Summariser, Written
+
+
+def wishes_of(summariser: Summariser) -> str:
+    """What the operator and the user want of the text: another wish makes another stretch."""
+    return "\n".join(part for part in (summariser.policy.style, summariser.instructions) if part)
+
+
+def named_facts(written: Written, read: Sequence[Message]) -> tuple[KeptFact, ...]:
+    """Return the facts that the model named, and those that its text cites."""
+    return (*taken_facts(written.keep_lines, read), *cited_facts(written.text, written.keep_lines, read))
+
+
+def new_stretch(
+    written: Written, reach: tuple[int, int], through_id: MessageId, known: str, level: int = 0
+) -> NewStretch:
+    """Return a stretch to be stored: what was written for the positions of `reach`, found again as `known`."""
+    return NewStretch(
+        from_position=reach[0],
+        through_position=reach[1],
+        through_id=through_id,
+        text=written.text,
+        token_count=written.tokens,
+        model=written.model,
+        prompt_version=PROMPT_VERSION,
+        read_hash=known,
+        duration_seconds=written.seconds,
+        input_tokens=written.input_tokens,
+        output_tokens=written.output_tokens,
+        level=level,
+    )
