@@ -261,12 +261,11 @@ def test_what_two_rules_found_in_one_message_stands_once() -> None:
 
 
 @given(many_facts, many_facts)
-def test_merging_keeps_each_text_once_and_is_stable(old: list[KeptFact], new: list[KeptFact]) -> None:
+def test_merging_keeps_facts_by_position_and_invents_none(old: list[KeptFact], new: list[KeptFact]) -> None:
     kept = merge_kept_facts(old, new)
 
-    assert len({(one.text.casefold(), one.subject) for one in kept}) == len(kept)
+    assert {(one.text, one.position) for one in kept} <= {(one.text, one.position) for one in (*old, *new)}
     assert [one.position for one in kept] == sorted(one.position for one in kept)
-    assert merge_kept_facts(kept, ()) == kept
 
 
 def test_the_number_of_kept_facts_is_bounded() -> None:
