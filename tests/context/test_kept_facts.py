@@ -201,6 +201,9 @@ def test_facts_of_two_subjects_stand_beside_each_other() -> None:
         ("Wir fliegen nach Lissabon.", "Flug Lissabon", "Den Flug nach Lissabon vergiss bitte, wir fahren nicht."),
         ("预算总额是4300元", "预算总额", "预算总额改成3900元"),
         ("We meet in room B.", "meeting room", "Not room B, the meeting room is C."),
+        ("The head of the fair is Ida Moss.", "head", "The head of the fair is Karl Wenn from May on."),
+        ("A letter goes out on 3 May.", "letter", "No letter is needed, they know."),
+        ("The shed needs 36 litres of paint.", "litres", "With two coats the shed needs 57 litres of paint."),
     ],
 )
 def test_a_correction_that_no_model_named_replaces_what_it_corrects(before: str, subject: str, said: str) -> None:
@@ -219,12 +222,15 @@ def test_a_correction_that_no_model_named_replaces_what_it_corrects(before: str,
         "Not now.",
         "Forget the other day.",
         "I am not sure whether my allergy matters.",
+        "The desk of Ana Moss is too small.",
+        "The desk is fine, not as the chair.",
     ],
 )
 def test_a_sentence_that_changes_nothing_of_it_replaces_nothing(said: str) -> None:
     kept = (
         fact("The demo is on Tuesday.", 1, subject="demo day"),
         fact("I am allergic to nuts.", 1, subject="allergy"),
+        fact("The desk of Ana Moss is by the door.", 1, subject="desk"),
     )
 
     assert later_statements(kept, rows(user(""), user(said))) == ()

@@ -19,6 +19,9 @@ LEFT_BRACKETS = r"\[\uff3b\u3010\u3014\u3016\u3018\u301a\u27e6\u2045\u2772\ufe5d
 HASHES = r"#\uff03\ufe5f\u266f"
 SLASHES = r"/\uff0f\u2044\u2215\u2571\u29f8"
 
+_NO_LABEL = re.compile(r"[\x00-\x1f\x85\u2028\u2029\[\]\uff3b\uff3d]")
+"""What ends a line, or the tag that a name stands in."""
+
 _ALIKE = {
     "_": "＿﹍﹎﹏‗-‐‑‒–—",
     "a": "аɑα", "b": "ЬƄ", "c": "сϲ", "d": "ԁ", "e": "еҽё", "f": "ƒ", "g": "ɡց", "h": "һհ", "i": "іιıﺍ", "j": "јϳ",
@@ -26,6 +29,11 @@ _ALIKE = {
     "u": "υս", "v": "νѵ", "w": "ԝω", "x": "хχ", "y": "уүγ", "z": "ᴢ",
 }  # fmt: skip
 _MATHEMATICAL = (*range(0xFF21, 0xFF5B), *range(0x1D400, 0x1D7CC), *range(0x24B6, 0x24EA), *range(0x2160, 0x2180))
+
+
+def as_label(name: str) -> str:
+    """Return a name that closes neither its line nor the tag in square brackets that it stands in."""
+    return _NO_LABEL.sub("_", name)
 
 
 def word_alike(word: str) -> str:

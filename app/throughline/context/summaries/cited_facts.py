@@ -5,11 +5,12 @@ A model that writes "Ana must not have penicillin [#12]" says that #12 matters, 
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from throughline.context.summaries.keep_lines import QUOTE_CHARACTERS, KeepLine, one_line, read_keep_lines
+from throughline.context.summaries.keep_lines import QUOTE_CHARACTERS, KeepLine, read_keep_lines
 from throughline.context.summaries.later_statements import SCANNED_CHARACTERS
-from throughline.context.summaries.pasted import without_pasted_blocks
-from throughline.context.summaries.sentences import sentences_of
+from throughline.context.summaries.pasted import own_sentences
 from throughline.context.summaries.subjects import words_of
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
@@ -32,27 +33,35 @@ def cited_facts(text: str, lines: str, messages: Sequence[Message]) -> tuple[Kep
     `lines` are those below `KEEP:`; one that names the message with a quote that is not in it tells kind and subject.
     """
     named = {line.position: line for line in read_keep_lines(lines)}
-    said = {message.position: message for message in messages if message.role is Role.USER}
+    said = {message.position: _Said(message) for message in messages if message.role is Role.USER}
     kind = FactKind.VALUE
     found: list[KeptFact] = []
     for line in text.splitlines():
         if heading := _HEADING.match(line):
             kind = _KINDS.get(heading[1].casefold(), FactKind.VALUE)
         places = {int(number) for number in _SINGLE.findall(line)}
-        if len(places) == 1 and (message := said.get(places.pop())) is not None:
-            found.extend(_of(line, message, kind, named.get(message.position)))
+        if len(places) == 1 and (read := said.get(places.pop())) is not None:
+            found.extend(_of(line, read, kind, named.get(read.message.position)))
         if len(found) >= MOST_CITED:
             break
     return tuple(dict.fromkeys(found))
 
 
-def _of(line: str, message: Message, kind: FactKind, named: KeepLine | None) -> Iterator[KeptFact]:
-    told = words_of(_SINGLE.sub("", line))
-    text = without_pasted_blocks(text_of(message.content)[:SCANNED_CHARACTERS])
-    sentences = [one_line(text[start:stop]) for start, stop in sentences_of(text)]
-    shared = {
-        sentence: _shared(told, words_of(sentence)) for sentence in sentences if len(sentence) <= QUOTE_CHARACTERS
-    }
+@dataclass(frozen=True)
+class _Said:
+    """A message whose sentences are found once, for all the lines that cite it."""
+
+    message: Message
+
+    @cached_property
+    def sentences(self) -> list[str]:
+        own = own_sentences(text_of(self.message.content)[:SCANNED_CHARACTERS])
+        return [sentence for sentence in own if len(sentence) <= QUOTE_CHARACTERS]
+
+
+def _of(line: str, said: _Said, kind: FactKind, named: KeepLine | None) -> Iterator[KeptFact]:
+    told, message = words_of(_SINGLE.sub("", line)), said.message
+    shared = {sentence: _shared(told, words_of(sentence)) for sentence in said.sentences}
     best = max(shared, key=lambda sentence: shared[sentence], default="")
     if best and shared[best] >= LEAST_SHARED:
         is_about = named is not None and _shared(words_of(named.quote), words_of(best)) >= LEAST_SHARED

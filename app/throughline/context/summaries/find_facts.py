@@ -5,11 +5,11 @@ from dataclasses import replace
 from itertools import islice
 
 from throughline.context.recall_hints import RECALL_TOOLS
-from throughline.context.summaries.keep_lines import QUOTE_CHARACTERS, one_line
+from throughline.context.summaries.keep_lines import QUOTE_CHARACTERS
 from throughline.context.summaries.later_statements import SCANNED_CHARACTERS, later_statements
 from throughline.context.summaries.pasted import without_pasted_blocks, without_quotations
 from throughline.context.summaries.readable_text import scanned
-from throughline.context.summaries.sentences import sentences_of
+from throughline.context.summaries.sentences import one_line, sentences_of
 from throughline.context.summaries.standing_instructions import is_standing_instruction
 from throughline.context.summaries.structured_facts import structured_facts
 from throughline.context.summaries.subjects import subject_key, words_of
@@ -64,5 +64,4 @@ def _instructions(text: str) -> Iterator[str]:
     masked = without_quotations(visible)
     for start, stop in sentences_of(masked):
         if is_standing_instruction(masked[start:stop]):
-            line = one_line(visible[start:stop])
-            yield line if len(line) <= QUOTE_CHARACTERS else f"{line[: QUOTE_CHARACTERS - 1].rstrip()}…"
+            yield one_line(visible[start:stop], QUOTE_CHARACTERS)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from throughline.context.recall_hints import RECALL_TOOLS
-from throughline.context.summaries.pasted import without_pasted_blocks, without_quotations
-from throughline.context.summaries.sentences import sentences_of
+from throughline.context.summaries.pasted import own_sentences, without_quotations
+from throughline.context.summaries.sentences import one_line
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
 
@@ -91,11 +91,6 @@ def taken_facts(lines: str, messages: Sequence[Message]) -> tuple[KeptFact, ...]
     return tuple(sorted(dict.fromkeys(fact for fact in taken if fact), key=lambda fact: fact.position))
 
 
-def one_line(text: str) -> str:
-    """Return `text` with its white space single."""
-    return " ".join(text.split())
-
-
 def _kind(name: str) -> FactKind | None:
     plain = name.strip(_MARKS + "*_[]").casefold().replace("_", " ")
     return next((kind for kind in FactKind if plain in {kind, f"{kind}s"}), None)
@@ -111,17 +106,15 @@ class _Read:
     def said(self, *, own: bool) -> str:
         """Return its text and calls on one line; of its `own` words only what is not pasted, a line a sentence."""
         if own not in self.known:
-            self.known[own] = self._own() if own else self._whole()
+            self.known[own] = "\n".join(own_sentences(self._text)) if own else self._whole()
         return self.known[own]
 
-    def _whole(self) -> str:
-        return one_line(
-            "\n".join((text_of(self.message.content), *(call.arguments for call in self.message.tool_calls)))
-        )
+    @property
+    def _text(self) -> str:
+        return text_of(self.message.content)
 
-    def _own(self) -> str:
-        text = without_pasted_blocks(text_of(self.message.content))
-        return "\n".join(one_line(text[start:stop]) for start, stop in sentences_of(text))
+    def _whole(self) -> str:
+        return one_line("\n".join((self._text, *(call.arguments for call in self.message.tool_calls))))
 
 
 def _taken(line: KeepLine, read: _Read) -> KeptFact | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from throughline.context.summaries.later_statements import changes
+from throughline.context.summaries.later_statements import changes, is_other_number
 from throughline.context.summaries.subjects import is_same_subject, subject_key, words_of
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
@@ -139,7 +139,12 @@ class _Current:
         found = {at for word in words for at in self.by_word[word]} if fact.said_by is Role.USER else set()
         is_change = changes(fact.text)
         earlier = (at for at in found if self.facts[at].position < fact.position)
-        return [at for at in earlier if self._is_said_anew(at, key, words, is_change=is_change)]
+        return [
+            at
+            for at in earlier
+            if is_other_number(self.facts[at].text, fact.text)
+            or self._is_said_anew(at, key, words, is_change=is_change)
+        ]
 
     def _is_said_anew(self, at: int, key: frozenset[str], words: frozenset[str], *, is_change: bool) -> bool:
         """Whether a statement has the subject of an earlier one, or changes most of it; two subjects must be akin."""

@@ -4,7 +4,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
+from throughline.context.lookalikes import as_label
 from throughline.context.measure import Count
 from throughline.context.summaries.later_statements import changes
 from throughline.context.summaries.subjects import subject_key, words_of
@@ -51,14 +53,12 @@ TRIES = 6
 _NAMES = {FactKind.PERSON: "People", FactKind.OPEN_QUESTION: "Open questions"}
 _TAG = re.compile(r"[\[［]\s{0,3}[#＃]")
 _BACKTICKS = re.compile("`+")
-_NO_NAME = re.compile(r"[\x00-\x1f\x85\u2028\u2029\[\]\uff3b\uff3d]")
-"""What ends a line or the tag that a name stands in."""
 
 
 def render_instructions(facts: Sequence[KeptFact], *, max_tokens: int, count: Count) -> str:
     """Return the standing instructions, those of the best score that fit, oldest first; the others by position."""
     instructions = [fact for fact in facts if fact.kind is FactKind.INSTRUCTION]
-    cost = _Cost(count)
+    cost = _cost(count)
     return _fitting(max_tokens, count, lambda room: _instruction_text(instructions, room, cost))
 
 
@@ -70,7 +70,7 @@ def render_facts(facts: Sequence[KeptFact], *, max_tokens: int, count: Count) ->
     all.
     """
     others = [fact for fact in facts if fact.kind is not FactKind.INSTRUCTION]
-    cost = _Cost(count)
+    cost = _cost(count)
     return _fitting(max_tokens, count, lambda room: _fact_text(others, room, cost))
 
 
@@ -79,37 +79,35 @@ def fact_line(fact: KeptFact, later: int = 0) -> str:
 
     `later` is the position of a statement that may be about the same, 0 for none.
     """
+    see = f"; later: #{later}" if later and _is_tracked(fact) and not fact.replaced_by else ""
+    is_untold = fact.kind is not FactKind.INSTRUCTION and not _is_tracked(fact)
+    ended = f", replaced by [#{fact.replaced_by}]" if fact.replaced_by else f" {UNTOLD}" if is_untold else ""
+    return f"- {_told(fact)} [#{fact.position}{_by(fact)}{see}]{ended}"
+
+
+def _told(fact: KeptFact) -> str:
     text = _TAG.sub("(#", fact.text)
     if text != fact.text or fact.said_by is Role.TOOL:
         text = _quoted(text)
     subject = words_of(fact.subject)
-    if subject and fact.kind is not FactKind.INSTRUCTION and 2 * len(subject & words_of(fact.text)) < len(subject):
-        text = f"{_TAG.sub('(#', fact.subject)}: {text}"
-    by = (
-        f" {fact.said_by}"
-        if fact.said_by is not Role.USER
-        else f" {_NO_NAME.sub('_', fact.author)}"
-        if fact.author
-        else ""
-    )
-    is_tracked = fact.subject and fact.said_by is Role.USER
-    is_untold = not is_tracked and fact.kind is not FactKind.INSTRUCTION and fact.said_by is not Role.TOOL
-    ended = f", replaced by [#{fact.replaced_by}]" if fact.replaced_by else f" {UNTOLD}" if is_untold else ""
-    see = f"; later: #{later}" if later and not ended else ""
-    return f"- {text} [#{fact.position}{by}{see}]{ended}"
+    is_about = fact.kind is FactKind.INSTRUCTION or 2 * len(subject & words_of(fact.text)) >= len(subject)
+    return text if is_about else f"{_TAG.sub('(#', fact.subject)}: {text}"
 
 
-@dataclass(slots=True)
-class _Cost:
-    """Counts a line with its line break, each once."""
+def _by(fact: KeptFact) -> str:
+    if fact.said_by is not Role.USER:
+        return f" {fact.said_by}"
+    return f" {as_label(fact.author)}" if fact.author else ""
 
-    count: Count
-    known: dict[str, int] = field(default_factory=dict)
 
-    def __call__(self, line: str) -> int:
-        if line not in self.known:
-            self.known[line] = self.count(f"{line}\n")
-        return self.known[line]
+def _is_tracked(fact: KeptFact) -> bool:
+    """Whether a later statement of the same would have replaced it."""
+    return fact.said_by is Role.TOOL or (fact.said_by is Role.USER and bool(fact.subject))
+
+
+def _cost(count: Count) -> Count:
+    """Return what counts a line with its line break, each once."""
+    return cache(lambda line: count(f"{line}\n"))
 
 
 def _fitting(room: int, count: Count, make: Callable[[int], str]) -> str:
@@ -124,22 +122,33 @@ def _fitting(room: int, count: Count, make: Callable[[int], str]) -> str:
     return ""
 
 
-def _instruction_text(instructions: Sequence[KeptFact], room: int, cost: _Cost) -> str:
+def _instruction_text(instructions: Sequence[KeptFact], room: int, cost: Count) -> str:
     """Return the lines that fit; at the least how many do not."""
     if not instructions:
         return ""
-    kept = _best(instructions, room - cost(INSTRUCTIONS_HEADING), cost)
-    if len(kept) < len(instructions):
-        reserve = cost(_left_out_instructions(instructions)) + cost(INSTRUCTIONS_HEADING)
-        kept = _best(instructions, room - reserve, cost)
-    left_out = [fact for fact in instructions if fact not in kept]
-    closing = [_left_out_instructions(left_out)] if left_out else []
+    left = room - cost(INSTRUCTIONS_HEADING)
+    kept, closing = _chosen_and_closing(instructions, left, _best, _left_out_instructions, cost)
     whole = "\n".join((INSTRUCTIONS_HEADING, *(fact_line(fact) for fact in instructions if fact in kept), *closing))
     short = f"({len(instructions)} standing instructions left out)"
     return next((text for text in (whole, short) if cost(text) <= room + 1), "")
 
 
-def _best(instructions: Sequence[KeptFact], room: int, cost: _Cost) -> frozenset[KeptFact]:
+def _chosen_and_closing(
+    facts: Sequence[KeptFact],
+    room: int,
+    choose: Callable[[Sequence[KeptFact], int, Count], frozenset[KeptFact]],
+    tell_left_out: Callable[[Sequence[KeptFact]], str],
+    cost: Count,
+) -> tuple[frozenset[KeptFact], list[str]]:
+    """Return the facts that have room, and where these are not all, beside the line that tells of the others."""
+    kept = choose(facts, room, cost)
+    if len(kept) == len(facts):
+        return kept, []
+    kept = choose(facts, room - cost(tell_left_out(facts)), cost)
+    return kept, [tell_left_out([fact for fact in facts if fact not in kept])]
+
+
+def _best(instructions: Sequence[KeptFact], room: int, cost: Count) -> frozenset[KeptFact]:
     """Choose those that fit together, by score and the newest first."""
     kept: list[KeptFact] = []
     left = room
@@ -158,21 +167,17 @@ def _left_out_instructions(left_out: Sequence[KeptFact]) -> str:
     return f"({len(left_out)} older {noun} left out; see {more}{', '.join(places[-LEFT_OUT_NAMED:])})"
 
 
-def _fact_text(facts: Sequence[KeptFact], room: int, cost: _Cost) -> str:
+def _fact_text(facts: Sequence[KeptFact], room: int, cost: Count) -> str:
     if not facts:
         return ""
-    left = room - cost(FACTS_HEADING)
-    kept = _chosen(facts, left, cost)
-    if len(kept) < len(facts):
-        kept = _chosen(facts, left - cost(_left_out(len(facts))), cost)
+    kept, closing = _chosen_and_closing(facts, room - cost(FACTS_HEADING), _chosen, _left_out, cost)
     if not kept:
         return ""
-    closing = [_left_out(len(facts) - len(kept))] if len(kept) < len(facts) else []
     return "\n".join((FACTS_HEADING, *_grouped(kept, _later(facts)), *closing))
 
 
-def _left_out(number: int) -> str:
-    return f"({number} more have no room here; a search of the history finds them)"
+def _left_out(left_out: Sequence[KeptFact]) -> str:
+    return f"({len(left_out)} more have no room here; a search of the history finds them)"
 
 
 def _later(facts: Iterable[KeptFact]) -> dict[KeptFact, int]:
@@ -206,7 +211,7 @@ def _name(kind: FactKind) -> str:
     return f"{_NAMES.get(kind, f'{kind.value.capitalize()}s')}:"
 
 
-def _chosen(facts: Sequence[KeptFact], room: int, cost: _Cost) -> frozenset[KeptFact]:
+def _chosen(facts: Sequence[KeptFact], room: int, cost: Count) -> frozenset[KeptFact]:
     """Choose by the rule of `render_facts`; the name of a kind is paid by its first fact."""
     chosen = _Chosen(cost, room)
     best = sorted(facts, key=_worth, reverse=True)
@@ -239,7 +244,7 @@ def _worth(fact: KeptFact) -> tuple[float, int]:
 class _Chosen:
     """What is chosen so far, and the tokens that are left."""
 
-    cost: _Cost
+    cost: Count
     left: int
     kept: dict[KeptFact, None] = field(default_factory=dict)
     kinds: set[FactKind] = field(default_factory=set)

@@ -7,12 +7,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import lru_cache
+from itertools import islice, pairwise, takewhile
 
-from throughline.context.summaries.keep_lines import QUOTE_CHARACTERS, one_line
-from throughline.context.summaries.pasted import without_pasted_blocks
-from throughline.context.summaries.sentences import sentences_of
-from throughline.context.summaries.subjects import subject_key, words_of
+from throughline.context.summaries.keep_lines import QUOTE_CHARACTERS
+from throughline.context.summaries.pasted import own_sentences
+from throughline.context.summaries.subjects import MOST_KNOWN, subject_key, words_of
+from throughline.context.summaries.word_lists import words_in
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
 
@@ -25,55 +26,30 @@ MOST_STATEMENTS = 20
 COVERED_SHARE = 2 / 3
 """A sentence speaks of a subject if it has so many of its words."""
 
-CHANGE_WORDS = frozenset(
-    word
-    for words in (
-        "not no longer instead rather moved changed actually correction now wait",
-        "forget cancel cancelled canceled drop dropped off new",
-        "nicht statt stattdessen doch jetzt nun vergiss verschoben geändert korrektur sondern abgesagt",
-        "kein keine neue neuer",
-        "ahora cambio cambió vez olvida ya mejor sino corrección cancelado cancelada anulado anulada nueva nuevo",
-        "pas plus finalement plutôt maintenant oublie annulé annulée non nouvelle nouveau",
-        "não agora invés esqueça mais invece ora più",
-        "не теперь вместо больше отмена",
-    )
-    for word in words.split()
-)
-"""Words by which people take something back or change it, a line a language."""
+SAME_START, LEAST_START = 0.5, 3
+"""A sentence that begins like a fact, for half of its words and three at least, says it anew."""
 
-ENDING_WORDS = frozenset((
-    "forget",
-    "cancel",
-    "cancelled",
-    "canceled",
-    "dropped",
-    "vergiss",
-    "abgesagt",
-    "olvida",
-    "cancelado",
-    "cancelada",
-    "anulado",
-    "anulada",
-    "annulé",
-))
+ENDING_WORDS = words_in(
+    "forget cancel cancelled canceled dropped withdrawn stopped revoked vergiss abgesagt gestrichen zurückgezogen "
+    "olvida cancelado cancelada anulado anulada retirado retirada annulé retiré"
+)
 """Those that end something: with one of them a sentence is about the one word of a subject that it names."""
 
-CHANGE_PARTS = (
-    "不是",
-    "改",
-    "而是",
-    "取消",
-    "不再",
-    "更正",
-    "不去",
-    "算了",
-    "现在",
-    "新的",
-    "ではなく",
-    "変更",
-    "取り消",
-)
+CHANGE_WORDS = ENDING_WORDS | words_in("""
+    not no longer instead rather moved moves changed changes postponed actually correction now wait drop off new
+    nicht statt stattdessen doch jetzt nun verschoben verlegt geändert korrektur sondern kein keine neue neuer
+    ahora cambio cambió vez ya mejor sino aplazado movido corrección nueva nuevo
+    pas plus finalement plutôt maintenant oublie annulée non nouvelle nouveau
+    não agora invés esqueça mais invece ora più
+    не теперь вместо больше отмена
+""")
+"""Words by which people take something back or change it, a line a language."""
+
+CHANGE_PARTS = words_in("不是 改 而是 取消 不再 更正 不去 撤回 推迟 算了 现在 新的 ではなく 変更 取り消")
 """The same where words are not spaced: parts of a sentence."""
+
+_NUMBER = re.compile(r"\d+")
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 
 
 def later_statements(facts: Sequence[KeptFact], messages: Sequence[Message]) -> tuple[KeptFact, ...]:
@@ -84,9 +60,7 @@ def later_statements(facts: Sequence[KeptFact], messages: Sequence[Message]) -> 
 
 
 def _of(message: Message, known: "_Known") -> Iterator[KeptFact]:
-    text = without_pasted_blocks(text_of(message.content)[:SCANNED_CHARACTERS])
-    for start, stop in sentences_of(text):
-        sentence = one_line(text[start:stop])
+    for sentence in own_sentences(text_of(message.content)[:SCANNED_CHARACTERS]):
         if len(sentence) > QUOTE_CHARACTERS or sentence.endswith(("?", "？")):
             continue
         for fact in known.spoken_of(sentence, message.position):
@@ -94,14 +68,16 @@ def _of(message: Message, known: "_Known") -> Iterator[KeptFact]:
             yield replace(fact, text=sentence, position=message.position, said_by=Role.USER, author=author)
 
 
+@lru_cache(MOST_KNOWN)
 def changes(sentence: str) -> bool:
     """Whether a sentence has a word by which people take something back or change it."""
-    plain = sentence.casefold().replace("'", " ").replace("’", " ")
-    words = {word.strip('.,;:!()"') for word in plain.split()}
-    return bool(words & CHANGE_WORDS) or any(part in sentence for part in CHANGE_PARTS)
+    return not CHANGE_WORDS.isdisjoint(_in_order(sentence)) or any(part in sentence for part in CHANGE_PARTS)
 
 
-_NUMBER = re.compile(r"\d+")
+def is_other_number(before: str, sentence: str) -> bool:
+    """Whether a sentence has most of the words of the one `before`, and another number."""
+    words = words_of(before)
+    return _has_other_number(before, sentence) and len(words & words_of(sentence)) >= COVERED_SHARE * len(words)
 
 
 @dataclass(slots=True)
@@ -118,18 +94,47 @@ class _Known:
                     self.by_word[word].append(fact)
 
     def spoken_of(self, sentence: str, position: int) -> Iterator[KeptFact]:
-        """Yield the facts said before whose subject the sentence names, each once."""
-        words = words_of(sentence)
-        found = {fact for word in words for fact in self.by_word.get(word, ())}
+        """Yield the facts said before that the sentence changes, each once."""
+        found = {fact for word in words_of(sentence) for fact in self.by_word.get(word, ())}
         for fact in sorted(found, key=lambda fact: (fact.position, fact.text)):
-            key = subject_key(fact.subject)
-            is_named = len(key & words) >= COVERED_SHARE * len(key)
-            has_value = bool(_values(fact.text) & _values(sentence))
-            is_told = " " in fact.subject and fact.subject.casefold() in sentence.casefold()
-            is_certain = len(key) > 1 or has_value or is_told or bool(words & ENDING_WORDS)
-            is_change = changes(sentence) or (len(key) > 1 and _has_other_number(fact.text, sentence))
-            if fact.position < position and fact.text != sentence and is_named and is_certain and is_change:
+            if fact.position < position and fact.text != sentence and _is_changed(fact, sentence):
                 yield fact
+
+
+def _is_changed(fact: KeptFact, sentence: str) -> bool:
+    """Whether a sentence names the subject of a fact and says something else of it."""
+    key, words = subject_key(fact.subject), words_of(sentence)
+    if len(key & words) < COVERED_SHARE * len(key):
+        return False
+    if _begins_alike(fact.text, sentence, key) or is_other_number(fact.text, sentence):
+        return True
+    is_told = " " in fact.subject and fact.subject.casefold() in sentence.casefold()
+    is_certain = len(key) > 1 or is_told or bool(_values(fact.text) & _values(sentence)) or _is_ended(key, sentence)
+    return is_certain and (changes(sentence) or (len(key) > 1 and _has_other_number(fact.text, sentence)))
+
+
+def _is_ended(key: frozenset[str], sentence: str) -> bool:
+    """Whether a word ends something, or one of change stands right before the subject: "no reminder"."""
+    words = _in_order(sentence)
+    return not ENDING_WORDS.isdisjoint(words) or any(
+        before in CHANGE_WORDS and not key.isdisjoint(words_of(word)) for before, word in pairwise(words)
+    )
+
+
+def _begins_alike(before: str, sentence: str, key: frozenset[str]) -> bool:
+    """Whether both begin with the same words, the subject among them, and go on with another name or number."""
+    old, new = _WORD.findall(before), _WORD.findall(sentence)
+    start = sum(
+        1 for _ in takewhile(lambda pair: pair[0].casefold() == pair[1].casefold(), zip(old, new, strict=False))
+    )
+    if start < max(LEAST_START, SAME_START * len(old)) or not key <= words_of(" ".join(old[:start])):
+        return False
+    rests = old[start:], new[start:]
+    return all(any(map(_is_value, rest)) for rest in rests) and set(rests[0]).isdisjoint(rests[1])
+
+
+def _in_order(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())
 
 
 def _has_other_number(before: str, sentence: str) -> bool:
@@ -141,5 +146,8 @@ def _has_other_number(before: str, sentence: str) -> bool:
 def _values(text: str) -> frozenset[str]:
     """Return the words of `text` that a value is made of: those with a digit, and names, which do not begin it."""
     words = [word.strip(".,;:!?()") for word in text.split()]
-    names = (word for word in words[1:] if len(word) > 1 and word[:1].isupper())
-    return frozenset((*names, *(word for word in words if any(map(str.isdigit, word)))))
+    return frozenset(word for word in words if _is_value(word) and (word != words[0] or not word.isalpha()))
+
+
+def _is_value(word: str) -> bool:
+    return (len(word) > 1 and word[0].isupper()) or any(map(str.isdigit, word))

@@ -2,6 +2,8 @@
 
 import re
 
+from throughline.context.summaries.sentences import one_line, sentences_of
+
 _ITEM = r"(?:[*+•-]|\d{1,2}[.)])"
 _FENCED = re.compile(r"^[ \t]*+(```|~~~).*?(?:^[ \t]*+\1[^\n]*+|\Z)", re.MULTILINE | re.DOTALL)
 _QUOTED = re.compile(r"^[ \t]*+[>|].*", re.MULTILINE)
@@ -24,6 +26,12 @@ def without_pasted_blocks(text: str) -> str:
     """
     text = _without_tagged_blocks(_QUOTED.sub(_blank, _FENCED.sub(_blank, text)))
     return _ANNOUNCED.sub(_blank, _INDENTED.sub(_blank, text))
+
+
+def own_sentences(text: str) -> list[str]:
+    """Return the sentences of a user's text, each on one line, without what is pasted."""
+    own = without_pasted_blocks(text)
+    return [one_line(own[start:stop]) for start, stop in sentences_of(own)]
 
 
 def without_quotations(text: str) -> str:

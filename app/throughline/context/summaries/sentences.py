@@ -42,6 +42,12 @@ def sentences_of(text: str) -> Iterator[tuple[int, int]]:
         start = stop
 
 
+def one_line(text: str, most: int | None = None) -> str:
+    """Return `text` with its white space single; one longer than `most` characters ends in `…`."""
+    line = " ".join(text.split())
+    return line if most is None or len(line) <= most else f"{line[: most - 1].rstrip()}…"
+
+
 def _goes_on(text: str, start: int, end: re.Match[str]) -> bool:
     """Whether a full stop only ends an abbreviation or a number, or a line break only wraps a line."""
     if end[0] == "\n":

@@ -43,7 +43,8 @@ def _lasts(order: str, following: str, words: Mapping[str, re.Pattern[str]]) -> 
     rest = _without_start(words["fillers"], words["lasting"].sub("", words["conditions"].sub("", order)))
     if words["forms"].match(order):
         return not words["moments"].search(rest)
-    if rest == order or words["reports"].match(order):
+    is_lasting = rest != order or (following and not words["lasting"].sub("", following).strip())  # "…, always"
+    if not is_lasting or words["reports"].match(order):
         return False
     main = (following or rest) if words["conditions"].match(order) else (rest or following)
     return bool(main) and not words["reports"].match(main)

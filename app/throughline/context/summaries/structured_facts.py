@@ -13,7 +13,7 @@ from itertools import islice
 from throughline.context.summaries.fact_patterns import Found, find_forms
 from throughline.context.summaries.pasted import without_pasted_blocks
 from throughline.context.summaries.readable_text import readable, scanned
-from throughline.context.summaries.sentences import sentences_of
+from throughline.context.summaries.sentences import one_line, sentences_of
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
 
@@ -118,13 +118,8 @@ def _around(text: str, item: Found, first: int, last: int) -> tuple[int, int]:
 
 
 def _quote(text: str, item: Found, start: int, stop: int, subject: str) -> _Quote:
-    subject = _one_line(subject, SUBJECT_CHARACTERS)
-    return _Quote(start, item.kind, _one_line(text[start:stop], FACT_CHARACTERS), subject)
-
-
-def _one_line(text: str, most: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
+    told = one_line(text[start:stop], FACT_CHARACTERS)
+    return _Quote(start, item.kind, told, one_line(subject, SUBJECT_CHARACTERS))
 
 
 def _own_words(text: str) -> str:

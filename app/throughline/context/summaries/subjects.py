@@ -2,32 +2,27 @@
 
 import re
 import unicodedata
+from functools import lru_cache
+
+from throughline.context.summaries.word_lists import words_in
 
 LEAST_LETTERS = 4
 """Shorter words of letters alone are mostly articles and prepositions, in any language written with spaces."""
 
-FILLERS = frozenset((
-    "about",
-    "overall",
-    "general",
-    "current",
-    "regarding",
-    "allgemein",
-    "thema",
-    "über",
-    "sobre",
-    "acerca",
-    "actual",
-))
+FILLERS = words_in("about overall general current regarding allgemein thema über sobre acerca actual")
 """Words that make no other subject of one."""
 
 SAME_SHARE = 0.6
 """Two subjects are one if so much of all their words is in both: an article or a word more makes no new subject."""
 
+MOST_KNOWN = 4096
+"""Texts whose words are kept: those of a few sessions' facts, which are compared again and again."""
+
 _WORD = re.compile(r"[^\W_]+")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 
 
+@lru_cache(MOST_KNOWN)
 def words_of(text: str) -> frozenset[str]:
     """Return the words of `text` that carry meaning, without case and plural; where none are spaced, pairs of letters.
 

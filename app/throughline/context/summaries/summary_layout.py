@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from throughline.context.measure import Count
 from throughline.context.policy import SummaryKind
-from throughline.context.summaries.keep_lines import one_line
 from throughline.context.summaries.kept_facts_text import EVEN, render_facts, render_instructions
 from throughline.context.summaries.later_statements import changes
+from throughline.context.summaries.sentences import one_line
 from throughline.context.summaries.summary_text import HEAD_TOKENS, PARAGRAPH, narrative_text
 from throughline.context.summaries.tiers import LEAST_NODE_TOKENS
 from throughline.context.truncate import truncate_middle
@@ -23,7 +23,6 @@ SHRUNK_TO = 0.75
 
 JOIN_TOKENS = 2
 """The blank line between two parts."""
-
 
 _PLACE = re.compile(r"\[#\d{1,9}\]")
 
@@ -64,9 +63,7 @@ class SummaryLayout:
         return self.narrative_tokens + max(left - self.count(self._facts(beside, left)), 0)
 
     def fact_tokens(self, facts: Sequence[KeptFact]) -> int:
-        """Return what facts other than instructions have in any case."""
-        if self.kind is SummaryKind.LLM:
-            return 0
+        """Return what facts other than instructions have in any case: 0 of the kind `llm`, whose narrative has all."""
         rules = self.count(self._instructions(facts))
         return max(self.limit_tokens - self.narrative_tokens - HEAD_TOKENS - rules - 2 * JOIN_TOKENS, 0)
 

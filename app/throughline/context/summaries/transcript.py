@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from throughline.context.frame import escaped, framed
 from throughline.context.groups import split_at_cuts
-from throughline.context.lookalikes import BLANK, HASHES, INVISIBLE, LEFT_BRACKETS, LINE_ENDS
+from throughline.context.lookalikes import BLANK, HASHES, INVISIBLE, LEFT_BRACKETS, LINE_ENDS, as_label
 from throughline.context.measure import Count
 from throughline.context.policy import SummaryPolicy
 from throughline.context.shrink import fair_level
@@ -70,7 +70,6 @@ SMALLEST_BUDGET = 128
 WISHES = "Further wishes:"
 CLOSING_WORDS = "Write the summary now"
 _FAKED_LINE = re.compile(rf"[{LINE_ENDS}](?=[{BLANK}{INVISIBLE}]*+[{LEFT_BRACKETS}][\s{INVISIBLE}]*+[{HASHES}])")
-_NO_LABEL = re.compile(r"[\x00-\x1f\x85\u2028\u2029\[\]]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +179,8 @@ def _fenced(tag: str, text: str) -> str:
 
 
 def _line(message: Message) -> str:
-    name = f" {_label(message.name)}" if message.name else ""
-    author = f" ({_label(message.author)})" if message.author else ""
+    name = f" {as_label(message.name)}" if message.name else ""
+    author = f" ({as_label(message.author)})" if message.author else ""
     text = _text(message.content)
     if message.role is Role.TOOL:
         text = cut_middle(text, TOOL_CHARACTERS)
@@ -194,14 +193,9 @@ def _within_its_line(text: str) -> str:
     return _FAKED_LINE.sub("\n ", text)
 
 
-def _label(name: str) -> str:
-    """A name cannot close the tag it stands in."""
-    return _NO_LABEL.sub("_", name)
-
-
 def _call_line(position: int, call: ToolCall) -> str:
     arguments = _within_its_line(cut_middle(call.arguments, ARGUMENT_CHARACTERS))
-    return f"\n[#{position} calls] {_label(call.name)}({arguments})"
+    return f"\n[#{position} calls] {as_label(call.name)}({arguments})"
 
 
 def _calls(message: Message) -> tuple[ToolCall, ...]:

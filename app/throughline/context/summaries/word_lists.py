@@ -10,6 +10,11 @@ def entries_of(words: str) -> list[str]:
     return _SEPARATOR.split(words.strip())
 
 
+def words_in(words: str) -> frozenset[str]:
+    """Return words that white space separates."""
+    return frozenset(words.split())
+
+
 def one_of(words: str) -> re.Pattern[str]:
     """Return the expression of a list in lower case: `…` stands for up to 40 characters, `*` for a part of a word."""
     return re.compile("|".join(map(_expression, entries_of(words))))
