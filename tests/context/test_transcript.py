@@ -233,6 +233,7 @@ def test_the_hash_tells_what_was_read() -> None:
 
     assert read_hash("a", rows) == read_hash("a", rows)
     assert len({read_hash("a", rows), read_hash("b", rows), read_hash("a", rows[:-1])}) == 3
+    assert read_hash("a", rows) != read_hash("a", rows, names_facts=False)
     assert len({read_hash("a", rows), read_hash("a", rows, "terse"), read_hash("a", rows, "keep prices")}) == 3
 
 

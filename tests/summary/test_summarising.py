@@ -1,6 +1,7 @@
 """What the driver reads, writes and stores with a summariser that does its work."""
 
 import asyncio
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from fakes.compactions import SUMMARY, asked, compact_now, fill, loaded, open_summarising, positions_read, store
 from fakes.conversations import adoption_of, stretch_of
 from fakes.scripted_model import Break, Fail, Say, ScriptedModel, Step
-from fakes.stage import Stage
+from fakes.stage import Stage, with_context
+from throughline.agents.registry import AgentRegistry
 from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
 from throughline.context.summaries.transcript import MERGE_TASK
 from throughline.db.database import Database
@@ -179,6 +181,23 @@ async def test_what_was_paid_before_a_crash_is_not_paid_again(database: Database
 
     assert done.outcome == "adopted"
     assert positions_read(stage.model.requests) == [5, 6, 7, 8]
+
+
+async def test_what_was_read_for_a_narrative_alone_is_read_again_for_its_facts(database: Database) -> None:
+    stage = await open_summarising(database, chunk_messages=4, kind=SummaryKind.LLM)
+    stage.model.script(Say("first words"), Break(asyncio.CancelledError()))
+    await fill(stage, 5)
+    with pytest.raises(asyncio.CancelledError):
+        await compact_now(stage)
+    stage.model.by_request = lambda _: Say(f"{SUMMARY}\nKEEP:\nvalue | count | user 0 word | #1")
+    hybrid = with_context(window=8192, min_recent_messages=2, summary=SummaryPolicy(chunk_messages=4))
+    stage.parts = replace(stage.parts, agents=AgentRegistry([hybrid]))
+
+    await compact_now(stage)
+
+    version = await database.summaries.latest(stage.session.id)
+    assert version is not None
+    assert "user 0 word" in [fact.text for fact in version.kept_facts]
 
 
 async def test_a_summary_model_that_breaks_in_an_unforeseen_way_fails_no_turn(database: Database) -> None:

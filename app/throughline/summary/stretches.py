@@ -215,7 +215,7 @@ class StretchWriter:
         if chunk[0].position != self.draft.through_position + 1:
             raise SummaryConflict("What was to be read does not follow what is summarised.")
         existing = self.draft.text if self._is_rolling else ""
-        known = read_hash(existing, chunk, wishes_of(summariser))
+        known = read_hash(existing, chunk, wishes_of(summariser), names_facts=summariser.keep_tokens > 0)
         stretch = await self.summaries.find_stretch(self.assignment.session.id, known)
         replaced = sum(message.token_count for message in chunk)
         if stretch is None:

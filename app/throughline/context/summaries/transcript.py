@@ -139,12 +139,15 @@ def chunk_for_summariser(
     return (*chunks, tuple(chunk)) if chunk else tuple(chunks)
 
 
-def read_hash(existing_summary: str, messages: Sequence[Message], instructions: str = "") -> str:
+def read_hash(
+    existing_summary: str, messages: Sequence[Message], instructions: str = "", *, names_facts: bool = True
+) -> str:
     """Return a hash of what a summariser reads, so that the same stretch is never paid for twice.
 
-    `instructions` is all that was wished: the style and further instructions.
+    `instructions` is all that was wished: the style and further instructions. `names_facts`: facts were asked for, too.
     """
-    return _hash_of(existing_summary, render_transcript(messages), instructions)
+    bare = () if names_facts else ("no facts",)
+    return _hash_of(existing_summary, render_transcript(messages), instructions, *bare)
 
 
 def merge_hash(stretches: Sequence[Stretch], instructions: str) -> str:
