@@ -32,7 +32,7 @@ async def choose_facts(
     able = [one for one in summarisers if one.prompt_tokens(prompt) <= one.request_tokens(CHOICE_TOKENS)]
     if not able:
         return facts
-    ask = Ask(prompt, CHOICE_TOKENS, replaced_tokens=0, reach=(1, 1), is_choice=True)
+    ask = Ask(prompt, CHOICE_TOKENS)
     try:
         answer = await calls.first_success(able, partial(_ask, calls, ask))
     except SUMMARISER_ERRORS as error:

@@ -129,18 +129,17 @@ class Summariser:
 class Ask:
     """One text to be written. `replaced_tokens` is what it would stand for, `max_tokens` its most; both our counts.
 
-    `reach` is the first and the last position it would stand for. `may_be_unchanged`: a model that says twice that the
-    existing summary still says all that is worth saying is believed. `keep_tokens` is room beside the text for the
-    lines that name what to keep. `is_choice`: the answer is numbers and no summary, and is not checked as one.
+    `reach` is the first and the last position it would stand for; None: it is no summary, and taken as it is.
+    `may_be_unchanged`: a model that says twice that the existing summary still says all that is worth saying is
+    believed. `keep_tokens` is room beside the text for the lines that name what to keep.
     """
 
     prompt: Prompt
     max_tokens: int
-    replaced_tokens: int
-    reach: tuple[int, int]
+    replaced_tokens: int = 0
+    reach: tuple[int, int] | None = None
     may_be_unchanged: bool = False
     keep_tokens: int = 0
-    is_choice: bool = False
 
 
 @dataclass(frozen=True, slots=True)

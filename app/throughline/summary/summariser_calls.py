@@ -112,7 +112,7 @@ class SummariserCalls:
         raise not_worth or last
 
     async def ask(self, summariser: Summariser, ask: Ask) -> Written:
-        """Have a text written and checked.
+        """Have a text written, and checked where it is a summary.
 
         Raises CircuitOpen, SummaryTimedOut, SummaryRejected and the model's errors, and NotWorthIt, which is no
         failure.
@@ -249,7 +249,7 @@ class SummariserCalls:
         self.metrics.summary_written(
             model=written.model, input_tokens=tokens[0], output_tokens=tokens[1], seconds=seconds
         )
-        if ask.is_choice:
+        if ask.reach is None:
             return written
         try:
             checked = await check_answer(
