@@ -27,11 +27,19 @@ def test_a_choice_is_asked_for_only_where_there_is_no_room_for_all() -> None:
     request = text_of(choice_request(kept, most).messages[0].content)
     assert "\n7. value: fact number 7 [#7] earlier\n" in request
     assert "at most 16 numbers" in request
-    assert chosen_facts(kept, "I think they all matter.", most) is None
     chosen = chosen_facts(kept, ", ".join(map(str, range(20, 60))), most)
-    assert chosen is not None
     assert [one.position for one in chosen if one.chosen] == list(range(20, 36))
     assert most_facts(chosen, 100, words) is None  # nothing is new
+
+
+def test_an_answer_of_no_use_counts_for_nobody_and_is_not_asked_for_again_before_there_is_news() -> None:
+    kept = tuple(fact(f"fact number {at}", at) for at in range(1, 41))
+
+    answered = chosen_facts(kept, "I think they all matter.", 16)
+
+    assert {(one.chosen, one.passed_over) for one in answered} == {(0, 0)}
+    assert most_facts(answered, 100, words) is None
+    assert most_facts((*answered, fact("word " * 17, 41)), 100, words) is not None
 
 
 def test_what_a_choice_passed_over_again_and_again_is_not_asked_about_again() -> None:
@@ -49,7 +57,6 @@ def test_what_was_passed_over_is_shown_where_room_is_left() -> None:
     kept = (fact("The code is 4471.", 1), fact("They talked of hens " * 8, 2))
     answered = chosen_facts(kept, "1", 1)
 
-    assert answered is not None
     assert [one.score for one in answered] == [2 / 3, 1 / 3]
     assert "hens" in render_facts(answered, max_tokens=100, count=words)
     assert "hens" not in render_facts(answered, max_tokens=40, count=words)

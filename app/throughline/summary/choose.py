@@ -22,8 +22,8 @@ async def choose_facts(
 ) -> tuple[KeptFact, ...]:
     """Return the facts, those that the model did not choose set aside; as they are while all have room.
 
-    It is asked once, if its window has room for the list; without a usable answer the facts stay as they are, and their
-    kind and age decide.
+    It is asked once, if its window has room for the list, and not again before there is as much that is new. Without a
+    usable answer kind and age decide.
     """
     most = most_facts(facts, room_tokens, count)
     if most is None:
@@ -39,7 +39,7 @@ async def choose_facts(
         log.info("kept facts are chosen another time", error=error.code)
         return facts
     calls.saved()
-    return chosen_facts(facts, answer.text, most) or facts
+    return chosen_facts(facts, answer.text, most)
 
 
 async def _ask(calls: SummariserCalls, ask: Ask, summariser: Summariser) -> Written:

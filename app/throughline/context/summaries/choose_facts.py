@@ -61,21 +61,19 @@ def choice_request(facts: Sequence[KeptFact], most: int) -> Prompt:
     return Prompt(CHOICE_SYSTEM_PROMPT, (PromptMessage(Role.USER, told),))
 
 
-def chosen_facts(facts: Sequence[KeptFact], answer: str, most: int) -> tuple[KeptFact, ...] | None:
-    """Return the facts with the choice counted; None where the answer is no choice."""
+def chosen_facts(facts: Sequence[KeptFact], answer: str, most: int) -> tuple[KeptFact, ...]:
+    """Return the facts with the choice counted; an answer that is no choice counts for and against none."""
     candidates = _candidates(facts)
     numbers = dict.fromkeys(int(number) for number in _NUMBER.findall(without_thinking(answer)))
     chosen = {candidates[number - 1] for number in list(numbers)[:most] if 1 <= number <= len(candidates)}
-    if len(chosen) < LEAST_FOLLOWED * most:
-        return None
-    judged = frozenset(candidates)
-    return tuple(_judged(fact, is_chosen=fact in chosen) if fact in judged else fact for fact in facts)
+    judged = {fact: replace(fact, is_unjudged=False) for fact in candidates}
+    if len(chosen) >= LEAST_FOLLOWED * most:
+        judged = {fact: _counted(seen, is_chosen=fact in chosen) for fact, seen in judged.items()}
+    return tuple(judged.get(fact, fact) for fact in facts)
 
 
-def _judged(fact: KeptFact, *, is_chosen: bool) -> KeptFact:
-    if is_chosen:
-        return replace(fact, chosen=fact.chosen + 1, is_unjudged=False)
-    return replace(fact, passed_over=fact.passed_over + 1, is_unjudged=False)
+def _counted(fact: KeptFact, *, is_chosen: bool) -> KeptFact:
+    return replace(fact, chosen=fact.chosen + is_chosen, passed_over=fact.passed_over + (not is_chosen))
 
 
 def _candidates(facts: Sequence[KeptFact]) -> list[KeptFact]:
