@@ -32,7 +32,7 @@ def test_a_choice_is_asked_for_only_where_there_is_no_room_for_all() -> None:
     assert most_facts(chosen, 100, words) is None  # nothing is new
 
 
-def test_an_answer_of_no_use_counts_for_nobody_and_is_not_asked_for_again_before_there_is_news() -> None:
+def test_an_answer_of_no_use_counts_for_nobody_and_is_not_asked_for_again() -> None:
     kept = tuple(fact(f"fact number {at}", at) for at in range(1, 41))
 
     answered = chosen_facts(kept, "I think they all matter.", 16)

@@ -2,16 +2,18 @@
 
 import asyncio
 from dataclasses import replace
-from typing import cast
 
 import pytest
 
 from fakes.compactions import SUMMARY, asked, compact_now, fill, loaded, open_summarising, positions_read, store
 from fakes.conversations import adoption_of, stretch_of
+from fakes.manual_clock import ManualClock
 from fakes.scripted_model import Break, Fail, Say, ScriptedModel, Step
+from fakes.silent_metrics import SilentMetrics
 from fakes.stage import Stage, with_context
 from throughline.agents.registry import AgentRegistry
 from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
+from throughline.context.summaries.choose_facts import CHOICE_TOKENS
 from throughline.context.summaries.transcript import MERGE_TASK
 from throughline.db.database import Database
 from throughline.domain.errors import ModelUnavailable
@@ -19,6 +21,7 @@ from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
 from throughline.domain.prompt import Prompt
 from throughline.domain.summary import Stretch, SummaryState
+from throughline.execution.breaker import Breakers
 from throughline.prompting.ready_agent import assemble_agent
 from throughline.summary.choose import choose_facts
 from throughline.summary.summariser import Summariser, find_summarisers, summarize_messages, write_summary
@@ -338,10 +341,19 @@ async def test_what_a_model_thinks_of_the_lines_to_keep_is_no_end_of_its_summary
     assert written.text == "## State\nAll is well."
 
 
-async def test_a_list_of_facts_that_a_window_has_no_room_for_is_not_sent() -> None:
+async def test_a_window_without_room_for_all_facts_is_asked_about_the_newest() -> None:
     kept = tuple(KeptFact(FactKind.VALUE, f"fact {n} of many words", n) for n in range(1, 300))
-    model = ScriptedModel()
-    small = Summariser(model, SummaryPolicy(), len, max_tokens=100, window_tokens=2048)
+    model, clock = ScriptedModel(), ManualClock()
+    model.script(Say(", ".join(map(str, range(1, 23)))))
+    small, smaller = (Summariser(model, SummaryPolicy(), len, max_tokens=100, window_tokens=n) for n in (5000, 2048))
+    calls = SummariserCalls(clock, SilentMetrics(), Breakers(clock), "", deadline=100.0)
 
-    assert await choose_facts(kept, 100, len, (small,), cast("SummariserCalls", None)) == kept
-    assert model.requests == []
+    chosen = await choose_facts(kept, 5000, len, (smaller, small), calls)
+
+    (request,) = model.requests
+    assert small.prompt_tokens(request.prompt) <= small.request_tokens(CHOICE_TOKENS)
+    assert "299" in asked(request)
+    assert "\n\nReturn at most 22 numbers" in asked(request)
+    judged = [fact.position for fact in chosen if not fact.is_unjudged]
+    assert judged == list(range(judged[0], 300))
+    assert [fact.position for fact in chosen if fact.chosen] == judged[:22]

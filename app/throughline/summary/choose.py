@@ -5,42 +5,52 @@ from functools import partial
 
 import structlog
 
-from throughline.context.summaries.choose_facts import CHOICE_TOKENS, choice_request, chosen_facts, most_facts
+from throughline.context.summaries.choose_facts import (
+    CHOICE_TOKENS,
+    NEW_SHARE,
+    choice_request,
+    chosen_facts,
+    listed_facts,
+    most_facts,
+)
 from throughline.domain.kept_facts import KeptFact
-from throughline.summary.summariser import Ask, Summariser, Written
+from throughline.summary.summariser import Ask, Summariser, SummaryRejected
 from throughline.summary.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
 
+Facts = tuple[KeptFact, ...]
 log = structlog.get_logger(__name__)
 
 
 async def choose_facts(
-    facts: tuple[KeptFact, ...],
+    facts: Facts,
     room_tokens: int,
     count: Callable[[str], int],
     summarisers: Sequence[Summariser],
     calls: SummariserCalls,
-) -> tuple[KeptFact, ...]:
+) -> Facts:
     """Return the facts, those that the model did not choose set aside; as they are while all have room.
 
-    It is asked once, if its window has room for the list, and not again before there is as much that is new. Without a
-    usable answer kind and age decide.
+    It is asked once, of as many as its window has room for, and not again before there is as much that is new. Without
+    a usable answer kind and age decide.
     """
     most = most_facts(facts, room_tokens, count)
     if most is None:
         return facts
-    prompt = choice_request(facts, most)
-    able = [one for one in summarisers if one.prompt_tokens(prompt) <= one.request_tokens(CHOICE_TOKENS)]
-    if not able:
-        return facts
-    ask = Ask(prompt, CHOICE_TOKENS)
     try:
-        answer = await calls.first_success(able, partial(_ask, calls, ask))
+        chosen = await calls.first_success(summarisers, partial(_choose, facts, most, calls))
     except SUMMARISER_ERRORS as error:
         log.info("kept facts are chosen another time", error=error.code)
         return facts
     calls.saved()
-    return chosen_facts(facts, answer.text, most)
+    return chosen
 
 
-async def _ask(calls: SummariserCalls, ask: Ask, summariser: Summariser) -> Written:
-    return await calls.ask(summariser, ask)
+async def _choose(facts: Facts, most: int, calls: SummariserCalls, summariser: Summariser) -> Facts:
+    """Facts that are not on the list are not judged."""
+    room = summariser.request_tokens(CHOICE_TOKENS) - summariser.prompt_tokens(choice_request((), most))
+    listed, fewer = listed_facts(facts, most, room, summariser.count)
+    if sum(fact.is_unjudged for fact in listed) < NEW_SHARE * most:
+        raise SummaryRejected("The summary model's window has no room for a list with enough new facts.")
+    answer = await calls.ask(summariser, Ask(choice_request(listed, fewer), CHOICE_TOKENS))
+    judged = dict(zip(listed, chosen_facts(listed, answer.text, fewer), strict=True))
+    return tuple(judged.get(fact, fact) for fact in facts)

@@ -6,6 +6,7 @@ It chooses by number and rewrites nothing. Each choice counts for a fact or agai
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 from throughline.context.measure import Count
 from throughline.context.summaries.kept_facts_text import fact_line
@@ -55,10 +56,24 @@ def most_facts(facts: Sequence[KeptFact], room_tokens: int, count: Count) -> int
 
 def choice_request(facts: Sequence[KeptFact], most: int) -> Prompt:
     """Return the prompt that asks for at most `most` numbers of the facts that are current."""
-    lines = [f"{at}. {fact.kind}: {fact_line(fact)[2:]}" for at, fact in enumerate(_candidates(facts), 1)]
+    lines = [_numbered(at, fact) for at, fact in enumerate(_candidates(facts), 1)]
     last = f"Return at most {most} numbers, separated by commas, the most important first."
     told = "\n".join((CHOICE_TASK, "", *lines, "", last))
     return Prompt(CHOICE_SYSTEM_PROMPT, (PromptMessage(Role.USER, told),))
+
+
+def listed_facts(
+    facts: Sequence[KeptFact], most: int, list_tokens: int, count: Count
+) -> tuple[tuple[KeptFact, ...], int]:
+    """Return the facts to choose from whose list has room in `list_tokens`, and how many of them to choose.
+
+    Where not all have, those of the best score, and of these the newest; `most` of all are as large a share of them.
+    """
+    candidates = _candidates(facts)
+    best = sorted(candidates, key=lambda fact: (fact.score, fact.position), reverse=True)
+    used = accumulate(count(f"{_numbered(len(best), fact)}\n") for fact in best)
+    listed = {fact for fact, tokens in zip(best, used, strict=True) if tokens <= list_tokens}
+    return tuple(fact for fact in candidates if fact in listed), max(most * len(listed) // max(len(best), 1), 1)
 
 
 def chosen_facts(facts: Sequence[KeptFact], answer: str, most: int) -> tuple[KeptFact, ...]:
@@ -70,6 +85,10 @@ def chosen_facts(facts: Sequence[KeptFact], answer: str, most: int) -> tuple[Kep
     if len(chosen) >= LEAST_FOLLOWED * most:
         judged = {fact: _counted(seen, is_chosen=fact in chosen) for fact, seen in judged.items()}
     return tuple(judged.get(fact, fact) for fact in facts)
+
+
+def _numbered(at: int, fact: KeptFact) -> str:
+    return f"{at}. {fact.kind}: {fact_line(fact)[2:]}"
 
 
 def _counted(fact: KeptFact, *, is_chosen: bool) -> KeptFact:
