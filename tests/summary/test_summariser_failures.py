@@ -13,6 +13,7 @@ from throughline.execution.breaker import FAILURES_TO_OPEN
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 AWAY = Fail(ModelUnavailable("away"))
+KEPT = "value | count | user 0 word | #1"
 
 
 def says(text: str = SUMMARY) -> ScriptedModel:
@@ -127,6 +128,23 @@ async def test_nonsense_is_no_summary_and_moves_nothing(database: Database, nons
     assert [row["reason"] for row in stage.metrics.of("summary_failed")] == ["summary_rejected"]
     assert [row["reason"] for row in stage.metrics.of("summary_unused")] == 2 * ["summary_rejected"]
     assert len(stage.metrics.of("summary_written")) == 2
+
+
+@pytest.mark.parametrize("second", [Say(f"KEEP:\n{KEPT}"), Say(f"{SUMMARY}\nKEEP:\n{KEPT}")])
+async def test_lines_to_keep_without_a_summary_above_them_are_asked_for_again(database: Database, second: Say) -> None:
+    stage = await open_summarising(database)
+    stage.model.script(Say(f"KEEP:\n{KEPT}"), second)
+    await fill(stage, 4)
+
+    done = await compact_now(stage)
+
+    version = await database.summaries.latest(stage.session.id)
+    if second.text.startswith("KEEP"):
+        assert (done.outcome, done.detail) == ("failed", "The summary model named what to keep and wrote no summary.")
+        assert version is None
+    else:
+        assert version is not None
+        assert "user 0 word" in [fact.text for fact in version.kept_facts]
 
 
 async def test_a_summary_that_is_too_long_is_cut(database: Database) -> None:

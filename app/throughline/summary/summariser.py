@@ -48,6 +48,9 @@ SLACK_TOKENS = 64
 """Counts of parts do not add up exactly to the count of the whole."""
 
 
+ONLY_LINES = "The summary model named what to keep and wrote no summary."
+
+
 class NotWorthIt(PermanentError):
     """The summary is no smaller than what it would replace; nothing is wrong."""
 
@@ -219,7 +222,9 @@ async def check_answer(
     checked = await run_off_loop_if_large(size, check)
     if checked.verdict is Verdict.ACCEPT:
         return checked
-    raise NotWorthIt(checked.reason) if checked.verdict is Verdict.SKIP else SummaryRejected(checked.reason)
+    if checked.verdict is Verdict.SKIP:
+        raise NotWorthIt(checked.reason)
+    raise SummaryRejected(checked.reason if answer.text or not answer.keep_lines else ONLY_LINES)
 
 
 async def _collect(model: ChatModel, request: ModelRequest) -> AnswerComplete:
