@@ -236,13 +236,6 @@ def test_a_sentence_that_changes_nothing_of_it_replaces_nothing(said: str) -> No
     assert later_statements(kept, rows(user(""), user(said))) == ()
 
 
-def test_what_a_recall_tool_says_again_changes_nothing() -> None:
-    new, old = rows(user("KEY-3=v4"), Said(Role.TOOL, "[#1 user] KEY-3=v3", tool_call_id="a"))
-    said = (new, replace(old, name="read_history"))
-
-    assert [one.text for one in facts_of(said, taken_facts("value | KEY-3 | KEY-3=v3 | #2", said), ())] == ["KEY-3=v4"]
-
-
 def test_one_message_changes_a_bounded_number_of_facts() -> None:
     kept = [fact(f"It is {at}.", 1, subject=f"alpha beta gamma{at}") for at in range(200)]
 

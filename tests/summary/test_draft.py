@@ -17,6 +17,8 @@ from throughline.domain.message import Role, Source
 from throughline.domain.session import Session
 from throughline.domain.summary import Stretch
 from throughline.summary.draft import Draft
+from throughline.summary.new_stretch import named_facts, said_anew
+from throughline.summary.summariser import Written
 
 SESSION = Session(
     id=SessionId(UUID(int=1)),
@@ -85,3 +87,11 @@ def test_without_instructions_the_narrative_stands_alone_where_facts_have_no_roo
     text, _ = shown(draft(*(f"see /srv/file{n}.py" for n in range(20)), narrative=NARRATIVE * 2))
 
     assert text == f"[#1-#20]\n{NARRATIVE * 2}"
+
+
+def test_what_a_recall_tool_says_again_changes_nothing() -> None:
+    new, old = stored([Said(Role.USER, "KEY-3=v4"), Said(Role.TOOL, "[#1 user] KEY-3=v3", tool_call_id="a")], by_length)
+    said = said_anew((new, replace(old, name="read_history")))
+    named = named_facts(Written("", 0, "m", 0, 0, 0, "value | KEY-3 | KEY-3=v3 | #2"), said)
+
+    assert [one.text for one in facts_of(said, named, ())] == ["KEY-3=v4"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from throughline.context.recall_hints import RECALL_TOOLS
 from throughline.context.summaries.cited_facts import cited_facts
 from throughline.context.summaries.keep_lines import taken_facts
 from throughline.context.summaries.transcript import PROMPT_VERSION
@@ -17,9 +18,14 @@ def wishes_of(summariser: Summariser) -> str:
     return "\n".join(part for part in (summariser.policy.style, summariser.instructions) if part)
 
 
-def named_facts(written: Written, read: Sequence[Message]) -> tuple[KeptFact, ...]:
-    """Return the facts that the model named, and those that its text cites."""
-    return (*taken_facts(written.keep_lines, read), *cited_facts(written.text, written.keep_lines, read))
+def said_anew(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return what facts are kept of: what a recall tool returned was said before."""
+    return tuple(message for message in messages if message.name not in RECALL_TOOLS)
+
+
+def named_facts(written: Written, said: Sequence[Message]) -> tuple[KeptFact, ...]:
+    """Return the facts of what was `said` that the model named, and those that its text cites."""
+    return (*taken_facts(written.keep_lines, said), *cited_facts(written.text, written.keep_lines, said))
 
 
 def new_stretch(

@@ -43,7 +43,7 @@ from throughline.execution.off_loop import characters_of, run_off_loop_if_large
 from throughline.ports.summaries import SummaryStore
 from throughline.summary.choose import choose_facts
 from throughline.summary.draft import Assignment, Draft
-from throughline.summary.new_stretch import named_facts, new_stretch, wishes_of
+from throughline.summary.new_stretch import named_facts, new_stretch, said_anew, wishes_of
 from throughline.summary.summariser import Ask, NotWorthIt, Summariser, Written, first_chunk
 from throughline.summary.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
 from throughline.summary.unsummarised import Batch
@@ -214,7 +214,7 @@ class StretchWriter:
         """Summarise the chunk, the beginning of `rest` as a summariser is shown it; facts are read in `rest` itself."""
         if chunk[0].position != self.draft.through_position + 1:
             raise SummaryConflict("What was to be read does not follow what is summarised.")
-        existing = self.draft.text if self._is_rolling else ""
+        existing, said = self.draft.text if self._is_rolling else "", said_anew(rest[: len(chunk)])
         known = read_hash(existing, chunk, wishes_of(summariser), names_facts=summariser.keep_tokens > 0)
         stretch = await self.summaries.find_stretch(self.assignment.session.id, known)
         replaced = sum(message.token_count for message in chunk)
@@ -229,9 +229,9 @@ class StretchWriter:
                 keep_tokens=summariser.keep_tokens,
             )
             written = await self.calls.ask(summariser, ask)
-            named = named_facts(written, rest[: len(chunk)]) if summariser.keep_tokens else ()
+            named = named_facts(written, said) if summariser.keep_tokens else ()
             stretch = await self._save(replace(new_stretch(written, reach, chunk[-1].id, known), kept_facts=named))
-        facts = await self.facts(rest[: len(chunk)], stretch.kept_facts)
+        facts = await self.facts(said, stretch.kept_facts)
         kept = () if self._is_rolling else self.draft.stretches
         self.draft = self.draft.extended((*kept, stretch), facts, replaced)
         return len(chunk)

@@ -22,6 +22,7 @@ from throughline.ports.hooks import Decision, PreCompact
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.summary.ask_hook import ask_hook
 from throughline.summary.draft import Assignment, open_draft
+from throughline.summary.new_stretch import said_anew
 from throughline.summary.parts import SummaryParts
 from throughline.summary.stretches import StretchWriter
 from throughline.summary.summariser import NotWorthIt, find_summarisers, summary_tokens
@@ -166,7 +167,7 @@ class Writing:
         facts: tuple[KeptFact, ...] = ()
         while batch := (await unsummarised.next_batch(session, writer.room_tokens)).messages:
             replaced += sum(message.token_count for message in batch)
-            facts = merge_kept_facts(facts, await writer.facts(batch))
+            facts = merge_kept_facts(facts, await writer.facts(said_anew(batch)))
             session = _reaching(session, batch[-1])
         if session is not before and await writer.take(text, session, facts, replaced):
             return True

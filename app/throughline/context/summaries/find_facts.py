@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from throughline.context.recall_hints import RECALL_TOOLS
 from throughline.context.summaries.keep_lines import QUOTE_CHARACTERS
 from throughline.context.summaries.later_statements import SCANNED_CHARACTERS, later_statements
 from throughline.context.summaries.pasted import without_pasted_blocks, without_quotations
@@ -50,8 +49,6 @@ def _of(message: Message) -> Iterator[KeptFact]:
     if message.role is Role.USER:
         for sentence in dict.fromkeys(_instructions(scanned(text_of(message.content)))):
             yield KeptFact(FactKind.INSTRUCTION, sentence, message.position, author=author)
-    if message.role is Role.TOOL and message.name in RECALL_TOOLS:
-        return  # it says again what was said before
     for fact in structured_facts(message):
         is_tracked = fact.kind is FactKind.VALUE
         passed_over = 0 if message.role is Role.USER else 1

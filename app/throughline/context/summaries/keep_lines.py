@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from throughline.context.recall_hints import RECALL_TOOLS
 from throughline.context.summaries.pasted import own_sentences, without_quotations
 from throughline.context.summaries.sentences import one_line
 from throughline.domain.kept_facts import FactKind, KeptFact
@@ -82,9 +81,9 @@ def taken_facts(lines: str, messages: Sequence[Message]) -> tuple[KeptFact, ...]
     """Return the facts that the lines name and that stand in `messages`, in position order.
 
     Instructions are a user's own words only, and whole sentences: what a tool returned or a user pasted or quoted
-    orders nobody, and half of a prohibition is an order. What a recall tool returned was said before.
+    orders nobody, and half of a prohibition is an order.
     """
-    by_position = {message.position: _Read(message) for message in messages if message.name not in RECALL_TOOLS}
+    by_position = {message.position: _Read(message) for message in messages}
     taken = (
         _taken(line, by_position[line.position]) for line in read_keep_lines(lines) if line.position in by_position
     )
