@@ -1,13 +1,16 @@
 """What a summary in the making looks like beside what it replaces."""
 
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import cast
 from uuid import UUID
 
 import pytest
 
 from context.strategies import Said, by_length, stored
-from throughline.context.policy import SummaryKind
+from fakes.scripted_model import ScriptedModel
+from throughline.context.policy import SummaryKind, SummaryPolicy
 from throughline.context.summaries.find_facts import facts_of
 from throughline.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
 from throughline.context.summaries.summary_layout import SummaryLayout
@@ -16,9 +19,12 @@ from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role, Source
 from throughline.domain.session import Session
 from throughline.domain.summary import Stretch
-from throughline.summary.draft import Draft
+from throughline.ports.summaries import SummaryStore
+from throughline.summary.draft import Assignment, Draft
 from throughline.summary.new_stretch import named_facts, said_anew
-from throughline.summary.summariser import Written
+from throughline.summary.stretches import StretchWriter
+from throughline.summary.summariser import Summariser, Written
+from throughline.summary.summariser_calls import SummariserCalls
 
 SESSION = Session(
     id=SessionId(UUID(int=1)),
@@ -95,3 +101,28 @@ def test_what_a_recall_tool_says_again_changes_nothing() -> None:
     named = named_facts(Written("", 0, "m", 0, 0, 0, "value | KEY-3 | KEY-3=v3 | #2"), said)
 
     assert [one.text for one in facts_of(said, named, ())] == ["KEY-3=v4"]
+
+
+async def test_what_facts_leave_the_narrative_is_found_once_and_beside_the_loop() -> None:
+    threads: list[int] = []
+
+    def count(text: str) -> int:
+        threads.append(threading.get_ident())
+        return by_length(text)
+
+    facts = tuple(KeptFact(FactKind.VALUE, f"The value number {n} is {n * 7}.", n) for n in range(400))
+    summariser = Summariser(ScriptedModel(), SummaryPolicy(), count, max_tokens=1500, window_tokens=8192)
+    assignment = Assignment(SESSION, SummaryPolicy(), limit_tokens=1500)
+    writer = StretchWriter(
+        cast("SummaryStore", None), assignment, (summariser,), cast("SummariserCalls", None), draft("Hello.")
+    )
+    writer.draft = replace(writer.draft, kept_facts=facts)
+
+    first = await writer.room_tokens()
+    counted = len(threads)
+    second = await writer.room_tokens()
+
+    assert first == second
+    assert counted > 100
+    assert threading.get_ident() not in threads[:100]
+    assert len(threads) - counted < 20

@@ -53,6 +53,11 @@ class Draft:
         """The narrative, oldest first, as a summariser reads it."""
         return "\n\n".join(stretch.text for stretch in self.stretches)
 
+    @property
+    def characters(self) -> int:
+        """How long its texts are, facts among them."""
+        return len(self.text) + sum(len(fact.text) for fact in self.kept_facts)
+
     def extended(self, stretches: tuple[Stretch, ...], facts: Sequence[KeptFact], replaced_tokens: int) -> "Draft":
         """Return the draft once it consists of `stretches`, the last of which reaches further."""
         last = stretches[-1]

@@ -65,6 +65,7 @@ class StretchWriter:
     """Extends `draft`. The summarisers are asked in their order; `rooms` keeps what a model was found to take.
 
     `unmerged` is what a model was asked to merge in vain: it is not paid for again before another compaction.
+    `measured` is what the narrative may take in the draft that it was last looked at for.
     """
 
     summaries: SummaryStore
@@ -74,11 +75,11 @@ class StretchWriter:
     draft: Draft
     rooms: dict[str, int] = field(default_factory=dict)
     unmerged: tuple[Stretch, ...] = ()
+    measured: tuple[Draft | None, int] = (None, 0)
 
-    @property
-    def room_tokens(self) -> int:
-        """What one stretch may stand for, by our count: as much as the first summariser can read at once."""
-        return self._room_now(self.summarisers[0])
+    async def room_tokens(self) -> int:
+        """Return what one stretch may stand for, by our count: as much as the first summariser can read at once."""
+        return await self._room(self.summarisers[0])
 
     async def read(self, batch: Batch, *, until: float = math.inf) -> None:
         """Summarise the batch, which follows the draft, stretch after stretch; what is achieved stays in the draft.
@@ -94,7 +95,7 @@ class StretchWriter:
             rest = rest[taken:]
             if self.assignment.lease is None and (rest or batch.more_follows):
                 await self.merge()
-            if batch.more_follows and not self._fills_stretch(rest):
+            if batch.more_follows and not await self._fills_stretch(rest):
                 return
 
     async def merge(self) -> None:
@@ -102,7 +103,7 @@ class StretchWriter:
 
         Raises LeaseLost, DatabaseUnavailable.
         """
-        while (task := self._merge_due()) is not None:
+        while (task := await self._merge_due()) is not None:
             stretches = self.draft.stretches
             parts = stretches[task.start : task.stop]
             if parts == self.unmerged:
@@ -123,7 +124,7 @@ class StretchWriter:
 
     async def take(self, text: str, reached: Session, facts: Sequence[KeptFact], replaced_tokens: int) -> bool:
         """Use `text` as the summary of all up to the cursor of `reached`; False where it cannot serve as one."""
-        limit, sources = self._free_narrative_tokens, Sources(reach=(1, reached.summary_through_position))
+        limit, sources = await self._free_tokens(), Sources(reach=(1, reached.summary_through_position))
         check = partial(check_summary, text, replaced_tokens=replaced_tokens, max_tokens=limit, count=self._count)
         checked = await run_off_loop_if_large(len(text), partial(check, sources=sources))
         if checked.verdict is not Verdict.ACCEPT or reached.summary_through_id is None:
@@ -162,10 +163,10 @@ class StretchWriter:
         is_too_small = self._layout.narrative_tokens < (MERGED - 1) * LEAST_NODE_TOKENS
         return is_too_small or self.assignment.policy.shape is SummaryShape.ROLLING
 
-    def _merge_due(self) -> MergeTask | None:
+    async def _merge_due(self) -> MergeTask | None:
         """A hook's texts may be as large as the whole narrative; a model's are made to fit, or roll on as one."""
         stretches, room = self.draft.stretches, self._layout.narrative_tokens
-        free = self._free_narrative_tokens
+        free = await self._free_tokens()
         due = None if self._is_rolling else merge_due(stretches, room, free)
         if due is not None or not any(stretch.model == BY_HOOK for stretch in stretches):
             return due
@@ -177,7 +178,7 @@ class StretchWriter:
         What the summariser calls too long is halved; nothing is learned of that beyond this compaction. What it is
         given is also halved for each call in a row that it did not answer in time.
         """
-        room = self._room_now(summariser)
+        room = await self._room(summariser)
         if time_outs := self.calls.time_outs(summariser):
             tokens = sum(message.token_count for message in rest)
             room = self.rooms[summariser.key] = max(min(room, tokens) >> time_outs, SMALLEST_BUDGET)
@@ -196,19 +197,17 @@ class StretchWriter:
             self.calls.too_long(summariser)
             raise
 
-    def _fills_stretch(self, messages: Sequence[Message]) -> bool:
+    async def _fills_stretch(self, messages: Sequence[Message]) -> bool:
         most = self.assignment.policy.chunk_messages
         is_many = most is not None and len(messages) > most
-        return is_many or sum(message.token_count for message in messages) > self.room_tokens
+        return is_many or sum(message.token_count for message in messages) > await self.room_tokens()
 
-    def _room_now(self, summariser: Summariser) -> int:
-        room = self._room(summariser)
+    async def _room(self, summariser: Summariser) -> int:
+        """Return what a transcript may take of the summariser's window, by our count, as far as is known by now."""
+        most = await self._max_tokens()
+        request = self._request((), summariser, most)
+        room = summariser.transcript_tokens(request, most + summariser.keep_tokens)
         return min(self.rooms.get(summariser.key, room), room)
-
-    def _room(self, summariser: Summariser) -> int:
-        """Return what a transcript may take of the summariser's window, by our count."""
-        most = self._max_tokens() + summariser.keep_tokens
-        return summariser.transcript_tokens(self._request((), summariser), most)
 
     async def _read_chunk(self, chunk: tuple[Message, ...], rest: tuple[Message, ...], summariser: Summariser) -> int:
         """Summarise the chunk, the beginning of `rest` as a summariser is shown it; facts are read in `rest` itself."""
@@ -220,16 +219,18 @@ class StretchWriter:
         replaced = sum(message.token_count for message in chunk)
         if stretch is None:
             first = 1 if self._is_rolling else self.draft.through_position + 1
-            reach = (first, chunk[-1].position)
+            reach, most = (first, chunk[-1].position), await self._max_tokens()
+            asking = partial(self._request, chunk, summariser, most)
             ask = Ask(
-                prompt=self._request(chunk, summariser),
-                max_tokens=self._max_tokens(),
+                prompt=await run_off_loop_if_large(characters_of(chunk), asking),
+                max_tokens=most,
                 replaced_tokens=replaced + (summariser.count(existing) if existing else 0),
                 reach=reach,
                 keep_tokens=summariser.keep_tokens,
             )
             written = await self.calls.ask(summariser, ask)
-            named = named_facts(written, said) if summariser.keep_tokens else ()
+            naming = partial(named_facts, written, said if summariser.keep_tokens else ())
+            named = await run_off_loop_if_large(characters_of(said), naming, large=MANY_CHARACTERS)
             stretch = await self._save(replace(new_stretch(written, reach, chunk[-1].id, known), kept_facts=named))
         facts = await self.facts(said, stretch.kept_facts)
         kept = () if self._is_rolling else self.draft.stretches
@@ -264,19 +265,23 @@ class StretchWriter:
         self.calls.saved()
         return stretch
 
-    @property
-    def _free_narrative_tokens(self) -> int:
-        return self._layout.free_narrative_tokens(self.draft.kept_facts, self.draft.stretches)
+    async def _free_tokens(self) -> int:
+        """Return what the narrative may take beside the facts, found once for each draft."""
+        draft = self.draft
+        if self.measured[0] is not draft:
+            measuring = partial(self._layout.free_narrative_tokens, draft.kept_facts, draft.stretches)
+            self.measured = draft, await run_off_loop_if_large(draft.characters, measuring, large=MANY_CHARACTERS)
+        return self.measured[1]
 
-    def _max_tokens(self) -> int:
-        free = self._free_narrative_tokens
+    async def _max_tokens(self) -> int:
+        free = await self._free_tokens()
         if self._is_rolling:
             return min(free, self._layout.rolling_tokens)
         return stretch_tokens(self.draft.stretches, self._layout.narrative_tokens, free)
 
-    def _request(self, chunk: Sequence[Message], summariser: Summariser) -> Prompt:
+    def _request(self, chunk: Sequence[Message], summariser: Summariser, max_tokens: int) -> Prompt:
         subjects = subjects_again(self.draft.kept_facts, chunk) if summariser.keep_tokens else None
-        asked = TextAsked(self._max_tokens(), summariser.instructions, subjects)
+        asked = TextAsked(max_tokens, summariser.instructions, subjects)
         if self._is_rolling:
             return summary_request(self.draft.text, chunk, summariser.policy, asked)
         return stretch_request(chunk, summariser.policy, asked)

@@ -140,7 +140,7 @@ class Writing:
         unsummarised = self._unsummarised()
         until = self.parts.clock.monotonic() + self.round_seconds
         while self.parts.clock.monotonic() < until:
-            batch = await unsummarised.next_batch(writer.session(), writer.room_tokens)
+            batch = await unsummarised.next_batch(writer.session(), await writer.room_tokens())
             if not batch.messages:
                 return
             await writer.read(batch, until=until)
@@ -165,7 +165,7 @@ class Writing:
         before = session = writer.session()
         unsummarised, replaced = self._unsummarised(), 0
         facts: tuple[KeptFact, ...] = ()
-        while batch := (await unsummarised.next_batch(session, writer.room_tokens)).messages:
+        while batch := (await unsummarised.next_batch(session, await writer.room_tokens())).messages:
             replaced += sum(message.token_count for message in batch)
             facts = merge_kept_facts(facts, await writer.facts(said_anew(batch)))
             session = _reaching(session, batch[-1])
