@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 
 from fakes.compactions import as_adoption, compact_now, fill, loaded, positions_read, prepare_one
+from fakes.conversations import adoption_of, stretch_of
 from fakes.own_hooks import OwnHooks, Remembers
 from fakes.scripted_model import Fail, Say
 from fakes.stage import Stage, open_stage, with_context
 from throughline.context.plan import plan_context
-from throughline.context.policy import SummaryPolicy, SummaryShape
+from throughline.context.policy import Adopt, SummaryPolicy, SummaryShape
 from throughline.db.database import Database
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import ModelUnavailable
@@ -194,3 +195,21 @@ async def test_a_session_that_is_gone_is_no_trouble(database: Database) -> None:
     await database.sessions.delete(stage.owner_id, session.id)
 
     assert (await prepare_next(stage.parts, session)).outcome is CompactionOutcome.SKIPPED
+
+
+async def test_one_that_makes_no_prompt_smaller_waits_for_growth_and_asks_no_hook(database: Database) -> None:
+    hook = Remembers()
+    stage = await open_with(database, max_messages_before_summary=6, adopt=Adopt.IMMEDIATELY, pre_compact="hooks:own")
+    stage.parts = replace(stage.parts, hooks=OwnHooks({"hooks:own": hook}))
+    await fill(stage, 6, words=5)
+    through, text = (await stage.messages())[7], "many words " * 400
+    stretch = await stage.database.summaries.save_stretch(stage.session.id, stretch_of(through, text))
+    tokens = stage.parts.make_counter("chars").count(text)
+    await stage.database.summaries.prepare_summary(replace(adoption_of(0, through, stretch), token_count=tokens))
+
+    for _ in range(3):
+        await stage.turn("and now?")
+
+    assert [row["outcome"] for row in stage.metrics.of("compaction_finished")] == ["skipped"]
+    assert hook.told == []
+    assert (await stage.reload()).summary_version == 0

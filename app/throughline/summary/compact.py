@@ -65,12 +65,11 @@ async def _adopt_prepared(
     session, prepared = task.conversation.session, task.conversation.prepared
     if prepared is None:
         raise AssertionError("a plan adopts a prepared summary that the conversation does not have")
-    decision = await ask_pre_compact(parts, task, hook_event(task, plan))
-    if decision.cancel:
-        return task.conversation, unchanged(task, plan, CompactionOutcome.CANCELLED, CANCELLED_BY_HOOK)
     tokens = await _tokens_after(task, with_prepared(session, prepared))
     if _is_no_smaller(task, plan, tokens):
         return task.conversation, unchanged(task, plan, CompactionOutcome.SKIPPED, NOT_SMALLER)
+    if (await ask_pre_compact(parts, task, hook_event(task, plan))).cancel:
+        return task.conversation, unchanged(task, plan, CompactionOutcome.CANCELLED, CANCELLED_BY_HOOK)
     try:
         adopted = await parts.summaries.adopt_prepared(session.id, prepared.id, session.summary_version, task.lease)
     except SummaryConflict:
