@@ -118,7 +118,7 @@ def _extends_prepared(task: Compaction, plan: ContextPlan) -> bool:
 
 
 async def _tokens_after(task: Compaction, session: Session) -> int:
-    """Return the size of the prompt with the session's summary as it would be."""
+    """Return the tokens that the prompt would have with the summary of `session`."""
     return (await plan_call(ModelCall(task.agent, task.pending), with_summary(task.conversation, session))).tokens
 
 

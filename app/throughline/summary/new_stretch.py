@@ -24,7 +24,7 @@ def said_anew(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def named_facts(written: Written, said: Sequence[Message]) -> tuple[KeptFact, ...]:
-    """Return the facts of what was `said` that the model named, and those that its text cites."""
+    """Return the facts that the model named below its text, and those that the text cites, of the messages `said`."""
     return (*taken_facts(written.keep_lines, said), *cited_facts(written.text, written.keep_lines, said))
 
 

@@ -98,7 +98,7 @@ class Summariser:
         return self.model.calibration_key
 
     def request_tokens(self, max_tokens: int) -> int:
-        """Return how large, by our count, a request may be that leaves room for a text of `max_tokens`."""
+        """Return the most tokens, by our count, of a request that leaves room for a text of `max_tokens`."""
         return int((self.window_tokens - self.output_tokens(max_tokens)) / self._safe_factor)
 
     def prompt_tokens(self, prompt: Prompt) -> int:

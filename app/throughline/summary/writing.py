@@ -187,7 +187,7 @@ class Writing:
 
 
 def hook_event(task: Compaction, plan: ContextPlan, *, extends_prepared: bool = False) -> PreCompact:
-    """Return what the agent's hook is told; cancelling is no choice where the prompt would not fit otherwise."""
+    """Return the event for the agent's hook; `must_compact` says that the prompt would not fit without a compaction."""
     agent, session, prepared = task.agent, task.conversation.session, task.conversation.prepared
     reached, through = session.summary_through_position, _through_position(task, plan)
     if extends_prepared and prepared is not None:

@@ -13,11 +13,10 @@ _NUMBER = re.compile(r"#(\d{1,9})(?!\d)")
 
 
 def without_invented(text: str, reach: tuple[int, int], *read: str) -> str:
-    """Return `text` without citations of positions outside `reach`, first to last, both included, or backwards.
+    """Return `text` without citations of positions outside `reach` (first and last, both included) or in reverse order.
 
-    What is left stays as it is: a summary without a citation is still one, and models that count from 1 in each part
-    write good ones. A number that stands behind `#` in what was read, as a ticket's does, stays; so do links, code and
-    what is part of a word.
+    Nothing else is changed: a summary without citations is still of use, and models that count from 1 in each part
+    write good ones. What stays: numbers behind `#` in what was read, as tickets have, links, code, parts of words.
     """
     known = {int(number) for source in read for number in _NUMBER.findall(source)}
     return _CITATION.sub(partial(_real_part, reach, known), text)

@@ -63,7 +63,7 @@ def _length(words: Sequence[str]) -> int:
 
 
 def _runs(words: Sequence[str], read: Sequence[str]) -> Iterator[int]:
-    """Yield the lengths, in characters, of the runs of `words` of which any eight in a row stand in `read`."""
+    """Yield the characters of each run of `words` that is copied: all eight in a row stand in `read`, too."""
     known = {hash(gram) for gram in _grams(read)}
     run = covered = 0
     for start, gram in enumerate(_grams(words)):

@@ -69,9 +69,9 @@ def _are_two(one: KeptFact, other: KeptFact) -> bool:
 
 
 def _one_of(fact: KeptFact, other: KeptFact) -> KeptFact:
-    """Return `fact` with what is known of the `other`, which says the same or a part of it.
+    """Merge into `fact` what is known of the `other`, which says the same or a part of it.
 
-    The kind is the one that came with a subject. What two named was chosen by both; an older choice counts on.
+    The kind is that of the one that has a subject. All choices of a model for either count.
     """
     named = fact if fact.subject or not other.subject else other
     is_instruction = not named.subject and FactKind.INSTRUCTION in {fact.kind, other.kind}
@@ -112,7 +112,7 @@ class _Current:
     by_word: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def add(self, fact: KeptFact) -> None:
-        """Add a fact that was said after all others; what it replaces is marked, an echo is left out."""
+        """Add a fact that was said after all others and mark those it replaces; leave out what only repeats one."""
         key, words = subject_key(fact.subject), words_of(fact.text)
         if fact.kind is not FactKind.INSTRUCTION and not fact.replaced_by:
             earlier = sorted({*self._of_subject(key, fact), *self._of_text(key, words, fact)})

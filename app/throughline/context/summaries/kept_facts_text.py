@@ -63,11 +63,11 @@ def render_instructions(facts: Sequence[KeptFact], *, max_tokens: int, count: Co
 
 
 def render_facts(facts: Sequence[KeptFact], *, max_tokens: int, count: Count) -> str:
-    """Return all facts but instructions that fit, grouped by kind, the number of those left out, '' where none fits.
+    """Return the facts that have room, instructions left out, grouped by kind, with a line that counts the others.
 
-    Current facts come first, then those that were passed over more often than chosen, then replaced ones, which say so.
-    Within each of these every kind has its share by `WEIGHTS`, by score and the newest first; what is left over goes to
-    all.
+    '' where none has room. Current facts come first, then those that a model passed over more often than it chose them,
+    then replaced ones, which say so. Within each of these groups every kind has its share by `WEIGHTS`, filled by
+    score, among equals the newest first; what a kind does not need is open to all.
     """
     others = [fact for fact in facts if fact.kind is not FactKind.INSTRUCTION]
     cost = _cost(count)

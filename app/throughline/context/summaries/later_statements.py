@@ -82,7 +82,7 @@ def is_other_number(before: str, sentence: str) -> bool:
 
 @dataclass(slots=True)
 class _Known:
-    """The current facts with a subject, found by its words."""
+    """An index of the current facts that have a subject, by the words of the subject."""
 
     by_word: dict[str, list[KeptFact]]
 
@@ -114,7 +114,7 @@ def _is_changed(fact: KeptFact, sentence: str) -> bool:
 
 
 def _is_ended(key: frozenset[str], sentence: str) -> bool:
-    """Whether a word ends something, or one of change stands right before the subject: "no reminder"."""
+    """Whether a sentence ends a subject: by a word like "cancelled", or one of change before it: "no reminder"."""
     words = _in_order(sentence)
     return not ENDING_WORDS.isdisjoint(words) or any(
         before in CHANGE_WORDS and not key.isdisjoint(words_of(word)) for before, word in pairwise(words)

@@ -101,7 +101,7 @@ def _plain(text: str) -> str:
 
 
 def _is_refusal(said: str, whole: str) -> bool:
-    """`said` is the text without the labels it begins with; sections and citations count where they stand."""
+    """Whether an answer refuses; `said` is the `whole` without the labels it begins with, as in "Summary:"."""
     plain = _plain(said)
     is_refusal = bool(_PLAIN_REFUSALS.match(plain) or (said == whole and _REFUSALS.match(plain)))
     if len(said) <= SHORT_TEXT_CHARACTERS and "[#" not in said:

@@ -110,7 +110,7 @@ def _beside(narrative: str, facts: Sequence[KeptFact]) -> list[KeptFact]:
 
 
 def marked(stretches: Sequence[Stretch], facts: Sequence[KeptFact]) -> tuple[Stretch, ...]:
-    """Return the stretches, where `[#12]` says so if all that is kept of message 12 was replaced later."""
+    """Return the stretches with `[#12]` marked as replaced where every fact kept of message 12 was replaced later."""
     ended: dict[str, int] = {}
     for fact in facts:
         ended[f"[#{fact.position}]"] = min(fact.replaced_by, ended.get(f"[#{fact.position}]", fact.replaced_by))

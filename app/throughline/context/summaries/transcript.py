@@ -217,7 +217,7 @@ def _frame_text() -> str:
 
 
 def _fitting(piece: tuple[Message, ...], room: int, count: Count) -> tuple[tuple[Message, ...], int]:
-    """Return the piece, cut where it is too big for the room, and the tokens of its lines."""
+    """Return the messages, shortened where they take more than `room` tokens, and the tokens they take then."""
     sizes = [_line_tokens(message, room, count) for message in piece]
     if sum(sizes) <= room:
         return piece, sum(sizes)

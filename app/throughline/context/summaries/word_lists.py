@@ -21,6 +21,6 @@ def one_of(words: str) -> re.Pattern[str]:
 
 
 def _expression(entry: str) -> str:
-    """Return the expression of an entry; the scripts from U+2E80 on put no spaces between words."""
+    """Return the regular expression of an entry, with word boundaries except in scripts without spaces (U+2E80 on)."""
     start, end = ("", "") if entry[-1] >= "\u2e80" else (r"(?<!\w)", r"(?![\w-])" if entry[-1] not in ':."{,' else "")
     return start + re.escape(entry).replace("…", ".{0,40}").replace(r"\*", r"\w*") + end
