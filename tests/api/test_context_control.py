@@ -161,12 +161,30 @@ async def test_a_version_is_gone_back_to_by_its_id_or_its_number(stage: ApiStage
     by_number = await client.post(f"{path}/summaries/1/restore")
     second = (await client.get(f"{path}/summaries")).json()["data"][1]
     by_id = await client.post(f"{path}/summaries/{second['id']}/restore")
-    unknown = [await client.post(f"{path}/summaries/{number}/restore") for number in (0, 9, 999999999, 10**20, "v1")]
+    unknown = [await client.post(f"{path}/summaries/{number}/restore") for number in (9, 999999999, 10**20, "v1")]
 
     assert (by_number.status_code, by_number.json()["summarized_count"]) == (200, 2)
     assert (by_id.status_code, by_id.json()["summarized_count"]) == (200, 4)
     assert {answer.status_code for answer in unknown} == {404}
-    assert "There is no version 9 of the summary of session" in unknown[1].json()["detail"]
+    assert "There is no version 9 of the summary of session" in unknown[0].json()["detail"]
+
+
+async def test_the_first_summary_can_be_undone(stage: ApiStage, client: httpx.AsyncClient) -> None:
+    path = await open_session(client)
+    conversation = await conversation_at(stage, path)
+    stored = await conversation.say(*"abcd")
+    await conversation.adopt(stored[1], "first")
+    await conversation.prepare(stored[3], "ahead")
+
+    back = [await client.post(f"{path}/summaries/0/restore") for _ in range(2)]
+    context = (await client.get(f"{path}/context")).json()
+    kept = (await client.get(f"{path}/summaries")).json()["data"]
+    again = await client.post(f"{path}/summaries/1/restore")
+
+    assert [(answer.status_code, answer.json()["summarized_count"]) for answer in back] == [(200, 0)] * 2
+    assert (context["summary"], context["prepared"], context["summary_tokens"]) == (None, None, 0)
+    assert [(version["version"], version["state"]) for version in kept] == [(1, "superseded")]
+    assert again.json()["summarized_count"] == 2
 
 
 async def test_a_version_is_read_and_going_back_twice_changes_nothing_more(

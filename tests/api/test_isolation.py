@@ -46,6 +46,7 @@ BY_ID: dict[tuple[str, str], dict[str, object] | None] = {
     ("DELETE", "/v1/sessions/{session_id}/messages/{message_id}/pin"): None,
     ("POST", "/v1/sessions/{session_id}/messages/{message_id}/redact"): None,
     ("POST", "/v1/sessions/{session_id}/summarize"): {},
+    ("POST", "/v1/sessions/{session_id}/summarize/estimate"): {},
     ("GET", "/v1/sessions/{session_id}/summaries"): None,
     ("GET", "/v1/sessions/{session_id}/summaries/{summary_id}"): None,
     ("POST", "/v1/sessions/{session_id}/summaries/{summary_id}/restore"): None,

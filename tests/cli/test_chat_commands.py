@@ -13,7 +13,7 @@ from throughline.cli.chat_state import ChatState
 from throughline.cli.client import ServiceClient
 from throughline.cli.screen import Screen
 from throughline.context.report import NextAction
-from throughline.domain.compaction import CompactionOutcome
+from throughline.domain.compaction import CompactionOutcome, Spent
 from throughline.domain.events import AnswerReset, CompactionFinished, CompactionStarted, MessageDelta, ToolCalled
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
 from throughline.domain.run import RunError
@@ -36,7 +36,7 @@ async def test_no_session_is_made_before_the_first_message(service: CommandStage
     result = await service.run("chat", typed="/help\n/quit\nnever sent\n")
 
     assert result.exit_code == 0
-    assert "/summarize [FOCUS]" in result.stdout
+    assert "/summarize [from N] [WISH]" in result.stdout
     assert await service.titles() == []
 
 
@@ -134,7 +134,8 @@ async def test_context_draws_the_bars(service: CommandStage) -> None:
 @pytest.mark.parametrize("outcome", ["skipped", "failed"])
 async def test_a_summary_that_is_not_adopted_is_told_without_numbers(outcome: str) -> None:
     session = session_out(message_count=8)
-    done = SummarizeOut(outcome=outcome, detail="Not worth it.", tokens_before=345, tokens_after=345, session=session)
+    told = {"detail": "Not worth it.", "tokens_before": 345, "tokens_after": 345}
+    done = SummarizeOut.model_validate({"outcome": outcome, "session": session, "spent": Spent(), **told})
     reply = httpx.Response(200, content=done.model_dump_json())
     out = StringIO()
 

@@ -13,6 +13,7 @@ from throughline.db.database import Database
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
+from throughline.summary.reread import Wish
 from throughline.turn.context_requests import ContextRequests
 
 MORE_VERSIONS = """
@@ -25,19 +26,19 @@ MORE_VERSIONS = """
 
 
 @pytest.fixture
-def focuses() -> list[str]:
+def wishes() -> list[Wish]:
     """What summaries on demand were asked to look at."""
     return []
 
 
 @pytest.fixture
-async def parts(database: Database, focuses: list[str]) -> dict[str, object]:
+async def parts(database: Database, wishes: list[Wish]) -> dict[str, object]:
     """Pins as the service sets them, and summaries on demand of all but four messages."""
     stage = await open_stage(database)
     requests = ContextRequests(stage.parts, database.sessions, database.pins, lambda _: nullcontext())
 
-    async def summarize(owner_id: UserId, session_id: SessionId, focus: str) -> CompactionResult:
-        focuses.append(focus)
+    async def summarize(owner_id: UserId, session_id: SessionId, wish: Wish) -> CompactionResult:
+        wishes.append(wish)
         talk = Conversation(database, owner_id, await database.sessions.get(owner_id, session_id))
         return CompactionResult(CompactionOutcome.ADOPTED, await talk.adopt((await talk.messages())[-5]), "", 900, 400)
 
@@ -65,13 +66,34 @@ async def pinned(service: CommandStage) -> list[object]:
     return [position for (position,) in await service.sql(statement)]
 
 
-async def test_summarize_hands_the_focus_on(service: CommandStage, focuses: list[str]) -> None:
+async def test_summarize_hands_the_wish_on_and_tells_the_cost(service: CommandStage, wishes: list[Wish]) -> None:
     talk = await service.talk(8)
 
     result = await service.run("chat", "--session", talk.session.id, typed="/summarize the index design\n")
 
-    assert focuses == ["the index design"]
+    assert wishes == [Wish("the index design")]
     assert "4 of 8 messages are summarized" in result.stdout
+    assert "#1-#40, 40 messages: about 2 calls of the summary model, 9,000 tokens read" in result.stderr
+    assert "0 calls of the summary model" in result.stderr
+
+
+async def test_a_session_keeps_what_its_summaries_have_to_keep(service: CommandStage) -> None:
+    talk = await service.talk(2)
+    typed = "/keep\n/keep who owns the deadline\n/keep nothing\n/summarize from 3 the price\n"
+
+    result = await service.run("chat", "--session", talk.session.id, typed=typed)
+
+    assert result.stdout.count("Summaries keep nothing special.") == 2
+    assert "Every summary keeps: who owns the deadline" in result.stdout
+
+
+async def test_the_first_summary_can_be_undone_by_the_number_0(service: CommandStage) -> None:
+    talk = await service.talk(6)
+    await talk.adopt((await talk.messages())[1], "first")
+
+    result = await service.run("chat", "--session", talk.session.id, typed="/restore 0\n")
+
+    assert "Without a summary now: none of 6 messages is summarized." in result.stdout
 
 
 async def test_a_preview_is_asked_for_with_the_text_or_without(service: CommandStage, talk: Conversation) -> None:

@@ -33,6 +33,7 @@ from throughline.domain.keys import NewKey
 from throughline.domain.message import Content, Message, NewMessage, Role
 from throughline.domain.principal import Scope
 from throughline.memories.keeper import MemoryKeeper
+from throughline.summary.reread import SummaryCost, Wish
 
 LOCAL = ApiConfig(version="0.0.0", is_local_mode=True, no_worker_timeout_seconds=HANG_SECONDS)
 KEYED = ApiConfig(version="0.0.0", key_cache_seconds=0.0)
@@ -158,6 +159,21 @@ class ApiStage:
         return (await self.database.keys.create(named)).secret
 
 
+@dataclass(frozen=True, slots=True)
+class FakeSummaries:
+    """Summaries on demand that find nothing to do."""
+
+    database: Database
+
+    async def summarize(self, owner_id: UserId, session_id: SessionId, _wish: Wish) -> CompactionResult:
+        session = await self.database.sessions.get(owner_id, session_id)
+        return CompactionResult(CompactionOutcome.SKIPPED, session, "There is nothing to summarise yet.", 30, 30)
+
+    async def estimate(self, owner_id: UserId, session_id: SessionId, wish: Wish) -> SummaryCost:
+        await self.database.sessions.get(owner_id, session_id)
+        return SummaryCost(wish.first or 1, 40, 40, 2, 9_000, 500, 3.0)
+
+
 def set_stage(
     database: Database,
     config: ApiConfig = LOCAL,
@@ -168,11 +184,7 @@ def set_stage(
 
     `parts` take the place of those of its services that are played.
     """
-    turns, pins = ScriptedTurns(database), FakePins(database)
-
-    async def summarize_now(owner_id: UserId, session_id: SessionId, _instructions: str) -> CompactionResult:
-        session = await database.sessions.get(owner_id, session_id)
-        return CompactionResult(CompactionOutcome.SKIPPED, session, "There is nothing to summarise yet.", 30, 30)
+    turns, pins, summaries = ScriptedTurns(database), FakePins(database), FakeSummaries(database)
 
     async def count_message(_agent: str, message: NewMessage) -> NewMessage:
         return replace(message, token_count=7, counter="fake")
@@ -187,7 +199,8 @@ def set_stage(
         agents=_shipped_agents(),
         submit=turns.submit,
         report_context=pins.tell,
-        summarize_now=summarize_now,
+        summarize_now=summaries.summarize,
+        estimate_summary=summaries.estimate,
         preview_context=pins.preview,
         pin_message=pins.pin,
         unpin_message=pins.unpin,

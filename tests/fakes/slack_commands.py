@@ -19,6 +19,7 @@ from throughline.domain.ids import SessionId, UserId
 from throughline.slack.bolt import Shown
 from throughline.slack.commands import Commands
 from throughline.slack.services import SlackServices
+from throughline.summary.reread import Wish
 
 ANNA, DIRECT = "U0ANNA001", "D0ANNA001"
 
@@ -57,8 +58,8 @@ async def commands_on(outgoing: DeliveryStage) -> AsyncIterator[Asked]:
         await database.sessions.get(owner, session)
         return REPORT
 
-    async def summarize(owner: UserId, session: SessionId, focus: str) -> CompactionResult:
-        focuses.append(focus)
+    async def summarize(owner: UserId, session: SessionId, wish: Wish) -> CompactionResult:
+        focuses.append(wish.instructions)
         await may_end.wait()
         if refuses.is_set():
             raise ModelUnavailable("The summary model is away.")

@@ -28,6 +28,7 @@ def session_out(**changes: object) -> SessionOut:
         updated_at=NOW,
         metadata={},
         archived=False,
+        summary_instructions="",
     )
     return changed(shape, **changes)
 

@@ -21,6 +21,7 @@ from throughline.slack.config import Identity
 from throughline.slack.incoming import read_incoming
 from throughline.slack.services import SlackServices
 from throughline.slack.upkeep import Upkeep
+from throughline.summary.reread import Wish
 
 ENTERPRISE, FIRST, SECOND, STRANGE = "E0GRID001", "T0FIRST01", "T0SECOND1", "T0STRANGE"
 GRID = Identity(ENTERPRISE, "Grid", BOT_USER, BOT_ID, FIRST)
@@ -96,7 +97,7 @@ def services_of(outgoing: DeliveryStage) -> SlackServices:
     async def report(_owner: UserId, _session: SessionId) -> ContextReport:
         return REPORT
 
-    async def summarize(owner: UserId, session: SessionId, _focus: str) -> CompactionResult:
+    async def summarize(owner: UserId, session: SessionId, _wish: Wish) -> CompactionResult:
         return CompactionResult(
             CompactionOutcome.ADOPTED, await outgoing.database.sessions.get(owner, session), "", 900, 300
         )

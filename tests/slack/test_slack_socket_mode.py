@@ -24,6 +24,7 @@ from throughline.slack.health import SlackHealth
 from throughline.slack.intake import Intake
 from throughline.slack.services import SlackServices
 from throughline.slack.socket_mode import LONGEST_DELAY_SECONDS, LONGEST_PAUSE_SECONDS, SocketMode
+from throughline.summary.reread import Wish
 
 
 @dataclass
@@ -219,7 +220,7 @@ async def test_an_address_that_was_given_at_start_is_used_for_the_first_connecti
     async def report(_owner: UserId, _session: SessionId) -> ContextReport:
         raise AssertionError("nobody asks for a report")
 
-    async def summarize(_owner: UserId, _session: SessionId, _focus: str) -> CompactionResult:
+    async def summarize(_owner: UserId, _session: SessionId, _wish: Wish) -> CompactionResult:
         raise AssertionError("nobody asks for a summary")
 
     clock, config = PassingClock(), SlackConfig(BOT_TOKEN, app_token=APP_TOKEN, api_url=slack.url)

@@ -1,18 +1,21 @@
 """Summaries on demand: one at a time for a session, in all processes, and no connection is held meanwhile."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 
 import pytest
 
-from fakes.compactions import SUMMARY, fill
+from fakes.compactions import SUMMARY, asked, fill
 from fakes.pooler import urls_of
 from fakes.raw_sql import run_sql
-from fakes.scripted_model import Break, Say, Step
+from fakes.scripted_model import Break, Fail, Say, Step
 from fakes.stage import Stage, open_stage, with_context
 from throughline.db.database import Database, DatabaseConfig
-from throughline.domain.errors import SummaryInProgress
-from throughline.summary.summarize_now import summarize_now
+from throughline.domain.errors import ModelUnavailable, SummaryInProgress
+from throughline.domain.prompt import ModelRequest
+from throughline.summary.reread import Wish
+from throughline.summary.summarize_now import estimate_summary, summarize_now
 
 
 @pytest.fixture
@@ -39,10 +42,12 @@ async def test_of_twenty_at_once_one_is_written_and_the_others_are_told_which(st
     gate = asyncio.Event()
     stage.model.script(Say(SUMMARY, gate))
     session = await stage.reload()
-    first = asyncio.create_task(summarize_now(stage.parts, session, ""))
+    first = asyncio.create_task(summarize_now(stage.parts, session, Wish()))
     await until_asked(stage)
 
-    others = await asyncio.gather(*(summarize_now(stage.parts, session, "") for _ in range(19)), return_exceptions=True)
+    others = await asyncio.gather(
+        *(summarize_now(stage.parts, session, Wish()) for _ in range(19)), return_exceptions=True
+    )
     gate.set()
     written = await first
 
@@ -56,7 +61,7 @@ async def test_another_process_is_refused_too_until_the_first_has_ended(stage: S
     gate = asyncio.Event()
     stage.model.script(Say(SUMMARY, gate))
     other = await Database.open(DatabaseConfig(**urls_of(database_url), pool_size=1))
-    first = asyncio.create_task(summarize_now(stage.parts, await stage.reload(), ""))
+    first = asyncio.create_task(summarize_now(stage.parts, await stage.reload(), Wish()))
     await until_asked(stage)
 
     with pytest.raises(SummaryInProgress, match=str(stage.session.id)):
@@ -72,9 +77,9 @@ async def test_another_process_is_refused_too_until_the_first_has_ended(stage: S
 async def test_one_that_breaks_lets_the_next_one_begin(stage: Stage) -> None:
     stage.model.script(Break(asyncio.CancelledError()), Say(SUMMARY))
     with pytest.raises(asyncio.CancelledError):
-        await summarize_now(stage.parts, await stage.reload(), "")
+        await summarize_now(stage.parts, await stage.reload(), Wish())
 
-    assert (await summarize_now(stage.parts, await stage.reload(), "")).outcome == "adopted"
+    assert (await summarize_now(stage.parts, await stage.reload(), Wish())).outcome == "adopted"
 
 
 async def test_what_a_dead_process_held_runs_out_and_its_late_words_change_nothing(
@@ -111,16 +116,76 @@ async def test_one_that_is_asked_for_has_longer_than_a_turn_has(stage: Stage) ->
 
     stage.model.by_request = slowly
 
-    done = await summarize_now(stage.parts, await stage.reload(), "")
+    done = await summarize_now(stage.parts, await stage.reload(), Wish())
 
     assert (done.outcome, len(stage.model.requests)) == ("adopted", 2)
 
 
 async def test_asked_for_again_it_says_what_is_summarised_already(stage: Stage) -> None:
     stage.model.script(Say(SUMMARY))
-    done = await summarize_now(stage.parts, await stage.reload(), "")
+    done = await summarize_now(stage.parts, await stage.reload(), Wish())
 
-    again = await summarize_now(stage.parts, done.session, "")
+    again = await summarize_now(stage.parts, done.session, Wish())
 
     assert (again.outcome, done.session.summary_through_position) == ("skipped", 10)
     assert again.detail.startswith("There is nothing new to summarize: all up to #10 is,")
+
+
+def told(request: ModelRequest) -> str:
+    """A summary that cites what it was shown, and what was wished."""
+    text = asked(request)
+    places = [int(place) for place in re.findall(r"^\[#(\d+) ", text, re.MULTILINE)]
+    wished = "yes" if "Further wishes:" in text else "no"
+    return f"## State\nRead [#{min(places)}-#{max(places)}], wished: {wished}." if places else "## State\nMerged."
+
+
+async def test_a_wish_reaches_what_is_summarised_and_its_cost_is_told(stage: Stage) -> None:
+    stage.model.by_request = lambda request: Say(told(request))
+    before = await summarize_now(stage.parts, await stage.reload(), Wish())
+    paid = len(stage.model.requests)
+    wish = Wish("Keep the deadline and who owns it.")
+
+    cost = await estimate_summary(stage.parts, await stage.reload(), wish)
+    asked_for_nothing = len(stage.model.requests) - paid
+    done = await summarize_now(stage.parts, await stage.reload(), wish)
+
+    assert (before.outcome, done.outcome, asked_for_nothing) == ("adopted", "adopted", 0)
+    assert done.session.summary_through_position == before.session.summary_through_position
+    assert done.session.summary_version == before.session.summary_version + 1
+    assert "wished: yes" in done.session.conversation_summary
+    assert "wished: no" not in done.session.conversation_summary
+    assert (cost.from_position, cost.through_position) == (1, done.session.summary_through_position)
+    assert cost.message_count == done.session.summary_through_position
+    assert (cost.calls, done.spent.calls) == (1, 1)
+    assert cost.input_tokens > 0
+    assert done.spent.input_tokens > 0
+
+
+async def test_a_second_wish_and_one_from_a_position_are_done_too(stage: Stage) -> None:
+    stage.model.by_request = lambda request: Say(told(request))
+    first = await summarize_now(stage.parts, await stage.reload(), Wish())
+    await fill(stage, 6)
+    await summarize_now(stage.parts, await stage.reload(), Wish())
+    boundary = first.session.summary_through_position
+
+    from_there = await summarize_now(stage.parts, await stage.reload(), Wish("Keep the price.", boundary + 2))
+    second = await summarize_now(stage.parts, await stage.reload(), Wish("Keep the place."))
+
+    text = from_there.session.conversation_summary
+    assert from_there.outcome == second.outcome == "adopted"
+    assert f"Read [#1-#{boundary}], wished: no." in text
+    assert f"Read [#{boundary + 1}-#" in text
+    assert "wished: no" not in second.session.conversation_summary
+
+
+async def test_what_was_read_again_in_vain_is_kept_and_the_summary_stays(stage: Stage) -> None:
+    stage.model.by_request = lambda request: Say(told(request))
+    await summarize_now(stage.parts, await stage.reload(), Wish())
+    before = await stage.reload()
+    stage.model.by_request = lambda _request: Fail(ModelUnavailable("The model is away."))
+
+    failed = await summarize_now(stage.parts, before, Wish("Keep the price."))
+
+    assert failed.outcome == "failed"
+    assert failed.session.summary_through_position == before.summary_through_position
+    assert (await stage.reload()).conversation_summary == before.conversation_summary

@@ -23,6 +23,7 @@ def make_services(runtime: Runtime, *, has_worker: bool, slack: SlackHealth | No
         pin_message=context.pin,
         unpin_message=context.unpin,
         summarize_now=context.summarize,
+        estimate_summary=context.estimate,
         render_metrics=runtime.metrics.render,
         check_ready=partial(_check_ready, runtime, slack, has_worker=has_worker),
         count_message=context.count,

@@ -5,7 +5,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from throughline.cli.chat_context import pin, restore, show_context, show_preview, show_summaries, summarize, unpin
+from throughline.cli.chat_context import (
+    keep,
+    pin,
+    restore,
+    show_context,
+    show_preview,
+    show_summaries,
+    summarize,
+    unpin,
+)
 from throughline.cli.chat_history import read, search, show_history
 from throughline.cli.chat_state import ChatState, in_history
 from throughline.cli.client import SessionFilter
@@ -81,9 +90,10 @@ COMMANDS = {
     for command in (
         ChatCommand("/context", "how full the window is, and what the next message triggers", show_context),
         ChatCommand("/preview [TEXT]", "what the model would be shown with this message", show_preview),
-        ChatCommand("/summarize [FOCUS]", "summarize older messages now", summarize),
+        ChatCommand("/summarize [from N] [WISH]", "summarize now; with a wish or from #N again", summarize),
+        ChatCommand("/keep [WISH|nothing]", "what every summary of this session has to keep", keep),
         ChatCommand("/summaries [N [M]]", "versions of the summary, the text of one, what changed", show_summaries),
-        ChatCommand("/restore VERSION", "go back to a version of the summary", restore),
+        ChatCommand("/restore VERSION", "go back to a version of the summary, 0 for none", restore),
         ChatCommand("/history [N]", "the newest N messages (20)", show_history),
         ChatCommand("/search WORDS", "find messages of this session by their words", search),
         ChatCommand("/read N[-M]", "message #N with what stands around it, or #N to #M", read),

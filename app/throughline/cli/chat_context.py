@@ -6,21 +6,25 @@ from throughline.cli.bars import draw_context
 from throughline.cli.chat_state import ChatState, session_of
 from throughline.cli.client import ServiceClient
 from throughline.cli.context_views import draw_preview, span
-from throughline.cli.printable import one_line
+from throughline.cli.printable import one_line, printable
 from throughline.cli.summary_views import (
     PREPARED,
+    cost_line,
     draw_changes,
     draw_version,
     draw_versions,
     restored,
+    spent_line,
     version_named,
     versions_named,
+    wish_of,
 )
 from throughline.domain.errors import InvalidInput
 from throughline.wire.messages import MessageOut
-from throughline.wire.sessions import SummaryVersionOut
+from throughline.wire.sessions import SessionOut, SummaryVersionOut
 
 LARGEST_POSITION = 2**31 - 1
+NO_WISH = "nothing"
 
 
 async def show_context(state: ChatState, _argument: str) -> None:
@@ -35,19 +39,32 @@ async def show_preview(state: ChatState, text: str) -> None:
     state.screen.draw(draw_preview(await state.client.preview(session.id, text), width=state.screen.width))
 
 
-async def summarize(state: ChatState, focus: str) -> None:
-    """Summarise now, with an eye on `focus` if given."""
-    session = session_of(state)
+async def summarize(state: ChatState, argument: str) -> None:
+    """Summarise now. With `from N` or a wish messages are read again, and what that costs is said before and after."""
+    session, wish = session_of(state), wish_of(argument)
+    if wish:
+        state.screen.note(cost_line(await state.client.estimate_summary(session.id, wish)))
     state.screen.note("summarizing …")
-    done = await state.client.summarize(session.id, instructions=focus)
+    done = await state.client.summarize(session.id, wish)
     state.session = done.session
     state.screen.say(f"Summary {done.outcome}{f': {done.detail}' if done.detail else '.'}")
+    if wish:
+        state.screen.note(spent_line(done.spent))
     if done.outcome != "adopted":
         return
     state.screen.say(
         f"{done.session.summarized_count} of {done.session.message_count} messages are summarized; "
         f"the prompt went from {done.tokens_before:,} to {done.tokens_after:,} tokens."
     )
+
+
+async def keep(state: ChatState, wish: str) -> None:
+    """Say what every summary of the session has to keep, or change it."""
+    session = session_of(state)
+    if wish:
+        session = state.session = await state.client.keep_in_summaries(session.id, "" if wish == NO_WISH else wish)
+    kept = session.summary_instructions
+    state.screen.say(f"Every summary keeps: {printable(kept)}" if kept else "Summaries keep nothing special.")
 
 
 async def show_summaries(state: ChatState, argument: str) -> None:
@@ -76,11 +93,17 @@ async def _version(client: ServiceClient, session_id: str, name: str) -> Summary
 
 
 async def restore(state: ChatState, argument: str) -> None:
-    """Go back to a version, by its number or its id."""
-    session = session_of(state)
-    version = await state.client.summary(session.id, version_named(argument))
-    state.session = await state.client.restore(session.id, version.id)
-    state.screen.say(restored(version, state.session))
+    """Go back to a version, by its number or its id; 0 is no summary."""
+    state.session, told = await restore_version(state.client, session_of(state).id, argument)
+    state.screen.say(told)
+
+
+async def restore_version(client: ServiceClient, session_id: str, argument: str) -> tuple[SessionOut, str]:
+    """Go back to the version that `argument` names, 0 for none; return the session and what to say of it."""
+    name = version_named(argument)
+    version = await client.summary(session_id, name) if name.strip("0") else None
+    session = await client.restore(session_id, version.id if version else "0")
+    return session, restored(version, session)
 
 
 async def pin(state: ChatState, argument: str) -> None:

@@ -15,7 +15,14 @@ from throughline.wire.context import ContextOut, PreviewOut
 from throughline.wire.memories import MemoryList, MemoryOut, MemoryPage
 from throughline.wire.messages import HitOut, MessageOut, MessagePage, PinnedGroup, SearchOut
 from throughline.wire.service import AgentList, AgentOut, Problem
-from throughline.wire.sessions import SessionOut, SessionPage, SummarizeOut, SummaryList, SummaryVersionOut
+from throughline.wire.sessions import (
+    SessionOut,
+    SessionPage,
+    SummarizeOut,
+    SummaryCostOut,
+    SummaryList,
+    SummaryVersionOut,
+)
 
 PAGE_SIZE = 100
 SUMMARIZE_TIMEOUT_SECONDS = 600.0  # a long history is summarised in many calls
@@ -111,11 +118,19 @@ class ServiceClient:
         """Return how full the session's window is."""
         return read_json(ContextOut, await self._get(f"/v1/sessions/{session_id}/context"))
 
-    async def summarize(self, session_id: str, *, instructions: str) -> SummarizeOut:
-        """Summarise the session now; `instructions` may be empty."""
-        body: JsonObject = {"instructions": instructions} if instructions else {}
+    async def summarize(self, session_id: str, wish: JsonObject) -> SummarizeOut:
+        """Summarise the session now; `wish` has `instructions` and `from_position`, or neither."""
         path = f"/v1/sessions/{session_id}/summarize"
-        return read_json(SummarizeOut, await self._post(path, body, timeout=SUMMARIZE_TIMEOUT_SECONDS))
+        return read_json(SummarizeOut, await self._post(path, wish, timeout=SUMMARIZE_TIMEOUT_SECONDS))
+
+    async def estimate_summary(self, session_id: str, wish: JsonObject) -> SummaryCostOut:
+        """Return what `summarize` would read and cost with this wish."""
+        return read_json(SummaryCostOut, await self._post(f"/v1/sessions/{session_id}/summarize/estimate", wish))
+
+    async def keep_in_summaries(self, session_id: str, instructions: str) -> SessionOut:
+        """Have every further summary of the session keep this, '' for nothing further."""
+        change = {"summary_instructions": instructions}
+        return read_json(SessionOut, (await self._send("PATCH", f"/v1/sessions/{session_id}", json=change)).content)
 
     async def preview(self, session_id: str, content: str) -> PreviewOut:
         """Return the plan for the call that `content` would lead to; '' stands for an empty message."""

@@ -10,7 +10,7 @@ import click
 from rich.text import Text
 
 from throughline.cli.bars import draw_context
-from throughline.cli.chat_context import drawn_summaries
+from throughline.cli.chat_context import drawn_summaries, restore_version
 from throughline.cli.chat_state import in_history
 from throughline.cli.client import ServiceClient, SessionFilter
 from throughline.cli.connection import Target, asynchronous, open_client, target_options
@@ -19,7 +19,6 @@ from throughline.cli.history_views import draw_hit
 from throughline.cli.printable import joined, moment, one_line, printable
 from throughline.cli.screen import Screen
 from throughline.cli.session_files import Renamed, export_session, import_session
-from throughline.cli.summary_views import restored, version_named
 from throughline.domain.errors import InvalidInput
 from throughline.wire.sessions import SessionOut
 
@@ -176,10 +175,9 @@ async def list_summaries(session_id: UUID, versions: tuple[str, ...], target: Ta
 @target_options
 @asynchronous
 async def restore(session_id: UUID, version: str, target: Target) -> None:
-    """Go back to VERSION (number or id) of a session's summary; no message is lost by it."""
+    """Go back to VERSION (number or id, 0 for none) of a session's summary; no message is lost by it."""
     async with open_client(target) as client:
-        chosen = await client.summary(str(session_id), version_named(version))
-        Screen().say(restored(chosen, await client.restore(str(session_id), chosen.id)))
+        Screen().say((await restore_version(client, str(session_id), version))[1])
 
 
 def draw_sessions(listed: Sequence[SessionOut], *, width: int) -> Text:

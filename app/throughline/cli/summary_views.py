@@ -1,5 +1,6 @@
 """Drawing the versions of a summary, the text of one, and what changed between two: plain functions."""
 
+import re
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from uuid import UUID
@@ -9,9 +10,11 @@ from rich.text import Text
 from throughline.cli.context_views import span
 from throughline.cli.printable import joined, moment, one_line, printable, wrapped
 from throughline.domain.errors import InvalidInput
-from throughline.wire.sessions import SessionOut, SummaryVersionOut
+from throughline.domain.json_types import JsonObject
+from throughline.wire.sessions import SessionOut, SpentOut, SummaryCostOut, SummaryVersionOut
 
 MOST_VERSIONS = 2
+_FROM = re.compile(r"from #?(\d{1,9})(?:\s+|\Z)", re.IGNORECASE)
 PREPARED = "prepared"
 """How the newest summary that waits for its use is named: it has no number yet."""
 
@@ -67,8 +70,44 @@ def version_named(argument: str) -> str:
     raise InvalidInput("Write the number or the id of a version; the list of summaries shows them.")
 
 
-def restored(version: SummaryVersionOut, session: SessionOut) -> str:
-    """Return the line that says what a restored version stands for; one that was in use has changed nothing."""
+def wish_of(argument: str) -> JsonObject:
+    """Return what `from N` and the words behind it ask of a summary; empty where nothing is asked."""
+    found = _FROM.match(argument)
+    wish = argument[found.end() :] if found else argument
+    asked: JsonObject = {"instructions": wish} if wish else {}
+    return {**asked, "from_position": int(found[1])} if found else asked
+
+
+def cost_line(cost: SummaryCostOut) -> str:
+    """Return the line that says what a summary will read and cost."""
+    time = "" if cost.seconds is None else f", some {cost.seconds:.0f} seconds"
+    return (
+        f"{span(cost.from_position, cost.through_position)}, {counted(cost.message_count, 'message')}: about "
+        f"{counted(cost.calls, 'call')} of the summary model, {cost.input_tokens:,} tokens read and at most "
+        f"{cost.output_tokens:,} written{time}"
+    )
+
+
+def spent_line(spent: SpentOut) -> str:
+    """Return the line that says what a summary has cost."""
+    return (
+        f"{counted(spent.calls, 'call')} of the summary model, {spent.input_tokens:,} tokens read and "
+        f"{spent.output_tokens:,} written, {spent.seconds:.1f} seconds"
+    )
+
+
+def counted(number: int, noun: str) -> str:
+    """Return the number with its noun."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def restored(version: SummaryVersionOut | None, session: SessionOut) -> str:
+    """Return the line that says what a restored version stands for, None for no summary.
+
+    One that was in use has changed nothing.
+    """
+    if version is None:
+        return f"Without a summary now: none of {session.message_count} messages is summarized. Its versions are kept."
     if version.state == "adopted":
         return f"{_name(version).capitalize()} is in use already; nothing has changed."
     return (

@@ -1,6 +1,6 @@
 """How an attempt to compact a conversation ended: within a turn, on demand, or ahead of a turn."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from throughline.domain.session import Session
@@ -24,6 +24,16 @@ class CompactionOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """What was paid to summary models: calls, the tokens they read and wrote, and the seconds they took together."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class CompactionResult:
     """The outcome, and the session to go on with; `detail` says why no more was achieved.
 
@@ -38,6 +48,7 @@ class CompactionResult:
     tokens_after: int = 0
     is_stale: bool = False
     delay_seconds: float = 0.0
+    spent: Spent = field(default_factory=Spent)
 
     @property
     def is_not_worth_it(self) -> bool:

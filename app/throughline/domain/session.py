@@ -14,7 +14,8 @@ class Session:
 
     `conversation_summary` is the adopted summary's text and stands for messages 1 to `summary_through_position`
     (the cursor; 0 where nothing is summarised). `summary_version` grows with every change of the summary and is
-    what compare-and-set compares. `redaction_count` grows with every redaction: what was read before it is not kept.
+    what compare-and-set compares. `summary_instructions` is what every summary of it has to keep, in the user's words.
+    `redaction_count` grows with every redaction: what was read before it is not kept.
     """
 
     id: SessionId
@@ -34,3 +35,4 @@ class Session:
     metadata: JsonObject = field(default_factory=dict)
     archived: bool = False
     redaction_count: int = 0
+    summary_instructions: str = ""

@@ -65,6 +65,7 @@ class Adoption:
 
     `stretch_ids` are stored stretches that cover 1..`through_position` without a gap, oldest first; `text` is what
     they and the `kept_facts` look like in a prompt. `expected_version` is the session's `summary_version` it builds on.
+    It must reach further than the one in use; `is_rewritten`, made of the same messages again: as far.
     """
 
     session_id: SessionId
@@ -77,6 +78,16 @@ class Adoption:
     through_position: int
     model: str
     run_id: RunId | None = None
+    is_rewritten: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredMessages:
+    """Messages that follow each other: where the first stands, how many they are, and their tokens as stored."""
+
+    first_position: int
+    messages: int
+    tokens: int
 
 
 @dataclass(frozen=True, slots=True)

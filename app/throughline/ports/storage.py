@@ -14,6 +14,7 @@ from throughline.domain.lease import RowLease
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError
 from throughline.domain.submission import Submission, Submitted
+from throughline.domain.summary import MeasuredMessages
 
 
 class RunStore(Protocol):
@@ -67,6 +68,9 @@ class MessageStore(Protocol):
         self, session_id: SessionId, after_message_id: MessageId | None, limit: int = 200
     ) -> tuple[Message, ...]:
         """Return up to `limit` messages after the given one (None: from the first), oldest first."""
+
+    async def measure(self, session_id: SessionId, first: int, last: int, *, most_tokens: int) -> MeasuredMessages:
+        """Return the size of the messages `first` to `last`, of the newest that take at most `most_tokens`."""
 
     async def append_message(self, lease: Lease, step: str, message: NewMessage) -> Message:
         """Append `message` under the lease; if (run, step) exists already, return that row and write nothing.

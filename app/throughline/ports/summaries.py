@@ -33,6 +33,9 @@ class SummaryStore(Protocol):
         The cursor stays where it is. Raises LeaseLost, NotFound.
         """
 
+    async def usual_seconds(self, session_id: SessionId) -> float | None:
+        """Return what a text of the session's summaries took to write on average, None where there is none."""
+
     async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithStretches | None:
         """Return the adopted, or the newest prepared version that builds on the adopted one, with its stretches."""
 

@@ -19,6 +19,7 @@ from throughline.slack.bolt import Shown
 from throughline.slack.config import Identity
 from throughline.slack.incoming import StopSign
 from throughline.slack.services import SlackServices
+from throughline.summary.reread import Wish
 
 AT_ONCE_SECONDS = 1.5
 """Slack wants an answer within three; what takes longer follows over the command's `response_url`."""
@@ -137,7 +138,7 @@ class Commands:
             case "context":
                 return show_context(await self._services.report_context(owner_id, session_id), conversation.title)
             case "summarize":
-                return plain(_summarized(await self._services.summarize_now(owner_id, session_id, focus), name))
+                return plain(_summarized(await self._services.summarize_now(owner_id, session_id, Wish(focus)), name))
             case "new":
                 await self._services.slack.conversations.leave(
                     self._identity.team_id, command.channel_id, conversation.thread_ts

@@ -3,6 +3,8 @@
 `compact` is asked before a model call and on demand; `prepare` writes ahead with the same `Writing`.
 """
 
+from dataclasses import replace
+
 import structlog
 
 from throughline.context.decide_compaction import CompactionAction
@@ -15,6 +17,7 @@ from throughline.ports.hooks import PreCompact
 from throughline.prompting.conversation import with_prepared, with_summary
 from throughline.prompting.planning import ModelCall, plan_call
 from throughline.summary.parts import SummaryParts
+from throughline.summary.stretches import StretchWriter
 from throughline.summary.writing import (
     CANCELLED_BY_HOOK,
     NOT_WRITTEN,
@@ -84,13 +87,16 @@ async def _write_and_adopt(
     event = hook_event(task, plan, extends_prepared=extends_prepared)
     writing = Writing(parts, task, plan, event, extends_prepared=extends_prepared)
     ended = await writing.run()
+    ended = replace(ended, spent=writing.calls.spent)
     writer = writing.writer
     if writer is None or not writer.reaches_further:
         return task.conversation, ended
+    if writer.draft.through_position < task.must_reach:
+        return task.conversation, replace(ended, outcome=CompactionOutcome.FAILED, detail=_what_is_read(task, writer))
     tokens = await _tokens_after(task, writer.session())
     if _is_no_smaller(task, plan, tokens):
         writing.calls.wasted("not_smaller")
-        return task.conversation, unchanged(task, plan, CompactionOutcome.SKIPPED, NOT_SMALLER)
+        return task.conversation, replace(ended, outcome=CompactionOutcome.SKIPPED, detail=NOT_SMALLER)
     try:
         session = await parts.summaries.adopt_summary(writer.adoption(), task.lease)
     except SummaryConflict:
@@ -99,7 +105,9 @@ async def _write_and_adopt(
     except ValueError as error:  # stretches that do not follow each other: no turn fails for a summary
         log.error("summary broke", session_id=event.session_id, error=type(error).__name__)
         return task.conversation, unchanged(task, plan, CompactionOutcome.FAILED, NOT_WRITTEN)
-    return _adopted(task, plan, session, tokens, _what_is_left(ended, writer.draft.through_position, event))
+    left = _what_is_left(ended, writer.draft.through_position, event)
+    conversation, done = _adopted(task, plan, session, tokens, left)
+    return conversation, replace(done, spent=ended.spent)
 
 
 def _what_is_left(ended: CompactionResult, reached: int, event: PreCompact) -> str:
@@ -107,6 +115,13 @@ def _what_is_left(ended: CompactionResult, reached: int, event: PreCompact) -> s
     if ended.outcome is not CompactionOutcome.FAILED or reached >= event.through_position:
         return ""
     return f"It reaches #{reached}; up to #{event.through_position} is left for the next one. {ended.detail}"
+
+
+def _what_is_read(task: Compaction, writer: StretchWriter) -> str:
+    return (
+        f"Read again up to #{writer.draft.through_position} of #{task.must_reach}; the summary stays as it was. "
+        "What is read is kept: ask for the same again to go on."
+    )
 
 
 def _extends_prepared(task: Compaction, plan: ContextPlan) -> bool:

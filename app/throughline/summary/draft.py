@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from throughline.context.measure import Count
 from throughline.context.policy import SummaryKind, SummaryPolicy
@@ -20,12 +21,16 @@ from throughline.ports.summaries import SummaryStore
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Whose summary is written, and how large it may be: `limit_tokens` by our count."""
+    """Whose summary is written, and how large it may be: `limit_tokens` by our count.
+
+    `is_rewriting`: messages that it stands for already are read again.
+    """
 
     session: Session
     policy: SummaryPolicy
     limit_tokens: int
     lease: Lease | None = None
+    is_rewriting: bool = False
 
     def layout(self, count: Count) -> SummaryLayout:
         """Return how it is divided."""
@@ -58,6 +63,13 @@ class Draft:
         """How long its texts are, facts among them."""
         return len(self.text) + sum(len(fact.text) for fact in self.kept_facts)
 
+    def before(self, position: int) -> "Draft":
+        """Return the draft without the stretches that stand for a message from `position` on; all facts stay kept."""
+        kept = tuple(takewhile(lambda stretch: stretch.through_position < position, self.stretches))
+        if not kept:
+            return Draft(kept_facts=self.kept_facts)
+        return Draft(kept, self.kept_facts, kept[-1].through_position, kept[-1].through_id, kept[-1].model)
+
     def extended(self, stretches: tuple[Stretch, ...], facts: Sequence[KeptFact], replaced_tokens: int) -> "Draft":
         """Return the draft once it consists of `stretches`, the last of which reaches further."""
         last = stretches[-1]
@@ -88,6 +100,7 @@ class Draft:
             through_position=self.through_position,
             model=self.model,
             run_id=None if assignment.lease is None else assignment.lease.run_id,
+            is_rewritten=assignment.is_rewriting,
         )
 
     def adopted(self, assignment: Assignment, count: Count) -> Session:

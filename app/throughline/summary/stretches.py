@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -60,6 +61,14 @@ BY_HOOK = "pre_compact"
 log = structlog.get_logger(__name__)
 
 
+class CallSize(NamedTuple):
+    """The tokens of one call for a stretch: of the messages that it reads, of all else in it, of its answer at most."""
+
+    read: int
+    beside: int
+    written: int
+
+
 @dataclass(slots=True)
 class StretchWriter:
     """Extends `draft`. The summarisers are asked in their order; `rooms` keeps what a model was found to take.
@@ -80,6 +89,12 @@ class StretchWriter:
     async def room_tokens(self) -> int:
         """Return what one stretch may stand for, by our count: as much as the first summariser can read at once."""
         return await self._room(self.summarisers[0])
+
+    async def call_size(self) -> CallSize:
+        """Return how large one call for a stretch is, by our count."""
+        first, most = self.summarisers[0], await self._max_tokens()
+        request = first.prompt_tokens(self._request((), first, most))
+        return CallSize(await self.room_tokens(), request, most + first.keep_tokens)
 
     async def read(self, batch: Batch, *, until: float = math.inf) -> None:
         """Summarise the batch, which follows the draft, stretch after stretch; what is achieved stays in the draft.

@@ -13,6 +13,7 @@ from typing import TypeVar
 import structlog
 
 from throughline.domain.clock import Clock
+from throughline.domain.compaction import Spent
 from throughline.domain.errors import (
     ContextOverflow,
     ModelAuthenticationFailed,
@@ -72,7 +73,7 @@ class SummariserCalls:
     `under_way` is the model being called, since `began`. A time-out counts against it only if it had `fair_seconds`.
     Time-outs in turns (`is_in_turn`) and ahead of turns are counted apart. `unsaved` is a text that came back and was
     not stored, `kept` what was. `timed_out_models` are not called again while there is a fallback. `until` ends the
-    share of the present model.
+    share of the present model. `spent` is what answers cost so far.
     """
 
     clock: Clock
@@ -88,6 +89,7 @@ class SummariserCalls:
     kept: list[Written] = field(default_factory=list)
     timed_out_models: set[str] = field(default_factory=set)
     until: float = math.inf
+    spent: Spent = field(default_factory=Spent)
 
     async def first_success(
         self, summarisers: Sequence[Summariser], attempt: Callable[[Summariser], Awaitable[T]]
@@ -246,6 +248,10 @@ class SummariserCalls:
         size = len(answer.text) + len(asked)
         tokens = await run_off_loop_if_large(size, partial(used_tokens, summariser, ask, answer))
         written = Written(answer.text, 0, summariser.model.name, *tokens, seconds)
+        spent = self.spent
+        self.spent = Spent(
+            spent.calls + 1, spent.input_tokens + tokens[0], spent.output_tokens + tokens[1], spent.seconds + seconds
+        )
         self.metrics.summary_written(
             model=written.model, input_tokens=tokens[0], output_tokens=tokens[1], seconds=seconds
         )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import structlog
 
+from throughline.context.plan import ContextPlan
 from throughline.context.triggers import CompactionTrigger
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import TemporaryError
@@ -18,6 +19,7 @@ from throughline.prompting.conversation import at_rest
 from throughline.prompting.planning import ModelCall, plan_call
 from throughline.summary.compact import compact
 from throughline.summary.parts import SummaryParts
+from throughline.summary.reread import SummaryCost, Wish, plan_reread
 from throughline.summary.writing import Compaction
 
 LEASE_SECONDS = 15.0
@@ -29,28 +31,43 @@ ON_DEMAND_SECONDS = 60.0
 log = structlog.get_logger(__name__)
 
 
-async def summarize_now(parts: SummaryParts, session: Session, instructions: str) -> CompactionResult:
-    """Summarise all but the newest messages of `session`, whatever the triggers say.
+async def summarize_now(parts: SummaryParts, session: Session, wish: Wish) -> CompactionResult:
+    """Summarise all but the newest messages of `session`, whatever the triggers say; with a wish those before, too.
 
     One at a time for a session, in all processes. A turn that runs meanwhile is not disturbed: whoever changes the
     summary first wins, the other's work is dropped. Raises SummaryInProgress, NotFound, DatabaseUnavailable.
     """
     async with _summary_lease(parts.summaries, session.id):
-        return await _summarize(parts, session, instructions)
+        return await _summarize(parts, session, wish)
 
 
-async def _summarize(parts: SummaryParts, session: Session, instructions: str) -> CompactionResult:
+async def estimate_summary(parts: SummaryParts, session: Session, wish: Wish) -> SummaryCost:
+    """Return what `summarize_now` would read and cost; nothing is written. Raises NotFound, DatabaseUnavailable."""
+    task, plan = await _task(parts, session, wish)
+    now = task.conversation.session
+    first = min(wish.first or now.summary_through_position + 1, now.summary_through_position + 1)
+    return (await plan_reread(parts, task, plan, first)).cost
+
+
+async def _task(parts: SummaryParts, session: Session, wish: Wish) -> tuple[Compaction, ContextPlan]:
     agent, conversation = await at_rest(parts, session)
     plan = await plan_call(ModelCall(agent), conversation, forced=CompactionTrigger.MANUAL)
-    if plan.decision.trigger is None:
-        detail = _nothing_to_do(conversation.session)
-        return CompactionResult(CompactionOutcome.SKIPPED, conversation.session, detail, plan.tokens, plan.tokens)
     seconds = max(ON_DEMAND_SECONDS, agent.definition.context.summary.timeout_seconds)
-    task = Compaction(agent, conversation, instructions=instructions, seconds_left=seconds)
+    return Compaction(agent, conversation, instructions=wish.instructions, seconds_left=seconds), plan
+
+
+async def _summarize(parts: SummaryParts, session: Session, wish: Wish) -> CompactionResult:
+    task, plan = await _task(parts, session, wish)
+    now = task.conversation.session
+    if wish.first is not None and wish.first <= now.summary_through_position:
+        again = await plan_reread(parts, task, plan, wish.first)
+        task, plan = again.task, again.plan
+    elif plan.decision.trigger is None:
+        return CompactionResult(CompactionOutcome.SKIPPED, now, _nothing_to_do(now), plan.tokens, plan.tokens)
     _, done = await compact(parts, task, plan)
     if done.outcome is CompactionOutcome.ADOPTED:
         parts.metrics.compaction_measured(tokens_before=done.tokens_before, tokens_after=done.tokens_after)
-    if done.is_stale:
+    if done.is_stale or done.outcome is not CompactionOutcome.ADOPTED:
         return replace(done, session=(await at_rest(parts, session))[1].session)
     return done
 

@@ -34,13 +34,17 @@ class Batch:
 
 @dataclass(slots=True)
 class Unsummarised:
-    """The messages that `plan` wants summarised. `pending` is the user's message while it is not stored yet."""
+    """The messages that `plan` wants summarised. `pending` is the user's message while it is not stored yet.
+
+    `is_reread`: they were summarised before, and the plan stays as it is.
+    """
 
     messages: MessageStore
     agent: ReadyAgent
     conversation: Conversation
     pending: NewMessage | None
     plan: ContextPlan
+    is_reread: bool = False
 
     async def next_batch(self, session: Session, room_tokens: int) -> Batch:
         """Return what follows the cursor of `session`, which is as it will be once all before is adopted.
@@ -48,7 +52,8 @@ class Unsummarised:
         It fills `room_tokens`, by our count, where there is as much. Empty where nothing is left.
         Raises DatabaseUnavailable.
         """
-        if self.plan.decision.must_load_first and session.summary_through_position > self._position:
+        has_read = session.summary_through_position > self._position
+        if self.plan.decision.must_load_first and has_read and not self.is_reread:
             there = with_summary(self.conversation, session)
             call = ModelCall(self.agent, self.pending)
             self.plan = await plan_call(call, there, forced=self.plan.decision.trigger)

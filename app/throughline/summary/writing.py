@@ -21,7 +21,7 @@ from throughline.execution.error_boundary import ErrorBoundary
 from throughline.ports.hooks import Decision, PreCompact
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.summary.ask_hook import ask_hook
-from throughline.summary.draft import Assignment, open_draft
+from throughline.summary.draft import Assignment, Draft, open_draft
 from throughline.summary.new_stretch import said_anew
 from throughline.summary.parts import SummaryParts
 from throughline.summary.stretches import StretchWriter
@@ -40,7 +40,8 @@ log = structlog.get_logger(__name__)
 class Compaction:
     """What is to be compacted, for whom. `lease` is None where no turn asks (on demand, or ahead).
 
-    `seconds_left` is what may be spent now, None for the policy's time limit.
+    `seconds_left` is what may be spent now, None for the policy's time limit. Where messages that are summarised are
+    read again, the text begins with `beginning`, and is of use only if it reaches the old cursor, `must_reach`.
     """
 
     agent: ReadyAgent
@@ -49,6 +50,8 @@ class Compaction:
     lease: Lease | None = None
     instructions: str = ""
     seconds_left: float | None = None
+    beginning: Draft | None = None
+    must_reach: int = 0
 
     @property
     def limit_seconds(self) -> float:
@@ -128,7 +131,7 @@ class Writing:
         decision = await ask_pre_compact(self.parts, self.task, self.event)
         if decision.cancel:
             return self._ended(CompactionOutcome.CANCELLED, CANCELLED_BY_HOOK)
-        self.writer = writer = await self._open_writer(decision)
+        self.writer = writer = await self.open_writer(decision)
         if not (decision.summary and await self._take(writer, decision.summary)):
             await self._read(writer)
         await writer.merge()
@@ -145,16 +148,21 @@ class Writing:
                 return
             await writer.read(batch, until=until)
 
-    async def _open_writer(self, decision: Decision) -> StretchWriter:
+    async def open_writer(self, decision: Decision) -> StretchWriter:
+        """Return what writes, with the session's wishes, the request's and the hook's. Raises SummaryConflict."""
         task, policy = self.task, self.task.agent.definition.context.summary
         session, count = task.conversation.session, task.agent.counter.count
-        wishes = "\n".join(part for part in (task.instructions, decision.instructions) if part)
-        draft = await open_draft(
+        wishes = "\n".join(
+            part for part in (session.summary_instructions, task.instructions, decision.instructions) if part
+        )
+        draft = task.beginning or await open_draft(
             self.parts.summaries, session, count, lease=task.lease, extends_prepared=self.extends_prepared
         )
         return StretchWriter(
             summaries=self.parts.summaries,
-            assignment=Assignment(session, policy, summary_tokens(task.agent), task.lease),
+            assignment=Assignment(
+                session, policy, summary_tokens(task.agent), task.lease, is_rewriting=task.beginning is not None
+            ),
             summarisers=await find_summarisers(self.parts, task.agent, wishes),
             calls=self.calls,
             draft=draft,
@@ -179,7 +187,8 @@ class Writing:
 
     def _unsummarised(self) -> Unsummarised:
         task = self.task
-        return Unsummarised(self.parts.messages, task.agent, task.conversation, task.pending, self.plan)
+        is_reread = task.beginning is not None
+        return Unsummarised(self.parts.messages, task.agent, task.conversation, task.pending, self.plan, is_reread)
 
     @property
     def _session_id(self) -> str:

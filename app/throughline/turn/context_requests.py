@@ -15,7 +15,8 @@ from throughline.ports.pins import PinStore
 from throughline.prompting.context_report import preview_context, report_context
 from throughline.prompting.pins import pin_message, unpin_message
 from throughline.prompting.planning import count_new
-from throughline.summary.summarize_now import summarize_now
+from throughline.summary.reread import SummaryCost, Wish
+from throughline.summary.summarize_now import estimate_summary, summarize_now
 from throughline.turn.state import TurnParts
 
 
@@ -47,11 +48,15 @@ class ContextRequests:
         """Return what a turn with this message (None: an empty one) would send and set off."""
         return await preview_context(self.parts, await self.sessions.get(owner_id, session_id), content or "")
 
-    async def summarize(self, owner_id: UserId, session_id: SessionId, instructions: str) -> CompactionResult:
-        """Summarise all but the newest messages, with these wishes."""
+    async def summarize(self, owner_id: UserId, session_id: SessionId, wish: Wish) -> CompactionResult:
+        """Summarise all but the newest messages; a wish reaches those that are summarised, too."""
         async with self.summary_place(owner_id):
             session = await self.sessions.get(owner_id, session_id)
-            return await summarize_now(self.parts, session, instructions)
+            return await summarize_now(self.parts, session, wish)
+
+    async def estimate(self, owner_id: UserId, session_id: SessionId, wish: Wish) -> SummaryCost:
+        """Return what `summarize` would read and cost."""
+        return await estimate_summary(self.parts, await self.sessions.get(owner_id, session_id), wish)
 
     async def pin(self, owner_id: UserId, session_id: SessionId, message_id: MessageId) -> tuple[Message, ...]:
         """Pin the message with its group; return the group."""

@@ -25,6 +25,7 @@ class SessionOut(Shape):
     updated_at: Time
     metadata: dict[str, JsonValue]
     archived: bool
+    summary_instructions: str = Field(description="what every summary of the session has to keep")
 
 
 class SessionPage(Shape):
@@ -56,6 +57,27 @@ class SummaryList(Shape):
     next_cursor: str | None
 
 
+class SpentOut(Shape):
+    """What was paid to summary models."""
+
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    seconds: float = Field(description="that the calls took together")
+
+
+class SummaryCostOut(Shape):
+    """What a forced summary would read and cost, estimated; what is stored already is paid for no second time."""
+
+    from_position: int
+    through_position: int
+    message_count: int
+    calls: int
+    input_tokens: int
+    output_tokens: int = Field(description="at most")
+    seconds: float | None = Field(description="null where the session has no summary yet whose time could be taken")
+
+
 class SummarizeOut(Shape):
     """What a forced summary came to."""
 
@@ -65,4 +87,5 @@ class SummarizeOut(Shape):
     detail: str
     tokens_before: int
     tokens_after: int
+    spent: SpentOut
     session: SessionOut

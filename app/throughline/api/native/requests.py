@@ -117,6 +117,10 @@ class CreateSession(BaseModel):
     metadata: Metadata = Field(default_factory=dict)
 
 
+MAX_WISH = 4_000
+"""Characters of what a summary should keep: it has to fit beside what is summarised."""
+
+
 class ChangeSession(BaseModel):
     """What may change of a session; a field left out stays as it is, metadata is replaced as a whole."""
 
@@ -126,6 +130,9 @@ class ChangeSession(BaseModel):
     metadata: Metadata = Field(default_factory=dict)
     archived: bool = Field(
         default=False, description="takes no message any more; can still be read, summarized, restored and pinned in"
+    )
+    summary_instructions: str = Field(
+        "", max_length=MAX_WISH, description="what every summary of the session has to keep; empty: nothing further"
     )
 
 
@@ -214,7 +221,14 @@ class Summarize(BaseModel):
 
     model_config = STRICT
 
-    instructions: str = Field("", max_length=4_000)
+    instructions: str = Field("", max_length=MAX_WISH, description="what it has to keep, also of what is summarized")
+    from_position: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_POSITION,
+        description="read the messages again from here on; left out: from the first with "
+        "`instructions`, else from the first that is not summarised",
+    )
 
 
 class QueryParameters(BaseModel):

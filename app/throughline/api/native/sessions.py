@@ -69,7 +69,7 @@ async def get_session(session_id: str, call: Reader) -> Response:
 
 @router.patch("/{session_id}", responses={HTTPStatus.OK: {"model": SessionOut}}, openapi_extra=json_body(ChangeSession))
 async def change_session(request: Request, session_id: str, call: Writer) -> Response:
-    """Change title, metadata or the archived mark; what is left out stays."""
+    """Change title, metadata, the archived mark or what summaries have to keep; what is left out stays."""
     found = session_id_of(session_id)
     body = await read_body(request, ChangeSession)
     given = body.model_fields_set
@@ -77,6 +77,7 @@ async def change_session(request: Request, session_id: str, call: Writer) -> Res
         title=body.title if "title" in given else None,
         metadata=body.metadata if "metadata" in given else None,
         archived=body.archived if "archived" in given else None,
+        summary_instructions=clean_text(body.summary_instructions) if "summary_instructions" in given else None,
     )
     session = await call.services.database.sessions.update(call.owner_id, found, change)
     return JsonResponse(SessionOut.render(session))

@@ -11,7 +11,9 @@ from throughline.api.http.responses import JsonResponse
 from throughline.api.native.documented import json_body
 from throughline.api.native.requests import ListSummaries, Summarize
 from throughline.domain.ids import SummaryId
-from throughline.wire.sessions import SessionOut, SummarizeOut, SummaryList, SummaryVersionOut
+from throughline.domain.text import clean_text
+from throughline.summary.reread import Wish
+from throughline.wire.sessions import SessionOut, SummarizeOut, SummaryCostOut, SummaryList, SummaryVersionOut
 
 MAX_DIGITS = 9  # any such number fits an integer column
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["summaries"])
@@ -27,12 +29,26 @@ async def summarize(request: Request, session_id: str, call: Writer) -> Response
 
     One at a time for a session: another one meanwhile is refused (409), naming the one under way.
 
+    With `instructions` or `from_position` messages that are summarized already are read again, in about 32 calls to the
+    summary model and a minute at most. What is read by then is kept: the same request again goes on where it stopped.
+
     An archived session takes no message any more, but it can still be summarized, restored and pinned in.
     """
     found = session_id_of(session_id)
-    body = await read_optional_body(request, Summarize)
-    result = await call.services.summarize_now(call.owner_id, found, body.instructions)
-    return JsonResponse(SummarizeOut.render(result))
+    wish = _wish(await read_optional_body(request, Summarize))
+    return JsonResponse(SummarizeOut.render(await call.services.summarize_now(call.owner_id, found, wish)))
+
+
+@router.post(
+    "/summarize/estimate",
+    responses={HTTPStatus.OK: {"model": SummaryCostOut}},
+    openapi_extra=json_body(Summarize, is_required=False),
+)
+async def estimate_summary(request: Request, session_id: str, call: Reader) -> Response:
+    """Tell what the same request to `…/summarize` would read and cost; nothing is written and no model asked."""
+    found = session_id_of(session_id)
+    wish = _wish(await read_optional_body(request, Summarize))
+    return JsonResponse(SummaryCostOut.render(await call.services.estimate_summary(call.owner_id, found, wish)))
 
 
 @router.get("/summaries", responses={HTTPStatus.OK: {"model": SummaryList}})
@@ -57,7 +73,8 @@ async def get_summary(session_id: str, summary_id: str, call: Reader) -> Respons
 async def restore_summary(session_id: str, summary_id: str, call: Writer) -> Response:
     """Make an earlier version the session's summary again, as a new version; the cursor may go back with it.
 
-    `summary_id` is the id of the version, or its number. Where what it says is in use already, nothing changes.
+    `summary_id` is the id of the version, or its number; 0 is no summary at all. Where what it says is in use already,
+    nothing changes.
 
     The version stays in use until new messages call for a further summary: messages and tokens are counted anew from
     here, and a prompt above the threshold is summarized only once the conversation has grown by a fifth of the window.
@@ -66,8 +83,14 @@ async def restore_summary(session_id: str, summary_id: str, call: Writer) -> Res
     """
     found, summaries = session_id_of(session_id), call.services.database.summaries
     wanted = _id_or_number(summary_id)
-    version_id = (await summaries.get(call.owner_id, found, wanted)).id if isinstance(wanted, int) else wanted
+    version_id: SummaryId | None = None
+    if wanted != 0:
+        version_id = (await summaries.get(call.owner_id, found, wanted)).id if isinstance(wanted, int) else wanted
     return JsonResponse(SessionOut.render(await summaries.restore(call.owner_id, found, version_id)))
+
+
+def _wish(body: Summarize) -> Wish:
+    return Wish(clean_text(body.instructions).strip(), body.from_position)
 
 
 def _id_or_number(text: str) -> SummaryId | int:

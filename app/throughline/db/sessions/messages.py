@@ -18,6 +18,7 @@ from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.page import Page
 from throughline.domain.run import Lease
+from throughline.domain.summary import MeasuredMessages
 
 _OWNER = sql("select s.owner_id from sessions s where s.id = :id")
 _AFTER = sql(
@@ -30,6 +31,14 @@ _AFTER = sql(
     message_columns=MESSAGE_COLUMNS,
     pinned=PINNED,
 )
+_MEASURE = sql("""
+    select count(*) as messages, coalesce(sum(token_count), 0) as tokens,
+        coalesce(min(position), cast(:last as integer)) as first_position
+    from (
+        select m.position, m.token_count, sum(m.token_count) over (order by m.position desc) as behind
+        from messages m where m.session_id = :session_id and m.position between :first and :last
+    ) read where behind <= :most_tokens
+""")
 _GET = sql(
     """
     select {message_columns}, {pinned} from messages m join sessions s on s.id = m.session_id
@@ -110,6 +119,15 @@ class MessageRepository:
         """Return up to `limit` messages after the given one (None: from the first), oldest first."""
         rows = await self._transactions.fetch(_AFTER, session_id=session_id, after_id=after_message_id, limit=limit)
         return tuple(message_from(row) for row in rows)
+
+    async def measure(self, session_id: SessionId, first: int, last: int, *, most_tokens: int) -> MeasuredMessages:
+        """Return the size of the messages `first` to `last`, of the newest that take at most `most_tokens`."""
+        row = (
+            await self._transactions.fetch(
+                _MEASURE, session_id=session_id, first=first, last=last, most_tokens=most_tokens
+            )
+        )[0]
+        return MeasuredMessages(row["first_position"], row["messages"], int(row["tokens"]))
 
     async def list_messages(self, owner_id: UserId, session_id: SessionId, query: MessageQuery) -> Page[Message]:
         """Return one page of the history; `next_cursor` is the position to go on from. Raises NotFound."""

@@ -58,7 +58,8 @@ _LIST = sql(
 _UPDATE = sql(
     """
     update sessions s set title = coalesce(:title, s.title), archived = coalesce(:archived, s.archived),
-        metadata = coalesce(cast(:metadata as jsonb), s.metadata), updated_at = now()
+        metadata = coalesce(cast(:metadata as jsonb), s.metadata),
+        summary_instructions = coalesce(:summary_instructions, s.summary_instructions), updated_at = now()
     where s.id = :id and s.owner_id = :owner_id
     returning {session_columns}
 """,
@@ -97,6 +98,7 @@ class SessionChange:
     title: str | None = None
     metadata: JsonObject | None = None
     archived: bool | None = None
+    summary_instructions: str | None = None
 
 
 class Announcements(Protocol):
@@ -178,6 +180,7 @@ class SessionRepository:
             title=change.title,
             archived=change.archived,
             metadata=None if change.metadata is None else to_json(change.metadata),
+            summary_instructions=change.summary_instructions,
         )
         return _one(rows, session_id)
 

@@ -46,7 +46,7 @@ async def adopt_summary(tx: Statements, adoption: Adoption, version_id: SummaryI
         if await is_adopted(tx, version_id):
             return session
         raise summary_moved(session, adoption.expected_version)
-    check_forward(session, adoption.through_position)
+    check_forward(session, adoption.through_position + adoption.is_rewritten)
     await check_stretches(tx, adoption)
     await discard_prepared(tx, session.id)
     await supersede(tx, session.id)

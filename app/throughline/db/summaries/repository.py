@@ -12,7 +12,7 @@ from throughline.db.statements.sql import sql
 from throughline.db.statements.summary_rows import VERSION_COLUMNS, version_from
 from throughline.db.summaries.adopt import adopt_summary, is_adopted
 from throughline.db.summaries.prepared import adopt_prepared, prepare_summary
-from throughline.db.summaries.restore import restore
+from throughline.db.summaries.restore import restore, restore_none
 from throughline.db.summaries.stretches import find_stretch, load_stretches, save_stretch
 from throughline.db.summaries.summary_lease import release_lease, renew_lease, take_lease
 from throughline.domain.errors import NotFound
@@ -54,6 +54,12 @@ _SAVE_SKIPPED = sql("""
     update sessions s
     set view_state = s.view_state || jsonb_build_object('skipped_through_position', cast(:through_position as bigint))
     where s.id = :session_id and s.summary_version = :expected_version
+""")
+_USUAL_SECONDS = sql("""
+    select avg(t.duration_seconds) as seconds from (
+        select duration_seconds from summaries
+        where session_id = :session_id and output_tokens > 0 order by id desc limit 20
+    ) t
 """)
 _LIST = sql(
     """
@@ -100,6 +106,11 @@ class SummaryRepository:
     async def save_stretch(self, session_id: SessionId, stretch: NewStretch, lease: Lease | None = None) -> Stretch:
         """Store a stretch once for its `read_hash`. Raises LeaseLost, NotFound."""
         return await self._transactions.run(lambda tx: save_stretch(tx, session_id, stretch, lease))
+
+    async def usual_seconds(self, session_id: SessionId) -> float | None:
+        """Return what the newest texts of the session's summaries took on average, None where there are none."""
+        seconds = (await self._transactions.fetch(_USUAL_SECONDS, session_id=session_id))[0]["seconds"]
+        return None if seconds is None else float(seconds)
 
     async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithStretches | None:
         """Return the adopted version, or the prepared one that builds on it, with its stretches, oldest first.
@@ -220,11 +231,15 @@ class SummaryRepository:
             raise NotFound(f"There is no {name} of session {session_id}.")
         return version_from(rows[0])
 
-    async def restore(self, owner_id: UserId, session_id: SessionId, summary_id: SummaryId) -> Session:
-        """Adopt an earlier version again, as a new version; the cursor may go back. Raises NotFound, InvalidInput.
+    async def restore(self, owner_id: UserId, session_id: SessionId, summary_id: SummaryId | None) -> Session:
+        """Adopt an earlier version again, as a new version; the cursor may go back. None: no summary at all.
+
+        Raises NotFound, InvalidInput.
 
         A turn that summarises meanwhile finds another `summary_version` than it expected and stores nothing.
         """
+        if summary_id is None:
+            return await self._transactions.run(lambda tx: restore_none(tx, owner_id, session_id))
         version_id = SummaryId(new_id())
         return await self._transactions.run(lambda tx: restore(tx, owner_id, session_id, summary_id, version_id))
 

@@ -31,6 +31,11 @@ _COPY = sql("""
         v.text, v.kept_facts, v.token_count, v.through_id, v.through_position, v.model, v.run_id
     from summary_versions v where v.id = :summary_id
 """)
+_LEAVE = sql("""
+    update sessions s set conversation_summary = '', summary_through_id = null, summary_through_position = 0,
+        summary_tokens = 0, summary_version = s.summary_version + 1
+    where s.id = :session_id
+""")
 _BEGIN_VIEW = sql(
     """
     update sessions s set view_state = jsonb_build_object('skipped_through_position', s.message_count,
@@ -62,6 +67,20 @@ async def restore(
     await supersede(tx, session_id)
     await tx.fetch(_COPY, version_id=version_id, summary_id=summary_id, base_version=session.summary_version)
     await move_session(tx, version_id)
+    return session_from((await tx.fetch(_BEGIN_VIEW, session_id=session_id))[0])
+
+
+async def restore_none(tx: Statements, owner_id: UserId, session_id: SessionId) -> Session:
+    """Go back to no summary at all, as `restore` goes back to a version; its number goes up, its versions stay.
+
+    Where no summary is in use nothing changes. Raises NotFound.
+    """
+    session = await lock_session(tx, session_id, owner_id)
+    if session.summary_through_position == 0:
+        return session
+    await discard_prepared(tx, session_id)
+    await supersede(tx, session_id)
+    await tx.fetch(_LEAVE, session_id=session_id)
     return session_from((await tx.fetch(_BEGIN_VIEW, session_id=session_id))[0])
 
 

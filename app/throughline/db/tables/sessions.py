@@ -120,6 +120,7 @@ class SessionRow(Base):
     summary_through_position: Mapped[Zero]
     summary_version: Mapped[Zero]
     summary_tokens: Mapped[Zero]
+    summary_instructions: Mapped[EmptyString]
     view_state: Mapped[EmptyObject]
     redaction_count: Mapped[Zero]
     unread_run_count: Mapped[Zero]

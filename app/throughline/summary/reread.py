@@ -1,0 +1,123 @@
+"""Summarising again what is summarised: where a wish is to reach messages that a summary stands for already.
+
+The originals are read again from a position on, in bounded cost, which can be asked for before. What stands before that
+position keeps its text.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from throughline.context.decide_compaction import CompactionAction, CompactionDecision
+from throughline.context.plan import ContextPlan
+from throughline.context.triggers import CompactionTrigger
+from throughline.domain.conversation import Conversation
+from throughline.domain.summary import MeasuredMessages
+from throughline.ports.hooks import Decision
+from throughline.summary.draft import Draft, open_draft
+from throughline.summary.parts import SummaryParts
+from throughline.summary.stretches import CallSize
+from throughline.summary.writing import Compaction, Writing, hook_event
+
+MOST_CALLS = 32
+"""About so many texts are asked for in one request; where more would be needed, the newest messages are read."""
+
+ALL_TOKENS = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a user wants of a summary: what it has to keep, and from which message on it is to be read again.
+
+    Without `from_position` a wish reaches back to the first message, and a summary without one reads only what is new.
+    """
+
+    instructions: str = ""
+    from_position: int | None = None
+
+    @property
+    def first(self) -> int | None:
+        """The first message to be read, None for the first that is not summarised."""
+        return self.from_position or (1 if self.instructions else None)
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryCost:
+    """What a summary would read and cost, as far as it can be told before.
+
+    `calls` and tokens are estimates of what is not stored yet. `seconds` is None where the session has no summary whose
+    time could be taken.
+    """
+
+    from_position: int
+    through_position: int
+    message_count: int
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """A compaction that reads messages again, its plan, and what it costs."""
+
+    task: Compaction
+    plan: ContextPlan
+    cost: SummaryCost
+
+
+async def plan_reread(parts: SummaryParts, task: Compaction, plan: ContextPlan, first: int) -> Reread:
+    """Return the compaction that reads from the position `first` on, up to where `plan` or the old summary reaches.
+
+    It begins behind the last stretch that ends before that position; where about `MOST_CALLS` calls are not enough, at
+    a later one. Raises SummaryConflict where the session's summary has changed meanwhile.
+    """
+    session = task.conversation.session
+    through = max(session.summary_through_position, plan.decision.through_position or 0)
+    decided = replace(plan, decision=_decision(through))
+    draft = await open_draft(parts.summaries, session, task.agent.counter.count, lease=None, extends_prepared=False)
+    again = _begins_with(task, draft.before(first), session.summary_through_position)
+    size = await _call_size(parts, again, decided)
+    found = await parts.messages.measure(session.id, _begin(again), through, most_tokens=MOST_CALLS * size.read)
+    if found.first_position > _begin(again):
+        again = _begins_with(task, draft.before(found.first_position), session.summary_through_position)
+        found = await parts.messages.measure(session.id, _begin(again), through, most_tokens=ALL_TOKENS)
+    seconds = await parts.summaries.usual_seconds(session.id)
+    return Reread(again, decided, _cost(found, size, task.agent.factor, through, seconds))
+
+
+async def _call_size(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> CallSize:
+    writing = Writing(parts, task, plan, hook_event(task, plan), extends_prepared=False)
+    return await (await writing.open_writer(Decision())).call_size()
+
+
+def _cost(found: MeasuredMessages, size: CallSize, factor: float, through: int, seconds: float | None) -> SummaryCost:
+    calls = math.ceil(found.tokens / max(size.read, 1))
+    return SummaryCost(
+        from_position=found.first_position,
+        through_position=through,
+        message_count=found.messages,
+        calls=calls,
+        input_tokens=int((found.tokens + calls * size.beside) * factor),
+        output_tokens=int(calls * size.written * factor),
+        seconds=None if seconds is None else round(calls * seconds, 1),
+    )
+
+
+def _begin(task: Compaction) -> int:
+    return task.conversation.session.summary_through_position + 1
+
+
+def _begins_with(task: Compaction, draft: Draft, must_reach: int) -> Compaction:
+    """Return the task for a conversation of which nothing is summarised behind the draft."""
+    session = replace(
+        task.conversation.session,
+        summary_through_position=draft.through_position,
+        summary_through_id=draft.through_id,
+    )
+    conversation: Conversation = replace(task.conversation, session=session, prepared=None)
+    return replace(task, conversation=conversation, beginning=draft, must_reach=must_reach)
+
+
+def _decision(through: int) -> CompactionDecision:
+    return CompactionDecision(CompactionAction.WRITE_NOW, CompactionTrigger.MANUAL, through, must_load_first=True)
