@@ -7,7 +7,7 @@ from fakes.wire_shapes import NOW, summary_out
 from fakes.wire_shapes import context_out as context
 from throughline.cli.bars import Gauge, draw_bar, draw_context, percent
 from throughline.cli.printable import moment
-from throughline.wire.context import ContextOut, SummariserOut
+from throughline.wire.context import ContextOut, SummariserOut, SummaryFailureOut
 
 COUNTS = st.integers(0, 10**12)
 
@@ -143,3 +143,11 @@ def test_the_mark_stands_at_its_share_of_the_bar() -> None:
 )
 def test_percentages_are_told_beyond_a_hundred_and_without_a_limit(used: int, limit: int | None, shown: str) -> None:
     assert percent(used, limit) == shown
+
+
+def test_why_the_last_summary_failed_is_told() -> None:
+    failure = SummaryFailureOut(reason="It is no summary: a refusal.", failed_at=NOW)
+
+    text = " ".join(draw_context(context(summary_failure=failure), width=80).plain.split())
+
+    assert f"The last summary failed on {moment(NOW)}: It is no summary: a refusal." in text

@@ -44,6 +44,7 @@ REPORT = ContextReport(
     summary=None,
     prepared=None,
     summariser=SummariserReport("offline", "closed", 0),
+    summary_failure=None,
 )
 
 

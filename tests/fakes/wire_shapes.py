@@ -130,6 +130,7 @@ def context_out(**changes: object) -> ContextOut:
         summary=None,
         prepared=None,
         summariser=SummariserOut(model="offline", state="closed", retry_after_seconds=0),
+        summary_failure=None,
     )
     return changed(shape, **changes)
 

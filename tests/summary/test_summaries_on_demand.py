@@ -14,6 +14,8 @@ from fakes.stage import Stage, open_stage, with_context
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.errors import ModelUnavailable, SummaryInProgress
 from throughline.domain.prompt import ModelRequest
+from throughline.prompting.context_report import report_context
+from throughline.summary.prepare import prepare_next
 from throughline.summary.reread import Wish
 from throughline.summary.summarize_now import estimate_summary, summarize_now
 
@@ -189,3 +191,27 @@ async def test_what_was_read_again_in_vain_is_kept_and_the_summary_stays(stage: 
     assert failed.outcome == "failed"
     assert failed.session.summary_through_position == before.summary_through_position
     assert (await stage.reload()).conversation_summary == before.conversation_summary
+
+
+async def test_why_a_summary_was_refused_is_told_until_one_is_written(stage: Stage) -> None:
+    stage.model.by_request = lambda _request: Say("I cannot help with that.")
+    refused = await summarize_now(stage.parts, await stage.reload(), Wish())
+    told_then = (await report_context(stage.parts, await stage.reload())).summary_failure
+    stage.model.by_request = lambda request: Say(told(request))
+    await summarize_now(stage.parts, await stage.reload(), Wish())
+
+    assert refused.outcome == "failed"
+    assert told_then is not None
+    assert told_then.reason == refused.detail != ""
+    assert (await report_context(stage.parts, await stage.reload())).summary_failure is None
+
+
+async def test_why_a_summary_written_ahead_was_refused_is_told_too(stage: Stage) -> None:
+    await fill(stage, 12)
+    stage.model.by_request = lambda _request: Say("I cannot help with that.")
+
+    await prepare_next(stage.parts, await stage.reload())
+
+    told_then = (await report_context(stage.parts, await stage.reload())).summary_failure
+    assert told_then is not None
+    assert told_then.reason

@@ -178,6 +178,9 @@ def _summary_lines(context: ContextOut) -> list[str]:
         lines = [f"Summary: {_summary_text(context.summary)}", f"Versions of the summary: {context.summary_count}"]
     if context.prepared is not None:
         lines.append(f"Prepared: {_summary_text(context.prepared)}")
+    if context.summary_failure is not None:
+        failure = context.summary_failure
+        lines.append(f"The last summary failed on {moment(failure.failed_at)}: {one_line(failure.reason, limit=300)}")
     return [*lines, *_resting(context.summariser)]
 
 

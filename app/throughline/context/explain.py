@@ -104,6 +104,7 @@ def _report(plan: ContextPlan, facts: SummaryFacts) -> ContextReport:
         summary=_summary_report(facts.adopted),
         prepared=_prepared_report(inp.prepared),
         summariser=facts.summariser,
+        summary_failure=facts.failure,
     )
 
 

@@ -33,6 +33,14 @@ class SummariserReport:
 
 
 @dataclass(frozen=True, slots=True)
+class SummaryFailure:
+    """Why the last attempt at a summary failed; there is none once another one succeeded."""
+
+    reason: str
+    failed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class SummaryFacts:
     """What is known of a session's summaries: how many there were, the adopted one, who writes them."""
 
@@ -41,6 +49,7 @@ class SummaryFacts:
     summary_count: int = 0
     adopted: AdoptedSummary | None = None
     summariser: SummariserReport | None = None
+    failure: SummaryFailure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +102,4 @@ class ContextReport:
     summary: SummaryReport | None
     prepared: SummaryReport | None
     summariser: SummariserReport | None
+    summary_failure: SummaryFailure | None

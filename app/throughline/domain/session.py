@@ -15,6 +15,7 @@ class Session:
     `conversation_summary` is the adopted summary's text and stands for messages 1 to `summary_through_position`
     (the cursor; 0 where nothing is summarised). `summary_version` grows with every change of the summary and is
     what compare-and-set compares. `summary_instructions` is what every summary of it has to keep, in the user's words.
+    `summary_failure` says why the last attempt at a summary failed, '' since one succeeded.
     `redaction_count` grows with every redaction: what was read before it is not kept.
     """
 
@@ -36,3 +37,5 @@ class Session:
     archived: bool = False
     redaction_count: int = 0
     summary_instructions: str = ""
+    summary_failure: str = ""
+    summary_failed_at: datetime | None = None

@@ -33,6 +33,9 @@ class SummaryStore(Protocol):
         The cursor stays where it is. Raises LeaseLost, NotFound.
         """
 
+    async def save_failure(self, session: Session, reason: str) -> Session:
+        """Keep why no summary could be written, until one is; return the session with it."""
+
     async def usual_seconds(self, session_id: SessionId) -> float | None:
         """Return what a text of the session's summaries took to write on average, None where there is none."""
 

@@ -7,7 +7,7 @@ import structlog
 
 from throughline.context.explain import explain_context, explain_end
 from throughline.context.preview import Preview, preview_call
-from throughline.context.report import ContextReport, SummariserReport, SummaryFacts
+from throughline.context.report import ContextReport, SummariserReport, SummaryFacts, SummaryFailure
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import TemporaryError
 from throughline.domain.json_types import JsonObject
@@ -85,7 +85,9 @@ def _facts_at_hand(parts: PromptParts, agent: ReadyAgent, session: Session) -> S
     summariser = named_summary_model(parts.models, agent) or agent.model
     found = read_health(parts.breakers, summariser.calibration_key, str(session.id))
     report = SummariserReport(summariser.name, found.state.value, math.ceil(found.retry_after_seconds))
-    return SummaryFacts(agent=agent.definition.name, model=agent.model.name, summariser=report)
+    at = session.summary_failed_at
+    failure = None if at is None else SummaryFailure(session.summary_failure, at)
+    return SummaryFacts(agent=agent.definition.name, model=agent.model.name, summariser=report, failure=failure)
 
 
 def _as_adopted(version: SummaryVersion | None) -> AdoptedSummary | None:

@@ -42,6 +42,9 @@ async def compact(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> t
     started = parts.clock.monotonic()
     adopts_prepared = plan.decision.action is CompactionAction.ADOPT
     conversation, done = await (_adopt_prepared if adopts_prepared else _write_and_adopt)(parts, task, plan)
+    if done.outcome is CompactionOutcome.FAILED:
+        session = await parts.summaries.save_failure(conversation.session, done.detail)
+        conversation, done = replace(conversation, session=session), replace(done, session=session)
     parts.metrics.compaction_finished(
         cause=plan.decision.trigger or "none",
         outcome=done.outcome,

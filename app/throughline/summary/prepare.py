@@ -91,6 +91,7 @@ async def _nothing_written(
     if ended.is_not_worth_it:
         await _wait_for_growth(parts, task.conversation.session, plan)
     if ended.outcome is CompactionOutcome.FAILED:
+        await parts.summaries.save_failure(task.conversation.session, ended.detail)
         return replace(ended, delay_seconds=writing.rest_seconds)
     return ended
 

@@ -29,6 +29,13 @@ class SummariserOut(Shape):
     retry_after_seconds: int = Field(description="how long it is still not asked, 0 unless it is open")
 
 
+class SummaryFailureOut(Shape):
+    """Why the last attempt at a summary failed."""
+
+    reason: str
+    failed_at: Time
+
+
 class ContextOut(Shape):
     """The state of a session's context. Tokens are the model's: our counts times the factor.
 
@@ -71,6 +78,7 @@ class ContextOut(Shape):
     summary: SummaryOut | None
     prepared: SummaryOut | None
     summariser: SummariserOut | None
+    summary_failure: SummaryFailureOut | None = Field(description="null where none failed since the last summary")
 
     @property
     def is_compacting_next(self) -> bool:

@@ -24,7 +24,8 @@ from throughline.domain.session import Session
 SESSION_COLUMNS = """
     s.id, s.owner_id, s.agent, s.title, s.source, s.created_at, s.updated_at, s.conversation_summary,
     s.summary_through_id, s.summary_through_position, s.summary_version, s.summary_tokens, s.message_count,
-    s.view_state, s.metadata, s.archived, s.redaction_count, s.summary_instructions"""
+    s.view_state, s.metadata, s.archived, s.redaction_count, s.summary_instructions,
+    s.summary_failure, s.summary_failed_at"""
 
 MESSAGE_COLUMNS = """
     m.id, m.session_id, m.position, m.role, m.content, m.content_blocks, m.source, m.created_at, m.tool_calls,
@@ -94,6 +95,8 @@ def session_from(row: Row, prefix: str = "") -> Session:
         archived=row[f"{prefix}archived"],
         redaction_count=row[f"{prefix}redaction_count"],
         summary_instructions=row[f"{prefix}summary_instructions"],
+        summary_failure=row[f"{prefix}summary_failure"],
+        summary_failed_at=row[f"{prefix}summary_failed_at"],
     )
 
 

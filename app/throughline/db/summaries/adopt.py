@@ -25,7 +25,8 @@ _DISCARD = sql("delete from summary_versions where session_id = :session_id and 
 _MOVE = sql(
     """
     update sessions s set conversation_summary = v.text, summary_through_id = v.through_id,
-        summary_through_position = v.through_position, summary_tokens = v.token_count, summary_version = v.version
+        summary_through_position = v.through_position, summary_tokens = v.token_count, summary_version = v.version,
+        summary_failure = '', summary_failed_at = null
     from summary_versions v where v.id = :version_id and s.id = v.session_id
     returning {session_columns}
 """,

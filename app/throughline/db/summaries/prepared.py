@@ -24,6 +24,9 @@ _PREPARED = sql(
     version_columns=VERSION_COLUMNS,
 )
 _GET = sql("select {version_columns} from summary_versions v where v.id = :version_id", version_columns=VERSION_COLUMNS)
+_END_FAILURE = sql("""
+    update sessions set summary_failure = '', summary_failed_at = null where id = :session_id and summary_failure <> ''
+""")
 _ADOPT = sql("""
     update summary_versions set state = 'adopted', version = :version
     where id = :version_id and session_id = :session_id and state = 'prepared' and base_version = :base_version
@@ -50,6 +53,7 @@ async def prepare_summary(tx: Statements, adoption: Adoption, version_id: Summar
                 f"already; this one reaches {adoption.through_position}. Build on that one."
             )
     await discard_prepared(tx, session.id)
+    await tx.fetch(_END_FAILURE, session_id=session.id)
     version = {"version": None, "base_version": session.summary_version, "state": "prepared"}
     await tx.fetch(INSERT_VERSION, version_id=version_id, **version, **version_parameters(adoption))
     return version_from((await tx.fetch(_GET, version_id=version_id))[0])

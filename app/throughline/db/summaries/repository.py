@@ -1,6 +1,7 @@
 """Summaries by intent: what turns write of them (the turn's SummaryStore), and what doors read and restore."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from throughline.db.connection.statement import Statement
 from throughline.db.connection.transactions import Statements, Transactions
@@ -54,6 +55,10 @@ _SAVE_SKIPPED = sql("""
     update sessions s
     set view_state = s.view_state || jsonb_build_object('skipped_through_position', cast(:through_position as bigint))
     where s.id = :session_id and s.summary_version = :expected_version
+""")
+_SAVE_FAILURE = sql("""
+    update sessions set summary_failure = :reason, summary_failed_at = now() where id = :session_id
+    returning summary_failed_at as failed_at
 """)
 _USUAL_SECONDS = sql("""
     select avg(t.duration_seconds) as seconds from (
@@ -179,6 +184,11 @@ class SummaryRepository:
         await self._transactions.fetch(
             _SAVE_SKIPPED, session_id=session_id, through_position=through_position, expected_version=expected_version
         )
+
+    async def save_failure(self, session: Session, reason: str) -> Session:
+        """Keep why no summary could be written, until one is; return the session with it."""
+        rows = await self._transactions.fetch(_SAVE_FAILURE, session_id=session.id, reason=reason)
+        return replace(session, summary_failure=reason, summary_failed_at=rows[0]["failed_at"]) if rows else session
 
     async def ask_for_next(self, session_id: SessionId) -> None:
         """Put the job in line that prepares the session's next summary; nothing where it is there already."""

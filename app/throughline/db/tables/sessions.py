@@ -121,6 +121,8 @@ class SessionRow(Base):
     summary_version: Mapped[Zero]
     summary_tokens: Mapped[Zero]
     summary_instructions: Mapped[EmptyString]
+    summary_failure: Mapped[EmptyString]
+    summary_failed_at: Mapped[Time | None]
     view_state: Mapped[EmptyObject]
     redaction_count: Mapped[Zero]
     unread_run_count: Mapped[Zero]
