@@ -31,12 +31,14 @@ def test_what_never_triggers_by_itself_is_off() -> None:
 
 
 def test_on_a_narrow_screen_the_limits_go_and_the_shares_and_the_lightning_stay() -> None:
-    drawn = context(will_trigger=True, next_action="compact", total_tokens=9_000, tokens_since_summary=99_000)
+    drawn = context(
+        will_trigger=True, next_action="compact", next_trigger="window", total_tokens=9_000, tokens_since_summary=99_000
+    )
 
     lines = draw_context(drawn, width=40).plain.splitlines()
 
     bars = [line for line in lines if "]" in line]
-    assert [line.split("]")[1].split() for line in bars] == [["40%", "12"], ["77%", "99,000"], ["110%", "⚡", "9,000"]]
+    assert [line.split("]")[1].split() for line in bars] == [["40%", "12"], ["77%", "99,000"], ["110%", "9,000", "⚡"]]
 
 
 def test_on_a_narrow_screen_every_word_around_the_bars_is_still_told() -> None:
@@ -51,9 +53,12 @@ def test_on_a_narrow_screen_every_word_around_the_bars_is_still_told() -> None:
 
 
 def test_the_lightning_says_what_the_next_message_triggers() -> None:
-    text = draw_context(context(will_trigger=True, next_action="compact", total_tokens=6_200), width=80).plain
+    text = draw_context(
+        context(will_trigger=True, next_action="compact", next_trigger="window", total_tokens=6_200), width=80
+    ).plain
 
     assert text.count("⚡") == 2
+    assert "6,200 / 8,192 ⚡" in text
     assert "older messages are shortened or summarized first" in " ".join(text.split())
 
 
@@ -71,11 +76,14 @@ def test_a_summary_model_that_failed_is_told_and_when_it_is_tried_again(state: s
     assert "summary model" not in draw_context(context(), width=80).plain
 
 
-def test_a_due_summary_is_told_without_the_lightning_of_one_that_is_made_now() -> None:
-    text = draw_context(context(will_trigger=True, next_action="prepare", messages_since_summary=30), width=80).plain
+def test_the_lightning_stands_on_the_gauge_that_fires() -> None:
+    due = context(will_trigger=True, next_action="prepare", next_trigger="messages", messages_since_summary=28)
+
+    text = draw_context(due, width=80).plain
 
     assert "A summary is due: it is prepared in the background" in text
-    assert "⚡" not in text
+    assert "28 / 30 ⚡" in text
+    assert text.count("⚡") == 1
 
 
 @pytest.mark.parametrize("action", ["none", "prepare"])

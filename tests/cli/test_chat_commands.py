@@ -12,7 +12,7 @@ from throughline.cli.chat_commands import run_command
 from throughline.cli.chat_state import ChatState
 from throughline.cli.client import ServiceClient
 from throughline.cli.screen import Screen
-from throughline.context.report import NextAction
+from throughline.context.report import FiringGauge, NextAction
 from throughline.domain.compaction import CompactionOutcome, Spent
 from throughline.domain.events import AnswerReset, CompactionFinished, CompactionStarted, MessageDelta, ToolCalled
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
@@ -121,13 +121,18 @@ async def test_new_leaves_the_session(service: CommandStage) -> None:
 async def test_context_draws_the_bars(service: CommandStage) -> None:
     talk = await service.talk(2)
     service.api.pins.report = replace(
-        REPORT, messages_since_summary=29, total_tokens=4_096, will_trigger=True, next_action=NextAction.COMPACT
+        REPORT,
+        messages_since_summary=29,
+        total_tokens=4_096,
+        will_trigger=True,
+        next_action=NextAction.COMPACT,
+        next_trigger=FiringGauge.WINDOW,
     )
 
     result = await service.run("chat", "--session", talk.session.id, typed="/context\n")
 
     assert "29 / 30" in result.stdout
-    assert "50% ⚡" in result.stdout
+    assert "4,096 / 8,192 ⚡" in result.stdout
     assert "older messages are shortened or summarized first" in result.stdout
 
 

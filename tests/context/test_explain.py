@@ -15,12 +15,12 @@ from throughline.context.explain import explain_context, explain_end, next_plan
 from throughline.context.groups import cut_points, group_messages, split_at_cuts
 from throughline.context.measure import count_message, count_system, count_tool_specs
 from throughline.context.policy import Adopt, ContextPolicy, SummaryPolicy
-from throughline.context.report import NextAction, SummaryFacts
+from throughline.context.report import FiringGauge, NextAction, SummaryFacts
 from throughline.domain.errors import PromptCannotFit
-from throughline.domain.ids import MessageId
+from throughline.domain.ids import MessageId, SummaryId
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
 from throughline.domain.prompt import PromptMessage, ToolSpec
-from throughline.domain.summary import AdoptedSummary
+from throughline.domain.summary import AdoptedSummary, Prepared
 from throughline.wire.context import ContextOut
 
 FACTS = SummaryFacts(agent="assistant", model="offline")
@@ -67,19 +67,19 @@ def test_the_adopted_summary_is_described() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored_turns", "adopting", "action"),
+    ("stored_turns", "adopting", "action", "gauge"),
     [
-        (13, Adopt.AT_THRESHOLD, NextAction.NONE),
-        (15, Adopt.AT_THRESHOLD, NextAction.PREPARE),
-        (14, Adopt.AT_THRESHOLD, NextAction.PREPARE),
-        (13, Adopt.IMMEDIATELY, NextAction.NONE),
-        (14, Adopt.IMMEDIATELY, NextAction.PREPARE),
-        (15, Adopt.IMMEDIATELY, NextAction.PREPARE),
-        (300, Adopt.AT_THRESHOLD, NextAction.COMPACT),
+        (13, Adopt.AT_THRESHOLD, NextAction.NONE, None),
+        (15, Adopt.AT_THRESHOLD, NextAction.PREPARE, FiringGauge.MESSAGES),
+        (14, Adopt.AT_THRESHOLD, NextAction.PREPARE, FiringGauge.MESSAGES),
+        (13, Adopt.IMMEDIATELY, NextAction.NONE, None),
+        (14, Adopt.IMMEDIATELY, NextAction.PREPARE, FiringGauge.MESSAGES),
+        (15, Adopt.IMMEDIATELY, NextAction.PREPARE, FiringGauge.MESSAGES),
+        (300, Adopt.AT_THRESHOLD, NextAction.COMPACT, FiringGauge.WINDOW),
     ],
 )
 def test_the_next_action_is_what_an_empty_message_would_set_off(
-    stored_turns: int, adopting: Adopt, action: NextAction
+    stored_turns: int, adopting: Adopt, action: NextAction, gauge: FiringGauge | None
 ) -> None:
     inp = conversation_input(turns(stored_turns), user=None, policy=ContextPolicy(adopt=adopting))
 
@@ -87,6 +87,18 @@ def test_the_next_action_is_what_an_empty_message_would_set_off(
 
     assert report.next_action is action
     assert report.will_trigger is (action is not NextAction.NONE)
+    assert report.next_trigger is gauge
+
+
+def test_n_that_brings_a_prepared_summary_into_use_counts_from_the_one_in_use() -> None:
+    ahead = Prepared(SummaryId(UUID(int=1)), 0, "Words were said.", 4, 24, datetime.now(UTC), "fake")
+    policy = ContextPolicy(adopt=Adopt.IMMEDIATELY)
+    inp = replace(conversation_input(turns(15), user=None, policy=policy), prepared=ahead)
+
+    report = explain_context(inp, FACTS)
+
+    assert (report.next_action, report.next_trigger) == (NextAction.COMPACT, FiringGauge.MESSAGES)
+    assert (report.messages_since_summary, report.messages_threshold) == (30, 30)
 
 
 @pytest.mark.parametrize("adopting", list(Adopt))

@@ -38,6 +38,7 @@ REPORT = ContextReport(
     tokens_percent=0.0,
     will_trigger=False,
     next_action=NextAction.NONE,
+    next_trigger=None,
     summary_count=0,
     last_summary_at=None,
     estimated_response_tokens=10,

@@ -124,6 +124,7 @@ def context_out(**changes: object) -> ContextOut:
         tokens_percent=2.0,
         will_trigger=False,
         next_action="none",
+        next_trigger=None,
         summary_count=0,
         last_summary_at=None,
         estimated_response_tokens=700,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fakes.scripted_turns import REPORT
-from throughline.context.report import NextAction
+from throughline.context.report import FiringGauge, NextAction
 from throughline.slack.blocks import CELLS, Gauge, draw, named, show_context
 
 
@@ -17,7 +17,7 @@ def test_bars_are_never_empty_above_nothing_and_full_only_at_the_limit() -> None
 
 
 def test_what_happens_next_is_told() -> None:
-    firing = show_context(replace(REPORT, next_action=NextAction.COMPACT), "")
+    firing = show_context(replace(REPORT, next_action=NextAction.COMPACT, next_trigger=FiringGauge.WINDOW), "")
 
     assert "⚡" in str(firing.blocks)
     assert "will trigger" in str(firing.blocks)

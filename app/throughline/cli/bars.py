@@ -1,7 +1,7 @@
 """Drawing how full a session's context is: plain functions from numbers to text, never wider than asked."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -87,10 +87,9 @@ def percent(used: int, limit: int | None) -> str:
 
 
 def _line(gauge: Gauge, label: str, numbers: str, inner: int) -> Text:
-    """The numbers come last, so that a screen too narrow for all of it cuts them and not what they come to."""
     bar = draw_bar(gauge, inner=inner)
     firing = FIRES if gauge.is_firing else " " * cell_len(FIRES)
-    return Text(f"{label} ") + bar + Text(f" {percent(gauge.used, gauge.limit):>5}{firing} {numbers}")
+    return Text(f"{label} ") + bar + Text(f" {percent(gauge.used, gauge.limit):>5} {numbers}{firing}")
 
 
 def _texts(lines: Iterable[str], style: str, *, width: int) -> list[Text]:
@@ -121,6 +120,7 @@ def _number(value: int) -> str:
 
 def _gauges(context: ContextOut, *, is_wide: bool) -> tuple[Gauge, Gauge, Gauge]:
     since = " since summary" if is_wide else ""
+    firing = context.next_trigger
     messages = Gauge(f"N messages{since}", context.messages_since_summary, context.messages_threshold)
     tokens = Gauge(f"K tokens{since}", context.tokens_since_summary, context.tokens_threshold)
     window = Gauge(
@@ -128,9 +128,12 @@ def _gauges(context: ContextOut, *, is_wide: bool) -> tuple[Gauge, Gauge, Gauge]
         context.total_tokens,
         context.context_window,
         mark=context.threshold_tokens,
-        is_firing=context.is_compacting_next,
     )
-    return messages, tokens, window
+    return (
+        replace(messages, is_firing=firing == "messages"),
+        replace(tokens, is_firing=firing == "tokens"),
+        replace(window, is_firing=firing == "window"),
+    )
 
 
 def _window_details(context: ContextOut) -> list[str]:

@@ -12,8 +12,9 @@ from throughline.context.ladder.rungs import OLDEST_TRIMMED
 from throughline.context.measure import count_system
 from throughline.context.plan import ContextPlan, plan_context
 from throughline.context.repair import EMPTY_USER_TEXT
-from throughline.context.report import ContextReport, NextAction, SummaryFacts, SummaryReport
+from throughline.context.report import ContextReport, FiringGauge, NextAction, SummaryFacts, SummaryReport
 from throughline.context.triggers import (
+    CompactionTrigger,
     count_trigger,
     due_triggers,
     is_near_threshold,
@@ -72,9 +73,8 @@ def _report(plan: ContextPlan, facts: SummaryFacts) -> ContextReport:
     inp, empty = replace(view.inp, user=None), view.counts[view.current_index]
     total = scale(view.tokens - empty, inp.factor)
     system, tools, summary = _fixed_tokens(view)
-    since = messages_since_summary(inp)
-    since_tokens = scale(tokens_since_summary(inp), inp.factor)
-    action = _next_action(plan)
+    since, since_tokens = messages_since_summary(inp), scale(tokens_since_summary(inp), inp.factor)
+    action, gauge = _next_step(plan)
     most_messages, most_tokens = _thresholds(inp)
     return ContextReport(
         agent=facts.agent,
@@ -98,6 +98,7 @@ def _report(plan: ContextPlan, facts: SummaryFacts) -> ContextReport:
         tokens_percent=None if most_tokens is None else _percent(since_tokens, most_tokens),
         will_trigger=action is not NextAction.NONE,
         next_action=action,
+        next_trigger=gauge,
         summary_count=facts.summary_count,
         last_summary_at=None if facts.adopted is None else facts.adopted.created_at,
         estimated_response_tokens=_expected_answer(view),
@@ -123,14 +124,25 @@ def _fixed_tokens(view: View) -> tuple[int, int, int]:
     return scale(system, inp.factor), scale(inp.tools_tokens, inp.factor), scale(summary, inp.factor)
 
 
-def _next_action(plan: ContextPlan) -> NextAction:
+def _next_step(plan: ContextPlan) -> tuple[NextAction, FiringGauge | None]:
+    """Return what the plan's empty message and its empty answer set off, and which gauge makes them."""
     if is_making_room(plan):
-        return NextAction.COMPACT
-    return NextAction.PREPARE if _is_due_after(plan) else NextAction.NONE
+        return NextAction.COMPACT, _gauge(plan.decision.trigger if plan.decision.is_now else None)
+    later = _later(plan)
+    if later is None:
+        return NextAction.NONE, None
+    return NextAction.PREPARE, _gauge(count_trigger(later, summarised_through(later)))
 
 
-def _is_due_after(plan: ContextPlan) -> bool:
-    """Whether a summary will be due once the plan's empty message has an empty answer."""
+def _gauge(trigger: CompactionTrigger | None) -> FiringGauge:
+    """What no count triggers the window does."""
+    if trigger is CompactionTrigger.MESSAGES:
+        return FiringGauge.MESSAGES
+    return FiringGauge.TOKENS if trigger is CompactionTrigger.TOKENS else FiringGauge.WINDOW
+
+
+def _later(plan: ContextPlan) -> ContextInput | None:
+    """Return what there is once the plan's empty message has an empty answer, where a summary is due then."""
     inp = plan.view.inp
     rows = inp.rows
     last = rows[-1].position if rows else inp.summary_through_position
@@ -143,8 +155,8 @@ def _is_due_after(plan: ContextPlan) -> bool:
     most = plan.raw_tokens + 2 * tokens
     is_far_off = not (due_triggers(later, most) or count_trigger(later, summarised_through(later)))
     if is_far_off and not is_near_threshold(later, most):
-        return False
-    return plan_context(later).is_summary_due
+        return None
+    return later if plan_context(later).is_summary_due else None
 
 
 def _summary_report(version: AdoptedSummary | None) -> SummaryReport | None:

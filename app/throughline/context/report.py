@@ -23,6 +23,14 @@ class NextAction(StrEnum):
     COMPACT = "compact"
 
 
+class FiringGauge(StrEnum):
+    """Which of the three gauges the next message makes fire."""
+
+    MESSAGES = "messages"
+    TOKENS = "tokens"
+    WINDOW = "window"
+
+
 @dataclass(frozen=True, slots=True)
 class SummariserReport:
     """The model asked first for a summary, and its breaker: `closed`, `open` for so many seconds, or `half_open`."""
@@ -96,6 +104,7 @@ class ContextReport:
     tokens_percent: float | None
     will_trigger: bool
     next_action: NextAction
+    next_trigger: FiringGauge | None
     summary_count: int
     last_summary_at: datetime | None
     estimated_response_tokens: int

@@ -42,7 +42,7 @@ def due_triggers(inp: ContextInput, raw_tokens: int) -> tuple[CompactionTrigger,
         return (CompactionTrigger.THRESHOLD,) if is_over and is_reducing(inp) else ()
     counted = None
     if inp.policy.adopt is Adopt.IMMEDIATELY and not inp.own:
-        counted = count_trigger(inp, max(inp.summary_through_position, inp.view_state.skipped_through_position))
+        counted = count_trigger(inp, counted_from(inp))
     return tuple(
         trigger for trigger in (CompactionTrigger.THRESHOLD if is_over else None, counted) if trigger is not None
     )
@@ -89,14 +89,24 @@ def summarised_through(inp: ContextInput) -> int:
     return max(inp.summary_through_position, prepared, inp.view_state.skipped_through_position)
 
 
+def counted_from(inp: ContextInput) -> int:
+    """Return the position from which on N and K count: the summary in use, where they bring the next into use at once.
+
+    Else the newest, prepared or in use.
+    """
+    if inp.policy.adopt is Adopt.IMMEDIATELY:
+        return max(inp.summary_through_position, inp.view_state.skipped_through_position)
+    return summarised_through(inp)
+
+
 def messages_since_summary(inp: ContextInput) -> int:
-    """Return how many messages lie after the newest summary, those not loaded and the pending one included."""
-    return _messages_since(inp, summarised_through(inp))
+    """Return how many messages N counts, those not loaded and the pending one included."""
+    return _messages_since(inp, counted_from(inp))
 
 
 def tokens_since_summary(inp: ContextInput) -> int:
-    """Return our count of the loaded messages after the newest summary, as stored, and of the pending one."""
-    return _tokens_since(inp, summarised_through(inp))
+    """Return our count of the loaded messages that K counts, as stored, and of the pending one."""
+    return _tokens_since(inp, counted_from(inp))
 
 
 def has_grown(inp: ContextInput, raw_tokens: int) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from throughline.context.report import ContextReport, NextAction
+from throughline.context.report import ContextReport, FiringGauge, NextAction
 from throughline.domain.text import clean_text
 from throughline.slack.bolt import Shown
 
@@ -83,14 +83,24 @@ def _filled(gauge: Gauge) -> int:
 
 def _gauges(report: ContextReport) -> Sequence[Gauge]:
     return (
-        Gauge("N messages", report.messages_since_summary, report.messages_threshold),
-        Gauge("K tokens", report.tokens_since_summary, report.tokens_threshold),
+        Gauge(
+            "N messages",
+            report.messages_since_summary,
+            report.messages_threshold,
+            is_firing=report.next_trigger is FiringGauge.MESSAGES,
+        ),
+        Gauge(
+            "K tokens",
+            report.tokens_since_summary,
+            report.tokens_threshold,
+            is_firing=report.next_trigger is FiringGauge.TOKENS,
+        ),
         Gauge(
             "window",
             report.total_tokens,
             report.context_window,
             mark=report.threshold_tokens,
-            is_firing=report.next_action is NextAction.COMPACT,
+            is_firing=report.next_trigger is FiringGauge.WINDOW,
         ),
     )
 

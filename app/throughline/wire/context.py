@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from throughline.context.report import FiringGauge
 from throughline.domain.message import Role
 from throughline.wire.shape import Id, Shape, Time, one_of
 
@@ -60,7 +61,8 @@ class ContextOut(Shape):
     threshold_tokens: int
     usage_percent: float
     messages_since_summary: int = Field(
-        description="since the newest summary, prepared or in use; counted anew where one was gone back to"
+        description="since the newest summary, prepared or in use (with `adopt: immediately` the one in use); "
+        "counted anew where one was gone back to"
     )
     messages_threshold: int | None
     messages_percent: float | None
@@ -71,6 +73,9 @@ class ContextOut(Shape):
     next_action: Annotated[str, one_of("none", "prepare", "compact")] = Field(
         description="what an empty message and answer would set off; compact: anything that makes the prompt smaller "
         "first; prepare: a summary is due after the answer, and is written in the background"
+    )
+    next_trigger: Annotated[str, one_of(*FiringGauge)] | None = Field(
+        description="which gauge makes `next_action` happen; null where nothing does"
     )
     summary_count: int = Field(description="versions of the summary, those that were gone back to counted again")
     last_summary_at: Time | None
