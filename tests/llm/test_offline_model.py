@@ -84,6 +84,41 @@ async def test_it_calls_the_tool_a_question_asks_for(question: str, name: str, a
     assert answer.finish_reason == "tool_calls"
 
 
+@pytest.mark.parametrize(
+    ("question", "expression"),
+    [
+        ("12*7", "12*7"), ("(3+4)/2", "(3+4)/2"), ("What is 3 - 2?", "3 - 2"), ("what's 10/4", "10/4"),
+        ("3 - 2", "3 - 2"), ("(see 12*7)", "12*7"), ("Was ist 9-4?", "9-4"), ("What is 1,200 * 1.5?", "1200 * 1.5"),
+        ("2^10 please", "2^10"),
+        ("On 2026-11-25 we pay 3*40 euros.", "3*40"), ("-3 + 5", "-3 + 5"), ("100 / (3 - 1)", "100 / (3 - 1)"),
+    ],
+)  # fmt: skip
+async def test_it_calculates_what_is_a_sum(question: str, expression: str) -> None:
+    answer = await ask(user(question), tools=(CALCULATOR, CLOCK))
+
+    assert [json.loads(call.arguments) for call in answer.tool_calls] == [{"expression": expression}]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The wedding is on 2026-11-25.", "What is 12/05/2026?", "What is 2026-11-25?", "12-05-26", "2026-11",
+        "We expect 10-12 people.", "10-12", "How many of the 10-12 people come?", "Call 030-123 456.", "+49 (0)30-1234",
+        "What is 030-123 456?", "555-1234", "The shop is open 24/7.", "What is 24/7?", "Use version 1.2.3-4.",
+        "Upgrade 1.2.3+4", "I want 10%-20% off.", "Bring 1/2 cup of oil.", "We meet 3 - 5 pm.", "Look at A4/A5.",
+        "COVID-19 + 3", "10.0.0.1/24", "- 3 apples\n- 4 pears", "1\n* 2", "It is at 12:30-13:45.", "page 3/4",
+        "What is the date of the party?", "What time is the meeting?", "On which day do we meet?",
+    ],
+)  # fmt: skip
+async def test_it_takes_no_date_range_or_phone_number_for_a_sum_or_a_wish_to_know_the_time(said: str) -> None:
+    assert (await ask(user(said), tools=(CALCULATOR, CLOCK))).tool_calls == ()
+
+
+@pytest.mark.parametrize("question", ["what time is it in Tokyo?", "What's the time", "Which day is it today?"])
+async def test_it_looks_at_the_clock_when_asked_what_time_it_is(question: str) -> None:
+    assert [call.name for call in (await ask(user(question), tools=(CLOCK,))).tool_calls] == ["current_time"]
+
+
 async def test_it_answers_from_the_tools_result() -> None:
     call = ToolCall("c1", "calculator", '{"expression": "17*23"}')
 

@@ -10,27 +10,24 @@ from throughline.context.assemble import SUMMARY_TAG, SUMMARY_TITLE
 from throughline.domain.message import Role, ToolCall, text_of
 from throughline.domain.prompt import Prompt, ToolSpec
 from throughline.llm.offline_summary import INTRODUCTION, sentences_of
+from throughline.llm.offline_sums import sum_in
 
 ABOUT = f"{INTRODUCTION}: I need no key, run inside the service, and can only quote what I see and call tools."
 ADVICE = "Set DEFAULT_LLM and a key for a model that can reason."
 MAX_RESULT = 2000
 QUESTION_CHARACTERS = 2000
-"""So much of a question is searched for a wish to know the time or to calculate: a longer one is a paste."""
+"""So much of a question is searched for a wish to know the time: a longer one is a paste."""
 
 LEAST_WORD = 4
 """Shorter words are not what a question is about."""
 
 _CALL = re.compile(r"^\s*/call\s+([\w.:-]+)\s*(.*)$", re.DOTALL)
-_TIME = re.compile(r"\b(?:what|which)(?:'s| is)? (?:the )?(?:current )?(?:time|date|day)\b", re.IGNORECASE)
-_NUMBER = r"\d[\d.\s()]*+"
-_ARITHMETIC = re.compile(
-    rf"(?P<whole>[-+(]*+\s*+{_NUMBER}(?:(?:\*\*|[-+*/%^×÷])[-+\s(]*+{_NUMBER})++)"
-    rf"|[-+(]*+\s*+{_NUMBER}|[-+(]++\s*+|\s++"
+_TIME = re.compile(
+    r"\b(?:what|which)(?:['’]?s| is)? (?:the )?(?:current )?(?:time|date|day)\b"
+    r"(?: (?:is it|is today|today|now|right now|it is)\b|(?=[\s?!.]*+\Z))",
+    re.IGNORECASE,
 )
-"""An expression, or else a number, signs or blanks that begin none: they are passed over as a whole, not one by one."""
-
 _WORD = re.compile(r"\w+")
-_SIGNS = str.maketrans({"×": "*", "÷": "/"})
 _SPEAKERS = {Role.USER: "you said", Role.ASSISTANT: "I said", Role.TOOL: "a tool said"}
 
 
@@ -64,14 +61,14 @@ def _shortened(text: str) -> str:
 
 def _wanted_call(question: str, offered: set[str]) -> tuple[str, str]:
     """Return the tool that the question asks for and its arguments, twice nothing where it asks for none."""
-    head, explicit = question[:QUESTION_CHARACTERS], _CALL.match(question)
+    explicit = _CALL.match(question)
     if explicit:
         return explicit[1], explicit[2].strip() or "{}"
-    if "current_time" in offered and _TIME.search(head):
+    if "current_time" in offered and _TIME.search(question[:QUESTION_CHARACTERS]):
         return "current_time", "{}"
-    whole = next((match["whole"].strip() for match in _ARITHMETIC.finditer(head) if match["whole"]), "")
-    if "calculator" in offered and whole:
-        return "calculator", json.dumps({"expression": whole.translate(_SIGNS)})
+    expression = sum_in(question) if "calculator" in offered else ""
+    if expression:
+        return "calculator", json.dumps({"expression": expression})
     return "", ""
 
 
