@@ -184,13 +184,22 @@ def test_a_tools_later_value_is_current() -> None:
     assert current(kept) == ["retries=5"]
 
 
-def test_facts_of_two_subjects_stand_beside_each_other() -> None:
-    kept = merge_kept_facts(
-        (fact("The catering budget is 900.", 1, subject="catering budget"),),
-        (fact("The travel budget is 400.", 3, subject="travel budget"), fact("KEY-4=b", 5, subject="KEY-4")),
-    )
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("The catering budget is 900.", "catering budget"), ("The travel budget is 400.", "travel budget")),
+        (("Ana's phone is 555-1234.", "Ana's phone"), ("Bob's phone is 555-9876.", "Bob's phone")),
+        (("The staging port is 5432.", "staging port"), ("The production port is 5433.", "production port")),
+        (("设计部预算是4300元", "设计部预算"), ("开发部预算是3900元", "开发部预算")),
+        (("Room 12 has 4 beds.", ""), ("Room 14 has 2 beds.", "")),
+        (("Sleep 5 makes it work.", "KEY-3"), ("KEY-4=b", "KEY-4")),
+    ],
+)
+def test_facts_of_two_subjects_stand_beside_each_other(one: tuple[str, str], other: tuple[str, str]) -> None:
+    first, second = fact(one[0], 1, subject=one[1]), fact(other[0], 3, subject=other[1])
+    later = later_statements((first, second), rows(user(one[0]), Said(Role.ASSISTANT, "Noted."), user(other[0])))
 
-    assert len(current(kept)) == 3
+    assert current(merge_kept_facts((first,), (second, *later))) == [one[0], other[0]]
 
 
 @pytest.mark.parametrize(
@@ -224,6 +233,10 @@ def test_a_correction_that_no_model_named_replaces_what_it_corrects(before: str,
         "I am not sure whether my allergy matters.",
         "The desk of Ana Moss is too small.",
         "The desk is fine, not as the chair.",
+        "Write 3 tweets for the demo day.",
+        "The demo day has not changed.",
+        "Don't forget the demo day.",
+        "Now the desk needs paint.",
     ],
 )
 def test_a_sentence_that_changes_nothing_of_it_replaces_nothing(said: str) -> None:

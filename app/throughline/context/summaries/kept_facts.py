@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from throughline.context.summaries.later_statements import changes, is_other_number
+from throughline.context.summaries.later_statements import are_siblings, changes, is_other_number
 from throughline.context.summaries.subjects import is_same_subject, subject_key, words_of
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
@@ -138,13 +138,18 @@ class _Current:
         """Return those that a person's statement says anew, whatever its subject is called."""
         found = {at for word in words for at in self.by_word[word]} if fact.said_by is Role.USER else set()
         is_change = changes(fact.text)
-        earlier = (at for at in found if self.facts[at].position < fact.position)
+        earlier = (
+            at for at in found if self.facts[at].position < fact.position and not are_siblings(key, self.subjects[at])
+        )
         return [
             at
             for at in earlier
-            if is_other_number(self.facts[at].text, fact.text)
-            or self._is_said_anew(at, key, words, is_change=is_change)
+            if self._is_other_number(at, key, fact) or self._is_said_anew(at, key, words, is_change=is_change)
         ]
+
+    def _is_other_number(self, at: int, key: frozenset[str], fact: KeptFact) -> bool:
+        """Two sentences of one form alone say nothing of it: one of them must have a subject."""
+        return bool(key or self.subjects[at]) and is_other_number(self.facts[at].text, fact.text)
 
     def _is_said_anew(self, at: int, key: frozenset[str], words: frozenset[str], *, is_change: bool) -> bool:
         """Whether a statement has the subject of an earlier one, or changes most of it; two subjects must be akin."""

@@ -30,7 +30,7 @@ SAME_START, LEAST_START = 0.5, 3
 """A sentence that begins like a fact, for half of its words and three at least, says it anew."""
 
 ENDING_WORDS = words_in(
-    "forget cancel cancelled canceled dropped withdrawn stopped revoked vergiss abgesagt gestrichen zurückgezogen "
+    "forget cancel cancelled canceled dropped withdrawn revoked vergiss abgesagt gestrichen zurückgezogen "
     "olvida cancelado cancelada anulado anulada retirado retirada annulé retiré"
 )
 """Those that end something: with one of them a sentence is about the one word of a subject that it names."""
@@ -45,11 +45,24 @@ CHANGE_WORDS = ENDING_WORDS | words_in("""
 """)
 """Words by which people take something back or change it, a line a language."""
 
+NEGATIONS = words_in("no not kein keine keinen sin pas sem")
+"""Right before a subject they end it: "no reminder"."""
+
 CHANGE_PARTS = words_in("不是 改 而是 取消 不再 更正 不去 撤回 推迟 算了 现在 新的 ではなく 変更 取り消")
 """The same where words are not spaced: parts of a sentence."""
 
+_FORGET = words_in("forget vergiss olvida oublie")
+_NOT_FORGET = words_in("don t not nicht no pas n")
+"""Before a word of _FORGET they turn it round: "don't forget"."""
+
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _NUMBER = re.compile(r"\d+")
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
+
+
+def are_siblings(one: frozenset[str], other: frozenset[str]) -> bool:
+    """Whether two subjects each have a word of their own, as two people's phones have: they are two things."""
+    return bool(one and other and one - other and other - one)
 
 
 def later_statements(facts: Sequence[KeptFact], messages: Sequence[Message]) -> tuple[KeptFact, ...]:
@@ -82,14 +95,17 @@ def is_other_number(before: str, sentence: str) -> bool:
 
 @dataclass(slots=True)
 class _Known:
-    """An index of the current facts that have a subject, by the words of the subject."""
+    """An index of the current facts that have a subject: by its words, and by the position where a model named it."""
 
     by_word: dict[str, list[KeptFact]]
+    named_at: dict[int, list[KeptFact]]
 
     def __init__(self, facts: Sequence[KeptFact]) -> None:
-        self.by_word = defaultdict(list)
+        self.by_word, self.named_at = defaultdict(list), defaultdict(list)
         for fact in facts:
             if fact.kind is not FactKind.INSTRUCTION and not fact.replaced_by:
+                if fact.subject and fact.chosen:
+                    self.named_at[fact.position].append(fact)
                 for word in subject_key(fact.subject):
                     self.by_word[word].append(fact)
 
@@ -97,27 +113,37 @@ class _Known:
         """Yield the facts said before that the sentence changes, each once."""
         found = {fact for word in words_of(sentence) for fact in self.by_word.get(word, ())}
         for fact in sorted(found, key=lambda fact: (fact.position, fact.text)):
-            if fact.position < position and fact.text != sentence and _is_changed(fact, sentence):
+            is_news = fact.position < position and fact.text != sentence
+            if is_news and _is_changed(fact, sentence) and not self._is_of_sibling(fact, sentence, position):
                 yield fact
+
+    def _is_of_sibling(self, fact: KeptFact, sentence: str, position: int) -> bool:
+        """Whether a model named the sentence under subjects that are all other things than the fact's."""
+        here = [one for one in self.named_at.get(position, ()) if one.text in sentence or sentence in one.text]
+        return bool(here) and all(are_siblings(subject_key(one.subject), subject_key(fact.subject)) for one in here)
 
 
 def _is_changed(fact: KeptFact, sentence: str) -> bool:
     """Whether a sentence names the subject of a fact and says something else of it."""
     key, words = subject_key(fact.subject), words_of(sentence)
-    if len(key & words) < COVERED_SHARE * len(key):
+    if len(key & words) < (COVERED_SHARE if changes(sentence) else 1) * len(key):
         return False
     if _begins_alike(fact.text, sentence, key) or is_other_number(fact.text, sentence):
         return True
     is_told = " " in fact.subject and fact.subject.casefold() in sentence.casefold()
     is_certain = len(key) > 1 or is_told or bool(_values(fact.text) & _values(sentence)) or _is_ended(key, sentence)
-    return is_certain and (changes(sentence) or (len(key) > 1 and _has_other_number(fact.text, sentence)))
+    has_news = any(key.isdisjoint(words_of(value)) for value in _values(sentence))
+    is_statement = has_news or _is_ended(key, sentence) or (bool(_UNSPACED.search(sentence)) and "请" not in sentence)
+    return is_certain and is_statement and changes(sentence)
 
 
 def _is_ended(key: frozenset[str], sentence: str) -> bool:
     """Whether a sentence ends a subject: by a word like "cancelled", or one of change before it: "no reminder"."""
     words = _in_order(sentence)
+    if any(word in _FORGET and before in _NOT_FORGET for before, word in pairwise(words)):
+        return False
     return not ENDING_WORDS.isdisjoint(words) or any(
-        before in CHANGE_WORDS and not key.isdisjoint(words_of(word)) for before, word in pairwise(words)
+        before in NEGATIONS and not key.isdisjoint(words_of(word)) for before, word in pairwise(words)
     )
 
 
@@ -130,7 +156,7 @@ def _begins_alike(before: str, sentence: str, key: frozenset[str]) -> bool:
     if start < max(LEAST_START, SAME_START * len(old)) or not key <= words_of(" ".join(old[:start])):
         return False
     rests = old[start:], new[start:]
-    return all(any(map(_is_value, rest)) for rest in rests) and set(rests[0]).isdisjoint(rests[1])
+    return all(rest and _is_value(rest[0]) for rest in rests) and set(rests[0]).isdisjoint(rests[1])
 
 
 def _in_order(text: str) -> list[str]:
@@ -146,7 +172,7 @@ def _has_other_number(before: str, sentence: str) -> bool:
 def _values(text: str) -> frozenset[str]:
     """Return the words of `text` that a value is made of: those with a digit, and names, which do not begin it."""
     words = [word.strip(".,;:!?()") for word in text.split()]
-    return frozenset(word for word in words if _is_value(word) and (word != words[0] or not word.isalpha()))
+    return frozenset(word for at, word in enumerate(words) if _is_value(word if at else word.casefold()))
 
 
 def _is_value(word: str) -> bool:

@@ -6,34 +6,44 @@ from functools import lru_cache
 
 from throughline.context.summaries.word_lists import words_in
 
-LEAST_LETTERS = 4
+LEAST_LETTERS = 3
 """Shorter words of letters alone are mostly articles and prepositions, in any language written with spaces."""
 
-FILLERS = words_in("about overall general current regarding allgemein thema über sobre acerca actual")
+FILLERS = words_in("""
+    the and for are was our your has his her its about overall general current regarding
+    der die das den dem des ein und von für mit ist war bei zum zur allgemein thema über
+    los las del una uno por con para que son sobre acerca actual est les des une sur par pour nos
+""")
 """Words that make no other subject of one."""
 
 SAME_SHARE = 0.6
 """Two subjects are one if so much of all their words is in both: an article or a word more makes no new subject."""
 
-MOST_KNOWN = 4096
-"""Texts whose words are kept: those of a few sessions' facts, which are compared again and again."""
+MOST_KNOWN, SHORT_CHARACTERS = 4096, 300
+"""So many short texts are kept with their words: facts are compared again and again; a message is read once."""
 
 _WORD = re.compile(r"[^\W_]+")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 
 
-@lru_cache(MOST_KNOWN)
 def words_of(text: str) -> frozenset[str]:
     """Return the words of `text` that carry meaning, without case and plural; where none are spaced, pairs of letters.
 
     All words where only short ones are there. Linear.
     """
+    return _words_known(text) if len(text) <= SHORT_CHARACTERS else _words(text)
+
+
+def _words(text: str) -> frozenset[str]:
     plain = unicodedata.normalize("NFKC", text).casefold()
     words = {part for word in _WORD.findall(plain) for part in _parts(word)}
     long = {
         word for word in words - FILLERS if len(word) >= LEAST_LETTERS or not word.isalpha() or _UNSPACED.search(word)
     }
     return frozenset(_singular(word) for word in long or words)
+
+
+_words_known = lru_cache(MOST_KNOWN)(_words)
 
 
 def is_same_subject(one: frozenset[str], other: frozenset[str]) -> bool:
@@ -51,7 +61,7 @@ def _parts(word: str) -> list[str]:
 
 
 def _singular(word: str) -> str:
-    return word[:-1] if len(word) > LEAST_LETTERS and word.endswith("s") else word
+    return word[:-1] if len(word) > LEAST_LETTERS + 1 and word.endswith("s") else word
 
 
 def subject_key(subject: str) -> frozenset[str]:
