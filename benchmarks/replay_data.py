@@ -106,9 +106,9 @@ def tool_shapes(datasets: Iterable[Dataset]) -> dict[str, dict[str, str]]:
     return {tool: {name: "|".join(sorted(kinds)) for name, kinds in shape.items()} for tool, shape in shapes.items()}
 
 
-def json_lines(folder: Path) -> Iterator[Json]:
-    """Yield the objects of all `*.jsonl` files of a folder, in the files' order."""
-    for path in sorted(folder.glob("*.jsonl")):
+def json_lines(folder: Path, files: str = "*.jsonl") -> Iterator[Json]:
+    """Yield the objects of the `files` of a folder, in the order of their names."""
+    for path in sorted(folder.glob(files)):
         yield from (json.loads(line) for line in path.read_text("utf-8").split("\n") if line.strip())
 
 
