@@ -8,7 +8,15 @@ from throughline.domain.errors import SummaryConflict
 from throughline.domain.ids import SessionId, StretchId, SummaryId
 from throughline.domain.run import Lease
 from throughline.domain.session import Session
-from throughline.domain.summary import Adoption, NewStretch, Stretch, SummaryState, SummaryVersion, SummaryWithStretches
+from throughline.domain.summary import (
+    Adoption,
+    NewStretch,
+    Stretch,
+    SummaryState,
+    SummaryVersion,
+    SummaryWithStretches,
+    WantedStretch,
+)
 
 _STORED = frozenset(field.name for field in fields(Stretch)) - {"id"}
 _VERSIONED = frozenset(field.name for field in fields(SummaryVersion))
@@ -34,6 +42,13 @@ class KeptSummaries:
         stored = {name: getattr(stretch, name) for name in _STORED}
         new = Stretch(id=StretchId(UUID(int=len(self.stretches) + 1)), **stored)
         return self.stretches.setdefault(stretch.read_hash, new)
+
+    async def copy_stretch(
+        self, session_id: SessionId, wanted: WantedStretch, lease: Lease | None = None
+    ) -> Stretch | None:
+        """There is no other session."""
+        del session_id, wanted, lease
+        return None  # the one answer of several that the protocol knows
 
     async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithStretches | None:
         """Return the adopted version with its stretches."""

@@ -24,7 +24,7 @@ from throughline.domain.summary import Stretch, SummaryState
 from throughline.execution.breaker import Breakers
 from throughline.prompting.ready_agent import assemble_agent
 from throughline.summary.choose import choose_facts
-from throughline.summary.summariser import Summariser, find_summarisers, summarize_messages, write_summary
+from throughline.summary.summariser import Ask, Summariser, find_summarisers, summarize_messages, write_summary
 from throughline.summary.summariser_calls import SummariserCalls
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
@@ -348,7 +348,10 @@ async def test_a_window_without_room_for_all_facts_is_asked_about_the_newest() -
     small, smaller = (Summariser(model, SummaryPolicy(), len, max_tokens=100, window_tokens=n) for n in (5000, 2048))
     calls = SummariserCalls(clock, SilentMetrics(), Breakers(clock), "", deadline=100.0)
 
-    chosen = await choose_facts(kept, 5000, len, (smaller, small), calls)
+    async def asking(summariser: Summariser, ask: Ask) -> str:
+        return (await calls.ask(summariser, ask)).text
+
+    chosen = await choose_facts(kept, 5000, (smaller, small), calls, asking)
 
     (request,) = model.requests
     assert small.prompt_tokens(request.prompt) <= small.request_tokens(CHOICE_TOKENS)

@@ -17,6 +17,26 @@ class SummaryState(StrEnum):
     SUPERSEDED = "superseded"
 
 
+CHOICE_LEVEL = -1
+"""The level of what is no stretch but a choice of the facts kept of 1..through: its text is the model's answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class WantedStretch:
+    """A stretch before it is written: the positions it will stand for, and the hashes by which it is found again.
+
+    `read_hash` is that of NewStretch and holds within a session. `request_hash` is the same for the same owner, model
+    and request in any session; None where no model is asked. `redaction_count` is the session's as it was read.
+    """
+
+    from_position: int
+    through_position: int
+    through_id: MessageId
+    read_hash: str
+    request_hash: str | None = None
+    redaction_count: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class NewStretch:
     """What a summariser call produced for one stretch, before it is stored.
@@ -24,7 +44,7 @@ class NewStretch:
     `read_hash` identifies what was read (messages, or the stretches that were merged, and what stood before them), so
     that the same stretch is never paid for twice. Positions are inclusive. `level` is 0 for one made from messages,
     one more than its parts' for one made from stretches; a rolling summary stands for 1..through at level 0.
-    `kept_facts` are those that the model named in the messages it read.
+    `kept_facts` are those that the model named in the messages it read. `request_hash` is that of WantedStretch.
     """
 
     from_position: int
@@ -41,6 +61,7 @@ class NewStretch:
     level: int = 0
     redaction_count: int = 0
     kept_facts: tuple[KeptFact, ...] = ()
+    request_hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from throughline.domain.summary import (
     SummaryState,
     SummaryVersion,
     SummaryWithStretches,
+    WantedStretch,
 )
 
 
@@ -38,6 +39,14 @@ class SummaryStore(Protocol):
 
     async def usual_seconds(self, session_id: SessionId) -> float | None:
         """Return what a text of the session's summaries took to write on average, None where there is none."""
+
+    async def copy_stretch(
+        self, session_id: SessionId, wanted: WantedStretch, lease: Lease | None = None
+    ) -> Stretch | None:
+        """Return the answer to the same request of another session of the owner, stored in this session, too.
+
+        None where there is none; nobody else's sessions are looked at. Raises LeaseLost, SummaryConflict, NotFound.
+        """
 
     async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithStretches | None:
         """Return the adopted, or the newest prepared version that builds on the adopted one, with its stretches."""

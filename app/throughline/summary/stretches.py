@@ -1,7 +1,7 @@
 """Writing stretches: message after message is read and stands in one, and neighbours are merged as they get many.
 
-Each stretch is stored before the next is asked for, and found again by what was read: nothing is paid for twice. The
-cursor does not move here.
+Each stretch is stored before the next is asked for, and found again by what was read, also where another session of the
+owner asked the same: nothing is paid for twice. The cursor does not move here.
 """
 
 import math
@@ -39,21 +39,19 @@ from throughline.domain.kept_facts import KeptFact
 from throughline.domain.message import Message
 from throughline.domain.prompt import Prompt
 from throughline.domain.session import Session
-from throughline.domain.summary import Adoption, NewStretch, Stretch
+from throughline.domain.summary import Adoption, Stretch, WantedStretch
 from throughline.execution.off_loop import characters_of, run_off_loop_if_large
 from throughline.ports.summaries import SummaryStore
 from throughline.summary.choose import choose_facts
 from throughline.summary.draft import Assignment, Draft
-from throughline.summary.new_stretch import named_facts, new_stretch, said_anew, wishes_of
+from throughline.summary.new_stretch import new_stretch, said_anew, wishes_of
+from throughline.summary.stretch_source import MANY_CHARACTERS, StretchSource
 from throughline.summary.summariser import Ask, NotWorthIt, Summariser, Written, first_chunk
 from throughline.summary.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
 from throughline.summary.unsummarised import Batch
 
 HALVINGS = 3
 """How often a stretch that the summariser calls too long is halved before the smallest is tried."""
-
-MANY_CHARACTERS = 8_000
-"""From this length on facts are found beside the event loop: 48,000 characters take a quarter of a second."""
 
 BY_HOOK = "pre_compact"
 """Stands for a model's name where the hook wrote the text."""
@@ -133,8 +131,8 @@ class StretchWriter:
 
     async def choose_facts(self) -> None:
         """Have those kept facts chosen that matter most, where there is no room for all."""
-        room, count = self._layout.fact_tokens(self.draft.kept_facts), self._count
-        chosen = await choose_facts(self.draft.kept_facts, room, count, self.summarisers, self.calls)
+        facts, asking = self.draft.kept_facts, partial(self._source.choice, self.draft)
+        chosen = await choose_facts(facts, self._layout.fact_tokens(facts), self.summarisers, self.calls, asking)
         self.draft = replace(self.draft, kept_facts=chosen)
 
     async def take(self, text: str, reached: Session, facts: Sequence[KeptFact], replaced_tokens: int) -> bool:
@@ -147,7 +145,8 @@ class StretchWriter:
         written = Written(checked.text, checked.tokens, BY_HOOK, input_tokens=0, output_tokens=0, seconds=0)
         first, last = self.draft.through_position + 1, reached.summary_through_position
         known = read_hash(checked.text, (), f"{BY_HOOK} {first} {last}")
-        stretch = await self._save(new_stretch(written, (first, last), reached.summary_through_id, known))
+        wanted = WantedStretch(first, last, reached.summary_through_id, known)
+        stretch = await self._source.save(new_stretch(written, wanted))
         self.draft = self.draft.extended((*self.draft.stretches, stretch), facts, replaced_tokens)
         return True
 
@@ -228,29 +227,30 @@ class StretchWriter:
         """Summarise the chunk, the beginning of `rest` as a summariser is shown it; facts are read in `rest` itself."""
         if chunk[0].position != self.draft.through_position + 1:
             raise SummaryConflict("What was to be read does not follow what is summarised.")
-        existing, said = self.draft.text if self._is_rolling else "", said_anew(rest[: len(chunk)])
+        existing, read = self.draft.text if self._is_rolling else "", rest[: len(chunk)]
         known = read_hash(existing, chunk, wishes_of(summariser), names_facts=summariser.keep_tokens > 0)
-        stretch = await self.summaries.find_stretch(self.assignment.session.id, known)
-        replaced = sum(message.token_count for message in chunk)
+        stretch = await self._source.find(known)
         if stretch is None:
-            first = 1 if self._is_rolling else self.draft.through_position + 1
-            reach, most = (first, chunk[-1].position), await self._max_tokens()
-            asking = partial(self._request, chunk, summariser, most)
-            ask = Ask(
-                prompt=await run_off_loop_if_large(characters_of(chunk), asking),
-                max_tokens=most,
-                replaced_tokens=replaced + (summariser.count(existing) if existing else 0),
-                reach=reach,
-                keep_tokens=summariser.keep_tokens,
-            )
-            written = await self.calls.ask(summariser, ask)
-            naming = partial(named_facts, written, said if summariser.keep_tokens else ())
-            named = await run_off_loop_if_large(characters_of(said), naming, large=MANY_CHARACTERS)
-            stretch = await self._save(replace(new_stretch(written, reach, chunk[-1].id, known), kept_facts=named))
-        facts = await self.facts(said, stretch.kept_facts)
+            stretch = await self._summarise(chunk, read, summariser, known)
+        facts = await self.facts(said_anew(read), stretch.kept_facts)
         kept = () if self._is_rolling else self.draft.stretches
+        replaced = sum(message.token_count for message in chunk)
         self.draft = self.draft.extended((*kept, stretch), facts, replaced)
         return len(chunk)
+
+    async def _summarise(
+        self, chunk: tuple[Message, ...], read: tuple[Message, ...], summariser: Summariser, known: str
+    ) -> Stretch:
+        """Return a stretch for the chunk, which is `read` as a summariser is shown it: copied, else written."""
+        first = 1 if self._is_rolling else self.draft.through_position + 1
+        reach, most = (first, chunk[-1].position), await self._max_tokens()
+        replaced = sum(message.token_count for message in chunk)
+        replaced += summariser.count(self.draft.text) if self._is_rolling and self.draft.text else 0
+        asking = partial(self._request, chunk, summariser, most)
+        prompt = await run_off_loop_if_large(characters_of(chunk), asking)
+        ask = Ask(prompt, most, replaced, reach, keep_tokens=summariser.keep_tokens)
+        wanted = WantedStretch(*reach, chunk[-1].id, known)
+        return await self._source.copied_or_written(summariser, ask, wanted, read)
 
     async def facts(self, messages: Sequence[Message], named: Sequence[KeptFact] = ()) -> tuple[KeptFact, ...]:
         """Return what is kept of `messages` word for word: what the model named, and what rules find.
@@ -264,21 +264,19 @@ class StretchWriter:
 
     async def _merge(self, task: MergeTask, parts: tuple[Stretch, ...], summariser: Summariser) -> Stretch:
         known = merge_hash(parts, wishes_of(summariser))
-        found = await self.summaries.find_stretch(self.assignment.session.id, known)
+        found = await self._source.find(known)
         if found is not None:
             return found
         prompt = merge_request(parts, summariser.policy, TextAsked(task.max_tokens, summariser.instructions))
         replaced = sum(part.token_count for part in parts)
         reach = (parts[0].from_position, parts[-1].through_position)
-        written = await self.calls.ask(summariser, Ask(prompt, task.max_tokens, replaced, reach))
-        return await self._save(new_stretch(written, reach, parts[-1].through_id, known, task.level))
+        ask = Ask(prompt, task.max_tokens, replaced, reach)
+        wanted = WantedStretch(*reach, parts[-1].through_id, known)
+        return await self._source.copied_or_written(summariser, ask, wanted, level=task.level)
 
-    async def _save(self, new: NewStretch) -> Stretch:
-        session = self.assignment.session
-        known = replace(new, redaction_count=session.redaction_count)
-        stretch = await self.summaries.save_stretch(session.id, known, self.assignment.lease)
-        self.calls.saved()
-        return stretch
+    @property
+    def _source(self) -> StretchSource:
+        return StretchSource(self.summaries, self.assignment, self.calls)
 
     async def _free_tokens(self) -> int:
         """Return what the narrative may take beside the facts, found once for each draft."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from throughline.context.frame import escaped, framed
@@ -153,6 +153,25 @@ def read_hash(
 def merge_hash(stretches: Sequence[Stretch], instructions: str) -> str:
     """Return a hash of what a summariser reads when it merges `stretches`."""
     return _hash_of("merge", *(node_text(stretch) for stretch in stretches), instructions)
+
+
+def request_hash(owner: str, model: str, request: Prompt, numbers: Sequence[int], messages: Sequence[Message]) -> str:
+    """Return a hash of a request to a summariser, by which the owner's other sessions find the answer.
+
+    It holds the owner and the version of the prompt; the model with its server; all that is sent, and `numbers`: the
+    limits of the answer. And `messages` in full, which `request` may show shortened: facts are quoted from them.
+    Neither ids nor times are in it: they differ from one import of a conversation to the next.
+    """
+    sent = (request.system, *(_text(message.content) for message in request.messages))
+    read = (part for message in messages for part in _parts_read(message))
+    return _hash_of("request", owner, model, *map(str, numbers), *sent, *read)
+
+
+def _parts_read(message: Message) -> Iterator[str]:
+    yield from (str(message.position), message.role.value, message.name or "", message.author or "")
+    yield _text(message.content)
+    for call in _calls(message):
+        yield from (call.name, call.arguments)
 
 
 def _hash_of(*texts: str) -> str:

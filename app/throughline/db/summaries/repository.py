@@ -12,6 +12,7 @@ from throughline.db.statements.rows import lease_lost, session_not_found, to_jso
 from throughline.db.statements.sql import sql
 from throughline.db.statements.summary_rows import VERSION_COLUMNS, version_from
 from throughline.db.summaries.adopt import adopt_summary, is_adopted
+from throughline.db.summaries.copied_stretches import copy_stretch, is_with_others
 from throughline.db.summaries.prepared import adopt_prepared, prepare_summary
 from throughline.db.summaries.restore import restore, restore_none
 from throughline.db.summaries.stretches import find_stretch, load_stretches, save_stretch
@@ -30,6 +31,7 @@ from throughline.domain.summary import (
     SummaryState,
     SummaryVersion,
     SummaryWithStretches,
+    WantedStretch,
 )
 
 HELD = LeaseRenewal(is_cancel_requested=False)
@@ -63,7 +65,7 @@ _SAVE_FAILURE = sql("""
 _USUAL_SECONDS = sql("""
     select avg(t.duration_seconds) as seconds from (
         select duration_seconds from summaries
-        where session_id = :session_id and output_tokens > 0 order by id desc limit 20
+        where session_id = :session_id and output_tokens > 0 and level >= 0 order by id desc limit 20
     ) t
 """)
 _LIST = sql(
@@ -116,6 +118,14 @@ class SummaryRepository:
         """Return what the newest texts of the session's summaries took on average, None where there are none."""
         seconds = (await self._transactions.fetch(_USUAL_SECONDS, session_id=session_id))[0]["seconds"]
         return None if seconds is None else float(seconds)
+
+    async def copy_stretch(
+        self, session_id: SessionId, wanted: WantedStretch, lease: Lease | None = None
+    ) -> Stretch | None:
+        """Take over what another session of the owner was answered. Raises LeaseLost, SummaryConflict, NotFound."""
+        if not await is_with_others(self._transactions, session_id, wanted):
+            return None
+        return await self._transactions.run(lambda tx: copy_stretch(tx, session_id, wanted, lease))
 
     async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithStretches | None:
         """Return the adopted version, or the prepared one that builds on it, with its stretches, oldest first.

@@ -24,9 +24,10 @@ _KEEP_SESSION = sql("select s.redaction_count from sessions s where s.id = :sess
 _SAVE = sql(
     """
     insert into summaries as t (id, session_id, from_position, through_position, through_id, level, text, kept_facts,
-        token_count, model, prompt_version, read_hash, input_tokens, output_tokens, duration_seconds)
+        token_count, model, prompt_version, read_hash, request_hash, input_tokens, output_tokens, duration_seconds)
     select :id, m.session_id, :from_position, m.position, m.id, :level, :text, cast(:kept_facts as jsonb),
-        :token_count, :model, :prompt_version, :read_hash, :input_tokens, :output_tokens, :duration_seconds
+        :token_count, :model, :prompt_version, :read_hash, :request_hash, :input_tokens, :output_tokens,
+        :duration_seconds
     from messages m where m.id = :through_id and m.session_id = :session_id and m.position = :through_position
     on conflict (session_id, read_hash) do nothing
     returning {stretch_columns}
@@ -61,12 +62,7 @@ async def save_stretch(tx: Statements, session_id: SessionId, stretch: NewStretc
     Raises LeaseLost, SummaryConflict where a message was redacted since it was read, and NotFound where session or last
     message are missing.
     """
-    await hold_lease(tx, session_id, lease)
-    kept = await tx.fetch(_KEEP_SESSION, session_id=session_id)
-    if not kept:
-        raise session_not_found(session_id)
-    if kept[0]["redaction_count"] != stretch.redaction_count:
-        raise SummaryConflict(f"A message of session {session_id} was redacted since it was read. Read it again.")
+    await hold_unredacted(tx, session_id, stretch.redaction_count, lease)
     rows = await tx.fetch(_SAVE, id=new_id(), session_id=session_id, **_parameters(stretch))
     if rows:
         return stretch_from(rows[0])
@@ -76,6 +72,19 @@ async def save_stretch(tx: Statements, session_id: SessionId, stretch: NewStretc
             f"There is no message {stretch.through_id} at position {stretch.through_position} of session {session_id}."
         )
     return found
+
+
+async def hold_unredacted(tx: Statements, session_id: SessionId, redaction_count: int, lease: Lease | None) -> None:
+    """Keep the session's messages from being redacted until the transaction ends.
+
+    Raises LeaseLost, NotFound, and SummaryConflict where `redaction_count` has changed.
+    """
+    await hold_lease(tx, session_id, lease)
+    kept = await tx.fetch(_KEEP_SESSION, session_id=session_id)
+    if not kept:
+        raise session_not_found(session_id)
+    if kept[0]["redaction_count"] != redaction_count:
+        raise SummaryConflict(f"A message of session {session_id} was redacted since it was read. Read it again.")
 
 
 async def load_stretches(tx: Statements, session_id: SessionId, ids: Sequence[StretchId]) -> tuple[Stretch, ...]:
@@ -115,6 +124,7 @@ def _parameters(stretch: NewStretch) -> dict[str, object]:
         "model": stretch.model,
         "prompt_version": stretch.prompt_version,
         "read_hash": stretch.read_hash,
+        "request_hash": stretch.request_hash,
         "input_tokens": stretch.input_tokens,
         "output_tokens": stretch.output_tokens,
         "duration_seconds": stretch.duration_seconds,

@@ -9,6 +9,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     SmallInteger,
+    Text,
     UniqueConstraint,
     Uuid,
     text,
@@ -20,12 +21,17 @@ from throughline.domain.summary import SummaryState
 
 
 class SummaryRow(Base):
-    """One stretch with its own summary; `read_hash` identifies what was read for it, and is there once."""
+    """One stretch with its own summary; `read_hash` identifies what was read for it, and is there once.
+
+    `request_hash` identifies owner, model and request; no model was asked for a stretch without. Of level -1 it is no
+    stretch but a model's choice of facts (`CHOICE_LEVEL`).
+    """
 
     __tablename__ = "summaries"
     __table_args__ = (
         CheckConstraint("from_position > 0 and from_position <= through_position", name="positions"),
         UniqueConstraint("session_id", "read_hash"),
+        Index("summaries_requested", "request_hash", postgresql_where=text("request_hash is not null")),
     )
 
     id: Mapped[Key]
@@ -44,6 +50,7 @@ class SummaryRow(Base):
     output_tokens: Mapped[int]
     duration_seconds: Mapped[float] = mapped_column(Float)
     created_at: Mapped[Now]
+    request_hash: Mapped[str | None] = mapped_column(Text)
 
 
 class SummaryVersionRow(Base):
