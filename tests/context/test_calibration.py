@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from throughline.context.calibration import Calibration, factor, learn, learn_overflow, scale, trusted_window, unscale
+from throughline.context.calibration import (
+    STEP,
+    Calibration,
+    factor,
+    learn,
+    learn_overflow,
+    scale,
+    stepped,
+    trusted_window,
+    unscale,
+)
 
 WINDOW = 8192
 
@@ -160,3 +170,14 @@ def test_a_drifting_mix_of_texts_never_passes_the_estimate_after_the_first_turns
 
     assert over <= 4
     assert all(a <= b for a, b in pairwise([0.5, factor(known, is_known_tokenizer=False), 4.3]))
+
+
+@given(st.floats(0.5, 4.5))
+def test_a_stepped_factor_is_the_next_of_few(by: float) -> None:
+    assert by - 1e-6 <= stepped(by) < by + STEP
+    assert stepped(stepped(by)) == stepped(by)
+
+
+@pytest.mark.parametrize(("by", "step"), [(1.0, 1.03), (1.03, 1.03), (1.04, 1.15), (1.15, 1.15), (1.16, 1.27)])
+def test_what_is_taken_before_any_report_is_a_step(by: float, step: float) -> None:
+    assert stepped(by) == step

@@ -10,6 +10,7 @@ from fakes.imported_texts import adopted, import_texts
 from fakes.raw_sql import run_sql
 from fakes.scripted_model import Say
 from fakes.stage import Stage
+from throughline.context.calibration import Calibration
 from throughline.context.policy import SummaryShape
 from throughline.context.summaries.choose_facts import CHOICE_SYSTEM_PROMPT
 from throughline.db.database import Database
@@ -107,3 +108,16 @@ async def test_what_a_session_wants_kept_is_paid_for(database: Database) -> None
     await database.sessions.update(stage.owner_id, stage.session.id, change)
 
     assert len(await on_demand(stage)) == 3
+
+
+@pytest.mark.parametrize(("ratio", "is_copied"), [(1.1, True), (1.3, False)])
+async def test_a_little_learned_of_a_model_ends_no_copies(database: Database, ratio: float, *, is_copied: bool) -> None:
+    stage = await open_stage_with(database)
+    await stage.parts.calibrations.save(stage.model.calibration_key, Calibration(1.05, 20))
+    await import_texts(stage, DECISIONS)
+    await on_demand(stage)
+
+    await stage.parts.calibrations.save(stage.model.calibration_key, Calibration(ratio, 20))
+    await import_texts(stage, DECISIONS)
+
+    assert (await on_demand(stage) == []) is is_copied

@@ -49,6 +49,9 @@ LOWEST_AGREEMENT, HIGHEST_AGREEMENT = 0.8, 1.25
 WINDOW_GROWTH = 0.02
 """Growth of a learned window with every accepted prompt: what was believed wrongly is forgotten in some 35 turns."""
 
+STEP = INITIAL_MARGIN - KNOWN_MARGIN
+"""Between the factors of `stepped`, which are 1.03, 1.15 and so on. See there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
@@ -112,6 +115,12 @@ def factor(calibration: Calibration | None, *, is_known_tokenizer: bool) -> floa
     if calibration is None or calibration.samples == 0:
         return 1 + (KNOWN_MARGIN if is_known_tokenizer else INITIAL_MARGIN)
     return calibration.ratio * (1 + LEARNED_MARGIN + YOUNG_MARGIN / calibration.samples)
+
+
+def stepped(by: float) -> float:
+    """Return a factor rounded up to the next step: what is asked for with it stays the same while it moves little."""
+    first = 1 + KNOWN_MARGIN
+    return round(first + math.ceil((by - first) / STEP - 1e-9) * STEP, 6)
 
 
 def scale(tokens: int, by: float) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from throughline.context.budget import summary_limit
-from throughline.context.calibration import factor, trusted_window, unscale
+from throughline.context.calibration import factor, stepped, trusted_window, unscale
 from throughline.context.frame import unframed
 from throughline.context.policy import SummaryKind, SummaryPolicy
 from throughline.context.summaries.keep_lines import KEEP_TOKENS, split_answer
@@ -256,22 +256,23 @@ async def find_summarisers(parts: SummaryParts, agent: ReadyAgent, instructions:
 
 
 def summary_tokens(agent: ReadyAgent) -> int:
-    """Return how many tokens, by our count, the agent's summary may have."""
+    """Return how many tokens, by our count, the agent's summary may have: a hundredth learned moves no limit."""
     limit = summary_limit(agent.definition.context.summary, agent.budget)
-    return max(unscale(limit, agent.factor), 1)
+    return max(unscale(limit, stepped(agent.factor)), 1)
 
 
 async def _summariser(parts: SummaryParts, agent: ReadyAgent, model: ChatModel, instructions: str) -> Summariser:
     """The agent's own window holds for its own model only; what is learned of a model holds for all."""
     is_own = model.calibration_key == agent.model.calibration_key
     calibration = None if is_own else await parts.calibrations.load(model.calibration_key)
+    learned = agent.factor if is_own else factor(calibration, is_known_tokenizer=model.has_known_tokenizer)
     return Summariser(
         model=model,
         policy=agent.definition.context.summary,
         count=agent.counter.count,
         max_tokens=summary_tokens(agent),
         window_tokens=agent.budget.window_tokens if is_own else trusted_window(calibration, model.context_limit),
-        factor=agent.factor if is_own else factor(calibration, is_known_tokenizer=model.has_known_tokenizer),
+        factor=stepped(learned),
         instructions=instructions,
     )
 
