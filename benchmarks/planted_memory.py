@@ -66,7 +66,7 @@ class Memory:
             await writer.choose_facts()
         if writer.reaches_further:
             self.draft = writer.draft
-            await self.store.adopt_summary(writer.adoption())
+            await self.store.adopt_summary(await writer.adoption())
         self.waiting = tuple(row for row in self.waiting if row.position > self.draft.through_position)
 
     @property

@@ -288,7 +288,7 @@ def test_how_summaries_are_written_may_be_said_with_any_strategy(tmp_path: Path,
         ),
         ("name: a\ncontext: {summarize_chunk_size: 1}", ["context.summarize_chunk_size: 1", "at least 2"]),
         ("name: a\ncontext: {summarize_chunk_size: many}", ["context.summarize_chunk_size: 'many'", "whole number"]),
-        ("name: a\ncontext: {max_summary_tokens: 49}", ["context.max_summary_tokens: 49", "at least 50"]),
+        ("name: a\ncontext: {max_summary_tokens: 199}", ["context.max_summary_tokens: 199", "at least 200"]),
         (
             "name: a\ncontext: {max_summary_tokens: 500, summary: {max_tokens: 500}}",
             ["context.max_summary_tokens: 500 is another name of summary.max_tokens", "write one of them"],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from context.strategies import Said, by_length, stored
 from throughline.context.policy import SummaryKind
 from throughline.context.summaries import kept_facts
-from throughline.context.summaries.choose_facts import chosen_facts
+from throughline.context.summaries.choose_facts import Choice, counted
 from throughline.context.summaries.cited_facts import cited_facts
 from throughline.context.summaries.find_facts import facts_of, subjects_again
 from throughline.context.summaries.keep_lines import MOST_LINES, read_keep_lines, split_answer, taken_facts
@@ -371,7 +371,6 @@ def test_a_name_ends_neither_its_line_nor_its_tag() -> None:
 def test_numbers_that_a_model_only_thinks_of_choose_nothing() -> None:
     kept = [fact(f"fact {n}", n) for n in range(1, 11)]
 
-    chosen = chosen_facts(kept, "<think>1 no, 2 no, 3 no</think>8, 9, 10", 3)
+    chosen = counted(kept, Choice(tuple(kept), 3), "<think>1 no, 2 no, 3 no</think>8, 9, 10")
 
-    assert chosen is not None
     assert [one.position for one in chosen if one.chosen] == [8, 9, 10]

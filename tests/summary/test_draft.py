@@ -126,3 +126,42 @@ async def test_what_facts_leave_the_narrative_is_found_once_and_beside_the_loop(
     assert counted > 100
     assert threading.get_ident() not in threads[:100]
     assert len(threads) - counted < 20
+
+
+def test_facts_outlive_a_summary_of_the_narrative_alone() -> None:
+    kept = (
+        KeptFact(FactKind.INSTRUCTION, "Answer in German.", 1, subject="language"),
+        KeptFact(FactKind.VALUE, "The budget is 4,300 EUR.", 2, subject="budget"),
+    )
+    told = draft("Hello.", "Hm.", replaced_tokens=3000)
+    drafted = replace(told, kept_facts=kept, through_id=MessageId(UUID(int=4)), through_position=2)
+    policy = SummaryPolicy(kind=SummaryKind.LLM)
+
+    adoption = drafted.adoption(Assignment(SESSION, policy, limit_tokens=1500), by_length)
+    later = shown(replace(drafted, kept_facts=adoption.kept_facts))[0]
+
+    assert "4,300" not in adoption.text
+    assert "- Answer in German. [#1]" in later
+    assert "- The budget is 4,300 EUR. [#2] earlier" in later  # it may have been changed meanwhile
+
+
+async def test_a_summary_is_put_together_beside_the_loop() -> None:
+    threads: set[int] = set()
+
+    def count(text: str) -> int:
+        threads.add(threading.get_ident())
+        return by_length(text)
+
+    facts = tuple(KeptFact(FactKind.VALUE, f"The value number {n} is {n * 7}.", n) for n in range(400))
+    summariser = Summariser(ScriptedModel(), SummaryPolicy(), count, max_tokens=1500, window_tokens=8192)
+    drafted = replace(draft("Hello."), kept_facts=facts, through_id=MessageId(UUID(int=4)), through_position=1)
+    assignment = Assignment(SESSION, SummaryPolicy(), limit_tokens=1500)
+    writer = StretchWriter(
+        cast("SummaryStore", None), assignment, (summariser,), cast("SummariserCalls", None), drafted
+    )
+
+    await writer.session()
+    await writer.adoption()
+
+    assert threads
+    assert threading.get_ident() not in threads

@@ -1,6 +1,7 @@
 """What the driver reads, writes and stores with a summariser that does its work."""
 
 import asyncio
+import re
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from fakes.silent_metrics import SilentMetrics
 from fakes.stage import Stage, with_context
 from throughline.agents.registry import AgentRegistry
 from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
-from throughline.context.summaries.choose_facts import CHOICE_TOKENS
+from throughline.context.summaries.choose_facts import ANSWER_TOKENS, NUMBER_TOKENS
 from throughline.context.summaries.transcript import MERGE_TASK
 from throughline.db.database import Database
 from throughline.domain.errors import ModelUnavailable
@@ -351,12 +352,12 @@ async def test_a_window_without_room_for_all_facts_is_asked_about_the_newest() -
     async def asking(summariser: Summariser, ask: Ask) -> str:
         return (await calls.ask(summariser, ask)).text
 
-    chosen = await choose_facts(kept, 5000, (smaller, small), calls, asking)
+    chosen = await choose_facts(kept, 1000, (smaller, small), calls, asking)
 
     (request,) = model.requests
-    assert small.prompt_tokens(request.prompt) <= small.request_tokens(CHOICE_TOKENS)
+    (most,) = map(int, re.findall(r"\n\nReturn at most (\d+) numbers", asked(request)))
+    assert small.prompt_tokens(request.prompt) <= small.request_tokens(ANSWER_TOKENS + NUMBER_TOKENS * most)
     assert "299" in asked(request)
-    assert "\n\nReturn at most 22 numbers" in asked(request)
     judged = [fact.position for fact in chosen if not fact.is_unjudged]
     assert judged == list(range(judged[0], 300))
-    assert [fact.position for fact in chosen if fact.chosen] == judged[:22]
+    assert [fact.position for fact in chosen if fact.chosen] == judged[:most]

@@ -109,9 +109,9 @@ class SummaryPolicy:
     style: str = ""
     """A word on tone for the summariser, such as "terse"."""
 
-    max_tokens: Annotated[int | None, Range(ge=50, le=100_000)] = None
+    max_tokens: Annotated[int | None, Range(ge=200, le=100_000)] = None
     """The most tokens of a summary; None: 6 % of the window, between 1,500 and 8,000 (`budget.summary_limit`). A small
-    window allows less (`budget.MAX_SUMMARY_SHARE`)."""
+    window allows less (`budget.MAX_SUMMARY_SHARE`). In less than 200 there is room for no fact beside the text."""
 
     instructions: str = ""
     """What a summary has to keep, in the operator's words."""

@@ -5,14 +5,8 @@ from functools import partial
 
 import structlog
 
-from throughline.context.summaries.choose_facts import (
-    CHOICE_TOKENS,
-    NEW_SHARE,
-    choice_request,
-    chosen_facts,
-    listed_facts,
-    most_facts,
-)
+from throughline.context.summaries.choose_facts import Choice, choice_of, counted
+from throughline.domain.errors import ModelRejected
 from throughline.domain.kept_facts import KeptFact
 from throughline.summary.summariser import Ask, Summariser, SummaryRejected
 from throughline.summary.summariser_calls import SUMMARISER_ERRORS, SummariserCalls
@@ -25,27 +19,28 @@ log = structlog.get_logger(__name__)
 async def choose_facts(
     facts: Facts, room_tokens: int, summarisers: Sequence[Summariser], calls: SummariserCalls, asking: Asking
 ) -> Facts:
-    """Return the facts, those that the model did not choose set aside; as they are while all have room.
+    """Return the facts with a choice counted, where `room_tokens` are too few for all and enough of them are new.
 
-    It is asked once, of as many as its window has room for, and not again before there is as much that is new.
-    `asking` returns its answer. Without a usable one kind and age decide.
+    A model is asked once, of as many as its window has room for; `asking` returns its answer. What none of them may be
+    asked is not asked again. Without a usable answer kind and age decide.
     """
-    most = most_facts(facts, room_tokens, summarisers[0].count)
-    if most is None:
+    due = choice_of(facts, room_tokens, summarisers[0].count)
+    if not due.listed:
         return facts
     try:
-        return await calls.first_success(summarisers, partial(_choose, facts, most, asking))
+        return await calls.first_success(summarisers, partial(_choose, facts, room_tokens, due.answer_tokens, asking))
+    except (ModelRejected, SummaryRejected) as error:
+        log.info("kept facts are not chosen", error=error.code)
+        return counted(facts, due, "")
     except SUMMARISER_ERRORS as error:
         log.info("kept facts are chosen another time", error=error.code)
         return facts
 
 
-async def _choose(facts: Facts, most: int, asking: Asking, summariser: Summariser) -> Facts:
+async def _choose(facts: Facts, room_tokens: int, answer_tokens: int, asking: Asking, summariser: Summariser) -> Facts:
     """Facts that are not on the list are not judged."""
-    room = summariser.request_tokens(CHOICE_TOKENS) - summariser.prompt_tokens(choice_request((), most))
-    listed, fewer = listed_facts(facts, most, room, summariser.count)
-    if sum(fact.is_unjudged for fact in listed) < NEW_SHARE * most:
+    list_tokens = summariser.request_tokens(answer_tokens) - summariser.prompt_tokens(Choice((), 0).request)
+    choice = choice_of(facts, room_tokens, summariser.count, list_tokens)
+    if not choice.listed:
         raise SummaryRejected("The summary model's window has no room for a list with enough new facts.")
-    answer = await asking(summariser, Ask(choice_request(listed, fewer), CHOICE_TOKENS))
-    judged = dict(zip(listed, chosen_facts(listed, answer, fewer), strict=True))
-    return tuple(judged.get(fact, fact) for fact in facts)
+    return counted(facts, choice, await asking(summariser, Ask(choice.request, choice.answer_tokens)))

@@ -96,12 +96,12 @@ async def _write_and_adopt(
         return task.conversation, ended
     if writer.draft.through_position < task.must_reach:
         return task.conversation, replace(ended, outcome=CompactionOutcome.FAILED, detail=_what_is_read(task, writer))
-    tokens = await _tokens_after(task, writer.session())
+    tokens = await _tokens_after(task, await writer.session())
     if _is_no_smaller(task, plan, tokens):
         writing.calls.wasted("not_smaller")
         return task.conversation, replace(ended, outcome=CompactionOutcome.SKIPPED, detail=NOT_SMALLER)
     try:
-        session = await parts.summaries.adopt_summary(writer.adoption(), task.lease)
+        session = await parts.summaries.adopt_summary(await writer.adoption(), task.lease)
     except SummaryConflict:
         writing.calls.wasted("conflict")
         return task.conversation, changed_meanwhile(task, plan)

@@ -6,7 +6,7 @@ from itertools import takewhile
 
 from throughline.context.measure import Count
 from throughline.context.policy import SummaryKind, SummaryPolicy
-from throughline.context.summaries.kept_facts import merge_kept_facts
+from throughline.context.summaries.kept_facts import merge_kept_facts, unfollowed
 from throughline.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
 from throughline.context.summaries.summary_layout import RenderedSummary, SummaryLayout
 from throughline.context.summaries.transcript import PROMPT_VERSION, read_hash
@@ -95,7 +95,7 @@ class Draft:
             stretch_ids=tuple(stretch.id for stretch in self.stretches),
             text=text.text,
             token_count=text.tokens,
-            kept_facts=self.kept_facts if policy.kind is SummaryKind.HYBRID else (),
+            kept_facts=self.kept_facts if policy.kind is SummaryKind.HYBRID else unfollowed(self.kept_facts),
             through_id=self.through_id,
             through_position=self.through_position,
             model=self.model,

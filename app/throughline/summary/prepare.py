@@ -77,7 +77,7 @@ async def _prepare(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> 
         log.info("summary was not prepared", session_id=event.session_id, outcome=ended.outcome)
         return await _nothing_written(parts, task, further, writing, ended)
     try:
-        await parts.summaries.prepare_summary(writer.adoption())
+        await parts.summaries.prepare_summary(await writer.adoption())
     except SummaryConflict:
         writing.calls.wasted("stale")
         raise

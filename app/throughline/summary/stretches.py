@@ -150,13 +150,15 @@ class StretchWriter:
         self.draft = self.draft.extended((*self.draft.stretches, stretch), facts, replaced_tokens)
         return True
 
-    def adoption(self) -> Adoption:
+    async def adoption(self) -> Adoption:
         """Return what is to be adopted, or prepared. The draft must reach further than the session's summary."""
-        return self.draft.adoption(self.assignment, self._count)
+        making = partial(self.draft.adoption, self.assignment, self._count)
+        return await run_off_loop_if_large(self.draft.characters, making, large=MANY_CHARACTERS)
 
-    def session(self) -> Session:
+    async def session(self) -> Session:
         """Return the session as it will be once the draft is adopted."""
-        return self.draft.adopted(self.assignment, self._count)
+        making = partial(self.draft.adopted, self.assignment, self._count)
+        return await run_off_loop_if_large(self.draft.characters, making, large=MANY_CHARACTERS)
 
     @property
     def reaches_further(self) -> bool:

@@ -143,7 +143,7 @@ class Writing:
         unsummarised = self._unsummarised()
         until = self.parts.clock.monotonic() + self.round_seconds
         while self.parts.clock.monotonic() < until:
-            batch = await unsummarised.next_batch(writer.session(), await writer.room_tokens())
+            batch = await unsummarised.next_batch(await writer.session(), await writer.room_tokens())
             if not batch.messages:
                 return
             await writer.read(batch, until=until)
@@ -170,7 +170,7 @@ class Writing:
 
     async def _take(self, writer: StretchWriter, text: str) -> bool:
         """Use the hook's text for all that is to be read; the kept facts are ours nevertheless."""
-        before = session = writer.session()
+        before = session = await writer.session()
         unsummarised, replaced = self._unsummarised(), 0
         facts: tuple[KeptFact, ...] = ()
         while batch := (await unsummarised.next_batch(session, await writer.room_tokens())).messages:

@@ -4,19 +4,25 @@ It chooses by number and rewrites nothing. Each choice counts for a fact or agai
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from throughline.context.measure import Count
-from throughline.context.summaries.kept_facts_text import fact_line
+from throughline.context.summaries.kept_facts_text import fact_line, one_a_line
 from throughline.context.summaries.summary_check import without_thinking
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
 from throughline.domain.prompt import Prompt, PromptMessage
 
-NEW_SHARE = 1 / 6
-"""A choice is due once facts that no choice was asked about fill this share of the room."""
+NEW_SHARE, LEAST_NEW_TOKENS = 1 / 6, 150
+"""A choice is due once facts that no choice was asked about fill this share of the room, and so many tokens.
+
+Half of its list must have room for as many.
+"""
+
+LISTED_ROOMS = 6
+"""A list is at most so many times as long as the room: what has little room is not worth a long one."""
 
 HOPELESS = 0.25
 """Below this score a fact is not asked about again: passed over three times, say, and never chosen."""
@@ -24,8 +30,11 @@ HOPELESS = 0.25
 LEAST_FOLLOWED = 0.5
 """An answer with fewer of the numbers asked for is no choice."""
 
-CHOICE_TOKENS = 1000
-"""Room for the numbers of an answer."""
+NUMBERED_TOKENS = 8
+"""What a number and a kind add to a line."""
+
+NUMBER_TOKENS, ANSWER_TOKENS, MOST_ANSWER_TOKENS = 6, 100, 1000
+"""Room for an answer: for each of its numbers, for a word before them, and at most."""
 
 CHOICE_SYSTEM_PROMPT = """\
 You write the memory of a conversation between a user and an assistant. You read a numbered list of things that were \
@@ -40,51 +49,75 @@ with, and what two lines say twice."""
 _NUMBER = re.compile(r"\d{1,4}")
 
 
-def most_facts(facts: Sequence[KeptFact], room_tokens: int, count: Count) -> int | None:
-    """Return how many facts have room in `room_tokens`, None where no choice is due.
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a model is asked: of the `listed` facts, by their numbers from 1 on, the `most` that matter."""
 
-    It is due where not all have, and enough of them are new.
+    listed: tuple[KeptFact, ...]
+    most: int
+
+    @property
+    def request(self) -> Prompt:
+        """The prompt that asks for the numbers."""
+        lines = [_numbered(at, fact) for at, fact in enumerate(self.listed, 1)]
+        last = f"Return at most {self.most} numbers, separated by commas, the most important first."
+        told = "\n".join((CHOICE_TASK, "", *lines, "", last))
+        return Prompt(CHOICE_SYSTEM_PROMPT, (PromptMessage(Role.USER, told),))
+
+    @property
+    def answer_tokens(self) -> int:
+        """What the answer may take."""
+        return min(ANSWER_TOKENS + NUMBER_TOKENS * self.most, MOST_ANSWER_TOKENS)
+
+
+def choice_of(facts: Sequence[KeptFact], room_tokens: int, count: Count, most_list_tokens: int | None = None) -> Choice:
+    """Return the choice among `facts` that is due where `room_tokens` are too few for all; empty where none is.
+
+    It is due once enough of them are new. Where the list has no room for all, in `most_list_tokens` or in a multiple
+    of the room, half of it is for new ones and the rest for those of the best score, among equals the newest.
     """
     candidates = _candidates(facts)
     tokens = {fact: count(f"{fact_line(fact)}\n") for fact in candidates}
-    whole = sum(tokens.values())
+    whole, enough = sum(tokens.values()), max(NEW_SHARE * room_tokens, LEAST_NEW_TOKENS)
+    room = LISTED_ROOMS * room_tokens if most_list_tokens is None else min(LISTED_ROOMS * room_tokens, most_list_tokens)
     new = sum(tokens[fact] for fact in candidates if fact.is_unjudged)
-    if whole <= room_tokens or new < NEW_SHARE * room_tokens:
-        return None
-    return max(room_tokens * len(candidates) // whole, 1)
+    if whole <= room_tokens or new < enough or room // 2 < LEAST_NEW_TOKENS:
+        return Choice((), 0)
+    listed = _listed(candidates, tokens, room)
+    return Choice(listed, max(room_tokens * len(listed) // whole, 1))
 
 
-def choice_request(facts: Sequence[KeptFact], most: int) -> Prompt:
-    """Return the prompt that asks for at most `most` numbers of the facts that are current."""
-    lines = [_numbered(at, fact) for at, fact in enumerate(_candidates(facts), 1)]
-    last = f"Return at most {most} numbers, separated by commas, the most important first."
-    told = "\n".join((CHOICE_TASK, "", *lines, "", last))
-    return Prompt(CHOICE_SYSTEM_PROMPT, (PromptMessage(Role.USER, told),))
-
-
-def listed_facts(
-    facts: Sequence[KeptFact], most: int, list_tokens: int, count: Count
-) -> tuple[tuple[KeptFact, ...], int]:
-    """Return the facts to choose from whose list has room in `list_tokens`, and how many of them to choose.
-
-    Where not all have, those of the best score, and of these the newest; `most` of all are as large a share of them.
-    """
-    candidates = _candidates(facts)
-    best = sorted(candidates, key=lambda fact: (fact.score, fact.position), reverse=True)
-    used = accumulate(count(f"{_numbered(len(best), fact)}\n") for fact in best)
-    listed = {fact for fact, tokens in zip(best, used, strict=True) if tokens <= list_tokens}
-    return tuple(fact for fact in candidates if fact in listed), max(most * len(listed) // max(len(best), 1), 1)
-
-
-def chosen_facts(facts: Sequence[KeptFact], answer: str, most: int) -> tuple[KeptFact, ...]:
-    """Return the facts with the choice counted; an answer that is no choice counts for and against none."""
-    candidates = _candidates(facts)
+def counted(facts: Sequence[KeptFact], choice: Choice, answer: str) -> tuple[KeptFact, ...]:
+    """Return the facts with the choice counted for those on the list; what is no choice counts for and against none."""
     numbers = dict.fromkeys(int(number) for number in _NUMBER.findall(without_thinking(answer)))
-    chosen = {candidates[number - 1] for number in list(numbers)[:most] if 1 <= number <= len(candidates)}
-    judged = {fact: replace(fact, is_unjudged=False) for fact in candidates}
-    if len(chosen) >= LEAST_FOLLOWED * most:
-        judged = {fact: _counted(seen, is_chosen=fact in chosen) for fact, seen in judged.items()}
-    return tuple(judged.get(fact, fact) for fact in facts)
+    chosen = {number for number in list(numbers)[: choice.most] if 1 <= number <= len(choice.listed)}
+    is_followed = len(chosen) >= LEAST_FOLLOWED * choice.most
+    is_chosen = {fact_line(fact): at in chosen for at, fact in enumerate(choice.listed, 1)}
+
+    def judged(fact: KeptFact) -> KeptFact:
+        line = fact_line(fact)
+        if line not in is_chosen:
+            return fact
+        seen = replace(fact, is_unjudged=False)
+        return _counted(seen, is_chosen=is_chosen[line]) if is_followed else seen
+
+    return tuple(judged(fact) for fact in facts)
+
+
+def _listed(candidates: Sequence[KeptFact], tokens: Mapping[KeptFact, int], room: int) -> tuple[KeptFact, ...]:
+    best = sorted(candidates, key=lambda fact: (fact.score, fact.position), reverse=True)
+    new = _fitting((fact for fact in best if fact.is_unjudged), tokens, room // 2)
+    rest = _fitting(
+        (fact for fact in best if fact not in new), tokens, room - sum(tokens[fact] + NUMBERED_TOKENS for fact in new)
+    )
+    return tuple(fact for fact in candidates if fact in new or fact in rest)
+
+
+def _fitting(facts: Iterable[KeptFact], tokens: Mapping[KeptFact, int], room: int) -> set[KeptFact]:
+    """Return the first facts that fit together."""
+    facts = list(facts)
+    used = accumulate(tokens[fact] + NUMBERED_TOKENS for fact in facts)
+    return {fact for fact, all_before in zip(facts, used, strict=True) if all_before <= room}
 
 
 def _numbered(at: int, fact: KeptFact) -> str:
@@ -98,4 +131,4 @@ def _counted(fact: KeptFact, *, is_chosen: bool) -> KeptFact:
 def _candidates(facts: Sequence[KeptFact]) -> list[KeptFact]:
     """Instructions that a model named have their own room; those that a rule took for one are judged like facts."""
     current = (fact for fact in facts if not fact.replaced_by and fact.score >= HOPELESS)
-    return [fact for fact in current if fact.kind is not FactKind.INSTRUCTION or not fact.subject]
+    return one_a_line(fact for fact in current if fact.kind is not FactKind.INSTRUCTION or not fact.subject)

@@ -38,6 +38,11 @@ def merge_kept_facts(old: Sequence[KeptFact], new: Sequence[KeptFact]) -> tuple[
     return tuple(fact for fact in current.facts if fact in kept)
 
 
+def unfollowed(facts: Sequence[KeptFact]) -> tuple[KeptFact, ...]:
+    """Return the facts where messages were summarised that none was kept of: nobody knows whether they still hold."""
+    return tuple(fact if fact.kind is FactKind.INSTRUCTION else replace(fact, subject="") for fact in facts)
+
+
 def _worth(fact: KeptFact) -> tuple[bool, float, int]:
     return not fact.replaced_by, fact.score, fact.position
 

@@ -69,7 +69,7 @@ def render_facts(facts: Sequence[KeptFact], *, max_tokens: int, count: Count) ->
     then replaced ones, which say so. Within each of these groups every kind has its share by `WEIGHTS`, filled by
     score, among equals the newest first; what a kind does not need is open to all.
     """
-    others = [fact for fact in facts if fact.kind is not FactKind.INSTRUCTION]
+    others = one_a_line(fact for fact in facts if fact.kind is not FactKind.INSTRUCTION)
     cost = _cost(count)
     return _fitting(max_tokens, count, lambda room: _fact_text(others, room, cost))
 
@@ -83,6 +83,15 @@ def fact_line(fact: KeptFact, later: int = 0) -> str:
     is_untold = fact.kind is not FactKind.INSTRUCTION and not _is_tracked(fact)
     ended = f", replaced by [#{fact.replaced_by}]" if fact.replaced_by else f" {UNTOLD}" if is_untold else ""
     return f"- {_told(fact)} [#{fact.position}{_by(fact)}{see}]{ended}"
+
+
+def one_a_line(facts: Iterable[KeptFact]) -> list[KeptFact]:
+    """Return the facts without those whose line another has: one sentence may tell something of two subjects."""
+    lines: dict[str, KeptFact] = {}
+    for fact in facts:
+        line = fact_line(fact)
+        lines[line] = max(lines.get(line, fact), fact, key=_worth)
+    return list(lines.values())
 
 
 def _told(fact: KeptFact) -> str:
