@@ -5,8 +5,11 @@ Anything else with a colon is an operator's function, see plugin_counter.py.
 
 import functools
 from collections.abc import Callable, Iterator, Sequence, Sized
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
+
+from tiktoken.model import encoding_name_for_model
 
 from throughline.context.measure import count_message
 from throughline.domain.errors import SettingInvalid
@@ -17,6 +20,7 @@ from throughline.execution.off_loop import run_in_compute_thread
 from throughline.llm.chars_counter import CharsCounter
 from throughline.llm.encodings import SHIPPED, load_encoding
 from throughline.llm.plugin_counter import import_counter
+from throughline.llm.windows import names_of
 from throughline.ports.models import TokenCounter
 
 PIECE_CHARACTERS = 20_000
@@ -32,6 +36,8 @@ KEPT_SHORT, KEPT_LONG = 16_384, 64
 """So many counts are kept, of short texts and of others; a system prompt is asked for again before every call, too."""
 
 DEFAULT_ENCODING = "cl100k_base"
+SAME_VOCABULARY = {"o200k_harmony": "o200k_base"}
+"""An encoding that differs from a shipped one in special tokens only, which count as plain text here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,19 @@ class TransformersCounter:
 
     def _encode(self, text: str) -> Sized:
         return self.tokenizer.encode(text, add_special_tokens=False)
+
+
+def counter_of(model: str) -> str:
+    """Return the name of the counter for a model, such as `openai:gpt-4o`, by tiktoken's own table of OpenAI's models.
+
+    Where none of the shipped vocabularies is the model's it is `tiktoken`, which is `tiktoken:cl100k_base`.
+    """
+    for name in names_of(model.lower()):
+        with suppress(KeyError):
+            encoding = encoding_name_for_model(name)
+            encoding = SAME_VOCABULARY.get(encoding, encoding)
+            return f"tiktoken:{encoding}" if encoding in SHIPPED and encoding != DEFAULT_ENCODING else "tiktoken"
+    return "tiktoken"
 
 
 @functools.cache

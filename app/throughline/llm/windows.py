@@ -111,13 +111,13 @@ def get_context_limit(model_name: str, profile: Mapping[str, object] | None = No
     profiled = (profile or {}).get("max_input_tokens")
     if isinstance(profiled, int) and profiled > 0:
         return profiled
-    names = _names(model_name.lower())
+    names = names_of(model_name.lower())
     known = next((prefix for prefix in _LONGEST_FIRST if any(name.startswith(prefix) for name in names)), None)
     return DEFAULT_WINDOW if known is None else WINDOWS[known]
 
 
-def _names(name: str) -> tuple[str, ...]:
-    """The name itself, then without its provider, then without its vendor (`bedrock:anthropic.claude-…` too)."""
+def names_of(name: str) -> tuple[str, ...]:
+    """Return the name itself, then without its provider, then without its vendor (`bedrock:anthropic.claude-…` too)."""
     bare = name.partition(":")[2] or name
     last = bare.rpartition("/")[2]
     return (name, bare, last, last.partition(".")[2])
