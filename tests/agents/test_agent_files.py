@@ -15,6 +15,7 @@ from throughline.context.policy import (
 )
 from throughline.domain.errors import AgentInvalid
 
+ROOT = Path(__file__).parents[2]
 DEFAULTS = AgentDefaults(usage_threshold=0.7, summary_model="")
 
 EVERYTHING = """
@@ -237,12 +238,30 @@ def test_how_summaries_are_written_may_be_said_with_any_strategy(tmp_path: Path,
         ),
         ("name: a\ncontext: {strategy: 5}", ["context.strategy: 5"]),
         (
-            "name: a\ncontext: {keep_recent: 5}",
-            ["context.keep_recent: 5 is an option of the strategy truncation, and this agent's is summarization"],
+            "name: a\ncontext: {keep_recent: 5, min_recent_messages: 8}",
+            ["context: has keep_recent 5 and min_recent_messages 8", "strategy summarization: write one of them"],
         ),
         (
-            "name: a\ncontext: {keep_recent: 5, strategy: importance}",
-            ["context.keep_recent: 5", "this agent's is importance: remove it or write `strategy: truncation`"],
+            "name: a\ncontext: {adopt: immediately, keep_recent: 28}",
+            ["context.keep_recent: 28 leaves too little", "4 more than keep_recent, here 32"],
+        ),
+        ("name: a\ncontext: {target: 0.4, target_tokens: 900}", ["context.target_tokens: 900", "write one"]),
+        (
+            "name: a\ncontext: {window: 8000, target_tokens: 5600}",
+            ["context.target_tokens: 5600 must be below 5600, which is usage_threshold 0.7", "the window of 8000"],
+        ),
+        ("name: a\ncontext: {importance: {user: 1}}", ["context.importance: is an option of the strategy importance"]),
+        (
+            "name: a\ncontext: {strategy: importance, importance: {user: 1.2}}",
+            ["context.importance.user: 1.2", "at most 1"],
+        ),
+        (
+            "name: a\ncontext: {summary: {base_url: 'http://127.0.0.1:9/v1'}}",
+            ["context.summary.base_url: 'http://127.0.0.1:9/v1' needs summary.model"],
+        ),
+        (
+            "name: a\nbase_url: http://h/v1\ncontext: {summary: {model: small, api_key_env: KEY}}",
+            ["context.summary.api_key_env: needs base_url, the address that the key is for"],
         ),
         (
             "name: a\ncontext: {min_score_threshold: 0.3}",

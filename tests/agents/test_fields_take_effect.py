@@ -36,6 +36,10 @@ def talk(messages: int, words: int = 20) -> list[Said]:
     return [Said((Role.USER, Role.ASSISTANT)[number % 2], "word " * words) for number in range(messages)]
 
 
+def answers(number: int, words: int) -> list[Said]:
+    return [Said(Role.USER, "And what comes after all of that?"), Said(Role.ASSISTANT, "word " * words)] * number
+
+
 def tool_use(*words: int) -> list[Said]:
     """One turn with a tool call for each number, whose output has so many words."""
     said = [Said(Role.USER, "Look it all up.")]
@@ -65,6 +69,11 @@ TOOLS = tool_use(*[600] * 8)  # 0.76 of the window
 AGREED = [Said(Role.USER, "ok"), Said(Role.ASSISTANT, "ok")] * 75  # 0.09 of it
 ACKNOWLEDGED = [*AGREED, *[Said(Role.USER, "word " * 151), Said(Role.ASSISTANT, "ok")] * 30]  # 0.82 of it
 
+LOOKED_UP = tool_use(*[200] * 8)
+WHOLE = PrunePolicy(start=0.96, aggressive=0.97, critical=0.98)
+BUILD = Said(Role.ASSISTANT, "The build is rel/4471.2 now. " * 20)
+REFERRED = [BUILD, *answers(25, words=300), Said(Role.USER, "Is rel/4471.2 it")]
+
 IN_THE_ENGINE: list[tuple[str, object, dict[str, object], list[Said]]] = [
     ("strategy", TRUNCATION, {}, talk(40, words=180)),
     ("auto_summarize", False, {}, talk(40, words=180)),
@@ -77,6 +86,13 @@ IN_THE_ENGINE: list[tuple[str, object, dict[str, object], list[Said]]] = [
     ("response_reserve", 2000, UNSUMMARISED, talk(30, words=190)),
     ("keep_recent", 4, {"strategy": TRUNCATION}, talk(40, words=180)),
     ("min_score_threshold", 0.0, {"strategy": IMPORTANCE, "target": 0.745}, ACKNOWLEDGED),
+    ("target_tokens", 2_000, {}, talk(40, words=180)),
+    ("importance.user", 0.0, {"strategy": IMPORTANCE}, talk(40, words=180)),
+    ("importance.tool_use", 0.0, {"strategy": IMPORTANCE, "prune": WHOLE}, [*LOOKED_UP, *answers(20, words=300)]),
+    ("importance.referenced", 0.0, {"strategy": IMPORTANCE}, REFERRED),
+    ("importance.long_answer", 1.0, {"strategy": IMPORTANCE}, talk(40, words=180)),
+    ("importance.short_answer", 1.0, {"strategy": IMPORTANCE}, [*answers(20, words=30), *answers(22, words=300)]),
+    ("importance.acknowledgement", 0.9, {"strategy": IMPORTANCE, "target": 0.745}, ACKNOWLEDGED),
     ("prune.start", 0.80, UNSUMMARISED, TOOLS),
     ("prune.aggressive", 0.71, UNSUMMARISED | {"prune": PrunePolicy(keep_last=7)}, TOOLS),
     ("prune.critical", 0.86, UNSUMMARISED | {"response_reserve": 16}, talk(30, words=195)),

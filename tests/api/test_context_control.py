@@ -35,6 +35,7 @@ PREVIEW_JSON = {
             "reason": "the summary stands for it",
             "tokens": 0,
             "pinned": False,
+            "score": None,
         },
         {
             "position": 3,
@@ -43,8 +44,10 @@ PREVIEW_JSON = {
             "reason": "pinned: always shown",
             "tokens": 70,
             "pinned": True,
+            "score": None,
         },
     ],
+    "min_score_threshold": None,
 }
 
 

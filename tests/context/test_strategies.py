@@ -7,8 +7,10 @@ import pytest
 from context.strategies import Said, conversation_input
 from throughline.context.context_input import ContextInput
 from throughline.context.fit import fit_view
+from throughline.context.forms import Form
 from throughline.context.plan import plan_context
-from throughline.context.policy import ContextPolicy, Strategy
+from throughline.context.policy import ContextPolicy, ImportanceWeights, Strategy
+from throughline.context.preview import preview_call
 from throughline.context.view_state import ViewState
 from throughline.domain.message import Role
 
@@ -64,3 +66,20 @@ def test_next_to_nothing_is_not_taken_away(strategy: Strategy) -> None:
 
     assert plan.tokens > inp.budget.threshold_tokens
     assert plan.fired == ()
+
+
+def test_a_preview_shows_what_each_message_scores_and_what_is_left_out_below() -> None:
+    said = [Said(Role.USER, "word " * 160), Said(Role.ASSISTANT, "ok"), Said(Role.ASSISTANT, "word " * 160)] * 30
+    weights = ImportanceWeights(user=0.8, long_answer=0.5)
+    policy = ContextPolicy(strategy=Strategy.IMPORTANCE, importance=weights, min_score_threshold=0.2)
+
+    plan = preview_call(asked(said, policy))
+    other = preview_call(asked(said, ContextPolicy()))
+
+    assert plan.min_score_threshold == 0.2
+    assert [one.score for one in plan.messages[:3]] == [0.8, 0.1, 0.5]
+    trimmed = {one.score for one in plan.messages if one.form is Form.TRIMMED}
+    assert 0.1 in trimmed
+    assert all(one.form is Form.TRIMMED for one in plan.messages[:-20] if one.score == 0.1)
+    assert {one.score for one in other.messages} == {None}
+    assert other.min_score_threshold is None

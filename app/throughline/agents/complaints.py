@@ -6,7 +6,8 @@ from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
-from throughline.agents.yaml_schema import field_names, section_at
+from throughline.agents.other_names import OTHER_NAMES
+from throughline.agents.yaml_schema import ContextSection, field_names, section_at
 from throughline.domain.text import clean_text
 
 MAX_SHOWN_CHARACTERS = 80
@@ -93,6 +94,10 @@ def _unknown(path: tuple[str | int, ...]) -> str:
     name, allowed = str(path[-1]), field_names(section_at(path[:-1]))
     if name in allowed:
         return "is another name of a field that is written too: write one of them"
+    if path[:-1] in {(), ("context",)} and name in OTHER_NAMES:
+        return f"no such field; write context.{OTHER_NAMES[name]}"
+    if not path[:-1] and name in field_names(ContextSection):
+        return f"no such field; write context.{name}"
     near = difflib.get_close_matches(name, allowed, n=3)
     meant = f"did you mean {' or '.join(near)}? " if near else ""
     return f"no such field; {meant}allowed: {', '.join(allowed)}"

@@ -8,17 +8,22 @@ from typing import Any, TypeVar
 from throughline.agents.definition import AgentDefinition
 from throughline.agents.read_file import read_agent_file
 from throughline.agents.yaml_schema import AgentFile, ContextSection, Section
-from throughline.context.policy import ContextPolicy, PrunePolicy, SummaryPolicy
+from throughline.context.policy import ContextPolicy, ImportanceWeights, PrunePolicy, Strategy, SummaryPolicy
 from throughline.domain.errors import AgentInvalid, NotFound, SettingInvalid
 
 SHIPPED = Path(__file__).parent / "shipped"
 ENDINGS = frozenset({".yaml", ".yml"})
 DEFAULT_TARGET = ContextPolicy().target
-Policy = TypeVar("Policy", ContextPolicy, PrunePolicy, SummaryPolicy)
+DEFAULT_COUNTER = ContextPolicy().token_counter
+Policy = TypeVar("Policy", ContextPolicy, PrunePolicy, SummaryPolicy, ImportanceWeights)
 
 
 def _no_address(_model: str) -> str | None:
     return None
+
+
+def _default_counter(_model: str) -> str:
+    return DEFAULT_COUNTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,7 @@ class AgentDefaults:
 
     `summary_api_key_env` names the variable with the key for that address. `address_beside_default` tells where a model
     lives that is named beside the default model: at the same server if it is of the same provider. None there is the
-    provider's own address.
+    provider's own address. `counter_of` names the token counter of a model, '' being the default one.
     """
 
     usage_threshold: float
@@ -35,6 +40,7 @@ class AgentDefaults:
     summary_base_url: str | None = None
     address_beside_default: Callable[[str], str | None] = _no_address
     summary_api_key_env: str | None = None
+    counter_of: Callable[[str], str] = _default_counter
 
 
 class AgentRegistry:
@@ -124,14 +130,33 @@ def _define(path: Path, file: AgentFile, defaults: AgentDefaults) -> AgentDefini
 def _policy(path: Path, file: AgentFile, defaults: AgentDefaults) -> ContextPolicy:
     """Apply the precedence: the agent's value if written, else the setting, else the default."""
     section = file.context
+    threshold = section.usage_threshold or defaults.usage_threshold
+    _check_target(path, section, threshold)
     return _filled(
         ContextPolicy,
         section,
-        usage_threshold=section.usage_threshold or defaults.usage_threshold,
-        target=_target(path, section, defaults),
+        usage_threshold=threshold,
+        target=DEFAULT_TARGET if section.target is None else section.target,
         prune=_filled(PrunePolicy, section.prune),
         summary=_summary_policy(file, defaults),
+        importance=_filled(ImportanceWeights, section.importance),
+        token_counter=_counter(file, defaults),
+        **_recent(section),
     )
+
+
+def _recent(section: ContextSection) -> dict[str, int]:
+    """Return how many of the newest messages are kept: `keep_recent` names it, whatever the strategy."""
+    if section.keep_recent is None or section.strategy is Strategy.TRUNCATION:
+        kept = section.keep_recent or ContextPolicy().keep_recent
+        return {"keep_recent": kept, "min_recent_messages": section.min_recent_messages}
+    return {"keep_recent": ContextPolicy().keep_recent, "min_recent_messages": section.keep_recent}
+
+
+def _counter(file: AgentFile, defaults: AgentDefaults) -> str:
+    """`tiktoken` counts with the vocabulary of the agent's model."""
+    written = file.context.token_counter
+    return defaults.counter_of(file.model or "") if written == DEFAULT_COUNTER else written
 
 
 def _summary_policy(file: AgentFile, defaults: AgentDefaults) -> SummaryPolicy:
@@ -141,7 +166,7 @@ def _summary_policy(file: AgentFile, defaults: AgentDefaults) -> SummaryPolicy:
         written,
         model=written.model or defaults.summary_model,
         base_url=_summary_address(file, defaults),
-        api_key_env=file.api_key_env if written.model else defaults.summary_api_key_env,
+        api_key_env=_summary_key(file, defaults),
         max_tokens=file.context.max_summary_tokens or written.max_tokens,
         chunk_messages=file.context.summarize_chunk_size,
     )
@@ -155,7 +180,9 @@ def _filled(policy: type[Policy], section: Section, **decided: object) -> Policy
 
 
 def _summary_address(file: AgentFile, defaults: AgentDefaults) -> str | None:
-    """A summary model that the file names lives where the agent's model does; the setting's has its own place."""
+    """A summary model lives where the file says, else where the agent's model does; the setting's has its own place."""
+    if file.context.summary.base_url:
+        return file.context.summary.base_url
     named = file.context.summary.model
     if not named:
         return defaults.summary_base_url
@@ -164,14 +191,24 @@ def _summary_address(file: AgentFile, defaults: AgentDefaults) -> str | None:
     return defaults.address_beside_default(named)
 
 
-def _target(path: Path, section: ContextSection, defaults: AgentDefaults) -> float:
+def _summary_key(file: AgentFile, defaults: AgentDefaults) -> str | None:
+    """The agent's key is for the agent's address, and goes to no other."""
+    written = file.context.summary
+    if written.base_url:
+        return written.api_key_env
+    return file.api_key_env if written.model else defaults.summary_api_key_env
+
+
+def _check_target(path: Path, section: ContextSection, threshold: float) -> None:
     """A written target must lie below the threshold in force; the default one is lowered by the engine instead."""
-    if section.target is None:
-        return DEFAULT_TARGET
-    threshold = section.usage_threshold or defaults.usage_threshold
-    if section.target >= threshold:
-        source = "" if section.usage_threshold else " (the setting CONTEXT_USAGE_THRESHOLD)"
+    source = "" if section.usage_threshold else " (the setting CONTEXT_USAGE_THRESHOLD)"
+    if section.target is not None and section.target >= threshold:
         raise AgentInvalid(
             f"{path}:\n  context.target: {section.target} must be below usage_threshold, which is {threshold}{source}"
         )
-    return section.target
+    tokens, window = section.target_tokens, section.window
+    if tokens is not None and window is not None and tokens >= threshold * window:
+        raise AgentInvalid(
+            f"{path}:\n  context.target_tokens: {tokens} must be below {int(threshold * window)}, which is "
+            f"usage_threshold {threshold}{source} of the window of {window}"
+        )

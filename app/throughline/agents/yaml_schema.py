@@ -23,6 +23,7 @@ from throughline.agents.policy_fields import policy_field
 from throughline.context.policy import (
     Adopt,
     ContextPolicy,
+    ImportanceWeights,
     PrunePolicy,
     Strategy,
     SummaryKind,
@@ -37,8 +38,8 @@ COUNTER_PATTERN = r"^(tiktoken(:[\w.-]+)?|chars|transformers:\S(.*\S)?|[A-Za-z_]
 HOOK_PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w{0,63}\z"
 
 STRATEGY_OF = {
-    "keep_recent": Strategy.TRUNCATION,
     "min_score_threshold": Strategy.IMPORTANCE,
+    "importance": Strategy.IMPORTANCE,
     "summarize_chunk_size": Strategy.SUMMARIZATION,
     "max_summary_tokens": Strategy.SUMMARIZATION,
     "max_messages_before_summary": Strategy.SUMMARIZATION,
@@ -61,6 +62,8 @@ def _check_distinct(names: list[str]) -> list[str]:
 
 Text = Annotated[str, AfterValidator(clean_text)]
 Line = Annotated[str, StringConstraints(pattern=r"^\S+\z", max_length=200)]
+Address = Annotated[str, Field(max_length=2000), AfterValidator(check_address)]
+Variable = Annotated[str, AfterValidator(check_variable)]
 
 
 class Section(BaseModel):
@@ -102,6 +105,8 @@ class SummarySection(Section):
     """`context.summary`: how summaries are written."""
 
     model: Line | None = None
+    base_url: Address | None = None
+    api_key_env: Variable | None = None
     kind: SummaryKind = policy_field(SummaryPolicy, "kind")
     shape: SummaryShape = policy_field(SummaryPolicy, "shape")
     style: Text = policy_field(SummaryPolicy, "style")
@@ -109,10 +114,34 @@ class SummarySection(Section):
     instructions: Text = policy_field(SummaryPolicy, "instructions")
     timeout_seconds: float = policy_field(SummaryPolicy, "timeout_seconds")
 
+    @field_validator("base_url")
+    @classmethod
+    def _check_it_has_a_model(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("model", "") is None:
+            raise ValueError("needs summary.model, the model that lives there")
+        return value
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _check_key_has_an_address(cls, value: str | None, info: ValidationInfo) -> str | None:
+        return check_key_has_an_address(value, info)
+
+
+class ImportanceSection(Section):
+    """`context.importance`: what messages are worth to the strategy of that name."""
+
+    user: float = policy_field(ImportanceWeights, "user")
+    tool_use: float = policy_field(ImportanceWeights, "tool_use")
+    referenced: float = policy_field(ImportanceWeights, "referenced")
+    long_answer: float = policy_field(ImportanceWeights, "long_answer")
+    short_answer: float = policy_field(ImportanceWeights, "short_answer")
+    acknowledgement: float = policy_field(ImportanceWeights, "acknowledgement")
+
 
 class ContextSection(Section):
     """`context`: the agent's policy. `usage_threshold` unwritten is the setting `context_usage_threshold`.
 
+    `keep_recent` unwritten is 20 for the strategy `truncation`; for the others it is `min_recent_messages`.
     `summarize_chunk_size` and `max_summary_tokens` become `chunk_messages` and `max_tokens` of the summary policy.
 
     The strategies' own options come after what they are checked against.
@@ -122,9 +151,11 @@ class ContextSection(Section):
     auto_summarize: bool = policy_field(ContextPolicy, "auto_summarize")
     usage_threshold: float | None = policy_field(ContextPolicy, "usage_threshold", default=None)
     target: float | None = policy_field(ContextPolicy, "target", default=None)
+    target_tokens: int | None = policy_field(ContextPolicy, "target_tokens")
     max_messages_before_summary: int = policy_field(ContextPolicy, "max_messages_before_summary")
     max_tokens_before_summary: int = policy_field(ContextPolicy, "max_tokens_before_summary")
     adopt: Adopt = policy_field(ContextPolicy, "adopt")
+    keep_recent: int | None = policy_field(ContextPolicy, "keep_recent", default=None)
     min_recent_messages: int = policy_field(ContextPolicy, "min_recent_messages", validate_default=True)
     response_reserve: int = policy_field(ContextPolicy, "response_reserve")
     window: int | None = policy_field(
@@ -134,7 +165,7 @@ class ContextSection(Section):
     summary: SummarySection = SummarySection()
     token_counter: str = policy_field(ContextPolicy, "token_counter", pattern=COUNTER_PATTERN, max_length=200)
     pre_compact: str = policy_field(ContextPolicy, "pre_compact", pattern=HOOK_PATTERN, max_length=200)
-    keep_recent: int = policy_field(ContextPolicy, "keep_recent")
+    importance: ImportanceSection = ImportanceSection()
     min_score_threshold: float = policy_field(ContextPolicy, "min_score_threshold")
     summarize_chunk_size: int | None = policy_field(SummaryPolicy, "chunk_messages")
     max_summary_tokens: int | None = policy_field(SummaryPolicy, "max_tokens", default=None)
@@ -150,16 +181,36 @@ class ContextSection(Section):
             )
         return value
 
-    @field_validator("min_recent_messages")
+    @field_validator("keep_recent", "min_recent_messages")
     @classmethod
-    def _check_n_leaves_something_to_summarise(cls, value: int, info: ValidationInfo) -> int:
-        n = info.data.get("max_messages_before_summary")
-        if info.data.get("adopt") is Adopt.IMMEDIATELY and isinstance(n, int) and n < value + SPARE_MESSAGES:
+    def _check_n_leaves_something_to_summarise(cls, value: int | None, info: ValidationInfo) -> int | None:
+        n, name = info.data.get("max_messages_before_summary"), info.field_name
+        if value is None or (name == "min_recent_messages" and info.data.get("keep_recent") is not None):
+            return value
+        least = value + SPARE_MESSAGES
+        if info.data.get("adopt") is Adopt.IMMEDIATELY and isinstance(n, int) and n < least:
             raise ValueError(
                 f"leaves too little to summarize of max_messages_before_summary {n}: with `adopt: immediately` that "
-                f"must be at least {SPARE_MESSAGES} more than min_recent_messages, here {value + SPARE_MESSAGES}"
+                f"must be at least {SPARE_MESSAGES} more than {name}, here {least}"
             )
         return value
+
+    @field_validator("target_tokens")
+    @classmethod
+    def _check_target_written_once(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and info.data.get("target") is not None:
+            raise ValueError("is the target in tokens, and target, its share of the window, is written too: write one")
+        return value
+
+    @model_validator(mode="after")
+    def _check_recent_written_once(self) -> Self:
+        is_both = {"keep_recent", "min_recent_messages"} <= self.model_fields_set
+        if is_both and self.strategy is not Strategy.TRUNCATION:
+            raise ValueError(
+                f"has keep_recent {self.keep_recent} and min_recent_messages {self.min_recent_messages}, which are two "
+                f"names of the same for the strategy {self.strategy}: write one of them"
+            )
+        return self
 
     @field_validator("max_summary_tokens")
     @classmethod
@@ -176,8 +227,8 @@ class AgentFile(Section):
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     description: Text = ""
     model: Line | None = None
-    base_url: Annotated[str, Field(max_length=2000), AfterValidator(check_address)] | None = None
-    api_key_env: Annotated[str, AfterValidator(check_variable)] | None = None
+    base_url: Address | None = None
+    api_key_env: Variable | None = None
     system_prompt: Text = ""
     tools: Annotated[list[Annotated[str, Field(pattern=TOOL_PATTERN)]], AfterValidator(_check_distinct)] = []
     recall: RecallReach = policy_field(AgentDefinition, "recall")
@@ -187,9 +238,14 @@ class AgentFile(Section):
     @field_validator("api_key_env")
     @classmethod
     def _check_key_has_an_address(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and info.data.get("base_url", "") is None:
-            raise ValueError("needs base_url, the address that the key is for")
-        return value
+        return check_key_has_an_address(value, info)
+
+
+def check_key_has_an_address(value: str | None, info: ValidationInfo) -> str | None:
+    """Return the variable's name. Raises ValueError where the section says no address beside it."""
+    if value is not None and info.data.get("base_url", "") is None:
+        raise ValueError("needs base_url, the address that the key is for")
+    return value
 
 
 def field_names(section: type[BaseModel]) -> tuple[str, ...]:

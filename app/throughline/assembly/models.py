@@ -3,6 +3,7 @@
 from functools import partial
 
 from throughline.agents.registry import AgentDefaults
+from throughline.llm.counters import counter_of
 from throughline.llm.registry import OFFLINE, ModelsConfig, address_beside
 from throughline.settings import Settings, read_variable
 
@@ -21,6 +22,7 @@ def agent_defaults(settings: Settings) -> AgentDefaults:
         summary_base_url=settings.context_summary_model_base_url or (beside(summary_model) if summary_model else None),
         address_beside_default=beside,
         summary_api_key_env=settings.context_summary_model_api_key_env or None,
+        counter_of=lambda model: counter_of(model or settings.default_llm),
     )
 
 

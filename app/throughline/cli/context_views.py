@@ -128,14 +128,19 @@ def _row_line(row: Row, place: str) -> Text:
 
 
 def _rows_of(messages: Sequence[PreviewedMessage]) -> Iterator[Row]:
-    for (form, reason, _), group in groupby(messages, key=lambda item: (item.form, item.reason, item.pinned)):
+    for (form, reason, _, score), group in groupby(messages, key=_shown_alike):
         members = list(group)
         is_plain = form == "whole" and not members[0].pinned
+        scored = () if score is None else (f"score {score:g}",)
         yield Row(
             first=members[0].position,
             last=members[-1].position,
             count=len(members),
             form=form,
-            reason="" if is_plain else one_line(reason, limit=80),
+            reason=", ".join((*scored, *(() if is_plain else (one_line(reason, limit=80),)))),
             tokens=sum(member.tokens for member in members),
         )
+
+
+def _shown_alike(message: PreviewedMessage) -> tuple[str, str, bool, float | None]:
+    return message.form, message.reason, message.pinned, message.score

@@ -49,7 +49,7 @@ def make_budget(policy: ContextPolicy, window_tokens: int) -> Budget:
     reserve = min(policy.response_reserve, window_tokens // MAX_RESERVE_SHARE)
     budget = window_tokens - reserve
     threshold = int(min(policy.usage_threshold * window_tokens, MARK_CAP * budget))
-    target = int(min(policy.target * window_tokens, MARK_CAP * budget))
+    target = int(min(policy.target_tokens or policy.target * window_tokens, MARK_CAP * budget))
     if target >= threshold:
         target = int(TARGET_BELOW_THRESHOLD * threshold)
     return Budget(

@@ -39,13 +39,17 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class ShownMessage:
-    """How one stored message appears, and the tokens it takes by our count (0 where it is not shown)."""
+    """How one stored message appears, and the tokens it takes by our count (0 where it is not shown).
+
+    `score` is how important the strategy `importance` takes it to be, 0 to 1; None without that strategy or score.
+    """
 
     position: int
     role: Role
     form: Form
     tokens: int
     pinned: bool = False
+    score: float | None = None
 
     def summarised(self) -> "ShownMessage":
         """Return the message as one that a summary is about to stand for."""

@@ -49,6 +49,7 @@ class Range:
 
 
 WINDOW_SHARE = Range(gt=0, lt=1)
+SCORE = Range(ge=0, le=1)
 TOOL_OUTPUTS = Range(ge=0, le=1_000_000)
 MESSAGES = Range(ge=2, le=10_000)
 """At least one exchange; far more messages than any window holds is a slip of the pen."""
@@ -127,6 +128,29 @@ class SummaryPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportanceWeights:
+    """What the strategy `importance` takes messages to be worth, 0 to 1; those of lower scores leave the view first.
+
+    A tool call and its results have one score. Chosen, in this order: what was asked and found out cannot be had again,
+    what was only acknowledged says nothing. Pinned messages have no score, they always stay.
+    """
+
+    user: Annotated[float, SCORE] = 1.0
+    tool_use: Annotated[float, SCORE] = 1.0
+
+    referenced: Annotated[float, SCORE] = 0.9
+    """Answers with a name, number or path that the newest messages use again."""
+
+    long_answer: Annotated[float, SCORE] = 0.6
+    """Answers of 200 characters or more."""
+
+    short_answer: Annotated[float, SCORE] = 0.4
+
+    acknowledgement: Annotated[float, SCORE] = 0.1
+    """Messages of at most 24 characters, the user's among them."""
+
+
+@dataclass(frozen=True, slots=True)
 class ContextPolicy:
     """All context settings of an agent, with the precedence (agent, setting, default) already applied."""
 
@@ -143,6 +167,9 @@ class ContextPolicy:
     target: Annotated[float, Range(ge=0.05, le=0.9)] = 0.5
     """Share of the window to compact to, below `usage_threshold`. Chosen: the next compaction is three tenths of the
     window away, and half of it still shows messages as they were said."""
+
+    target_tokens: Annotated[int | None, Range(ge=64, le=1_000_000_000)] = None
+    """The same in the model's tokens instead of a share; None: `target` holds."""
 
     max_messages_before_summary: Annotated[int, Range(ge=1, le=1_000_000)] = 30
     """N: messages since the newest summary after which the next is due. Chosen: fifteen exchanges, few enough for one
@@ -166,9 +193,11 @@ class ContextPolicy:
 
     prune: PrunePolicy = field(default_factory=PrunePolicy)
     summary: SummaryPolicy = field(default_factory=SummaryPolicy)
+    importance: ImportanceWeights = field(default_factory=ImportanceWeights)
 
     token_counter: str = "tiktoken"  # noqa: S105  # a counter of tokens, no secret
-    """What counts tokens. tiktoken, because its vocabularies come with the service and fit the most models."""
+    """What counts tokens. tiktoken, because its vocabularies come with the service and fit the most models; written in
+    an agent's file it becomes that of the agent's model."""
 
     pre_compact: str = ""
     """The hook asked before each compaction, as `module:function`, '' for none."""
@@ -176,6 +205,6 @@ class ContextPolicy:
     keep_recent: Annotated[int, MESSAGES] = 20
     """Newest messages that the strategy `truncation` keeps. Chosen: ten exchanges."""
 
-    min_score_threshold: Annotated[float, Range(ge=0, le=1)] = 0.3
+    min_score_threshold: Annotated[float, SCORE] = 0.3
     """Score (0 to 1) below which the strategy `importance` leaves a message out at once. Between a mere
     acknowledgement (0.1) and a short answer (0.4)."""

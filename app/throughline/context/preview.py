@@ -9,7 +9,9 @@ from throughline.context.context_input import ContextInput
 from throughline.context.decide_compaction import NOTHING_DUE, CompactionAction
 from throughline.context.fit import FittedPrompt, fit_view
 from throughline.context.forms import ShownMessage, shown_messages
+from throughline.context.ladder.importance import score_messages
 from throughline.context.plan import ContextPlan, plan_context
+from throughline.context.policy import Strategy
 from throughline.context.reopen import reopen
 from throughline.context.triggers import CompactionTrigger
 from throughline.context.view import View
@@ -55,6 +57,7 @@ class Preview:
     summarised_through: int
     summarise: StretchToSummarise | None
     messages: tuple[ShownMessage, ...]
+    min_score_threshold: float | None = None
 
 
 def preview_call(inp: ContextInput) -> Preview:
@@ -80,11 +83,20 @@ def preview_call(inp: ContextInput) -> Preview:
         floor_too_high=plan.floor_too_high,
         summarised_through=inp.summary_through_position,
         summarise=_to_summarise(plan, inp),
-        messages=tuple(
-            replace(shown, tokens=scale(shown.tokens, view.inp.factor))
-            for shown in _with_plan(plan, shown_messages(view))
-        ),
+        messages=_scored(inp, view, _with_plan(plan, shown_messages(view))),
+        min_score_threshold=inp.policy.min_score_threshold if _has_scores(inp) else None,
     )
+
+
+def _scored(inp: ContextInput, view: View, messages: Iterable[ShownMessage]) -> tuple[ShownMessage, ...]:
+    """Return the messages with their sizes in the model's tokens and, where the strategy has some, their scores."""
+    scores = score_messages(inp) if _has_scores(inp) else {}
+    factor = view.inp.factor
+    return tuple(replace(one, tokens=scale(one.tokens, factor), score=scores.get(one.position)) for one in messages)
+
+
+def _has_scores(inp: ContextInput) -> bool:
+    return inp.policy.strategy is Strategy.IMPORTANCE
 
 
 def _done_now(plan: ContextPlan) -> ContextPlan:

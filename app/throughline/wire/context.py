@@ -113,6 +113,9 @@ class PreviewedMessage(Shape):
     reason: str = Field(description="why it is not shown whole, or why it is; may be empty")
     tokens: int = Field(description="what it takes in the prompt, 0 where it is not shown")
     pinned: bool
+    score: float | None = Field(
+        default=None, description="0 to 1, of the strategy importance: the lowest leave the prompt first"
+    )
 
 
 class PreviewOut(Shape):
@@ -133,3 +136,6 @@ class PreviewOut(Shape):
     summarised_through: int = Field(description="the position the summary in use reaches, 0 where there is none")
     summarise: StretchToSummarise | None
     messages: list[PreviewedMessage]
+    min_score_threshold: float | None = Field(
+        default=None, description="the score below which the strategy importance leaves messages out"
+    )

@@ -1,7 +1,6 @@
 """The strategy `importance`: over the threshold the least important groups leave the view, wherever they stand.
 
-Scores: user 1.0, tool use 1.0, long assistant 0.6, short acknowledgements low, what was
-referred to lately high, pins always. Of equal scores the oldest go first.
+What a message scores says the policy (`ImportanceWeights`); pins always stay. Of equal scores the oldest go first.
 """
 
 import re
@@ -9,20 +8,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from throughline.context.calibration import unscale
+from throughline.context.context_input import ContextInput
 from throughline.context.groups import Group
 from throughline.context.ladder.trimming import NOTE_TOKENS, droppable, group_tokens, past_groups, positions_of, staged
 from throughline.context.measure import tokens_of
-from throughline.context.view import View
-from throughline.context.view_state import ViewState
+from throughline.context.policy import ImportanceWeights
+from throughline.context.view import View, show
+from throughline.context.view_state import NEW_VIEW, ViewState
 from throughline.domain.message import Content, Role, text_of
 from throughline.domain.prompt import PromptMessage
 
 NAME = "unimportant_left_out"
-USER_SCORE = TOOL_SCORE = 1.0
-REFERENCED_SCORE = 0.9
-LONG_SCORE = 0.6
-SHORT_SCORE = 0.4
-ACKNOWLEDGEMENT_SCORE = 0.1
 LONG_CHARACTERS = 200
 ACKNOWLEDGEMENT_CHARACTERS = 24
 RECENT_GROUPS = 6
@@ -47,17 +43,25 @@ def keep_important(view: View) -> tuple[View, tuple[str, ...]]:
     return staged(view, _with_left_out(view, positions), NAME)
 
 
-def score(group: Group[PromptMessage], referred: frozenset[str]) -> float:
+def score(group: Group[PromptMessage], referred: frozenset[str], weights: ImportanceWeights) -> float:
     """Return how important a group is, 0 to 1; `referred` are the distinct words of the newest messages."""
     if group.head.role is Role.USER:
-        return ACKNOWLEDGEMENT_SCORE if _is_acknowledgement(group.head.content) else USER_SCORE
+        return weights.acknowledgement if _is_acknowledgement(group.head.content) else weights.user
     if group.head.tool_calls:
-        return TOOL_SCORE
+        return weights.tool_use
     if referred & distinct_words(message.content for message in group.messages):
-        return REFERENCED_SCORE
+        return weights.referenced
     if _is_acknowledgement(group.head.content):
-        return ACKNOWLEDGEMENT_SCORE
-    return LONG_SCORE if len(text_of(group.head.content)) >= LONG_CHARACTERS else SHORT_SCORE
+        return weights.acknowledgement
+    return weights.long_answer if len(text_of(group.head.content)) >= LONG_CHARACTERS else weights.short_answer
+
+
+def score_messages(inp: ContextInput) -> dict[int, float]:
+    """Return the scores of what is loaded behind the summary, by position; pins and the current message have none."""
+    view = show(inp, NEW_VIEW)
+    groups = past_groups(view)
+    scores = zip(groups, _scores(groups, groups, view), strict=True)
+    return {position: score for group, score in scores for position in positions_of([group])}
 
 
 def distinct_words(contents: Iterable[Content]) -> frozenset[str]:
@@ -77,7 +81,7 @@ def _scores(
     if view.current is not None:
         recent.append(view.current.content)
     referred = distinct_words(recent)
-    return [score(group, referred) for group in candidates]
+    return [score(group, referred, view.inp.policy.importance) for group in candidates]
 
 
 def _chosen(view: View, candidates: Sequence[Group[PromptMessage]], scores: Sequence[float]) -> set[int]:
