@@ -7,8 +7,17 @@ from pathlib import Path
 import pytest
 
 from throughline.agents.other_names import OTHER_NAMES
-from throughline.agents.registry import AgentDefaults, load_agents
-from throughline.agents.yaml_schema import ContextSection, field_names, section_at
+from throughline.agents.registry import SHIPPED, AgentDefaults, load_agents
+from throughline.agents.yaml_schema import (
+    AgentFile,
+    ContextSection,
+    ImportanceSection,
+    PruneSection,
+    Section,
+    SummarySection,
+    field_names,
+    section_at,
+)
 from throughline.domain.errors import AgentInvalid
 from throughline.llm.counters import counter_of
 
@@ -80,3 +89,12 @@ def test_the_page_of_option_names_tells_what_each_name_does(tmp_path: Path) -> N
     assert "max_messages_before_summary: no such field; write context.max" in refusal(
         tmp_path, "name: a\nmax_messages_before_summary: 5"
     )
+
+
+def test_the_shipped_assistant_names_every_field_there_is() -> None:
+    text = (SHIPPED / "assistant.yaml").read_text(encoding="utf-8")
+    named = set(re.findall(r"^ *(\w+):", text, re.MULTILINE)) | set(re.findall(r"\(also: (?:context\.)?(\w+)\)", text))
+    sections: tuple[type[Section], ...] = (AgentFile, ContextSection, SummarySection, PruneSection)
+
+    assert {name for section in sections for name in field_names(section)} - named == set()
+    assert all(f"{name}: " in text for name in field_names(ImportanceSection))
