@@ -106,10 +106,22 @@ def test_more_than_the_window_is_explained() -> None:
 
 def test_summaries_adopted_and_prepared_are_named() -> None:
     adopted = summary_out(messages_summarized=25, token_count=812, through_position=25, model="m")
-    text = draw_context(context(summary=adopted, summary_count=3, prepared=adopted), width=80).plain
+    shape = context(summary=adopted, summary_count=3, prepared=adopted, summary_tokens=900, counted_from_position=25)
+    text = draw_context(shape, width=80).plain
 
     assert f"Summary: 25 messages (up to #25) in 812 tokens, {moment(NOW)} by m" in text
+    assert "framed summary 900" in text
     assert "Prepared: 25 messages" in text
+    assert "behind #" not in text
+
+
+def test_a_session_that_went_back_to_no_summary_shows_from_where_n_and_k_count() -> None:
+    text = draw_context(context(summary_count=3, messages_since_summary=0, counted_from_position=100), width=80).plain
+
+    assert "No summary in use; /summaries lists its versions." in text
+    assert "N and K count the messages behind #100." in text
+    assert "No summary yet." not in text
+    assert "behind #" not in draw_context(context(), width=80).plain
 
 
 @given(

@@ -7,6 +7,7 @@ import pytest
 
 from context.chat import Chat, Turn
 from context.play import Play
+from context.strategies import Said, conversation_input
 from throughline.context.explain import explain_context, next_plan
 from throughline.context.forms import Form
 from throughline.context.policy import Adopt, ContextPolicy, Strategy
@@ -222,3 +223,15 @@ def test_what_is_left_out_is_told_beside_what_is_sent() -> None:
     assert (whole.last_rung, whole.unreduced_tokens) == (None, whole.total_tokens)
     assert pruned.last_rung == "pruned"
     assert pruned.unreduced_tokens > pruned.total_tokens + 1_000
+
+
+@pytest.mark.parametrize("factor", [0.93, 1.0, 1.07])
+def test_the_messages_of_a_preview_take_no_more_than_the_prompt(factor: float) -> None:
+    said = [Said(role, "word " * 9) for _ in range(24) for role in (Role.USER, Role.ASSISTANT)]
+    inp = replace(conversation_input(said), factor=factor)
+
+    plan = preview_call(inp)
+
+    assert len(plan.messages) == 48
+    assert sum(item.tokens for item in plan.messages) <= plan.tokens
+    assert max(item.tokens for item in plan.messages) - min(item.tokens for item in plan.messages) <= 1

@@ -37,7 +37,7 @@ def test_the_parts_add_up() -> None:
 
     parts = report.system_tokens + report.tools_tokens + report.summary_tokens + report.message_tokens
     assert parts == report.total_tokens
-    assert report.messages_since_summary == 6
+    assert (report.messages_since_summary, report.counted_from_position) == (6, 10)
     assert report.messages_percent == 20.0
     assert report.usage_percent == round(100 * report.total_tokens / 8192, 1)
 

@@ -30,6 +30,7 @@ REPORT = ContextReport(
     last_rung=None,
     threshold_tokens=5836,
     usage_percent=0.4,
+    counted_from_position=0,
     messages_since_summary=2,
     messages_threshold=30,
     messages_percent=6.7,

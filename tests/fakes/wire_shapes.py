@@ -116,6 +116,7 @@ def context_out(**changes: object) -> ContextOut:
         last_rung=None,
         threshold_tokens=6_144,
         usage_percent=36.6,
+        counted_from_position=0,
         messages_since_summary=12,
         messages_threshold=30,
         messages_percent=40.0,

@@ -141,7 +141,7 @@ def _window_details(context: ContextOut) -> list[str]:
     share = percent(threshold, context.context_window)
     parts = (
         f"system {context.system_tokens:,} · tools {context.tools_tokens:,} · "
-        f"summary {context.summary_tokens:,} · messages {context.message_tokens:,}"
+        f"framed summary {context.summary_tokens:,} · messages {context.message_tokens:,}"
     )
     answer = context.estimated_response_tokens
     return [
@@ -175,16 +175,22 @@ def _next_step(context: ContextOut) -> str:
 
 
 def _summary_lines(context: ContextOut) -> list[str]:
-    if context.summary is None:
-        lines = ["No summary yet."]
-    else:
-        lines = [f"Summary: {_summary_text(context.summary)}", f"Versions of the summary: {context.summary_count}"]
+    lines = [_summary_in_use(context)]
     if context.prepared is not None:
         lines.append(f"Prepared: {_summary_text(context.prepared)}")
+    reached = context.prepared or context.summary
+    if context.counted_from_position != (0 if reached is None else reached.through_position):
+        lines.append(f"N and K count the messages behind #{context.counted_from_position}.")
     if context.summary_failure is not None:
         failure = context.summary_failure
         lines.append(f"The last summary failed on {moment(failure.failed_at)}: {one_line(failure.reason, limit=300)}")
     return [*lines, *_resting(context.summariser)]
+
+
+def _summary_in_use(context: ContextOut) -> str:
+    if context.summary is not None:
+        return f"Summary: {_summary_text(context.summary)}"
+    return "No summary in use; /summaries lists its versions." if context.summary_count else "No summary yet."
 
 
 def _resting(summariser: SummariserOut | None) -> list[str]:

@@ -75,8 +75,9 @@ async def start_new(state: ChatState, _argument: str) -> None:
 
 async def show_help(state: ChatState, _argument: str) -> None:
     """Print the commands."""
+    width = max(len(command.usage) for command in COMMANDS.values())
     for command in COMMANDS.values():
-        state.screen.say(f"{command.usage:<22}{command.purpose}")
+        state.screen.say(f"{command.usage:<{width}}  {command.purpose}")
     state.screen.say("A message that begins with / is written with two: //etc/hosts. Ctrl-C stops an answer.")
 
 

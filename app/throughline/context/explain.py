@@ -16,6 +16,7 @@ from throughline.context.report import ContextReport, FiringGauge, NextAction, S
 from throughline.context.triggers import (
     CompactionTrigger,
     count_trigger,
+    counted_from,
     due_triggers,
     is_near_threshold,
     is_summarising,
@@ -72,9 +73,8 @@ def _report(plan: ContextPlan, facts: SummaryFacts) -> ContextReport:
     view = plan.opened
     inp, empty = replace(view.inp, user=None), view.counts[view.current_index]
     total = scale(view.tokens - empty, inp.factor)
-    system, tools, summary = _fixed_tokens(view)
+    (system, tools, summary), (action, gauge) = _fixed_tokens(view), _next_step(plan)
     since, since_tokens = messages_since_summary(inp), scale(tokens_since_summary(inp), inp.factor)
-    action, gauge = _next_step(plan)
     most_messages, most_tokens = _thresholds(inp)
     return ContextReport(
         agent=facts.agent,
@@ -90,6 +90,7 @@ def _report(plan: ContextPlan, facts: SummaryFacts) -> ContextReport:
         last_rung=OLDEST_TRIMMED if inp.has_gap else view.state.rung or None,
         threshold_tokens=inp.budget.threshold_tokens,
         usage_percent=_percent(total, inp.budget.window_tokens),
+        counted_from_position=counted_from(inp),
         messages_since_summary=since,
         messages_threshold=most_messages,
         messages_percent=None if most_messages is None else _percent(since, most_messages),

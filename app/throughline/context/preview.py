@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import accumulate, pairwise
 
 from throughline.context.calibration import scale
 from throughline.context.context_input import ContextInput
@@ -90,9 +91,12 @@ def preview_call(inp: ContextInput) -> Preview:
 
 def _scored(inp: ContextInput, view: View, messages: Iterable[ShownMessage]) -> tuple[ShownMessage, ...]:
     """Return the messages with their sizes in the model's tokens and, where the strategy has some, their scores."""
-    scores = score_messages(inp) if _has_scores(inp) else {}
-    factor = view.inp.factor
-    return tuple(replace(one, tokens=scale(one.tokens, factor), score=scores.get(one.position)) for one in messages)
+    scores, messages = score_messages(inp) if _has_scores(inp) else {}, list(messages)
+    sums = [scale(tokens, view.inp.factor) for tokens in accumulate((one.tokens for one in messages), initial=0)]
+    sizes = [after - before for before, after in pairwise(sums)]  # each rounded alone, they would exceed the prompt
+    return tuple(
+        replace(one, tokens=tokens, score=scores.get(one.position)) for one, tokens in zip(messages, sizes, strict=True)
+    )
 
 
 def _has_scores(inp: ContextInput) -> bool:

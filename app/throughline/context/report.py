@@ -79,7 +79,8 @@ class ContextReport:
     `total_tokens` is what is sent of the conversation as it stands, before the next message makes room;
     `unreduced_tokens` what the whole conversation since the summary would take, none of it pruned, shortened or left
     out; where more than two windows of it lie there, only what is loaded is counted. `last_rung` names what last
-    changed what is shown, None where all is shown as it is stored. Thresholds of messages and tokens are None where no
+    changed what is shown, None where all is shown as it is stored. N and K count what stands behind
+    `counted_from_position`. Thresholds of messages and tokens are None where no
     summary is written without being asked for.
     """
 
@@ -96,6 +97,7 @@ class ContextReport:
     last_rung: str | None
     threshold_tokens: int
     usage_percent: float
+    counted_from_position: int
     messages_since_summary: int
     messages_threshold: int | None
     messages_percent: float | None

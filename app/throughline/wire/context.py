@@ -60,6 +60,7 @@ class ContextOut(Shape):
     last_rung: str | None = Field(description="what last changed what is shown; null: all is shown as it is stored")
     threshold_tokens: int
     usage_percent: float
+    counted_from_position: int = Field(description="the messages behind it are those that N and K count")
     messages_since_summary: int = Field(
         description="since the newest summary, prepared or in use (with `adopt: immediately` the one in use); "
         "counted anew where one was gone back to"
