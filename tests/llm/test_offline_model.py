@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from throughline.context.assemble import frame_summary
+from throughline.context.frame import framed
 from throughline.context.measure import count_prompt, count_tool_specs
 from throughline.domain.message import Role, ToolCall
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
@@ -14,6 +15,7 @@ from throughline.llm.offline import OfflineModel
 CALCULATOR = ToolSpec(
     "calculator", "Computes.", {"type": "object", "properties": {"expression": {}}, "required": ["expression"]}
 )
+SEARCH = ToolSpec("search_history", "Searches.", {"type": "object", "properties": {"query": {}}})
 CLOCK = ToolSpec("current_time", "The time.", {"type": "object", "properties": {"timezone": {}}})
 
 
@@ -64,7 +66,98 @@ async def test_it_reads_the_summary_too() -> None:
 async def test_it_admits_that_nothing_fits() -> None:
     answer = await ask(user("We ship on 14 May."), said("Noted."), user("Where is Atlantis?"))
 
-    assert "Nothing in them shares a word" in answer.text
+    assert answer.text.startswith("I find no answer in what I see.")
+    assert "14 May" not in answer.text
+
+
+ALLERGY = "I am allergic to penicillin."
+
+
+@pytest.mark.parametrize(
+    ("told", "system"),
+    [
+        ((user(f"Yeah. {ALLERGY}"), said("What a pity?")), ""),
+        ((user("What am I allergic to?"), said("I am Throughline's offline model. Allergic?")), f"- {ALLERGY} [#3]"),
+        ((), f"Ok.\n\nKept facts, word for word:\n- Preferences: {ALLERGY} [#3]"),
+        ((user("Hi"), PromptMessage(Role.TOOL, f"Found: {ALLERGY}", tool_call_id="c", name="lookup")), ""),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("question", ["what am I allergic to?", "Tell me my allergies", "Thanks. Which allergy is it?"])
+async def test_it_answers_from_what_it_is_shown_and_searches_for_nothing(
+    told: tuple[PromptMessage, ...], system: str, question: str
+) -> None:
+    answer = await ask(*told, user(question), system=frame_summary(system, 40), tools=(SEARCH, CLOCK))
+
+    assert answer.tool_calls == ()
+    assert ALLERGY in answer.text.splitlines()[1]
+
+
+async def test_the_last_statement_answers() -> None:
+    told = [user("The budget is 4,000 euros."), user("Sorry, the budget is 5,000 euros.")]
+
+    answer = await ask(*told, user("How much is the budget?"))
+
+    assert "5,000" in answer.text
+    assert "4,000" not in answer.text
+
+
+@pytest.mark.parametrize("told", [(), (user("The report is fun to write."), said("Noted."))])
+async def test_what_it_is_not_shown_it_searches_for(told: tuple[PromptMessage, ...]) -> None:
+    answer = await ask(*told, user("Ok. When is the deadline of our report?"), tools=(SEARCH,))
+
+    assert [(call.name, json.loads(call.arguments)) for call in answer.tool_calls] == [
+        ("search_history", {"query": "deadline report"})
+    ]
+
+
+@pytest.mark.parametrize("statement", ["We ship on 14 May.", "Hello!", "How are you?", "Thanks, what can you do?"])
+async def test_it_searches_for_nothing_where_nothing_is_asked(statement: str) -> None:
+    answer = await ask(user("Hi"), said("Hello."), user(statement), tools=(SEARCH,))
+
+    assert answer.tool_calls == ()
+
+
+async def searched(result: str) -> AnswerComplete:
+    """Return what it says to the result of the search that it asked for."""
+    question = user("What am I allergic to?")
+    call = (await ask(question, tools=(SEARCH,))).tool_calls[0]
+    answered = PromptMessage(Role.TOOL, result, tool_call_id=call.id, name=call.name)
+    return await ask(question, PromptMessage(Role.ASSISTANT, "", tool_calls=(call,)), answered, tools=(SEARCH,))
+
+
+async def test_it_answers_from_what_was_found() -> None:
+    lines = (
+        "[#9, assistant, 2026-11-25 10:00] I am Throughline's offline model. You are allergic to nothing.",
+        "[#7, user, 2026-11-25 09:59] What am I allergic to?",
+        f"[#3, user, 2026-11-25 09:57] Yeah. {ALLERGY}",
+    )
+
+    answer = await searched("Quoted from it.\n" + framed("quoted_history", "\n".join(lines)) + "\n3 messages.")
+
+    assert answer.tool_calls == ()
+    assert f"- the history: {ALLERGY}\n" in answer.text
+    assert "nothing" not in answer.text
+
+
+async def test_it_searches_once_and_says_that_nothing_was_found() -> None:
+    answer = await searched("Nothing was found. Try other words, fewer of them, or another spelling.")
+
+    assert answer.tool_calls == ()
+    assert "nothing was found in the history" in answer.text
+
+
+async def test_what_only_shares_a_word_is_told_as_what_comes_closest() -> None:
+    answer = await ask(user("The report is fun."), said("Noted."), user("When is the deadline of our report?"))
+
+    assert answer.text.startswith("I find no answer in what I see. What comes closest:\n- you said: The report is fun.")
+
+
+async def test_a_search_that_the_user_calls_is_shown_as_it_is() -> None:
+    answered = PromptMessage(Role.TOOL, "Nothing was found.", tool_call_id="c", name="search_history")
+
+    answer = await ask(user('/call search_history {"query": "x"}'), answered, tools=(SEARCH,))
+
+    assert answer.text == "search_history says: Nothing was found."
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ async def test_a_user_who_types_tags_forges_neither_a_message_nor_a_position() -
 async def test_sentences_without_blanks_between_them_are_told_apart(said: str) -> None:
     text = await summary_of(stretch_request([message(4, Role.USER, said, author="local")], POLICY, TextAsked(200)), 200)
 
-    assert text == f"- {said.partition('。')[0]}。 [#4]"
+    assert text.splitlines()[0] == f"- {said.partition('。')[0]}。 [#4]"
 
 
 async def test_a_summary_of_nothing_but_the_frames_says_so() -> None:
@@ -151,6 +151,77 @@ async def test_a_summary_of_nothing_but_the_frames_says_so() -> None:
 
     assert await summary_of(prompt) == f"- {NOTHING}"
     assert CONVERSATION_TAG != EXISTING_TAG
+
+
+FACTS = (
+    *("I am allergic to penicillin.", "The budget is 4,500 euros.", "The wedding is on 2027-05-12."),
+    *("Our caterer is called Paulo.", "We decided against a tent."),
+)
+TALK = (
+    *("Yeah.", "Hello there!", "Sounds good.", "What do you think of it?", "And then they went home again."),
+    *("Thanks, that is very kind.", "Do they like it at all?", "So it goes with such things."),
+)
+
+
+@pytest.mark.parametrize("filler", ["Yeah.", "Ok.", "thanks", "Sounds good to me, thanks a lot!"])
+async def test_an_allergy_is_kept_and_filler_is_not(filler: str) -> None:
+    said = talk(1, *[filler] * 5, f"{filler}\nI am allergic to penicillin.", *[filler] * 5)
+
+    text = await summary_of(stretch_request(said, POLICY, TextAsked(100)), 100)
+
+    assert text == "- I am allergic to penicillin. [#11]"
+
+
+async def test_filler_of_an_earlier_summary_goes_once_there_is_more() -> None:
+    said = [message(9, Role.USER, "I am allergic to penicillin.")]
+
+    text = await summary_of(summary_request("- Sounds good. [#3]", said, POLICY, TextAsked(100)), 100)
+
+    assert text == "- I am allergic to penicillin. [#9]"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Yeah. I'm allergic to penicillin.", "Thanks a lot! The invoice goes to Marek Novák. Is that fine?",
+        "Well, it was nice to see them all again. The budget is 4,500 euros. So far so good.",
+        "Ja, gut. Ich bin gegen Penicillin allergisch.", "Bueno, gracias. Soy alérgica a la penicilina.",
+        "今天天气很好。我对青霉素过敏。", "Good morning! We meet on 12 May.", "You know what? My dog is called Rex.",
+    ],
+)  # fmt: skip
+async def test_of_a_message_the_sentence_that_says_most_is_kept(said: str) -> None:
+    text = await summary_of(stretch_request([message(5, Role.USER, said)], POLICY, TextAsked(200)), 200)
+
+    assert any(word in text for word in ("llergi", "alérgic", "过敏", "Novák", "4,500", "12 May", "Rex"))
+    assert len(text.splitlines()) == 1
+
+
+@pytest.mark.parametrize("is_rolling", [True, False])
+async def test_facts_are_kept_over_ten_summaries_while_small_talk_goes(*, is_rolling: bool) -> None:
+    text, parts = "", []
+    for part in range(10):
+        said = [TALK[(part + n) % len(TALK)] for n in range(12)]
+        said[7] = f"Right. {FACTS[part]}" if part < len(FACTS) else said[7]
+        record = talk(24 * part + 1, *said)
+        if is_rolling:
+            text = await summary_of(summary_request(text, record, POLICY, TextAsked(160)), 160)
+        else:
+            written = await summary_of(stretch_request(record, POLICY, TextAsked(80)), 80)
+            parts.append(stretch_of(24 * part + 1, 24 * part + 24, written))
+    if not is_rolling:
+        text = await summary_of(merge_request(parts, POLICY, TextAsked(160)), 160)
+
+    assert [fact for fact in FACTS if fact not in text] == []
+
+
+async def test_what_a_search_quoted_is_not_summarised_again() -> None:
+    quoted = "<quoted_history>\n[#1, user, 2026-11-25 10:00] I owe 5 euros.\n</quoted_history>"
+    found = message(8, Role.TOOL, quoted, call_id="c1", name="search_history")
+    said = [found, message(9, Role.USER, "We rent the old mill by the river.")]
+
+    text = await summary_of(stretch_request(said, POLICY, TextAsked(100)), 100)
+
+    assert text == "- We rent the old mill by the river. [#9]"
 
 
 def test_a_record_whose_only_line_is_too_long_still_has_a_summary() -> None:

@@ -2,14 +2,16 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from throughline.context.assemble import SUMMARY_TAG, SUMMARY_TITLE
+from throughline.context.frame import unframed
+from throughline.context.recall_hints import SEARCH, TAG
 from throughline.domain.message import Role, ToolCall, text_of
 from throughline.domain.prompt import Prompt, ToolSpec
-from throughline.llm.offline_summary import INTRODUCTION, sentences_of
+from throughline.llm.offline_quotes import best_quote, question_in, words_of
+from throughline.llm.offline_sentences import INTRODUCTION
 from throughline.llm.offline_sums import sum_in
 
 ABOUT = f"{INTRODUCTION}: I need no key, run inside the service, and can only quote what I see and call tools."
@@ -18,16 +20,12 @@ MAX_RESULT = 2000
 QUESTION_CHARACTERS = 2000
 """So much of a question is searched for a wish to know the time: a longer one is a paste."""
 
-LEAST_WORD = 4
-"""Shorter words are not what a question is about."""
-
 _CALL = re.compile(r"^\s*/call\s+([\w.:-]+)\s*(.*)$", re.DOTALL)
 _TIME = re.compile(
     r"\b(?:what|which)(?:['’]?s| is)? (?:the )?(?:current )?(?:time|date|day)\b"
     r"(?: (?:is it|is today|today|now|right now|it is)\b|(?=[\s?!.]*+\Z))",
     re.IGNORECASE,
 )
-_WORD = re.compile(r"\w+")
 _SPEAKERS = {Role.USER: "you said", Role.ASSISTANT: "I said", Role.TOOL: "a tool said"}
 
 
@@ -40,19 +38,26 @@ class Reply:
 
 
 def reply_to(prompt: Prompt, tools: Sequence[ToolSpec]) -> Reply:
-    """Return the reply to the last message of the prompt; the same prompt always gets the same reply."""
-    results = list(takewhile(lambda message: message.role is Role.TOOL, reversed(prompt.messages)))
-    if results:
-        told = [f"{result.name or 'The tool'} says: {_shortened(text_of(result.content))}" for result in results[::-1]]
-        return Reply("\n".join(told))
-    question = next((text_of(m.content) for m in reversed(prompt.messages) if m.role is Role.USER), "")
+    """Return the reply to the last message of the prompt; the same prompt always gets the same reply.
+
+    What it does not know from the prompt it searches for once, if it is offered `search_history`.
+    """
+    asked = max((at for at, message in enumerate(prompt.messages) if message.role is Role.USER), default=0)
+    message = text_of(prompt.messages[asked].content) if prompt.messages else ""
+    results = [result for result in prompt.messages[asked + 1 :] if result.role is Role.TOOL]
+    has_searched = any(result.name == SEARCH for result in results) and not _CALL.match(message)
+    if results and not has_searched:
+        return Reply("\n".join(f"{one.name or 'The tool'} says: {_shortened(text_of(one.content))}" for one in results))
     offered = {tool.name for tool in tools}
-    name, arguments = _wanted_call(question, offered)
+    name, arguments = ("", "") if has_searched else _wanted_call(message, offered)
     if name and name not in offered:
         return Reply(f"No tool named {name} is offered to me. Offered: {', '.join(sorted(offered)) or 'none'}.")
+    said = "" if name else _answer(prompt, asked, may_search=SEARCH in offered and not has_searched)
+    if not name and not said:
+        name, arguments = SEARCH, json.dumps({"query": _query(message)}, ensure_ascii=False)
     if name:  # the number of messages makes the id unique in the session as far as the prompt grows
         return Reply(calls=(ToolCall(f"call_offline_{len(prompt.messages)}", name, arguments),))
-    return Reply(_answer(question, prompt))
+    return Reply(said)
 
 
 def _shortened(text: str) -> str:
@@ -72,22 +77,45 @@ def _wanted_call(question: str, offered: set[str]) -> tuple[str, str]:
     return "", ""
 
 
-def _answer(question: str, prompt: Prompt) -> str:
-    summary, earlier = _summary(prompt), prompt.messages[:-1]
-    seen = f"{len(earlier)} earlier message{'' if len(earlier) == 1 else 's'}"
-    seen = f"{ABOUT} I see {seen}{' and a summary of what came before' if summary else ''}."
-    visible = [("the summary", summary), *((_SPEAKERS[message.role], text_of(message.content)) for message in earlier)]
-    wanted = _words(question)
-    said = [(who, sentence) for who, text in visible if ABOUT not in text for sentence in sentences_of(text)]
-    weights = [sum(len(word) for word in wanted & _words(text)) for _, text in said]  # longer words say more
-    shared, index = max(((weight, index) for index, weight in enumerate(weights)), default=(0, 0))
-    if not shared:
-        return f"Hello! {seen} {ADVICE}" if not earlier else f"{seen} Nothing in them shares a word with your message."
-    return f"{seen} What fits your message best:\n- {said[index][0]}: {said[index][1]}"
+def _answer(prompt: Prompt, asked: int, *, may_search: bool) -> str:
+    """Return the answer to the message at `asked`, '' where the history has to be searched for it first."""
+    message = text_of(prompt.messages[asked].content) if prompt.messages else ""
+    question = question_in(message[:QUESTION_CHARACTERS])
+    is_about = bool(words_of(question))
+    quote = best_quote(question, _shown(prompt, asked)) if is_about else None
+    if quote and quote.answers:
+        return f"What fits your message best:\n- {quote.who}: {quote.sentence}\n\n{_seen(prompt, asked)}"
+    if is_about and may_search:
+        return ""
+    if not is_about and (question or not asked):
+        return f"{'' if question else 'Hello! '}{ABOUT} {ADVICE}"
+    if not is_about:
+        return f"Noted. {_seen(prompt, asked)}"
+    has_searched = len(prompt.messages) > asked + 1
+    where = f"what I see{', and nothing was found in the history that gives one' if has_searched else ''}"
+    closest = f" What comes closest:\n- {quote.who}: {quote.sentence}\n\n" if quote else " "
+    return f"I find no answer in {where}.{closest}{_seen(prompt, asked)} {ADVICE}"
 
 
-def _words(text: str) -> set[str]:
-    return {word.casefold() for word in _WORD.findall(text) if len(word) >= LEAST_WORD}
+def _query(message: str) -> str:
+    return " ".join(words_of(question_in(message[:QUESTION_CHARACTERS])).values())
+
+
+def _seen(prompt: Prompt, asked: int) -> str:
+    summary = " and a summary of what came before" if _summary(prompt) else ""
+    return f"{INTRODUCTION}. I see {asked} earlier message{'' if asked == 1 else 's'}{summary}."
+
+
+def _shown(prompt: Prompt, asked: int) -> Iterator[tuple[str, str]]:
+    """Yield what the prompt shows beside the message at `asked`: who said it, and the text."""
+    yield "the summary", _summary(prompt)
+    for at, message in enumerate(prompt.messages):
+        text = text_of(message.content)
+        if message.role is Role.TOOL and message.name == SEARCH:
+            lines = unframed(TAG, text).splitlines()
+            yield from (("the history", line) for line in lines if INTRODUCTION not in line)
+        elif at != asked and INTRODUCTION not in text:
+            yield _SPEAKERS[message.role], text
 
 
 def _summary(prompt: Prompt) -> str:

@@ -1,76 +1,103 @@
-"""The offline model's summaries: the first sentence of each message, with its position."""
+"""The offline model's summaries: what each message says that matters most, with its position."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
-INTRODUCTION = "I am Throughline's offline model"
-"""The model's own answers are not worth keeping."""
+from throughline.context.recall_hints import TAG as RECALL_TAG
+from throughline.domain.message import Role
+from throughline.llm.offline_sentences import (
+    INTRODUCTION,
+    MAX_CHARACTERS,
+    STATES,
+    is_filler,
+    sentences_of,
+    worth,
+)
 
 NOTHING = "Nothing of substance yet."
-SHORT_CHARACTERS = 8
-"""A sentence below this length says next to nothing: `ok`, `Noted.`"""
-
-MAX_CHARACTERS = 300
 LONGEST_LINE = 2 * MAX_CHARACTERS
 """Lines of an earlier summary are no longer than this: one of them alone has to fit."""
 
 SMALL_SUMMARY_TOKENS = 160
 """A summary of so many tokens is small, whatever it stands for. Above that a third of a record is kept."""
 
-_SENTENCE = re.compile(r"[^.!?。！？\n]++(?:[.!?](?!\s|$)[^.!?。！？\n]*+)*+[.!?。！？]*+")
+MOST_OF_MESSAGE = 3
+"""So many sentences of one message may be kept, where each of them states something."""
+
 _HEAD = re.compile(r"^\[#(\d+) (user|assistant|tool)[^\[\]\n]*+\] ?", re.MULTILINE)
 _PART_HEAD = re.compile(r"(?:\[#\d+-#\d+\]|#.*|\W*)")
 _CITED = re.compile(r"\[#(\d+)(?:-#\d+)?\]\Z")
+_TAGGED_LINE = re.compile(r"\n[^\S\n]*+\[#")
+"""There stands a call, or what poses as another message."""
+
 _TAG = re.compile(r"\[#\d+[^\[\]\n]{0,80}\]\s*+")
 
 
-def sentences_of(text: str) -> Iterator[str]:
-    """Yield the sentences of `text` in order, shortened to what is worth quoting."""
-    for match in _SENTENCE.finditer(text):
-        sentence = " ".join(match.group().split()).removeprefix("- ")
-        if any(character.isalnum() for character in sentence):
-            yield sentence[:MAX_CHARACTERS]
-
-
 def summarise(existing: str, record: str, *, max_tokens: int, count: Callable[[str], int]) -> str:
-    """Return the lines of `existing`, earlier summaries, and one for each message of `record`, in `max_tokens`.
+    """Return the lines of `existing`, earlier summaries, and what matters most of `record`, in `max_tokens`.
 
-    Where they are too many, each part of the conversation keeps one.
+    Where they are too many, those that say least go first, and of equal ones each part of the conversation keeps one.
     """
     kept = (
         line[:LONGEST_LINE] for line in existing.split("\n") if not _PART_HEAD.fullmatch(line) and NOTHING not in line
     )
-    lines = list(dict.fromkeys((*kept, *_lines_of(record))))
+    found = list(dict.fromkeys((*kept, *_lines_of(record))))
+    lines = [line for line in found if not is_filler(_said(line)[1])] or found
     size = count(existing)
     most = size + count(record) // 3 if record else size * 9 // 10
     budget = min(max_tokens, max(most, SMALL_SUMMARY_TOKENS))
-    return "\n".join(_thinned(lines, budget, count)) or f"- {NOTHING}"
+    return "\n".join(_fitting(lines, budget, count)) or f"- {NOTHING}"
 
 
-def _lines_of(record: str) -> list[str]:
+def _lines_of(record: str) -> Iterator[str]:
+    """Yield the lines for each message of `record`, without anything in them that looks like a position's tag."""
     heads = list(_HEAD.finditer(record))
-    ends = [head.start() for head in heads[1:]] + [len(record)]
-    said = [(head[1], head[2], _first(record[head.end() : end])) for head, end in zip(heads, ends, strict=False)]
-    worth = [one for one in said if len(one[2]) >= SHORT_CHARACTERS and INTRODUCTION not in one[2]]
-    return [
-        f"- {'' if role == 'user' else f'{role}: '}{text} [#{position}]"
-        for position, role, text in worth or said
-        if text
-    ]
+    for head, end in zip(heads, [*(head.start() for head in heads[1:]), len(record)], strict=False):
+        text = _TAG.sub("", _TAGGED_LINE.split(record[head.end() : end], maxsplit=1)[0])
+        if INTRODUCTION in text or f"<{RECALL_TAG}>" in text:
+            continue
+        speaker = "" if head[2] == Role.USER else f"{head[2]}: "
+        yield from (f"- {speaker}{sentence} [#{head[1]}]" for sentence in _best_of(text, Role(head[2])))
 
 
-def _first(text: str) -> str:
-    """Return the first sentence without anything that looks like a position's tag."""
-    plain = _TAG.sub("", text.partition("\n[#")[0])
-    return next((sentence for sentence in sentences_of(plain) if not sentence.startswith("```")), "")
+def _best_of(text: str, role: Role) -> list[str]:
+    """Return the sentences that state something, else the one that says most."""
+    sentences = [sentence for sentence in sentences_of(text) if not sentence.startswith("```")]
+    stating = islice((one for one in sentences if worth(one, role) >= STATES), MOST_OF_MESSAGE)
+    return list(stating) or sorted(sentences, key=worth, reverse=True)[:1]
 
 
-def _thinned(lines: list[str], budget: int, count: Callable[[str], int]) -> list[str]:
-    """Return the lines if they fit, else the newest of each part of the conversation; one line at least."""
+def _fitting(lines: Sequence[str], budget: int, count: Callable[[str], int]) -> list[str]:
+    """Return the lines if they fit, else those that say most; one line at least."""
+    worths = {line: worth(text, role) for line in lines for role, text in (_said(line),)}
     sizes = {line: count(line) + 1 for line in lines}
+    chosen: set[str] = set()
+    left = budget
+    for level in sorted({*worths.values()}, reverse=True):
+        equal = [line for line in lines if worths[line] == level]
+        taken = _thinned(equal, left, sizes)
+        chosen.update(taken if chosen or taken else equal[-1:])
+        left -= sum(sizes[line] for line in taken)
+        if len(taken) < len(equal):
+            break
+    return [line for line in lines if line in chosen]
+
+
+def _said(line: str) -> tuple[Role, str]:
+    """Return who said the sentence that a line of a summary tells, and the sentence."""
+    bare = _CITED.sub("", line).strip().removeprefix("- ")
+    speaker, colon, text = bare.partition(": ")
+    return (Role(speaker), text) if colon and speaker in {Role.ASSISTANT, Role.TOOL} else (Role.USER, bare)
+
+
+def _thinned(lines: Sequence[str], budget: int, sizes: dict[str, int]) -> Sequence[str]:
+    """Return the lines if they fit, else the newest of each part of the conversation; none where not one fits."""
     positions = [int(found[1]) if (found := _CITED.search(line)) else 0 for line in lines]
     chosen, parts, last = lines, len(lines), max(positions, default=0)
-    while len(chosen) > 1 and sum(sizes[line] for line in chosen) > budget:
+    while chosen and sum(sizes[line] for line in chosen) > budget:
         parts = parts * 7 // 8
         chosen = list({at * parts // (last + 1): line for at, line in zip(positions, lines, strict=True)}.values())
+        if parts == 0:
+            return chosen if sizes[chosen[0]] <= budget else []
     return chosen
