@@ -1,6 +1,7 @@
 """Kept facts as they grow: each once, and of each subject what was said last is current.
 
-A person's or a tool's later statement replaces an earlier one; what the assistant says again moves nothing.
+A person's or a tool's later statement replaces an earlier one, unless a person says that it adds to it ("too"); what
+the assistant says again moves nothing.
 """
 
 from collections import defaultdict
@@ -8,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from throughline.context.summaries.later_statements import are_siblings, changes, is_other_number
+from throughline.context.summaries.later_statements import adds, are_siblings, changes, is_other_number
 from throughline.context.summaries.subjects import is_same_subject, subject_key, words_of
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
@@ -123,7 +124,7 @@ class _Current:
             earlier = sorted({*self._of_subject(key, fact), *self._of_text(key, words, fact)})
             if fact.said_by is Role.ASSISTANT and any(self._is_stated(at) for at in earlier):
                 return
-            for at in earlier:
+            for at in () if fact.said_by is Role.USER and adds(fact.text) else earlier:
                 self._end(at, fact.position)
             for word in key or words:
                 self.by_word[word].add(len(self.facts))

@@ -55,6 +55,18 @@ _FORGET = words_in("forget vergiss olvida oublie")
 _NOT_FORGET = words_in("don t not nicht no pas n")
 """Before a word of _FORGET they turn it round: "don't forget"."""
 
+_CORRECTING = CHANGE_WORDS - NEGATIONS - _NOT_FORGET
+"""Those that correct also where something is added; a negation does not: "I also do not eat nuts"."""
+
+ADDING_WORDS = words_in("""
+    also additionally auch ebenfalls ausserdem también además aussi également também anche тоже также
+""")
+"""Words of those who add to what they said before, casefolded. German "also" ("so") counts as well: two shown where one
+holds is less harm than a true one shown as replaced."""
+
+_PLACED_ADDING = re.compile(r"\b(?:too|as well)\s*(?:[,.;:!?)]|\Z)|也(?!许)|还(?![是没款钱书])|又", re.IGNORECASE)
+"""The same that mean something else in other places: "too late", "might as well", 也许, 还是."""
+
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _NUMBER = re.compile(r"\d+")
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
@@ -85,6 +97,14 @@ def _of(message: Message, known: "_Known") -> Iterator[KeptFact]:
 def changes(sentence: str) -> bool:
     """Whether a sentence has a word by which people take something back or change it."""
     return not CHANGE_WORDS.isdisjoint(_in_order(sentence)) or any(part in sentence for part in CHANGE_PARTS)
+
+
+@lru_cache(MOST_KNOWN)
+def adds(sentence: str) -> bool:
+    """Whether a sentence says that it adds to what was said, as "too" does, and corrects nothing. Linear."""
+    words = _in_order(sentence)
+    is_added = not ADDING_WORDS.isdisjoint(words) or bool(_PLACED_ADDING.search(sentence))
+    return is_added and _CORRECTING.isdisjoint(words) and not any(part in sentence for part in CHANGE_PARTS)
 
 
 def is_other_number(before: str, sentence: str) -> bool:
