@@ -14,6 +14,7 @@ TEXT = "We ship on 14 May. 我们五月十四日发货"
         ("azure_openai:gpt-5-mini", 14, 272_000),
         ("openrouter:openai/gpt-oss-20b", 14, 131_072),
         ("openai:gpt-4", 17, 8192),
+        ("openai:ft:gpt-4o-2024-08-06:acme::id", 14, 128_000),
         ("somewhere:else", 17, 8192),
     ],
 )

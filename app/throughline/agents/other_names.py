@@ -24,7 +24,7 @@ OTHER_NAMES = {
     "max_output_bytes": "prune.max_output_bytes",
     "max_output_tokens": "response_reserve",
     "max_response_tokens": "response_reserve",
-    "max_tokens": "window",
+    "max_tokens": "window or summary.max_tokens",
     "messages_to_keep": "keep_recent",
     "min_score": "min_score_threshold",
     "preserve_recent": "keep_recent",

@@ -14,7 +14,8 @@ from throughline.settings import read_settings
 def count_tokens(text: str, model: str = "") -> int:
     """Return the tokens of `text` for a model named as in agent files, '' being the setting `default_llm`.
 
-    Exact for OpenAI's models, counted offline with the vocabulary of each; all others are estimated with cl100k_base.
+    Exact for OpenAI's models that tiktoken's table has (gpt-3.5-turbo and later), counted offline with the vocabulary
+    of each; all others are estimated with cl100k_base.
     Raises SettingInvalid for settings that cannot be read.
     """
     return make_counter(counter_of(model or read_settings().default_llm)).count(text)

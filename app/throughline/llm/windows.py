@@ -117,7 +117,10 @@ def get_context_limit(model_name: str, profile: Mapping[str, object] | None = No
 
 
 def names_of(name: str) -> tuple[str, ...]:
-    """Return the name itself, then without its provider, then without its vendor (`bedrock:anthropic.claude-…` too)."""
+    """Return the name itself, then without its provider, then without its vendor (`bedrock:anthropic.claude-…` too).
+
+    Last without `ft:`, by which OpenAI marks what was trained further.
+    """
     bare = name.partition(":")[2] or name
     last = bare.rpartition("/")[2]
-    return (name, bare, last, last.partition(".")[2])
+    return (name, bare, last, last.partition(".")[2], bare.removeprefix("ft:"))
