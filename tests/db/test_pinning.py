@@ -22,11 +22,13 @@ from throughline.domain.message import Message, NewMessage, Role, Source, ToolCa
 from throughline.execution.breaker import Breakers
 from throughline.llm.counters import make_counter
 from throughline.prompting.pins import pin_message, unpin_message
+from throughline.prompting.ready_agent import calibration_key
 from throughline.tools.hooks import ImportedHooks
 from throughline.turn.state import TurnConfig, TurnParts
 
 WINDOW = 4000
 COUNTER = "chars"
+LEARNED_KEY = calibration_key(ScriptedModel(), make_counter(COUNTER))
 AGENT = AgentDefinition(
     name="assistant",
     description="",
@@ -89,7 +91,9 @@ async def pinning(database: Database) -> Pinning:
 
 
 async def test_pins_up_to_a_fifth_of_the_window_are_taken_and_no_more(pinning: Pinning) -> None:
-    await pinning.parts.calibrations.save(ScriptedModel.calibration_key, Calibration(ratio=1.0, samples=10**9))
+    await pinning.parts.calibrations.save(
+        calibration_key(ScriptedModel(), make_counter(COUNTER)), Calibration(ratio=1.0, samples=10**9)
+    )
     texts = [user_message("x", tokens=tokens) for tokens in (490, 290, 299, 283)]
     stored = await pinning.say(*texts)
     share = int(0.2 * WINDOW)
@@ -111,7 +115,9 @@ async def test_pins_up_to_a_fifth_of_the_window_are_taken_and_no_more(pinning: P
 
 
 async def test_pins_made_at_once_keep_to_the_limit_too(pinning: Pinning) -> None:
-    await pinning.parts.calibrations.save(ScriptedModel.calibration_key, Calibration(ratio=1.0, samples=10**9))
+    await pinning.parts.calibrations.save(
+        calibration_key(ScriptedModel(), make_counter(COUNTER)), Calibration(ratio=1.0, samples=10**9)
+    )
     stored = await pinning.say(*(user_message("x", tokens=90) for _ in range(20)))
 
     ends = await asyncio.gather(*(pinning.pin(message) for message in stored), return_exceptions=True)

@@ -25,12 +25,16 @@ from throughline.execution.heartbeats import Heartbeats
 from throughline.llm.counters import make_counter
 from throughline.ports.tools import Tools
 from throughline.prompting.calibrate import CalibrationCache
+from throughline.prompting.ready_agent import calibration_key
 from throughline.turn.graph import build_graph
 from throughline.turn.state import TurnConfig, TurnParts
 from throughline.turn.take_turn import TurnStart, take_turn
 
 CLAIMER = Claimer(worker="test-worker", lease_seconds=10)
 GRAPH = build_graph()
+LEARNED_KEY = calibration_key(ScriptedModel(), make_counter("chars"))
+"""Under which stands what the stage's agent has learned of how its model counts."""
+
 AGENT = AgentDefinition(
     name="assistant",
     description="",

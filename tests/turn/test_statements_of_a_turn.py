@@ -12,7 +12,7 @@ import pytest
 from fakes.database_wire import DatabaseWire, database_wire
 from fakes.raw_sql import BACKENDS, hold_rows, run_sql
 from fakes.scripted_model import Call, Say, ScriptedModel
-from fakes.stage import CLAIMER, Stage, open_stage, with_context
+from fakes.stage import CLAIMER, LEARNED_KEY, Stage, open_stage, with_context
 from fakes.waiting import until_found
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.message import ToolCall
@@ -130,8 +130,8 @@ async def test_what_is_learned_of_a_models_counting_is_written_behind_the_turn(d
 
     await stage.turn("hello")
 
-    await until_found(lambda: database.calibrations.load(stage.model.calibration_key))
-    learned = await database.calibrations.load(stage.model.calibration_key)
+    await until_found(lambda: database.calibrations.load(LEARNED_KEY))
+    learned = await database.calibrations.load(LEARNED_KEY)
     assert learned is not None
     assert learned.samples == 1
 

@@ -7,7 +7,7 @@ import pytest
 
 from fakes.scripted_model import Break, Call, Fail, Hang, Say, ScriptedModel
 from fakes.side_jobs import side_jobs
-from fakes.stage import Stage, open_stage, with_context
+from fakes.stage import LEARNED_KEY, Stage, open_stage, with_context
 from fakes.waiting import until
 from throughline.context.calibration import Calibration
 from throughline.db.database import Database
@@ -294,7 +294,7 @@ async def test_a_dense_first_count_makes_the_same_turns_next_prompt_weigh_more(d
 
 async def test_a_lower_count_of_the_first_call_waits_for_the_next_turn(database: Database) -> None:
     stage = await open_stage(database)
-    await stage.parts.calibrations.save("scripted", Calibration(ratio=1.5, samples=1))
+    await stage.parts.calibrations.save(LEARNED_KEY, Calibration(ratio=1.5, samples=1))
     stage.model.script(Call((sum_call(),), usage=Usage(input_tokens=10)), Say("5"), Say("again"))
 
     await stage.turn("sparse " * 500)
@@ -308,7 +308,7 @@ async def test_a_lower_count_of_the_first_call_waits_for_the_next_turn(database:
 async def test_what_is_learned_of_a_provider_never_stops_a_session_that_worked(database: Database) -> None:
     agent = replace(with_context(window=4096), system_prompt="rule " * 300)
     stage = await open_stage(database, agent=agent, model=ScriptedModel(context_limit=4096))
-    await stage.parts.calibrations.save("scripted", Calibration(ratio=2.6, samples=5))
+    await stage.parts.calibrations.save(LEARNED_KEY, Calibration(ratio=2.6, samples=5))
     stage.model.script(Say("still here"))
 
     assert (await stage.turn("hello")).status is RunStatus.SUCCEEDED

@@ -53,6 +53,10 @@ SPARE_MESSAGES = 4
 time, and fewer messages would have nearly every turn wait for a summary. Chosen: two exchanges."""
 
 
+MAX_WISH = 4_000
+"""Characters, as in a request: all wishes are told together, each of them whole."""
+
+
 def _check_distinct(names: list[str]) -> list[str]:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
@@ -109,9 +113,9 @@ class SummarySection(Section):
     api_key_env: Variable | None = None
     kind: SummaryKind = policy_field(SummaryPolicy, "kind")
     shape: SummaryShape = policy_field(SummaryPolicy, "shape")
-    style: Text = policy_field(SummaryPolicy, "style")
+    style: Text = policy_field(SummaryPolicy, "style", max_length=MAX_WISH)
     max_tokens: int | None = policy_field(SummaryPolicy, "max_tokens")
-    instructions: Text = policy_field(SummaryPolicy, "instructions")
+    instructions: Text = policy_field(SummaryPolicy, "instructions", max_length=MAX_WISH)
     timeout_seconds: float = policy_field(SummaryPolicy, "timeout_seconds")
 
     @field_validator("base_url")

@@ -15,6 +15,9 @@ from throughline.wire.sessions import SessionOut, SpentOut, SummaryCostOut, Summ
 
 MOST_VERSIONS = 2
 _FROM = re.compile(r"from #?(\d{1,9})(?:\s+|\Z)", re.IGNORECASE)
+_NO_PLACE = re.compile(r"from(?:\s*\Z|\s+[-+#\d]\S*)", re.IGNORECASE)
+"""What is meant as a place and is none; "from now on" is a wish."""
+
 PREPARED = "prepared"
 """How the newest summary that waits for its use is named: it has no number yet."""
 
@@ -71,8 +74,13 @@ def version_named(argument: str) -> str:
 
 
 def wish_of(argument: str) -> JsonObject:
-    """Return what `from N` and the words behind it ask of a summary; empty where nothing is asked."""
+    """Return what `from N` and the words behind it ask of a summary; empty where nothing is asked.
+
+    Raises InvalidInput for a `from` without the number of a message.
+    """
     found = _FROM.match(argument)
+    if found is None and _NO_PLACE.match(argument):
+        raise InvalidInput("Behind `from` stands the number of a message, as in: /summarize from 12 keep all dates")
     wish = argument[found.end() :] if found else argument
     asked: JsonObject = {"instructions": wish} if wish else {}
     return {**asked, "from_position": int(found[1])} if found else asked

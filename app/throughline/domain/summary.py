@@ -87,6 +87,7 @@ class Adoption:
     `stretch_ids` are stored stretches that cover 1..`through_position` without a gap, oldest first; `text` is what
     they and the `kept_facts` look like in a prompt. `expected_version` is the session's `summary_version` it builds on.
     It must reach further than the one in use; `is_rewritten`, made of the same messages again: as far.
+    `session_instructions` are those of the session as they were read for it.
     """
 
     session_id: SessionId
@@ -100,11 +101,25 @@ class Adoption:
     model: str
     run_id: RunId | None = None
     is_rewritten: bool = False
+    session_instructions: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """How much a summary reads of each message, and at most of all.
+
+    Of a tool's output `tool_characters` are read, of any message at most `largest_message` tokens.
+    """
+
+    tokens: int
+    messages: int
+    largest_message: int
+    tool_characters: int
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMessages:
-    """Messages that follow each other: where the first stands, how many they are, and their tokens as stored."""
+    """Messages that follow each other: where the first stands, how many they are, and about the tokens read of them."""
 
     first_position: int
     messages: int

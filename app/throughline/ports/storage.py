@@ -14,7 +14,7 @@ from throughline.domain.lease import RowLease
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunError
 from throughline.domain.submission import Submission, Submitted
-from throughline.domain.summary import MeasuredMessages
+from throughline.domain.summary import MeasuredMessages, ReadLimits
 
 
 class RunStore(Protocol):
@@ -69,8 +69,8 @@ class MessageStore(Protocol):
     ) -> tuple[Message, ...]:
         """Return up to `limit` messages after the given one (None: from the first), oldest first."""
 
-    async def measure(self, session_id: SessionId, first: int, last: int, *, most_tokens: int) -> MeasuredMessages:
-        """Return the size of the messages `first` to `last`, of the newest that take at most `most_tokens`."""
+    async def measure(self, session_id: SessionId, first: int, last: int, limits: ReadLimits) -> MeasuredMessages:
+        """Return what a summary reads of the messages `first` to `last`: of the newest that lie within the limits."""
 
     async def append_message(self, lease: Lease, step: str, message: NewMessage) -> Message:
         """Append `message` under the lease; if (run, step) exists already, return that row and write nothing.

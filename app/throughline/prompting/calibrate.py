@@ -29,7 +29,7 @@ async def learn_from_usage(parts: PromptParts, agent: ReadyAgent, fitted: Fitted
 
     A report above the window says that the provider took a prompt it should have refused.
     """
-    key, model = agent.model.calibration_key, agent.model.name
+    key, model = agent.calibration_key, agent.model.name
     parts.metrics.estimate_compared(model=model, estimated=fitted.tokens, reported=reported)
     if reported > agent.budget.window_tokens:
         parts.metrics.overflow_met(model=model)
@@ -50,7 +50,7 @@ async def learn_from_overflow(
     A window too small to be believed for good holds for this turn: the next prompt has to be smaller than this one. So
     does the factor where the prompt held images: it may be for them that it was too long.
     """
-    key, configured = agent.model.calibration_key, _configured(agent)
+    key, configured = agent.calibration_key, _configured(agent)
     known = await parts.calibrations.load(key)
     if _holds_images(refused.prompt):
         learned = _learned_of_overflow(_as_unproven(known), overflow, refused, configured)

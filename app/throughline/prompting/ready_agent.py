@@ -16,6 +16,8 @@ from throughline.ports.storage import CalibrationStore, MessageStore
 from throughline.ports.summaries import SummaryStore
 from throughline.ports.tools import Tools
 
+DEFAULT_COUNTER = "tiktoken:cl100k_base"
+
 
 @dataclass(frozen=True, slots=True)
 class ReadyAgent:
@@ -32,6 +34,11 @@ class ReadyAgent:
     tools_tokens: int
     budget: Budget
     factor: float
+
+    @property
+    def calibration_key(self) -> str:
+        """What is learned of how the model counts is stored under."""
+        return calibration_key(self.model, self.counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ async def assemble_agent(parts: PromptParts, definition: AgentDefinition) -> Rea
     counter = parts.make_counter(definition.context.token_counter)
     tools = parts.tools.specs(definition.tools)
     tools_tokens = count_tool_specs(tools, counter.count)
-    calibration = await parts.calibrations.load(model.calibration_key)
+    calibration = await parts.calibrations.load(calibration_key(model, counter))
     budget = _budget(definition, model.context_limit, calibration)
     return ReadyAgent(
         definition=definition,
@@ -66,6 +73,12 @@ async def assemble_agent(parts: PromptParts, definition: AgentDefinition) -> Rea
         budget=budget,
         factor=factor(calibration, is_known_tokenizer=model.has_known_tokenizer),
     )
+
+
+def calibration_key(model: ChatModel, counter: TokenCounter) -> str:
+    """Return the key of a model's learned ratio to a counter's counts: another counter has another ratio."""
+    key = model.calibration_key
+    return key if counter.name == DEFAULT_COUNTER else f"{key} by {counter.name}"
 
 
 def _budget(definition: AgentDefinition, model_limit: int, calibration: Calibration | None) -> Budget:

@@ -29,6 +29,7 @@ from throughline.summary.writing import (
     unchanged,
 )
 
+SAYS_THE_SAME = "Read again, it says what it said before, and stays as it is: with a further wish it is written anew."
 NOT_SMALLER = "The summary would not make the prompt smaller."
 log = structlog.get_logger(__name__)
 
@@ -97,11 +98,14 @@ async def _write_and_adopt(
     if writer.draft.through_position < task.must_reach:
         return task.conversation, replace(ended, outcome=CompactionOutcome.FAILED, detail=_what_is_read(task, writer))
     tokens = await _tokens_after(task, await writer.session())
-    if _is_no_smaller(task, plan, tokens):
+    adoption = await writer.adoption()
+    says_the_same = adoption.is_rewritten and adoption.text == task.conversation.session.conversation_summary
+    if says_the_same or _is_no_smaller(task, plan, tokens):
         writing.calls.wasted("not_smaller")
-        return task.conversation, replace(ended, outcome=CompactionOutcome.SKIPPED, detail=NOT_SMALLER)
+        detail = SAYS_THE_SAME if says_the_same else NOT_SMALLER
+        return task.conversation, replace(ended, outcome=CompactionOutcome.SKIPPED, detail=detail)
     try:
-        session = await parts.summaries.adopt_summary(await writer.adoption(), task.lease)
+        session = await parts.summaries.adopt_summary(adoption, task.lease)
     except SummaryConflict:
         writing.calls.wasted("conflict")
         return task.conversation, changed_meanwhile(task, plan)

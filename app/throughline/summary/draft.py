@@ -101,6 +101,7 @@ class Draft:
             model=self.model,
             run_id=None if assignment.lease is None else assignment.lease.run_id,
             is_rewritten=assignment.is_rewriting,
+            session_instructions=session.summary_instructions,
         )
 
     def adopted(self, assignment: Assignment, count: Count) -> Session:

@@ -9,19 +9,26 @@ from dataclasses import dataclass, replace
 
 from throughline.context.decide_compaction import CompactionAction, CompactionDecision
 from throughline.context.plan import ContextPlan
+from throughline.context.summaries.transcript import TOOL_CHARACTERS
 from throughline.context.triggers import CompactionTrigger
 from throughline.domain.conversation import Conversation
-from throughline.domain.summary import MeasuredMessages
+from throughline.domain.errors import InvalidInput
+from throughline.domain.summary import MeasuredMessages, ReadLimits
 from throughline.ports.hooks import Decision
 from throughline.summary.draft import Draft, open_draft
 from throughline.summary.parts import SummaryParts
 from throughline.summary.stretches import CallSize
+from throughline.summary.summariser import SummaryRejected
 from throughline.summary.writing import Compaction, Writing, hook_event
 
 MOST_CALLS = 32
 """About so many texts are asked for in one request; where more would be needed, the newest messages are read."""
 
-ALL_TOKENS = 2**53
+MOST_READS = MOST_CALLS * 3 // 4
+"""So many of them are made of messages: merging four into one, level by level, takes a third of their number."""
+
+MERGED = 4
+ALL = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,8 @@ async def plan_reread(parts: SummaryParts, task: Compaction, plan: ContextPlan, 
     """Return the compaction that reads from the position `first` on, up to where `plan` or the old summary reaches.
 
     It begins behind the last stretch that ends before that position; where about `MOST_CALLS` calls are not enough, at
-    a later one. Raises SummaryConflict where the session's summary has changed meanwhile.
+    a later one. Raises SummaryConflict where the session's summary has changed meanwhile, InvalidInput for a wish that
+    no summary model has room for.
     """
     session = task.conversation.session
     through = max(session.summary_through_position, plan.decision.through_position or 0)
@@ -78,27 +86,42 @@ async def plan_reread(parts: SummaryParts, task: Compaction, plan: ContextPlan, 
     draft = await open_draft(parts.summaries, session, task.agent.counter.count, lease=None, extends_prepared=False)
     again = _begins_with(task, draft.before(first), session.summary_through_position)
     size = await _call_size(parts, again, decided)
-    found = await parts.messages.measure(session.id, _begin(again), through, most_tokens=MOST_CALLS * size.read)
+    found = await parts.messages.measure(session.id, _begin(again), through, _limits(size, MOST_READS))
     if found.first_position > _begin(again):
         again = _begins_with(task, draft.before(found.first_position), session.summary_through_position)
-        found = await parts.messages.measure(session.id, _begin(again), through, most_tokens=ALL_TOKENS)
+        found = await parts.messages.measure(session.id, _begin(again), through, _limits(size, ALL))
     seconds = await parts.summaries.usual_seconds(session.id)
     return Reread(again, decided, _cost(found, size, task.agent.factor, through, seconds))
 
 
 async def _call_size(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> CallSize:
     writing = Writing(parts, task, plan, hook_event(task, plan), extends_prepared=False)
-    return await (await writing.open_writer(Decision())).call_size()
+    try:
+        return await (await writing.open_writer(Decision())).call_size()
+    except SummaryRejected as error:
+        raise InvalidInput(error.detail, field="instructions") from error
+
+
+def _limits(size: CallSize, calls: int) -> ReadLimits:
+    return ReadLimits(
+        tokens=calls * size.read,
+        messages=ALL if size.messages is None else min(calls * size.messages, ALL),
+        largest_message=size.read,
+        tool_characters=TOOL_CHARACTERS,
+    )
 
 
 def _cost(found: MeasuredMessages, size: CallSize, factor: float, through: int, seconds: float | None) -> SummaryCost:
-    calls = math.ceil(found.tokens / max(size.read, 1))
+    reads = math.ceil(max(found.tokens / max(size.read, 1), found.messages / (size.messages or ALL)))
+    is_merged = size.unmerged is not None and reads * size.written > size.unmerged
+    merges = reads // (MERGED - 1) if is_merged else 0
+    calls = reads + merges
     return SummaryCost(
         from_position=found.first_position,
         through_position=through,
         message_count=found.messages,
         calls=calls,
-        input_tokens=int((found.tokens + calls * size.beside) * factor),
+        input_tokens=int((found.tokens + merges * MERGED * size.written + calls * size.beside) * factor),
         output_tokens=int(calls * size.written * factor),
         seconds=None if seconds is None else round(calls * seconds, 1),
     )

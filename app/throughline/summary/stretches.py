@@ -60,11 +60,17 @@ log = structlog.get_logger(__name__)
 
 
 class CallSize(NamedTuple):
-    """The tokens of one call for a stretch: of the messages that it reads, of all else in it, of its answer at most."""
+    """The tokens of one call for a stretch: of the messages that it reads, of all else in it, of its answer at most.
+
+    `messages` are the most it reads, None for as many as fit. Stretches whose texts take more than `unmerged` tokens
+    are merged; None where they never are.
+    """
 
     read: int
     beside: int
     written: int
+    messages: int | None
+    unmerged: int | None
 
 
 @dataclass(slots=True)
@@ -92,7 +98,13 @@ class StretchWriter:
         """Return how large one call for a stretch is, by our count."""
         first, most = self.summarisers[0], await self._max_tokens()
         request = first.prompt_tokens(self._request((), first, most))
-        return CallSize(await self.room_tokens(), request, most + first.keep_tokens)
+        return CallSize(
+            read=await self.room_tokens(),
+            beside=request,
+            written=most + first.keep_tokens,
+            messages=first.policy.chunk_messages,
+            unmerged=None if self._is_rolling else self._layout.narrative_tokens,
+        )
 
     async def read(self, batch: Batch, *, until: float = math.inf) -> None:
         """Summarise the batch, which follows the draft, stretch after stretch; what is achieved stays in the draft.

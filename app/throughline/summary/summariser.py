@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from throughline.context.budget import summary_limit
-from throughline.context.calibration import factor, stepped, trusted_window, unscale
+from throughline.context.calibration import factor, scale, stepped, trusted_window, unscale
 from throughline.context.frame import unframed
 from throughline.context.policy import SummaryKind, SummaryPolicy
 from throughline.context.summaries.keep_lines import KEEP_TOKENS, split_answer
@@ -34,7 +34,7 @@ from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, Text
 from throughline.domain.text import clean_text
 from throughline.execution.off_loop import characters_of, run_off_loop_if_large
 from throughline.ports.models import ChatModel
-from throughline.prompting.ready_agent import ReadyAgent
+from throughline.prompting.ready_agent import ReadyAgent, calibration_key
 from throughline.prompting.summary_model import named_summary_model
 from throughline.summary.parts import SummaryParts
 
@@ -47,6 +47,9 @@ LEAST_WINDOW, SMALL_WINDOW_PARTS = 3000, 16
 SLACK_TOKENS = 64
 """Counts of parts do not add up exactly to the count of the whole."""
 
+
+WISH_SHARE = 1 / 4
+"""Of a summary model's window what it is asked to keep may take so much: the rest is for what it reads and writes."""
 
 ONLY_LINES = "The summary model named what to keep and wrote no summary."
 
@@ -96,6 +99,11 @@ class Summariser:
     def key(self) -> str:
         """Under what the model's failures are counted."""
         return self.model.calibration_key
+
+    @property
+    def wish_tokens(self) -> int:
+        """What it is asked to keep takes so many of its tokens."""
+        return scale(self.count(self.instructions), self.factor)
 
     def request_tokens(self, max_tokens: int) -> int:
         """Return the most tokens, by our count, of a request that leaves room for a text of `max_tokens`."""
@@ -246,13 +254,23 @@ async def find_summarisers(parts: SummaryParts, agent: ReadyAgent, instructions:
     """Return the agent's summary model (the setting's, where the agent names none), then the agent's own model.
 
     A summary model that cannot be had any more does not stop summaries: the agent's own writes them.
+    Raises SummaryRejected where what is to be kept takes too much of every window.
     """
     policy = agent.definition.context.summary
     wishes = "\n".join(part for part in (policy.instructions, instructions) if part)
     models = [model for model in (named_summary_model(parts.models, agent), agent.model) if model is not None]
     if len(models) > 1 and models[0].calibration_key == agent.model.calibration_key:
         models.pop()
-    return tuple([await _summariser(parts, agent, model, wishes) for model in models])
+    found = [await _summariser(parts, agent, model, wishes) for model in models]
+    fitting = tuple(one for one in found if one.wish_tokens <= WISH_SHARE * one.window_tokens)
+    if found and not fitting:
+        largest = max(found, key=lambda one: one.window_tokens)
+        raise SummaryRejected(
+            f"What summaries have to keep takes {largest.wish_tokens:,} tokens, more than a quarter of the summary "
+            f"model's window of {largest.window_tokens:,}: shorten summary_instructions of the session, or "
+            "context.summary.instructions of the agent."
+        )
+    return fitting
 
 
 def summary_tokens(agent: ReadyAgent) -> int:
@@ -264,7 +282,7 @@ def summary_tokens(agent: ReadyAgent) -> int:
 async def _summariser(parts: SummaryParts, agent: ReadyAgent, model: ChatModel, instructions: str) -> Summariser:
     """The agent's own window holds for its own model only; what is learned of a model holds for all."""
     is_own = model.calibration_key == agent.model.calibration_key
-    calibration = None if is_own else await parts.calibrations.load(model.calibration_key)
+    calibration = None if is_own else await parts.calibrations.load(calibration_key(model, agent.counter))
     learned = agent.factor if is_own else factor(calibration, is_known_tokenizer=model.has_known_tokenizer)
     return Summariser(
         model=model,

@@ -9,7 +9,7 @@ import structlog
 from throughline.context.plan import ContextPlan
 from throughline.context.triggers import CompactionTrigger
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
-from throughline.domain.errors import TemporaryError
+from throughline.domain.errors import InvalidInput, TemporaryError
 from throughline.domain.ids import SessionId
 from throughline.domain.session import Session
 from throughline.execution.heartbeats import Heartbeats
@@ -35,14 +35,15 @@ async def summarize_now(parts: SummaryParts, session: Session, wish: Wish) -> Co
     """Summarise all but the newest messages of `session`, whatever the triggers say; with a wish those before, too.
 
     One at a time for a session, in all processes. A turn that runs meanwhile is not disturbed: whoever changes the
-    summary first wins, the other's work is dropped. Raises SummaryInProgress, NotFound, DatabaseUnavailable.
+    summary first wins, the other's work is dropped. Raises SummaryInProgress, NotFound, DatabaseUnavailable, and
+    InvalidInput for a position behind the last message, or a wish that no summary model has room for.
     """
     async with _summary_lease(parts.summaries, session.id):
         return await _summarize(parts, session, wish)
 
 
 async def estimate_summary(parts: SummaryParts, session: Session, wish: Wish) -> SummaryCost:
-    """Return what `summarize_now` would read and cost; nothing is written. Raises NotFound, DatabaseUnavailable."""
+    """Return what `summarize_now` would read and cost; nothing is written. Raises as it does."""
     task, plan = await _task(parts, session, wish)
     now = task.conversation.session
     first = min(wish.first or now.summary_through_position + 1, now.summary_through_position + 1)
@@ -51,6 +52,11 @@ async def estimate_summary(parts: SummaryParts, session: Session, wish: Wish) ->
 
 async def _task(parts: SummaryParts, session: Session, wish: Wish) -> tuple[Compaction, ContextPlan]:
     agent, conversation = await at_rest(parts, session)
+    if (wish.from_position or 0) > conversation.session.message_count:
+        raise InvalidInput(
+            f"There is no message #{wish.from_position}: the session has {conversation.session.message_count}.",
+            field="from_position",
+        )
     plan = await plan_call(ModelCall(agent), conversation, forced=CompactionTrigger.MANUAL)
     seconds = max(ON_DEMAND_SECONDS, agent.definition.context.summary.timeout_seconds)
     return Compaction(agent, conversation, instructions=wish.instructions, seconds_left=seconds), plan

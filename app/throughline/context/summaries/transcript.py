@@ -60,9 +60,6 @@ MERGE_TASK = (
     "overtaken goes, later corrections win. Keep the positions they cite."
 )
 
-INSTRUCTION_CHARACTERS = 4000
-"""Longer instructions are cut: they have to fit beside the record."""
-
 LINE_TOKENS = 4
 """What joining lines may add to the sum of their counts."""
 
@@ -185,7 +182,7 @@ def _hash_of(*texts: str) -> str:
 
 def _request(parts: Sequence[str], policy: SummaryPolicy, asked: TextAsked) -> Prompt:
     wishes = [policy.style and f"Style: {policy.style}", asked.instructions and f"{WISHES} {asked.instructions}"]
-    told = [*parts, *(cut_middle(wish, INSTRUCTION_CHARACTERS) for wish in wishes if wish)]
+    told = [*parts, *filter(None, wishes)]
     if asked.subjects is not None:
         told.append(KEEP_TASK)
     if asked.subjects:

@@ -18,7 +18,7 @@ from throughline.domain.ids import MessageId, RunId, SessionId, UserId
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.page import Page
 from throughline.domain.run import Lease
-from throughline.domain.summary import MeasuredMessages
+from throughline.domain.summary import MeasuredMessages, ReadLimits
 
 _OWNER = sql("select s.owner_id from sessions s where s.id = :id")
 _AFTER = sql(
@@ -35,9 +35,16 @@ _MEASURE = sql("""
     select count(*) as messages, coalesce(sum(token_count), 0) as tokens,
         coalesce(min(position), cast(:last as integer)) as first_position
     from (
-        select m.position, m.token_count, sum(m.token_count) over (order by m.position desc) as behind
-        from messages m where m.session_id = :session_id and m.position between :first and :last
-    ) read where behind <= :most_tokens
+        select e.position, e.token_count, sum(e.token_count) over (order by e.position desc) as behind,
+            row_number() over (order by e.position desc) as number
+        from (
+            select m.position, cast(least(cast(:largest_message as integer), case
+                when m.role = 'tool' and octet_length(m.content) > cast(:tool_characters as integer)
+                    then cast(m.token_count as bigint) * cast(:tool_characters as integer) / octet_length(m.content)
+                else m.token_count end) as integer) as token_count
+            from messages m where m.session_id = :session_id and m.position between :first and :last
+        ) e
+    ) read where behind <= cast(:most_tokens as bigint) and number <= cast(:most_messages as bigint)
 """)
 _GET = sql(
     """
@@ -120,13 +127,19 @@ class MessageRepository:
         rows = await self._transactions.fetch(_AFTER, session_id=session_id, after_id=after_message_id, limit=limit)
         return tuple(message_from(row) for row in rows)
 
-    async def measure(self, session_id: SessionId, first: int, last: int, *, most_tokens: int) -> MeasuredMessages:
-        """Return the size of the messages `first` to `last`, of the newest that take at most `most_tokens`."""
-        row = (
-            await self._transactions.fetch(
-                _MEASURE, session_id=session_id, first=first, last=last, most_tokens=most_tokens
-            )
-        )[0]
+    async def measure(self, session_id: SessionId, first: int, last: int, limits: ReadLimits) -> MeasuredMessages:
+        """Return what a summary reads of the messages `first` to `last`: of the newest that lie within the limits."""
+        rows = await self._transactions.fetch(
+            _MEASURE,
+            session_id=session_id,
+            first=first,
+            last=last,
+            most_tokens=limits.tokens,
+            most_messages=limits.messages,
+            largest_message=limits.largest_message,
+            tool_characters=limits.tool_characters,
+        )
+        row = rows[0]
         return MeasuredMessages(row["first_position"], row["messages"], int(row["tokens"]))
 
     async def list_messages(self, owner_id: UserId, session_id: SessionId, query: MessageQuery) -> Page[Message]:

@@ -79,7 +79,8 @@ _CLEAN = (
 """Versions that reach the message may hold its words in any of their parts; stretches only where they cover it."""
 
 _KEPT = sql("""
-    select v.id from summary_versions v where v.session_id = :session_id and v.version is not null
+    select v.id from summary_versions v join sessions s on s.id = v.session_id
+    where v.session_id = :session_id and v.version is not null and s.summary_through_position > 0
     order by v.state = 'adopted' desc, v.through_position desc, v.version desc limit 1
 """)
 _COPY = sql("""

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from throughline.db.connection.statement import Row
-from throughline.db.connection.transactions import Transactions
+from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.sessions.erasure import erase_session
 from throughline.db.sessions.import_messages import DatedMessage, Imported, import_session
 from throughline.db.sessions.loaded_rows import LoadedRows
 from throughline.db.statements.idempotency_keys import check_key, key_reused
+from throughline.db.statements.locks import lock_session
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.paging import decode_cursor, encode_cursor
 from throughline.db.statements.rows import SESSION_COLUMNS, session_from, session_not_found, to_json
@@ -65,6 +66,12 @@ _UPDATE = sql(
 """,
     session_columns=SESSION_COLUMNS,
 )
+
+_DISCARD_PREPARED = sql("""
+    delete from summary_versions v using sessions s
+    where s.id = :id and s.owner_id = :owner_id and s.summary_instructions <> :summary_instructions
+        and v.session_id = s.id and v.state = 'prepared'
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,17 +179,26 @@ class SessionRepository:
         return Page(sessions, encode_cursor(sessions[-1].updated_at, sessions[-1].id) if has_more else None)
 
     async def update(self, owner_id: UserId, session_id: SessionId, change: SessionChange) -> Session:
-        """Change what `change` names and return the session. Raises NotFound."""
-        rows = await self._transactions.fetch(
-            _UPDATE,
-            id=session_id,
-            owner_id=owner_id,
-            title=change.title,
-            archived=change.archived,
-            metadata=None if change.metadata is None else to_json(change.metadata),
-            summary_instructions=change.summary_instructions,
-        )
-        return _one(rows, session_id)
+        """Change what `change` names and return the session. Raises NotFound.
+
+        A summary that was prepared without further instructions is forgotten: it would be used without them.
+        """
+        key = {"id": session_id, "owner_id": owner_id}
+        values = {
+            "title": change.title,
+            "archived": change.archived,
+            "metadata": None if change.metadata is None else to_json(change.metadata),
+            "summary_instructions": change.summary_instructions,
+        }
+        if change.summary_instructions is None:
+            return _one(await self._transactions.fetch(_UPDATE, **key, **values), session_id)
+
+        async def with_instructions(tx: Statements) -> Session:
+            await lock_session(tx, session_id, owner_id)
+            await tx.fetch(_DISCARD_PREPARED, **key, summary_instructions=change.summary_instructions)
+            return _one(await tx.fetch(_UPDATE, **key, **values), session_id)
+
+        return await self._transactions.run(with_instructions)
 
     async def delete(self, owner_id: UserId, session_id: SessionId) -> None:
         """Erase the session and everything of it: messages, runs, events, summaries. Raises NotFound."""

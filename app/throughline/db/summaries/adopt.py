@@ -21,7 +21,7 @@ INSERT_VERSION = sql("""
 _SUPERSEDE = sql("""
     update summary_versions set state = 'superseded' where session_id = :session_id and state = 'adopted'
 """)
-_DISCARD = sql("delete from summary_versions where session_id = :session_id and state = 'prepared'")
+_DISCARD = sql("delete from summary_versions where session_id = :session_id and state = 'prepared' returning id")
 _MOVE = sql(
     """
     update sessions s set conversation_summary = v.text, summary_through_id = v.through_id,
@@ -70,9 +70,9 @@ async def is_adopted(tx: Statements, version_id: SummaryId) -> bool:
     return bool(await tx.fetch(_IS_ADOPTED, version_id=version_id))
 
 
-async def discard_prepared(tx: Statements, session_id: SessionId) -> None:
-    """Forget what was prepared: it builds on a summary that is about to be replaced."""
-    await tx.fetch(_DISCARD, session_id=session_id)
+async def discard_prepared(tx: Statements, session_id: SessionId) -> bool:
+    """Forget what was prepared: it builds on a summary that is about to be replaced. Return whether there was one."""
+    return bool(await tx.fetch(_DISCARD, session_id=session_id))
 
 
 async def supersede(tx: Statements, session_id: SessionId) -> None:

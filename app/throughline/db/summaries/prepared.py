@@ -42,6 +42,8 @@ async def prepare_summary(tx: Statements, adoption: Adoption, version_id: Summar
     session = await lock_session(tx, adoption.session_id)
     if session.summary_version != adoption.expected_version:
         raise summary_moved(session, adoption.expected_version)
+    if session.summary_instructions != adoption.session_instructions:
+        raise SummaryConflict(f"What summaries of session {session.id} have to keep has changed. Write it again.")
     check_forward(session, adoption.through_position)
     await check_stretches(tx, adoption)
     for earlier in map(version_from, await tx.fetch(_PREPARED, session_id=session.id)):

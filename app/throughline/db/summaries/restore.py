@@ -73,14 +73,15 @@ async def restore(
 async def restore_none(tx: Statements, owner_id: UserId, session_id: SessionId) -> Session:
     """Go back to no summary at all, as `restore` goes back to a version; its number goes up, its versions stay.
 
-    Where no summary is in use nothing changes. Raises NotFound.
+    What was prepared is discarded. Where there is neither that nor a summary in use nothing changes. Raises NotFound.
     """
     session = await lock_session(tx, session_id, owner_id)
-    if session.summary_through_position == 0:
+    was_prepared = await discard_prepared(tx, session_id)
+    if session.summary_through_position == 0 and not was_prepared:
         return session
-    await discard_prepared(tx, session_id)
-    await supersede(tx, session_id)
-    await tx.fetch(_LEAVE, session_id=session_id)
+    if session.summary_through_position > 0:
+        await supersede(tx, session_id)
+        await tx.fetch(_LEAVE, session_id=session_id)
     return session_from((await tx.fetch(_BEGIN_VIEW, session_id=session_id))[0])
 
 
