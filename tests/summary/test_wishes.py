@@ -90,6 +90,27 @@ async def test_the_cost_of_short_stretches_is_told_and_bounded(database: Databas
     assert max(again.calls, redone.spent.calls) <= 32
 
 
+async def test_a_wish_begins_where_it_was_told_to_also_behind_what_was_merged(database: Database) -> None:
+    stage = await summarising(database, chunk_messages=8)
+    stage.model.by_request = lambda request: Say(
+        f"{told(request).text} {'Wished. ' if 'Keep it.' in asked(request) else ''}{'More of it. ' * 50}"
+    )
+    await fill(stage, 80)
+    await summarize_now(stage.parts, await stage.reload(), Wish())
+    parts = await database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
+    assert parts is not None
+    merged = max(parts.stretches, key=lambda stretch: stretch.level)
+    inside = merged.through_position - 3
+
+    cost = await estimate_summary(stage.parts, await stage.reload(), Wish("Keep it.", inside))
+    done = await summarize_now(stage.parts, await stage.reload(), Wish("Keep it.", inside))
+
+    assert merged.level > 0
+    assert inside - 8 <= cost.from_position <= inside
+    assert done.outcome == "adopted", done.detail
+    assert done.spent.calls <= 1.5 * cost.calls
+
+
 async def test_large_tool_outputs_do_not_keep_a_wish_from_older_messages(database: Database) -> None:
     stage = await open_stage(database, agent=with_context(window=8192, min_recent_messages=2, summary=SummaryPolicy()))
     stage.model.by_request = told

@@ -40,6 +40,9 @@ class SummaryStore(Protocol):
     async def usual_seconds(self, session_id: SessionId) -> float | None:
         """Return what a text of the session's summaries took to write on average, None where there is none."""
 
+    async def chain_of_stretches(self, session_id: SessionId, first: int, before: int) -> tuple[Stretch, ...]:
+        """Return stored stretches that follow each other from `first` on and end before `before`, long ones first."""
+
     async def copy_stretch(
         self, session_id: SessionId, wanted: WantedStretch, lease: Lease | None = None
     ) -> Stretch | None:

@@ -70,6 +70,19 @@ class Draft:
             return Draft(kept_facts=self.kept_facts)
         return Draft(kept, self.kept_facts, kept[-1].through_position, kept[-1].through_id, kept[-1].model)
 
+    def followed_by(self, stretches: Sequence[Stretch]) -> "Draft":
+        """Return the draft with stored stretches that follow it; their facts are kept already."""
+        if not stretches:
+            return self
+        last = stretches[-1]
+        return replace(
+            self,
+            stretches=(*self.stretches, *stretches),
+            through_position=last.through_position,
+            through_id=last.through_id,
+            model=last.model,
+        )
+
     def extended(self, stretches: tuple[Stretch, ...], facts: Sequence[KeptFact], replaced_tokens: int) -> "Draft":
         """Return the draft once it consists of `stretches`, the last of which reaches further."""
         last = stretches[-1]

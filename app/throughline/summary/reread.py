@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from throughline.context.decide_compaction import CompactionAction, CompactionDecision
 from throughline.context.plan import ContextPlan
+from throughline.context.policy import SummaryShape
 from throughline.context.summaries.transcript import TOOL_CHARACTERS
 from throughline.context.triggers import CompactionTrigger
 from throughline.domain.conversation import Conversation
@@ -76,22 +77,33 @@ class Reread:
 async def plan_reread(parts: SummaryParts, task: Compaction, plan: ContextPlan, first: int) -> Reread:
     """Return the compaction that reads from the position `first` on, up to where `plan` or the old summary reaches.
 
-    It begins behind the last stretch that ends before that position; where about `MOST_CALLS` calls are not enough, at
-    a later one. Raises SummaryConflict where the session's summary has changed meanwhile, InvalidInput for a wish that
-    no summary model has room for.
+    It begins behind the last stretch that ends before that position, also one that was merged since; where about
+    `MOST_CALLS` calls are not enough, at a later one. Raises SummaryConflict where the session's summary has changed
+    meanwhile, InvalidInput for a wish that no summary model has room for.
     """
     session = task.conversation.session
     through = max(session.summary_through_position, plan.decision.through_position or 0)
     decided = replace(plan, decision=_decision(through))
     draft = await open_draft(parts.summaries, session, task.agent.counter.count, lease=None, extends_prepared=False)
-    again = _begins_with(task, draft.before(first), session.summary_through_position)
+    again = _begins_with(task, await _draft_before(parts, task, draft, first), session.summary_through_position)
     size = await _call_size(parts, again, decided)
     found = await parts.messages.measure(session.id, _begin(again), through, _limits(size, MOST_READS))
     if found.first_position > _begin(again):
-        again = _begins_with(task, draft.before(found.first_position), session.summary_through_position)
+        later = await _draft_before(parts, task, draft, found.first_position)
+        again = _begins_with(task, later, session.summary_through_position)
         found = await parts.messages.measure(session.id, _begin(again), through, _limits(size, ALL))
     seconds = await parts.summaries.usual_seconds(session.id)
     return Reread(again, decided, _cost(found, size, task.agent.factor, through, seconds))
+
+
+async def _draft_before(parts: SummaryParts, task: Compaction, draft: Draft, position: int) -> Draft:
+    """Return what stands for messages before the position: parts of what was merged over it, where it lies in that."""
+    before, session = draft.before(position), task.conversation.session
+    is_rolling = task.agent.definition.context.summary.shape is SummaryShape.ROLLING
+    if is_rolling and before.stretches:
+        return before
+    chain = await parts.summaries.chain_of_stretches(session.id, before.through_position + 1, position)
+    return before.followed_by(chain[:1] if is_rolling else chain)
 
 
 async def _call_size(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> CallSize:

@@ -15,7 +15,7 @@ from throughline.db.summaries.adopt import adopt_summary, is_adopted
 from throughline.db.summaries.copied_stretches import copy_stretch, is_with_others
 from throughline.db.summaries.prepared import adopt_prepared, prepare_summary
 from throughline.db.summaries.restore import restore, restore_none
-from throughline.db.summaries.stretches import find_stretch, load_stretches, save_stretch
+from throughline.db.summaries.stretches import chain_of_stretches, find_stretch, load_stretches, save_stretch
 from throughline.db.summaries.summary_lease import release_lease, renew_lease, take_lease
 from throughline.domain.errors import NotFound
 from throughline.domain.ids import SessionId, SummaryId, UserId
@@ -118,6 +118,10 @@ class SummaryRepository:
         """Return what the newest texts of the session's summaries took on average, None where there are none."""
         seconds = (await self._transactions.fetch(_USUAL_SECONDS, session_id=session_id))[0]["seconds"]
         return None if seconds is None else float(seconds)
+
+    async def chain_of_stretches(self, session_id: SessionId, first: int, before: int) -> tuple[Stretch, ...]:
+        """Return stretches that follow each other from `first` on and end before the position `before`."""
+        return await chain_of_stretches(self._transactions, session_id, first, before)
 
     async def copy_stretch(
         self, session_id: SessionId, wanted: WantedStretch, lease: Lease | None = None

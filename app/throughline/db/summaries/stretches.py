@@ -42,6 +42,22 @@ _IN_ORDER = sql(
 """,
     stretch_columns=STRETCH_COLUMNS,
 )
+_CHAIN = sql(
+    """
+    with recursive chain as (
+        (select f.* from summaries f where f.session_id = :session_id and f.level >= 0
+            and f.from_position = cast(:first as integer) and f.through_position < cast(:before as integer)
+        order by f.through_position desc, f.id desc limit 1)
+        union all
+        select n.* from chain c cross join lateral (
+            select f.* from summaries f where f.session_id = :session_id and f.level >= 0
+                and f.from_position = c.through_position + 1 and f.through_position < cast(:before as integer)
+            order by f.through_position desc, f.id desc limit 1) n
+    )
+    select {stretch_columns} from chain t order by t.from_position
+""",
+    stretch_columns=STRETCH_COLUMNS,
+)
 _RANGES = sql("""
     select t.from_position, t.through_position, t.through_id
     from unnest(cast(:ids as uuid[])) with ordinality as asked (id, place)
@@ -90,6 +106,15 @@ async def hold_unredacted(tx: Statements, session_id: SessionId, redaction_count
 async def load_stretches(tx: Statements, session_id: SessionId, ids: Sequence[StretchId]) -> tuple[Stretch, ...]:
     """Return the stretches in the order of `ids`; those that are missing, or another session's, are left out."""
     rows = await tx.fetch(_IN_ORDER, session_id=session_id, ids=list(ids))
+    return tuple(stretch_from(row) for row in rows)
+
+
+async def chain_of_stretches(tx: Statements, session_id: SessionId, first: int, before: int) -> tuple[Stretch, ...]:
+    """Return stored stretches that follow each other from the position `first` on and end before `before`.
+
+    The longest one is taken at each step, of equal ones the newest; merged ones and those they were made of are there.
+    """
+    rows = await tx.fetch(_CHAIN, session_id=session_id, first=first, before=before)
     return tuple(stretch_from(row) for row in rows)
 
 
