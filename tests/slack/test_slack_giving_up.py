@@ -137,6 +137,7 @@ async def test_what_is_told_of_a_failure_is_not_taken_for_the_next_answer(outgoi
     await turn.finish("Too much for Slack.")
     async with dispatcher_of(outgoing).running():
         await outgoing.until(lambda: bool(outgoing.posted))
+        await outgoing.until_stored("failed", "invalid_blocks")
     outgoing.double.rules.fail("chat.postMessage", Failure(status=503))
     second = await outgoing.ask(said=say("two", thread_ts=first.ts))
     await second.finish("Fine again.")
