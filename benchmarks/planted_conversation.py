@@ -42,7 +42,7 @@ LOG_LINES = 42
 LEAD = " ^ "
 """Stands in the data between the first sentence of a message and the one that carries the fact."""
 
-CORRECTION, WITHDRAWAL, PIN = "correction", "withdrawal", "pin"
+CORRECTION, WITHDRAWAL, PIN, SIBLING = "correction", "withdrawal", "pin", "sibling"
 _SLOT = re.compile(r"\{([^{}]+)\}")
 
 
@@ -145,7 +145,7 @@ class _Slots:
         self._drawn: set[str] = set()
 
     def facts(self) -> list[list[tuple[Fact, ...]]]:
-        """Return lists of what is said: each a fact, or a statement and what takes it back."""
+        """Return lists of what is said: each a fact, a statement and what takes it back, or two that hold."""
         said = self._script.said
         groups: list[list[tuple[Fact, ...]]] = [
             [(self._fact(kind, *row),) for row in rows] for kind, rows in said["facts"].items()
@@ -155,6 +155,7 @@ class _Slots:
         groups.append([(replace(self._fact("value", *row), heading=PIN),) for row in said["pins"]])
         groups.append([self._correction(*row) for row in said["corrections"]])
         groups.append([self._withdrawal(*row) for row in said["withdrawals"]])
+        groups.append([self._siblings(*row) for row in said["siblings"]])
         return groups
 
     def _fact(self, kind: str, subject: str, said: str, *needles: str, **known: str) -> Fact:
@@ -183,6 +184,9 @@ class _Slots:
     def _withdrawal(self, kind: str, subject: str, statement: str, withdrawal: str, *needles: str) -> tuple[Fact, ...]:
         stated = self._fact(kind, subject, statement, *needles)
         return (stated, replace(self._fact(kind, subject, withdrawal, withdrawal), heading=WITHDRAWAL))
+
+    def _siblings(self, kind: str, *rows: Sequence[str]) -> tuple[Fact, ...]:
+        return tuple(replace(self._fact(kind, *row), heading=SIBLING) for row in rows)
 
     def _fill(self, templates: Sequence[str], known: dict[str, str]) -> list[str]:
         """Fill the slots; one of the same name has the same value in all templates."""
@@ -216,7 +220,8 @@ def _place(groups: Sequence[Sequence[tuple[Fact, ...]]], turns: int, rng: random
         if len(facts) > 1:
             last = first + SHORT_TURNS if _is_short(facts) else within[-1]
             second = rng.choice([turn for turn in free if first < turn <= last])
-            placed[second] = replace(facts[1], position=2 * second + 1, withdraws=2 * first + 1)
+            withdraws = 0 if facts[1].heading == SIBLING else 2 * first + 1
+            placed[second] = replace(facts[1], position=2 * second + 1, withdraws=withdraws)
     return placed
 
 

@@ -2,7 +2,8 @@
 
 Each seed makes a conversation of one of the kinds in `data/planted`, in turn, and has it summarised in 50 compactions
 by a model that loses facts and keeps small talk (`planted_summariser`). Then every fact that lies before the cursor and
-still holds is looked for in the prompt, and every value that was taken back.
+still holds is looked for in the prompt, every value that was taken back, and what says that one of two facts which hold
+side by side was replaced.
 
 By default with a summary of `--limit` tokens, and with what the service allows in windows of 32,000 and 128,000;
 `--window` takes one of these, 0 for the limit.
@@ -23,6 +24,7 @@ from statistics import mean
 from benchmarks.figures import aligned
 from benchmarks.planted_conversation import (
     LEAST_TURNS,
+    SIBLING,
     WITHDRAWAL,
     Fact,
     Planted,
@@ -47,8 +49,9 @@ SHOWN_AFTER = 6
 KEPT_HEADINGS = ("exact facts", "kept facts")
 """Below such a line nothing is the model's own text."""
 
-ALL = "all facts"
-OLD_MARKS = ("] earlier", ", replaced by ", "; later: ", "→", "->", "~~")
+ALL, TRUE = "all facts", "true, shown as replaced"
+REPLACED = ", replaced by "
+OLD_MARKS = ("] earlier", REPLACED, "; later: ", "→", "->", "~~")
 """Say in any language that what stands beside them no longer holds."""
 
 
@@ -161,6 +164,9 @@ def look(planted: Planted, memory: Memory, compactions: int, result: Result) -> 
         if fact.withdraws:
             is_shown = shows_as_current(summary, past[fact.withdraws], fact, old_words)
             result.found.setdefault((compactions, f"old, {fact.heading}"), []).append(is_shown)
+        if fact.heading == SIBLING:
+            is_replaced = any(REPLACED in line and stands(fact.needles, [line]) for line in summary)
+            result.found.setdefault((compactions, TRUE), []).append(is_replaced)
         if fact.position not in gone and fact.heading != WITHDRAWAL:
             for heading in (ALL, fact.heading):
                 result.found.setdefault((compactions, heading), []).append(stands(fact.needles, prompt))
@@ -207,7 +213,7 @@ def table(results: Sequence[Result]) -> str:
     of = {variant: [result for result in results if result.variant is variant] for variant in Variant}
     keys = {key for result in results for key in result.found if key[0] == max(CHECKPOINTS) or key[1] == ALL}
     lines = [("after", "", "planted", *(variant.name.lower().replace("_", " ") for variant in Variant))]
-    for at, heading in sorted(keys, key=lambda key: (key[1] != ALL, key[1].startswith("old"), key)):
+    for at, heading in sorted(keys, key=lambda key: (key[1] != ALL, key[1].startswith(("old", "true")), key)):
         found = [[there for result in of[variant] for there in result.found.get((at, heading), ())] for variant in of]
         lines.append((str(at), heading, str(max(map(len, found))), *(f"{mean(there):.0%}" for there in found)))
     for title, form, figure in COSTS:

@@ -11,6 +11,7 @@ from benchmarks.planted_conversation import (
     CORRECTION,
     LEAST_TURNS,
     PIN,
+    SIBLING,
     WITHDRAWAL,
     Fact,
     Planted,
@@ -20,14 +21,14 @@ from benchmarks.planted_conversation import (
     read_scripts,
     stands,
 )
-from benchmarks.planted_facts import main, old_pattern, shows_as_current
+from benchmarks.planted_facts import TRUE, main, old_pattern, shows_as_current
 from benchmarks.planted_summariser import LossySummariser
 from throughline.domain.message import text_of
 
 SCRIPTS = (*read_scripts(), *read_scripts(held_out=True))
 HEADINGS = {
     *("decision", "deadline", "person", "preference", "value", "identifier", "error", "open question"),
-    *("instruction", PIN, CORRECTION, WITHDRAWAL),
+    *("instruction", PIN, CORRECTION, WITHDRAWAL, SIBLING),
 }
 NO_LIMIT = 1_000_000
 
@@ -58,13 +59,13 @@ def holding(planted: Planted) -> list[Fact]:
 
 @pytest.mark.slow
 def test_a_small_measure_runs_and_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--turns", "200", "--seeds", "1", "--window", "32000", "--kinds", "german"])
+    main(["--turns", "300", "--seeds", "1", "--window", "32000", "--kinds", "german"])
 
     printed = capsys.readouterr().out
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines() if line.startswith("|")]
     assert rows[0] == ["after", "", "planted", "rolling", "tiered", "rolling llm", "tiered llm"]
     assert [row[0] for row in rows if row[1] == "all facts"] == ["1", "10", "50"]
-    assert {row[1].removeprefix("old, ") for row in rows if row[0] == "50"} == {"all facts", *HEADINGS}
+    assert {row[1].removeprefix("old, ") for row in rows if row[0] == "50"} == {"all facts", TRUE, *HEADINGS}
     assert next(row for row in rows if row[1] == PIN)[3:] == ["100%"] * 4
 
 
@@ -85,7 +86,7 @@ def test_facts_of_each_kind_stand_where_they_are_said(planted: Planted) -> None:
 
     assert {fact.heading for fact in planted.facts} == HEADINGS
     assert all(fact.sentence in said[fact.position] for fact in planted.facts)
-    assert len({fact.sentence for fact in planted.facts}) == len(planted.facts) == 78
+    assert len({fact.sentence for fact in planted.facts}) == len(planted.facts) == 88
     assert all(fact.withdraws < fact.position for fact in planted.facts)
     assert any(said[fact.position].count("\n") >= 42 for fact in planted.facts)
     assert {fact.heading for fact in planted.facts if fact.position <= 80} >= HEADINGS - {WITHDRAWAL, CORRECTION}

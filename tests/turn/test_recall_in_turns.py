@@ -1,7 +1,6 @@
 """A conversation of 2,000 turns, all behind its summary: what was planted in it comes back when it is asked for."""
 
 import json
-import random
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -46,9 +45,9 @@ def count(text: str) -> int:
 
 
 def asked_for(fact: Fact) -> str:
-    """What somebody would look for who remembers two words of three of what was said."""
-    words = fact.sentence.split()
-    return " ".join(random.Random(fact.position).sample(words, -(-len(words) * 2 // 3)))
+    """What somebody would look for who remembers two words of three of what was said, the longest ones."""
+    words = sorted(fact.sentence.split(), key=len, reverse=True)
+    return " ".join(words[: -(-len(words) * 2 // 3)])
 
 
 def shown(request: ModelRequest) -> str:
