@@ -261,3 +261,13 @@ async def test_its_usage_is_the_engines_own_measure() -> None:
     answer = await ask(*prompt.messages, system=prompt.system, tools=(CLOCK,))
 
     assert answer.usage.input_tokens == count_prompt(prompt, count_tool_specs((CLOCK,), count), count)
+
+
+@pytest.mark.parametrize("ended", ["[#17, replaced by #51]", "[#17, replaced by [#51]]", "[#17], replaced by [#51]"])
+async def test_it_quotes_no_fact_that_was_replaced(ended: str) -> None:
+    facts = f"- The budget is 5,100 EUR now. [#51]\n- Our budget is 4,300 EUR. {ended}"
+
+    answer = await ask(user("What is our budget?"), system=frame_summary(facts, 60))
+
+    assert "5,100" in answer.text
+    assert "4,300" not in answer.text

@@ -228,3 +228,14 @@ def test_a_record_whose_only_line_is_too_long_still_has_a_summary() -> None:
     text = "word " * 5_000
 
     assert summarise(text, f"[#1 user] {text}", max_tokens=20, count=len)
+
+
+async def test_a_summary_keeps_to_the_words_it_is_asked_for_where_more_may_be_said() -> None:
+    said = talk(
+        1, *(f"We moved {n} boxes to the hall of building {n}." for n in range(40)), "The budget is 5,100 EUR now."
+    )
+
+    text = await summary_of(stretch_request(said, POLICY, TextAsked(200)), 1_200)
+
+    assert TiktokenCounter().count(text) <= 200
+    assert "5,100 EUR" in text

@@ -7,7 +7,12 @@ from functools import partial
 
 from throughline.context.frame import unframed
 from throughline.context.measure import count_call, count_prompt, count_tool_specs
-from throughline.context.summaries.transcript import CONVERSATION_TAG, EXISTING_TAG, SUMMARISER_SYSTEM_PROMPT
+from throughline.context.summaries.transcript import (
+    CLOSING_WORDS,
+    CONVERSATION_TAG,
+    EXISTING_TAG,
+    SUMMARISER_SYSTEM_PROMPT,
+)
 from throughline.domain.message import text_of
 from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, TextDelta, Usage
 from throughline.domain.text import clean_text
@@ -18,6 +23,10 @@ from throughline.llm.offline_summary import summarise
 from throughline.llm.windows import OFFLINE_WINDOW
 
 WORDS_PER_YIELD = 16
+TOKENS_PER_WORD = 2
+"""A summary is asked for in half as many words as it may have tokens; what is longer is cut, and loses its end."""
+
+_MOST_WORDS = re.compile(rf"^{CLOSING_WORDS}, in at most (\d+) words", re.MULTILINE)
 _PIECE = re.compile(r"\s*\S+|\s+")
 _COUNTER = TiktokenCounter()
 
@@ -56,7 +65,9 @@ def _reply(request: ModelRequest) -> Reply:
         return reply_to(prompt, request.tools if request.may_call_tools else ())
     asked = "\n".join(text_of(message.content) for message in prompt.messages)
     existing, record = unframed(EXISTING_TAG, asked), unframed(CONVERSATION_TAG, asked)
-    return Reply(summarise(existing, record, max_tokens=request.max_output_tokens, count=_COUNTER.count))
+    words = _MOST_WORDS.search(asked, asked.rfind(f"</{CONVERSATION_TAG}>") + 1)
+    most = min(request.max_output_tokens, TOKENS_PER_WORD * int(words[1])) if words else request.max_output_tokens
+    return Reply(summarise(existing, record, max_tokens=most, count=_COUNTER.count))
 
 
 def _usage(request: ModelRequest, said: Reply) -> Usage:

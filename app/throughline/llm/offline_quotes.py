@@ -62,17 +62,22 @@ def words_of(text: str) -> dict[str, str]:
 def best_quote(question: str, texts: Iterable[tuple[str, str]]) -> Quote | None:
     """Return of (who, text) the sentence that shares most with the question, of equal ones the last; None if none does.
 
-    Questions are not quoted.
+    Questions and facts that were replaced are not quoted.
     """
     wanted = {stem: len(word) for stem, word in words_of(question).items()}
     best, most = None, 1
     for who, text in texts:
-        for sentence in sentences_of(_TAG.sub("", text)):
+        for sentence in sentences_of(_TAG.sub("", _current_lines(text))):
             weight = sum(wanted.get(stem, 0) for stem in words_of(sentence))
             if weight >= most and not is_question(sentence):
                 most = weight
                 best = Quote(who, sentence, answers=weight * 100 >= ANSWERING_PERCENT * sum(wanted.values()))
     return best
+
+
+def _current_lines(text: str) -> str:
+    """Return the text without the lines that a summary says were replaced."""
+    return "\n".join(line for line in text.split("\n") if "[#" not in line or "replaced by" not in line)
 
 
 def _begins_asking(sentence: str) -> bool:
