@@ -239,3 +239,11 @@ async def test_a_summary_keeps_to_the_words_it_is_asked_for_where_more_may_be_sa
 
     assert TiktokenCounter().count(text) <= 200
     assert "5,100 EUR" in text
+
+
+@pytest.mark.parametrize("said", ["Boston.", "Anna.", "4711"])
+async def test_one_word_that_answers_is_no_small_talk(said: str) -> None:
+    text = await summary_of(stretch_request(talk(1, "Yeah.", said, "Ok, thanks!"), POLICY, TextAsked(100)), 100)
+
+    assert said.rstrip(".") in text
+    assert "Yeah" not in text

@@ -90,7 +90,7 @@ def summarised_through(inp: ContextInput) -> int:
 
 
 def counted_from(inp: ContextInput) -> int:
-    """Return the position from which on N and K count: the summary in use, where they bring the next into use at once.
+    """Return the position after which N and K count: the summary in use, where they bring the next into use at once.
 
     Else the newest, prepared or in use.
     """

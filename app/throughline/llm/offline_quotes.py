@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from throughline.llm.offline_sentences import FILLER_WORDS, is_question, sentences_of
 
 LEAST_WORD = 3
-"""Shorter words are not what a question is about, unless they are numbers or Chinese or Japanese signs."""
+"""Shorter words are ignored when a question is matched, unless they are numbers or have a character beyond ASCII."""
 
 STEM_CHARACTERS = 6
 """`allergic`, `allergy` and `allergies` begin alike for so long."""

@@ -15,9 +15,6 @@ MAX_CHARACTERS = 300
 STATES = 3
 """A sentence of this worth states something: a number and a name, or something that a person says of themselves."""
 
-SHORT_CHARACTERS = 8
-"""A lone word below this length says next to nothing: `k`, `Right.`"""
-
 _SMALL_TALK = (
     "yeah yes yep yup no nope ok okay k thanks thank thx you a lot very much so sure noted sounds good great fine cool "
     "nice right well alright hello hi hey there hm hmm perfect got it i see to me that is "
@@ -61,10 +58,8 @@ def is_question(sentence: str) -> bool:
 
 
 def is_filler(sentence: str) -> bool:
-    """Whether it is small talk, such as `Yeah.`, and says nothing."""
-    words = _WORD.findall(sentence.casefold())
-    is_short = len(words) <= 1 and sentence.isascii() and len(sentence) < SHORT_CHARACTERS
-    return not _DIGIT.search(sentence) and (is_short or FILLER_WORDS.issuperset(words))
+    """Whether the sentence is made of small-talk words alone, such as `Yeah.`; a name alone is none."""
+    return FILLER_WORDS.issuperset(_WORD.findall(sentence.casefold()))
 
 
 def worth(sentence: str, role: Role = Role.USER) -> int:

@@ -19,10 +19,10 @@ log = structlog.get_logger(__name__)
 async def choose_facts(
     facts: Facts, room_tokens: int, summarisers: Sequence[Summariser], calls: SummariserCalls, asking: Asking
 ) -> Facts:
-    """Return the facts with a choice counted, where `room_tokens` are too few for all and enough of them are new.
+    """Ask a model which facts matter most, if they exceed `room_tokens` and enough are new; return them with its votes.
 
-    A model is asked once, of as many as its window has room for; `asking` returns its answer. What none of them may be
-    asked is not asked again. Without a usable answer kind and age decide.
+    `asking` returns its answer. If the last model that was tried rejects the request, or has no room for it, the facts
+    no longer count as new. On any other failure nothing changes, and the choice is tried again later.
     """
     due = choice_of(facts, room_tokens, summarisers[0].count)
     if not due.listed:
