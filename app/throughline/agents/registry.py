@@ -147,10 +147,10 @@ def _policy(path: Path, file: AgentFile, defaults: AgentDefaults) -> ContextPoli
 
 def _recent(section: ContextSection) -> dict[str, int]:
     """Return how many of the newest messages are kept: `keep_recent` names it, whatever the strategy."""
-    if section.keep_recent is None or section.strategy is Strategy.TRUNCATION:
-        kept = section.keep_recent or ContextPolicy().keep_recent
-        return {"keep_recent": kept, "min_recent_messages": section.min_recent_messages}
-    return {"keep_recent": ContextPolicy().keep_recent, "min_recent_messages": section.keep_recent}
+    default, least = ContextPolicy().keep_recent, section.min_recent_messages
+    if section.strategy is Strategy.TRUNCATION:
+        return {"keep_recent": section.keep_recent or default, "min_recent_messages": least}
+    return {"keep_recent": default, "min_recent_messages": section.keep_recent or least}
 
 
 def _counter(file: AgentFile, defaults: AgentDefaults) -> str:

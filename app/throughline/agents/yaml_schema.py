@@ -21,6 +21,7 @@ from throughline.agents.addresses import check_address, check_variable
 from throughline.agents.definition import AgentDefinition, RecallReach
 from throughline.agents.policy_fields import policy_field
 from throughline.context.policy import (
+    MAX_WISH,
     Adopt,
     ContextPolicy,
     ImportanceWeights,
@@ -51,10 +52,6 @@ STRATEGY_OF = {
 SPARE_MESSAGES = 4
 """With `adopt: immediately`, N is at least so much above `min_recent_messages`: what is in between is summarised each
 time, and fewer messages would have nearly every turn wait for a summary. Chosen: two exchanges."""
-
-
-MAX_WISH = 4_000
-"""Characters, as in a request: all wishes are told together, each of them whole."""
 
 
 def _check_distinct(names: list[str]) -> list[str]:

@@ -49,6 +49,9 @@ class Range:
 
 
 WINDOW_SHARE = Range(gt=0, lt=1)
+MAX_WISH = 4_000
+"""Characters of what a summary should keep, of agent, session and request each: they are told together and whole."""
+
 SCORE = Range(ge=0, le=1)
 TOOL_OUTPUTS = Range(ge=0, le=1_000_000)
 MESSAGES = Range(ge=2, le=10_000)

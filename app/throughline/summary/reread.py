@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from throughline.context.decide_compaction import CompactionAction, CompactionDecision
 from throughline.context.plan import ContextPlan
 from throughline.context.policy import SummaryShape
+from throughline.context.summaries.tiers import MERGED
 from throughline.context.summaries.transcript import TOOL_CHARACTERS
 from throughline.context.triggers import CompactionTrigger
 from throughline.domain.conversation import Conversation
@@ -25,10 +26,9 @@ from throughline.summary.writing import Compaction, Writing, hook_event
 MOST_CALLS = 32
 """About so many texts are asked for in one request; where more would be needed, the newest messages are read."""
 
-MOST_READS = MOST_CALLS * 3 // 4
+MOST_READS = MOST_CALLS * (MERGED - 1) // MERGED
 """So many of them are made of messages: merging four into one, level by level, takes a third of their number."""
 
-MERGED = 4
 ALL = 2**31 - 1
 
 

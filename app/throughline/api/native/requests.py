@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from throughline.api.http.errors import TIME_WORDS
+from throughline.context.policy import MAX_WISH
 from throughline.domain.message import Content, ImageBlock, TextBlock
 from throughline.domain.text import is_blank
 
@@ -115,10 +116,6 @@ class CreateSession(BaseModel):
     agent: str = Field(min_length=1, max_length=100, examples=["assistant"])
     title: Title = ""
     metadata: Metadata = Field(default_factory=dict)
-
-
-MAX_WISH = 4_000
-"""Characters of what a summary should keep: it has to fit beside what is summarised."""
 
 
 class ChangeSession(BaseModel):

@@ -16,6 +16,7 @@ from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.paging import decode_cursor, encode_cursor
 from throughline.db.statements.rows import SESSION_COLUMNS, session_from, session_not_found, to_json
 from throughline.db.statements.sql import sql
+from throughline.db.summaries.adopt import discard_prepared
 from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import Source
@@ -66,12 +67,6 @@ _UPDATE = sql(
 """,
     session_columns=SESSION_COLUMNS,
 )
-
-_DISCARD_PREPARED = sql("""
-    delete from summary_versions v using sessions s
-    where s.id = :id and s.owner_id = :owner_id and s.summary_instructions <> :summary_instructions
-        and v.session_id = s.id and v.state = 'prepared'
-""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +189,9 @@ class SessionRepository:
             return _one(await self._transactions.fetch(_UPDATE, **key, **values), session_id)
 
         async def with_instructions(tx: Statements) -> Session:
-            await lock_session(tx, session_id, owner_id)
-            await tx.fetch(_DISCARD_PREPARED, **key, summary_instructions=change.summary_instructions)
+            session = await lock_session(tx, session_id, owner_id)
+            if session.summary_instructions != change.summary_instructions:
+                await discard_prepared(tx, session_id)
             return _one(await tx.fetch(_UPDATE, **key, **values), session_id)
 
         return await self._transactions.run(with_instructions)
