@@ -1,5 +1,6 @@
 """Whether a cost grows with its input or with the square of it: told by two sizes, never by a limit in seconds."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -21,7 +22,10 @@ TOO_MUCH = 9.0
 WORTH_JUDGING_SECONDS = 0.003
 """Below this at the smaller size a cost is not quadratic: that would be millions of steps."""
 
-TRIES = 4
+CLEARLY_LINEAR = 6.0
+"""Growth below which no more is measured: a quadratic cost is far from it, also on a busy machine."""
+
+ROUNDS = 5
 
 
 class Steep(NamedTuple):
@@ -41,8 +45,8 @@ def steep(
 ) -> Iterator[Steep]:
     """Yield the tasks and texts for which the cost grows faster than the text, once for each task.
 
-    A cost is the processor time of this thread, which other programs on the machine hardly change; before a task is
-    named it is measured `TRIES` times, and each time it must have grown too fast.
+    A cost is the processor time of this thread. Other programs can only add to it, so the least of several
+    measurements counts, at the small and at the large size alike.
     """
     shapes, ends = tuple(shapes), tuple(ends)
     for name, run in tasks:
@@ -63,12 +67,14 @@ def _is_steep(run: Callable[[str], object], shape: Shape, end: str, characters: 
 
 
 def _grows_too_much(run: Callable[[str], object], shape: Shape, end: str, characters: int) -> bool:
-    small, large = shape.text(end, characters), shape.text(end, characters * FACTOR)
-    return all(_growth(run, small, large) > TOO_MUCH for _ in range(TRIES))
-
-
-def _growth(run: Callable[[str], object], small: str, large: str) -> float:
-    return _seconds(run, large) / max(min(_seconds(run, small) for _ in range(3)), 1e-6)
+    small_text, large_text = shape.text(end, characters), shape.text(end, characters * FACTOR)
+    small = large = math.inf
+    for _ in range(ROUNDS):
+        small = min(small, *(_seconds(run, small_text) for _ in range(3)))
+        large = min(large, _seconds(run, large_text))
+        if large < small * CLEARLY_LINEAR:
+            return False
+    return large > small * TOO_MUCH
 
 
 def _seconds(run: Callable[[str], object], text: str) -> float:
