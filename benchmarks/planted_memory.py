@@ -1,4 +1,4 @@
-"""A session's summary as it grows, compaction after compaction, written by the service's own `StretchWriter`.
+"""A session's summary as it grows, compaction after compaction, written by the service's own `SegmentWriter`.
 
 Not exercised: the database, what is prepared ahead, hooks, time limits and a second summary model.
 """
@@ -15,7 +15,7 @@ from benchmarks.planted_store import KeptSummaries
 from benchmarks.planted_summariser import LossySummariser
 from throughline.context.budget import make_budget
 from throughline.context.context_input import ContextInput
-from throughline.context.fit import fit_prompt
+from throughline.context.fit_prompt import fit_prompt
 from throughline.context.measure import Count
 from throughline.context.policy import ContextPolicy, SummaryKind, SummaryPolicy, SummaryShape
 from throughline.domain.ids import UserId
@@ -23,11 +23,11 @@ from throughline.domain.message import Message, NewMessage, Role, Source, text_o
 from throughline.domain.session import Session
 from throughline.execution.breaker import Breakers
 from throughline.ports.summaries import SummaryStore
-from throughline.summary.draft import Assignment, Draft, open_draft
-from throughline.summary.stretches import StretchWriter
 from throughline.summary.summariser import NotWorthIt, Summariser, SummaryRejected
 from throughline.summary.summariser_calls import SummariserCalls
-from throughline.summary.unsummarised import Batch
+from throughline.summary.summary_draft import Assignment, Draft, open_draft
+from throughline.summary.unsummarised_messages import Batch
+from throughline.summary.write_segments import SegmentWriter
 from throughline.system_clock import SystemClock
 from throughline.telemetry import PrometheusMetrics
 
@@ -81,7 +81,7 @@ class Memory:
     def prompt_text(self, newer: tuple[Message, ...] = (), pinned: tuple[Message, ...] = ()) -> str:
         """Return all text of the prompt that the engine makes behind the cursor, with these messages in it."""
         policy, summary = ContextPolicy(), self.rendered()
-        context_input = ContextInput(
+        make_context_input = ContextInput(
             policy=policy,
             budget=make_budget(policy, self.summariser.context_limit),
             factor=1.0,
@@ -97,10 +97,10 @@ class Memory:
             counter_name="benchmark",
             pinned=pinned,
         )
-        prompt = fit_prompt(context_input).prompt
+        prompt = fit_prompt(make_context_input).prompt
         return "\n".join((prompt.system, *(text_of(message.content) for message in prompt.messages)))
 
-    async def _open_writer(self) -> StretchWriter:
+    async def _open_writer(self) -> SegmentWriter:
         session, policy, store = self.store.session, self.variant.value, cast("SummaryStore", self.store)
         clock, metrics = SystemClock(), PrometheusMetrics()
         summariser = Summariser(
@@ -111,7 +111,7 @@ class Memory:
             window_tokens=self.summariser.context_limit,
             factor=1.0,
         )
-        return StretchWriter(
+        return SegmentWriter(
             summaries=store,
             assignment=Assignment(session, policy, self.limit_tokens),
             summarisers=(summariser,),

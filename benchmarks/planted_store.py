@@ -1,24 +1,24 @@
-"""One session's stretches and its adopted summary, kept in memory: where a measure without a database has them."""
+"""One session's segments and its adopted summary, kept in memory: where a measure without a database has them."""
 
 from dataclasses import fields, replace
 from uuid import UUID
 
 from benchmarks.replay_data import Json
 from throughline.domain.errors import SummaryConflict
-from throughline.domain.ids import SessionId, StretchId, SummaryId
+from throughline.domain.ids import SegmentId, SessionId, SummaryId
 from throughline.domain.run import Lease
 from throughline.domain.session import Session
 from throughline.domain.summary import (
     Adoption,
-    NewStretch,
-    Stretch,
+    NewSegment,
+    Segment,
     SummaryState,
     SummaryVersion,
-    SummaryWithStretches,
-    WantedStretch,
+    SummaryWithSegments,
+    WantedSegment,
 )
 
-_STORED = frozenset(field.name for field in fields(Stretch)) - {"id"}
+_STORED = frozenset(field.name for field in fields(Segment)) - {"id"}
 _VERSIONED = frozenset(field.name for field in fields(SummaryVersion))
 
 
@@ -28,36 +28,36 @@ class KeptSummaries:
     def __init__(self, session: Session) -> None:
         """Begin without a summary."""
         self.session = session
-        self.stretches: dict[str, Stretch] = {}
+        self.segments: dict[str, Segment] = {}
         self._adopted: SummaryVersion | None = None
 
-    async def find_stretch(self, session_id: SessionId, read_hash: str) -> Stretch | None:
-        """Return the stretch that was made from exactly this."""
+    async def find_segment(self, session_id: SessionId, read_hash: str) -> Segment | None:
+        """Return the segment that was made from exactly this."""
         del session_id
-        return self.stretches.get(read_hash)
+        return self.segments.get(read_hash)
 
-    async def save_stretch(self, session_id: SessionId, stretch: NewStretch, lease: Lease | None = None) -> Stretch:
-        """Keep a stretch, as it is found again by its hash."""
+    async def save_segment(self, session_id: SessionId, segment: NewSegment, lease: Lease | None = None) -> Segment:
+        """Keep a segment, as it is found again by its hash."""
         del session_id, lease
-        stored = {name: getattr(stretch, name) for name in _STORED}
-        new = Stretch(id=StretchId(UUID(int=len(self.stretches) + 1)), **stored)
-        return self.stretches.setdefault(stretch.read_hash, new)
+        stored = {name: getattr(segment, name) for name in _STORED}
+        new = Segment(id=SegmentId(UUID(int=len(self.segments) + 1)), **stored)
+        return self.segments.setdefault(segment.read_hash, new)
 
-    async def copy_stretch(
-        self, session_id: SessionId, wanted: WantedStretch, lease: Lease | None = None
-    ) -> Stretch | None:
+    async def copy_segment(
+        self, session_id: SessionId, wanted: WantedSegment, lease: Lease | None = None
+    ) -> Segment | None:
         """There is no other session."""
         del session_id, wanted, lease
         return None  # the one answer of several that the protocol knows
 
-    async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithStretches | None:
-        """Return the adopted version with its stretches."""
+    async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithSegments | None:
+        """Return the adopted version with its segments."""
         del session_id
         version = self._adopted
         if version is None or state is not SummaryState.ADOPTED:
             return None
-        by_id = {stretch.id: stretch for stretch in self.stretches.values()}
-        return SummaryWithStretches(version, tuple(by_id[known] for known in version.stretch_ids))
+        by_id = {segment.id: segment for segment in self.segments.values()}
+        return SummaryWithSegments(version, tuple(by_id[known] for known in version.segment_ids))
 
     async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
         """Make it the session's summary."""

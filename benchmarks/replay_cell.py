@@ -129,7 +129,7 @@ class Replayer:
             turns=len(replayed.sent),
             prompts=len(prompts),
             compactions=sum(stage.outcome == "adopted" for stage in stages),
-            rungs=tuple(sorted(Counter(rung for stage in stages for rung in stage.fired).items())),
+            stages=tuple(sorted(Counter(name for stage in stages for name in stage.fired).items())),
             largest_fill=max((record["prompt_tokens"] / record["window_tokens"] for record in fitting), default=0.0),
             over_window=sum(record["verdict"] == "over_window" for record in records),
             failed_turns=len(replayed.errors),

@@ -12,7 +12,7 @@ NOTHING_RETURNED = "(empty)"
 
 def turns_of(messages: Sequence[Json]) -> Iterator[Turn]:
     """Yield the turns of a recording; what stands before the first user message is left out, and blank user texts."""
-    for user, following in _stretches(messages, "user"):
+    for user, following in _segments(messages, "user"):
         if user["content"].strip():
             yield Turn(user["content"], _closed(_steps(following)))
 
@@ -36,13 +36,13 @@ def _joined(first: str, second: str) -> str:
 
 def _steps(messages: Sequence[Json]) -> Iterator[Step]:
     """Yield each step with the results that stand right behind it: ids alone may be used twice in a recorded run."""
-    for step, following in _stretches(messages, "assistant"):
+    for step, following in _segments(messages, "assistant"):
         results = {message["tool_call_id"]: message["content"] for message in following}
         calls = (call for call in step.get("tool_calls") or () if call["id"] in results)
         yield Step(step["content"] or "", tuple(_call(call, results[call["id"]]) for call in calls))
 
 
-def _stretches(messages: Sequence[Json], role: str) -> Iterator[tuple[Json, Sequence[Json]]]:
+def _segments(messages: Sequence[Json], role: str) -> Iterator[tuple[Json, Sequence[Json]]]:
     """Yield each message of that role with all that follow until the next one of it."""
     starts = [index for index, message in enumerate(messages) if message["role"] == role]
     for start, end in itertools.zip_longest(starts, starts[1:], fillvalue=len(messages)):

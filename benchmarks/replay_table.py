@@ -40,7 +40,7 @@ COST_NOTES = (
 class Row:
     """What one cell (provider, data set, window, counting, strategy) came to.
 
-    `compactions` are adoptions of a further summary; `rungs` counts the steps that changed a prompt, by name. Tokens
+    `compactions` are adoptions of a further summary; `stages` counts the steps that changed a prompt, by name. Tokens
     are as the provider counts them. `cursor` is how many messages the summary stands for in the end, `unread` how many
     of them no summariser was shown. `repeated_tokens` of the prompts stood at the start of the prompt before, too.
     `stable_prefix` is the share of a prompt that stands at the start of the next while no stage comes between them.
@@ -53,7 +53,7 @@ class Row:
     turns: int
     prompts: int
     compactions: int
-    rungs: tuple[tuple[str, int], ...]
+    stages: tuple[tuple[str, int], ...]
     largest_fill: float
     over_window: int
     failed_turns: int
@@ -82,7 +82,7 @@ class Row:
 
         A strategy without summaries leaves messages out instead.
         """
-        return self.compactions > 0 or (self.strategy in WITHOUT_SUMMARIES and bool(self.rungs))
+        return self.compactions > 0 or (self.strategy in WITHOUT_SUMMARIES and bool(self.stages))
 
     @property
     def prompts_price(self) -> int:
@@ -112,7 +112,7 @@ FIGURES: tuple[Column, ...] = (
     ("turns", lambda row: f"{row.turns:,}"),
     ("prompts", lambda row: f"{row.prompts:,}"),
     ("compactions", lambda row: str(row.compactions) if row.was_run else "0: not run"),
-    ("rungs", lambda row: ", ".join(f"{name} {count}" for name, count in row.rungs) or "-"),
+    ("stages", lambda row: ", ".join(f"{name} {count}" for name, count in row.stages) or "-"),
     ("largest fill", lambda row: f"{row.largest_fill:.1%}"),
     ("over window", lambda row: str(row.over_window)),
     ("failed turns", lambda row: str(row.failed_turns)),

@@ -26,7 +26,7 @@ from benchmarks.retrieval_sessions import Archive
 from benchmarks.retrieval_speed import measure_cost, measure_speed
 from throughline.db.connection.migrations import upgrade
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.search.find import Ranking
+from throughline.db.search.rank import Ranking
 from throughline.db.search.repository import RANKING
 from throughline.domain.ids import SessionId
 from throughline.domain.recall import HistoryQuery

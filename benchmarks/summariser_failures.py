@@ -24,9 +24,9 @@ from fakes.compactions import asked
 from fakes.manual_clock import ManualClock
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, ScriptedModels, Step
 from fakes.stage import Stage, open_stage, with_context
-from throughline.context.frame import unframed
+from throughline.context.delimiters import undelimited
 from throughline.context.policy import SummaryPolicy
-from throughline.context.summaries.transcript import CONVERSATION_TAG
+from throughline.context.summaries.summary_prompt import CONVERSATION_TAG
 from throughline.db.connection.migrations import upgrade
 from throughline.db.database import Database, DatabaseConfig
 from throughline.domain.errors import ContextOverflow, ModelUnavailable
@@ -43,7 +43,7 @@ WELL = "## Intent\nThe user counts [#1-#2]."
 
 
 def _record(request: ModelRequest) -> str:
-    return unframed(CONVERSATION_TAG, asked(request))[: 4 * (request.max_output_tokens or 100)]
+    return undelimited(CONVERSATION_TAG, asked(request))[: 4 * (request.max_output_tokens or 100)]
 
 
 FAILURES: dict[str, Callable[[ModelRequest], Step]] = {
@@ -94,7 +94,7 @@ class Talk:
 
     async def is_closed(self) -> bool:
         """Whether the summary model may be asked, as the session's owner is told."""
-        report = await report_context(self.stage.parts, await self.stage.reload())
+        report = await report_context(self.stage.dependencies, await self.stage.reload())
         return report.summariser is not None and report.summariser.state == "closed"
 
     async def cursor(self) -> int:
@@ -164,7 +164,7 @@ async def _open(database: Database, limit: float) -> Talk:
     small.name = small.calibration_key = "small"
     stage.clock = clock
     models = ScriptedModels(stage.model, small=small)
-    stage.parts = replace(stage.parts, models=models, clock=clock, breakers=Breakers(clock))
+    stage.dependencies = replace(stage.dependencies, models=models, clock=clock, breakers=Breakers(clock))
     return Talk(stage, small)
 
 

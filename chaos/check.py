@@ -177,9 +177,9 @@ def _version(version: StoredSummary) -> Iterator[Finding]:
     if version.through_id_position != version.through_position:
         yield Finding(Fault.SUMMARY, f"{told}: its last message stands at {version.through_id_position}")
     reach = 0
-    for first, last in version.stretches:
+    for first, last in version.segments:
         if first != reach + 1:
-            yield Finding(Fault.SUMMARY, f"{told}: a stretch begins at {first} behind {reach}")
+            yield Finding(Fault.SUMMARY, f"{told}: a segment begins at {first} behind {reach}")
         reach = last
     if reach != version.through_position:
         yield Finding(Fault.SUMMARY, f"{told}: reaches {reach}, says {version.through_position}")

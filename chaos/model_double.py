@@ -29,8 +29,8 @@ from fakes.provider_double.refusals import Refused
 from fakes.provider_double.replies import refusal_reply, step_reply
 from fakes.provider_double.script import ScriptedCall, ScriptStep
 from fakes.provider_double.serving import bind, server_of
-from throughline.context.frame import unframed
-from throughline.context.summaries.transcript import CONVERSATION_TAG
+from throughline.context.delimiters import undelimited
+from throughline.context.summaries.summary_prompt import CONVERSATION_TAG
 
 _SHOWN = re.compile(r"^\[#(\d+) (?:user|assistant|tool)[^\]\n]*\] (.*)", re.MULTILINE)
 
@@ -67,7 +67,7 @@ class OpenCall:
     def read(self, asked: ChatRequest) -> None:
         """Note that a summariser's answer went out whole: what it was shown is read."""
         texts = [text for message in asked.messages for text in texts_of(message)]
-        lines = [line for text in texts for line in _SHOWN.findall(unframed(CONVERSATION_TAG, text))]
+        lines = [line for text in texts for line in _SHOWN.findall(undelimited(CONVERSATION_TAG, text))]
         self.told["shown"] = [(int(position), head_of(said)) for position, said in lines]
 
     def end(self) -> None:

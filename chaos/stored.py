@@ -58,14 +58,14 @@ class StoredEvent:
 
 @dataclass(frozen=True, slots=True)
 class StoredSummary:
-    """A version of a session's summary. `stretches` are first and last positions, in the version's order."""
+    """A version of a session's summary. `segments` are first and last positions, in the version's order."""
 
     session_id: str
     state: str
     version: int | None
     through_position: int
     through_id_position: int | None
-    stretches: tuple[tuple[int, int], ...]
+    segments: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ _SUMMARIES = """
         (select m.position from messages m
             where m.id = v.through_id and m.session_id = v.session_id) as through_id_position,
         coalesce((select json_agg(json_build_array(s.from_position, s.through_position) order by o.nr)
-            from unnest(v.stretch_ids) with ordinality as o (id, nr) join summaries s on s.id = o.id), '[]')::text
-            as stretches
+            from unnest(v.segment_ids) with ordinality as o (id, nr) join summaries s on s.id = o.id), '[]')::text
+            as segments
     from summary_versions v
 """
 
@@ -178,7 +178,7 @@ async def _read(connection: Reading, *, with_events: bool) -> Stored:
         messages=tuple(StoredMessage(**{**row, "calls": _call_ids(row["calls"])}) for row in messages),
         runs=tuple(StoredRun(**row) for row in runs),
         events=tuple(StoredEvent(**{**row, "data": json.loads(row["data"])}) for row in events),
-        summaries=tuple(StoredSummary(**{**row, "stretches": _stretches(row["stretches"])}) for row in summaries),
+        summaries=tuple(StoredSummary(**{**row, "segments": _segments(row["segments"])}) for row in summaries),
     )
 
 
@@ -186,5 +186,5 @@ def _call_ids(written: str) -> tuple[str, ...]:
     return tuple(str(call["id"]) for call in json.loads(written))
 
 
-def _stretches(written: str) -> tuple[tuple[int, int], ...]:
+def _segments(written: str) -> tuple[tuple[int, int], ...]:
     return tuple((int(first), int(last)) for first, last in json.loads(written))

@@ -18,7 +18,7 @@ import throughline.assembly.runtime
 import throughline.main
 from chaos.points import label_of
 from chaos.trace import Tracer
-from throughline.context.summaries.transcript import SUMMARISER_SYSTEM_PROMPT
+from throughline.context.summaries.summary_prompt import SUMMARISER_SYSTEM_PROMPT
 from throughline.domain.message import ToolCall
 from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest
 from throughline.domain.tool import ToolContext, ToolOutcome

@@ -7,11 +7,11 @@ def value(metrics: PrometheusMetrics, series: str, **labels: str) -> float | Non
     return metrics.registry.get_sample_value(series, labels)
 
 
-def test_rungs_and_refused_prompts_are_counted() -> None:
+def test_stages_and_refused_prompts_are_counted() -> None:
     metrics = PrometheusMetrics()
 
-    metrics.rung_fired(rung="pruned")
-    metrics.rung_fired(rung="pruned")
+    metrics.stage_fired(stage="pruned")
+    metrics.stage_fired(stage="pruned")
     metrics.overflow_met(model="m")
 
     assert value(metrics, "throughline_rungs_total", rung="pruned") == 2

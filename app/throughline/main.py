@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from throughline.cli.parts import (
+from throughline.cli.dependencies import (
+    CliDependencies,
     DatabaseStatus,
     KeyAdmin,
     LineReader,
     LocalOptions,
-    Parts,
     ServeOptions,
     SlackOptions,
     SlackUnlink,
@@ -22,7 +22,7 @@ from throughline.domain.service_status import ServiceStatus
 def main() -> None:
     """Run the command line."""
     throughline(
-        obj=Parts(
+        obj=CliDependencies(
             serve=_serve,
             worker=_worker,
             slack=_slack,

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, NoDecode, SettingsConfigDict, SettingsError
 
-from throughline.agents.addresses import check_address, check_variable
+from throughline.agents.check_base_url import check_base_url, check_variable
 from throughline.agents.policy_fields import policy_field
 from throughline.api.http.config import ANY_ORIGIN
 from throughline.context.policy import ContextPolicy
@@ -173,7 +173,7 @@ class Settings(BaseSettings):
     @field_validator("default_llm_base_url", "context_summary_model_base_url", "embedding_base_url")
     @classmethod
     def _check_address(cls, value: str) -> str:
-        return check_address(value) if value else value
+        return check_base_url(value) if value else value
 
     @field_validator("default_llm_api_key_env", "context_summary_model_api_key_env", "embedding_api_key_env")
     @classmethod

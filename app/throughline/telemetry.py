@@ -122,7 +122,7 @@ class PrometheusMetrics:
         self._model_failures = Counter(
             "throughline_model_failures", "Failed model calls by error", ("model", "error"), registry=self.registry
         )
-        self._rungs = Counter(
+        self._stages = Counter(
             "throughline_rungs", "Rungs of the ladder that changed a view", ("rung",), registry=self.registry
         )
         self._overflows = Counter(
@@ -165,9 +165,9 @@ class PrometheusMetrics:
         """Count a failed model call by error code."""
         self._model_failures.labels(model, error).inc()
 
-    def rung_fired(self, *, rung: str) -> None:
-        """Count a rung of the ladder that changed the view of a session."""
-        self._rungs.labels(rung).inc()
+    def stage_fired(self, *, stage: str) -> None:
+        """Count a stage of the ladder that changed the view of a session."""
+        self._stages.labels(stage).inc()
 
     def summary_written(self, *, model: str, input_tokens: int, output_tokens: int, seconds: float) -> None:
         """Record a summariser call that ended, whatever became of its text."""

@@ -12,8 +12,8 @@ from fakes.scripted_model import Say, ScriptedModel
 from fakes.stage import open_stage, with_context
 from throughline.agents.yaml_schema import ContextSection, PruneSection, Section, SummarySection
 from throughline.context.decide_compaction import background_trigger
-from throughline.context.fit import fit_view
-from throughline.context.plan import plan_context
+from throughline.context.fit_prompt import fit_view
+from throughline.context.plan_context import plan_context
 from throughline.context.policy import (
     Adopt,
     ContextPolicy,
@@ -27,7 +27,7 @@ from throughline.db.database import Database
 from throughline.domain.message import Role, ToolCall
 from throughline.ports.models import ChatModel
 from throughline.prompting.conversation import at_rest
-from throughline.summary.writing import Compaction
+from throughline.summary.write_summary import Compaction
 
 WINDOW = 8192
 
@@ -166,10 +166,10 @@ async def summarising(database: Database, policy: ContextPolicy) -> object:
     """What a summary on demand is made of and leads to."""
     stage = await open_stage(database, agent=with_context(**{f.name: getattr(policy, f.name) for f in fields(policy)}))
     models, hook = RememberedModels(stage.model), Remembers()
-    stage.parts = replace(stage.parts, models=models, hooks=OwnHooks({"hooks:own": hook}))
+    stage.dependencies = replace(stage.dependencies, models=models, hooks=OwnHooks({"hooks:own": hook}))
     stage.model.by_request = lambda _: Say(SUMMARY + " Read /srv/data/report-17.csv." * 20)
     await fill(stage, 6, words=80)
-    agent, conversation = await at_rest(stage.parts, await stage.reload())
+    agent, conversation = await at_rest(stage.dependencies, await stage.reload())
     limit = Compaction(agent, conversation).limit_seconds
     done = await compact_now(stage)
     requests = [(asked(request), request.max_output_tokens) for request in stage.model.requests]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from throughline.agents.other_names import OTHER_NAMES
+from throughline.agents.option_aliases import OTHER_NAMES
 from throughline.agents.registry import SHIPPED, AgentDefaults, load_agents
 from throughline.agents.yaml_schema import (
     AgentFile,

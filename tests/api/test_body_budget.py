@@ -15,7 +15,7 @@ from fakes.waiting import HANG_SECONDS
 from throughline.api.http.body_budget import BodyBudget, HeldBytes
 from throughline.api.http.body_cap import BodyCap, Cap
 from throughline.api.http.config import ApiConfig
-from throughline.api.http.refusals import BodiesHeld
+from throughline.api.http.request_errors import BodiesHeld
 from throughline.db.database import Database
 from throughline.domain.ids import UserId
 

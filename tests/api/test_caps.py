@@ -4,9 +4,9 @@ import pytest
 
 from fakes.api_stage import LOCAL, open_session, set_stage
 from fakes.pooler import urls_of
-from throughline.api.http.errors import error_problem
+from throughline.api.http.problem_documents import error_problem
 from throughline.db.database import Database, DatabaseConfig
-from throughline.domain.errors import OwnerSummariesTaken
+from throughline.domain.errors import SummaryLimitReached
 from throughline.domain.submission import Caps
 
 ASYNC = {"Prefer": "respond-async"}
@@ -40,7 +40,7 @@ async def test_one_message_too_many_is_told_which_cap_it_met(
 
 
 def test_one_summary_on_demand_too_many_is_told_as_the_users_own_limit() -> None:
-    refused = error_problem(OwnerSummariesTaken("You have as many as one user may have (4)."))
+    refused = error_problem(SummaryLimitReached("You have as many as one user may have (4)."))
 
     assert refused.status_code == 429
     assert int(refused.headers["retry-after"]) >= 1

@@ -8,9 +8,9 @@ from fakes.slack_double import TEAM
 from fakes.slack_double.payloads import fresh_ts
 from fakes.slack_inbox import take
 from throughline.db.database import Database
-from throughline.db.slack.arrivals import Place, SlackMessage
 from throughline.db.slack.inbox import Taken
 from throughline.db.slack.people import SlackId
+from throughline.db.slack.slack_events import SlackLocation, SlackMessage
 from throughline.domain.ids import UserId
 
 CHANNEL = "C0GENERAL"
@@ -51,7 +51,7 @@ async def test_participants_read_and_write_and_own_nothing(shared: ApiStage) -> 
 async def test_no_idempotency_key_of_a_participant_stands_in_the_way_of_a_message(shared: ApiStage) -> None:
     await linked(shared, "U0BERT001", "bert")
     session = await take(shared.database, "hello", channel=CHANNEL, user="U0BERT001")
-    place = Place(TEAM, CHANNEL, fresh_ts())
+    place = SlackLocation(TEAM, CHANNEL, fresh_ts())
     key = {"Idempotency-Key": f"slack:{TEAM}:{CHANNEL}:{place.message_ts}", "Prefer": "respond-async"}
     async with shared.client(key=await shared.key("bert")) as bert:
         sent = await bert.post(f"/v1/sessions/{session}/messages", json={"content": "in the way"}, headers=key)

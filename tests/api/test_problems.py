@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-import throughline.api.http.refusals
+import throughline.api.http.request_errors
 from fakes.api_stage import KEYED, LOCAL, set_stage
 from throughline.api.app import create_app
-from throughline.api.http.errors import KINDS, error_problem
+from throughline.api.http.problem_documents import KINDS, error_problem
 from throughline.api.http.services import Readiness
-from throughline.context.report import ContextReport
+from throughline.context.context_report import ContextReport
 from throughline.db.database import Database
 from throughline.domain.errors import DatabaseUnavailable, ThroughlineError
 from throughline.domain.ids import SessionId, UserId
@@ -20,7 +20,7 @@ SECRET = "canary-9f3b of a user"
 
 def all_errors(root: type[ThroughlineError]) -> Iterator[type[ThroughlineError]]:
     for kind in root.__subclasses__():
-        if kind.__module__ in {ThroughlineError.__module__, throughline.api.http.refusals.__name__}:
+        if kind.__module__ in {ThroughlineError.__module__, throughline.api.http.request_errors.__name__}:
             yield kind
             yield from all_errors(kind)
 

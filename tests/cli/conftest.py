@@ -6,7 +6,7 @@ from click.testing import Result
 
 from fakes.api_stage import set_stage
 from fakes.command_stage import OWN_SOCKET, CommandStage, command_stage
-from fakes.fake_parts import FakeWorld
+from fakes.fake_dependencies import FakeWorld
 from throughline.api.http.config import ApiConfig
 from throughline.db.database import Database
 
@@ -31,7 +31,7 @@ def config() -> ApiConfig:
 
 
 @pytest.fixture
-async def parts() -> dict[str, object]:
+async def dependencies() -> dict[str, object]:
     """What the service has in place of what is played, by the names of its services."""
     return {}
 
@@ -42,10 +42,10 @@ async def service(
     database_url: str,
     world: FakeWorld,
     config: ApiConfig,
-    parts: dict[str, object],
+    dependencies: dict[str, object],
     tmp_path: Path,
 ) -> AsyncIterator[CommandStage]:
     """The real application, on a database of the test, with scripted turns."""
-    api = set_stage(database, config, parts=parts)
+    api = set_stage(database, config, dependencies=dependencies)
     async with command_stage(api, world, database_url, tmp_path / "s") as stage:
         yield stage

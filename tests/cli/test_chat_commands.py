@@ -12,7 +12,7 @@ from throughline.cli.chat_commands import run_command
 from throughline.cli.chat_state import ChatState
 from throughline.cli.client import ServiceClient
 from throughline.cli.screen import Screen
-from throughline.context.report import FiringGauge, NextAction
+from throughline.context.context_report import FiringGauge, NextAction
 from throughline.domain.compaction import CompactionOutcome, Spent
 from throughline.domain.events import AnswerReset, CompactionFinished, CompactionStarted, MessageDelta, ToolCalled
 from throughline.domain.message import NewMessage, Role, Source, ToolCall

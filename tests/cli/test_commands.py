@@ -10,14 +10,14 @@ from click.testing import Result
 
 from fakes.api_stage import KEYED
 from fakes.command_stage import CommandStage
-from fakes.fake_parts import FakeWorld
+from fakes.fake_dependencies import FakeWorld
 from fakes.stage import AGENT
 from fakes.wire_shapes import session_out
 from throughline.agents.registry import AgentRegistry
 from throughline.cli.client import ServiceClient
 from throughline.cli.commands_sessions import draw_sessions
 from throughline.cli.connection import Target, open_client
-from throughline.cli.parts import LocalOptions, ServeOptions, WorkerOptions
+from throughline.cli.dependencies import LocalOptions, ServeOptions, WorkerOptions
 from throughline.cli.replies import read_json
 from throughline.domain.errors import ThroughlineError
 from throughline.wire.sessions import SessionOut
@@ -215,7 +215,7 @@ def test_the_databases_address_stands_alone_on_standard_output(throughline: Thro
 @pytest.mark.parametrize("config", [KEYED])
 async def test_a_running_service_is_reached_by_its_address_with_the_key(service: CommandStage) -> None:
     async with service.api.served() as http:
-        target = Target(service.world.parts(), str(http.base_url), await service.api.key("ann"), None)
+        target = Target(service.world.dependencies(), str(http.base_url), await service.api.key("ann"), None)
         async with open_client(target) as client:
             agents = await client.agents()
 

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from fakes.fake_parts import FakeWorld
-from throughline.cli.parts import LocalOptions, SlackOptions, SlackUnlink
+from fakes.fake_dependencies import FakeWorld
+from throughline.cli.dependencies import LocalOptions, SlackOptions, SlackUnlink
 
 Throughline = Callable[..., Result]
 

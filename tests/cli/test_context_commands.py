@@ -7,8 +7,8 @@ from fakes.api_stage import PREVIEW
 from fakes.command_stage import CommandStage
 from fakes.conversations import Conversation, answer_message
 from fakes.stage import open_stage
-from throughline.context.forms import Form, ShownMessage
-from throughline.context.preview import Action, StretchToSummarise
+from throughline.context.message_variants import MessageVariant, ShownMessage
+from throughline.context.preview import Action, SegmentToSummarise
 from throughline.db.database import Database
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.ids import SessionId, UserId
@@ -18,9 +18,9 @@ from throughline.turn.context_requests import ContextRequests
 
 MORE_VERSIONS = """
     with counted as (update sessions set summary_version = $2 where id = $1)
-    insert into summary_versions (id, session_id, version, state, stretch_ids, text, token_count, through_id,
+    insert into summary_versions (id, session_id, version, state, segment_ids, text, token_count, through_id,
         through_position, model)
-    select gen_random_uuid(), session_id, n, state, stretch_ids, text, token_count, through_id, through_position, model
+    select gen_random_uuid(), session_id, n, state, segment_ids, text, token_count, through_id, through_position, model
     from summary_versions, generate_series(3, $2::integer) n where session_id = $1 and version = 1
 """
 
@@ -32,10 +32,10 @@ def wishes() -> list[Wish]:
 
 
 @pytest.fixture
-async def parts(database: Database, wishes: list[Wish]) -> dict[str, object]:
+async def dependencies(database: Database, wishes: list[Wish]) -> dict[str, object]:
     """Pins as the service sets them, and summaries on demand of all but four messages."""
     stage = await open_stage(database)
-    requests = ContextRequests(stage.parts, database.sessions, database.pins, lambda _: nullcontext())
+    requests = ContextRequests(stage.dependencies, database.sessions, database.pins, lambda _: nullcontext())
 
     async def summarize(owner_id: UserId, session_id: SessionId, wish: Wish) -> CompactionResult:
         wishes.append(wish)
@@ -99,8 +99,8 @@ async def test_the_first_summary_can_be_undone_by_the_number_0(service: CommandS
 async def test_a_preview_is_asked_for_with_the_text_or_without(service: CommandStage, talk: Conversation) -> None:
     service.api.pins.plan = replace(
         PREVIEW,
-        summarise=StretchToSummarise(from_position=21, through_position=34),
-        messages=(ShownMessage(35, Role.USER, Form.WHOLE, 9),),
+        summarise=SegmentToSummarise(from_position=21, through_position=34),
+        messages=(ShownMessage(35, Role.USER, MessageVariant.WHOLE, 9),),
     )
 
     result = await service.run("chat", "--session", talk.session.id, typed="/preview\n/preview What next?\n")

@@ -5,7 +5,7 @@ from rich.cells import cell_len
 
 from fakes.wire_shapes import preview_out as preview
 from throughline.cli.context_views import MOST_ROWS, draw_preview
-from throughline.wire.context import PreviewedMessage, PreviewOut, StretchToSummarise
+from throughline.wire.context import PreviewedMessage, PreviewOut, SegmentToSummarise
 
 COUNTS = st.integers(0, 10**9)
 WIDTHS = st.sampled_from([30, 40, 60, 80, 110])
@@ -16,8 +16,8 @@ def shown(position: int, form: str, reason: str, *, tokens: int = 0, pinned: boo
     return PreviewedMessage(position=position, role=role, form=form, reason=reason, tokens=tokens, pinned=pinned)
 
 
-def stretch(first: int, last: int) -> StretchToSummarise:
-    return StretchToSummarise(from_position=first, through_position=last, message_count=last - first + 1)
+def segment(first: int, last: int) -> SegmentToSummarise:
+    return SegmentToSummarise(from_position=first, through_position=last, message_count=last - first + 1)
 
 
 def whole(position: int, tokens: int = 10) -> PreviewedMessage:
@@ -79,14 +79,14 @@ def test_what_is_not_shown_takes_no_tokens() -> None:
             {
                 "action": "compact",
                 "cause": "messages",
-                "summarise": stretch(3, 26),
+                "summarise": segment(3, 26),
             },
             "24 messages (#3-#26) are summarized, because there are enough new messages (max_messages_before_summary).",
         ),
         (
             {
                 "action": "compact",
-                "summarise": stretch(3, 3),
+                "summarise": segment(3, 3),
             },
             "⚡ Before the model is called, 1 message (#3) is summarized.",
         ),

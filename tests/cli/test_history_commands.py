@@ -10,7 +10,7 @@ from click.testing import Result
 
 from fakes.command_stage import CommandStage
 from fakes.conversations import Conversation
-from fakes.fake_parts import FakeWorld
+from fakes.fake_dependencies import FakeWorld
 
 Throughline = Callable[..., Result]
 MESSAGES = [{"role": "user", "content": "Grüße"}]

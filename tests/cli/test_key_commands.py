@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-from fakes.fake_parts import FakeWorld
+from fakes.fake_dependencies import FakeWorld
 
 Throughline = Callable[..., Result]
 

@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 from click.testing import Result
 
-from fakes.fake_parts import IDLE_SERVICE, FakeWorld
-from throughline.cli.parts import LocalOptions
+from fakes.fake_dependencies import IDLE_SERVICE, FakeWorld
+from throughline.cli.dependencies import LocalOptions
 from throughline.cli.printable import printable
 from throughline.cli.screen import Screen
 from throughline.cli.status_views import draw_status, duration
@@ -78,7 +78,7 @@ def test_on_a_wide_screen_each_process_is_one_line() -> None:
 
 def test_of_many_silent_processes_the_last_are_shown_and_the_others_counted() -> None:
     dead = [noted(number, ProcessKind.WORKER, TURNS, is_silent=True) for number in range(10, 50)]
-    ages = [replace(one, since_beat_seconds=60.0 * age) for age, one in enumerate(dead, start=1)]
+    ages = [replace(one, since_heartbeat_seconds=60.0 * age) for age, one in enumerate(dead, start=1)]
 
     lines = drawn(replace(BUSY, processes=(*BUSY.processes[:2], *ages)), 120)
 

@@ -26,7 +26,7 @@ VERSIONS = (
 def test_versions_are_listed_with_number_state_reach_size_and_time() -> None:
     assert draw_versions(VERSIONS, width=80).plain.split("\n") == [
         f"–    prepared   #1-#40       700 tokens {moment(NOW)}  by m",
-        f"v2   adopted    #1-#25     1,500 tokens {moment(NOW)}  by m in 3 stretches",
+        f"v2   adopted    #1-#25     1,500 tokens {moment(NOW)}  by m in 3 segments",
         f"v1   superseded #1-#9        400 tokens {moment(NOW)}",
         f"v0   superseded nothing        0 tokens {moment(NOW)}",
     ]

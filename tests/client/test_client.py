@@ -51,7 +51,7 @@ async def client(database_url: str) -> AsyncIterator[Client]:
 
 def worker_of(stage: Stage) -> Worker:
     config = WorkerConfig(name="elsewhere", lease_seconds=3)
-    return Worker(stage.parts, stage.database.hub.work, side_jobs(stage), config)
+    return Worker(stage.dependencies, stage.database.notifier.work, side_jobs(stage), config)
 
 
 async def types_of(events: AsyncIterator[RunEvent]) -> list[EventType]:

@@ -11,7 +11,7 @@ from context.strategies import Said, by_length
 from throughline.context.budget import make_budget
 from throughline.context.context_input import ContextInput
 from throughline.context.decide_compaction import CompactionAction
-from throughline.context.plan import ContextPlan
+from throughline.context.plan_context import ContextPlan
 from throughline.context.policy import ContextPolicy
 from throughline.context.recall_hints import NO_HINTS
 from throughline.domain.message import Message, NewMessage, Role, Source, ToolCall
@@ -47,7 +47,7 @@ class Turn:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The rungs of the last ladder."""
+        """The stages of the last ladder."""
         return tuple(note for step in self.steps for note in step.fitted.notes)
 
     @property

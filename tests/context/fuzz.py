@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from context.play import Play
 from context.session_judge import Judge
 from context.step import Step
-from throughline.context.forms import Form, ShownMessage
-from throughline.context.ladder.rungs import HARD_RUNGS, SOFT_RUNGS
+from throughline.context.message_variants import MessageVariant, ShownMessage
+from throughline.context.stages.last_stages import HARD_STAGES, SOFT_STAGES
 from throughline.domain.errors import PromptCannotFit
 from throughline.domain.message import Role
 
@@ -25,10 +25,10 @@ LEAST_SHARE = 0.01
 """What fewer sessions reach than this has not been tried."""
 
 ONCE_IN_MANY = "pins_left_out"
-"""The last rung of all: in one session of tens of thousands. `test_properties` plays one that reaches it."""
+"""The last stage of all: in one session of tens of thousands. `test_properties` plays one that reaches it."""
 
 FIRED = (
-    *(name for name, _ in (*SOFT_RUNGS, *HARD_RUNGS) if name != ONCE_IN_MANY),
+    *(name for name, _ in (*SOFT_STAGES, *HARD_STAGES) if name != ONCE_IN_MANY),
     "pruned",
     "pruned_aggressively",
     "history_truncated",
@@ -40,11 +40,11 @@ SEEN: Mapping[str, Callable[[Step], bool]] = {
     "compaction failed": lambda step: step.outcome == "failed",
     "cut inside a turn": lambda step: bool(step.given) and not _starts_turn(step, step.given[-1] + 1),
     "gap": lambda step: step.raw.has_gap,
-    "repair": lambda step: any(item.form is Form.LEFT_OUT for item in step.shown) or _is_made_up(step),
+    "repair": lambda step: any(item.form is MessageVariant.LEFT_OUT for item in step.shown) or _is_made_up(step),
     "pin behind the cursor": lambda step: any(
         item.pinned and not _is_after(step, item.position) for item in _shown(step)
     ),
-    "user behind the cursor": lambda step: step.fitted.view.inp.current_behind_cursor is not None,
+    "user behind the cursor": lambda step: step.fitted.view.context_input.current_behind_cursor is not None,
     "refused as too long": lambda step: step.raw.cap_tokens is not None,
     "summary restored": lambda step: step.raw.view_state.restored_at_position > 0,
     "model changed": lambda step: step.upset == "the model was changed",
@@ -106,7 +106,7 @@ def _shown(step: Step) -> tuple[ShownMessage, ...]:
 
 
 def _is_after(step: Step, position: int) -> bool:
-    return position > step.fitted.view.inp.summary_through_position
+    return position > step.fitted.view.context_input.summary_through_position
 
 
 def _starts_turn(step: Step, position: int) -> bool:

@@ -1,4 +1,4 @@
-"""Mutants: the engine with one rung or one guard taken out, which the judges of played sessions have to notice.
+"""Mutants: the engine with one stage or one guard taken out, which the judges of played sessions have to notice.
 
 A mutant is one replacement in one file of the engine, `throughline.context`. It is made in a copy of the package, and
 sessions are played against the copy, in a process of its own, until a promise is broken.
@@ -33,14 +33,14 @@ class Mutant:
 
 
 def without_rung(name: str, function: str, first: int = 0) -> Mutant:
-    return Mutant(f"no {name}", "ladder/rungs.py", f'    ("{name}", {function}),\n', "", first)
+    return Mutant(f"no {name}", "stages/last_stages.py", f'    ("{name}", {function}),\n', "", first)
 
 
 RUNGS = (
-    without_rung("user_text_capped", "cap_hopeless_user_text", first=7),
+    without_rung("user_text_capped", "cap_oversized_user_text", first=7),
     without_rung("summary_shortened", "shorten_summary", first=12),
     without_rung("messages_truncated", "truncate_big_messages", first=13),
-    Mutant("no oldest_trimmed", "ladder/rungs.py", "    (OLDEST_TRIMMED, trim_oldest),\n", ""),
+    Mutant("no oldest_trimmed", "stages/last_stages.py", "    (OLDEST_TRIMMED, trim_oldest),\n", ""),
     without_rung("steps_folded", "fold_running_steps", first=27),
     without_rung("messages_squeezed", "squeeze_messages", first=27),
     without_rung("all_steps_folded", "fold_all_steps"),
@@ -51,10 +51,10 @@ RUNGS = (
     without_rung("user_text_truncated_hard", "truncate_user_text_hard"),
     without_rung("pins_truncated_hard", "truncate_pins_hard", first=135),
     without_rung("pins_left_out", "leave_out_pins", first=3_008_160),
-    Mutant("no prune", "ladder/prune.py", '        ("pruned", policy.start, policy.keep_last),\n', "", first=591),
+    Mutant("no prune", "stages/prune.py", '        ("pruned", policy.start, policy.keep_last),\n', "", first=591),
     Mutant(
         "no aggressive prune",
-        "ladder/prune.py",
+        "stages/prune.py",
         '        ("pruned_aggressively", policy.aggressive, policy.keep_last_aggressive),\n',
         "",
     ),
@@ -66,13 +66,13 @@ RUNGS = (
     ),
     Mutant(
         "no truncation",
-        "ladder/strategy.py",
+        "stages/strategy.py",
         "Strategy.TRUNCATION: truncate_history",
         "Strategy.TRUNCATION: summarise_instead",
     ),
     Mutant(
         "no importance",
-        "ladder/strategy.py",
+        "stages/strategy.py",
         "Strategy.IMPORTANCE: keep_important",
         "Strategy.IMPORTANCE: summarise_instead",
     ),
@@ -80,38 +80,43 @@ RUNGS = (
 
 GUARDS = (
     Mutant("no repair", "view.py", "if not is_valid(messages):", "if False:"),
-    Mutant("ids used twice", "repair.py", "while not unique or unique in used:", "while not unique:"),
-    Mutant("missing results stay missing", "repair.py", "            shown.append(missing)\n", "            pass\n"),
-    Mutant("blank texts are sent", "repair.py", "is None and _has_content(message.content)", "is None"),
-    Mutant("pins may be trimmed", "listing.py", "return row.position in self.pinned or row is", "return row is"),
+    Mutant("ids used twice", "repair_messages.py", "while not unique or unique in used:", "while not unique:"),
+    Mutant(
+        "missing results stay missing",
+        "repair_messages.py",
+        "            shown.append(missing)\n",
+        "            pass\n",
+    ),
+    Mutant("blank texts are sent", "repair_messages.py", "is None and _has_content(message.content)", "is None"),
+    Mutant("pins may be trimmed", "message_list.py", "return row.position in self.pinned or row is", "return row is"),
     Mutant(
         "pins may be pruned",
-        "listing.py",
+        "message_list.py",
         "pruned_through_position and row.position not in self.pinned:",
         "pruned_through_position:",
     ),
-    Mutant("outputs are pruned before they are seen", "ladder/prune.py", "if position < answered]", "]"),
+    Mutant("outputs are pruned before they are seen", "stages/prune.py", "if position < answered]", "]"),
     Mutant(
         "the user's message goes with its turn",
-        "listing.py",
+        "message_list.py",
         "row.position in self.pinned or row is self._current_row",
         "row.position in self.pinned",
     ),
     Mutant(
         "unread messages may be skipped",
         "compaction_cut.py",
-        "    if inp.has_gap:\n        least",
+        "    if context_input.has_gap:\n        least",
         "    if False:\n        least",
     ),
     Mutant(
         "what was not loaded is not read first",
         "decide_compaction.py",
-        "must_load_first=inp.has_gap",
+        "must_load_first=context_input.has_gap",
         "must_load_first=False",
     ),
     Mutant(
         "open calls may be summarised",
-        "cut.py",
+        "choose_cut.py",
         "    settled = own_start + settled_length(task.rows[own_start:])\n",
         "    settled = len(task.rows)\n",
         first=40,
@@ -120,29 +125,36 @@ GUARDS = (
     Mutant(
         "a prepared cut may tear a group",
         "decide_compaction.py",
-        "or not _is_legal(inp.rows, through):",
+        "or not _is_legal(context_input.rows, through):",
         "or False:",
         first=957,
     ),
     Mutant(
         "prepared summaries that help little",
         "decide_compaction.py",
-        "<= roomy_tokens(inp)",
+        "<= generous_target_tokens(context_input)",
         "<= 10**9",
         first=40_220,
     ),
-    Mutant("too few recent messages", "cut.py", " - task.min_recent)", ")"),
+    Mutant("too few recent messages", "choose_cut.py", " - task.min_recent)", ")"),
     Mutant(
         "no growth between compactions",
         "compaction_cut.py",
-        "    if has_grown(inp, view.tokens):\n",
+        "    if has_grown(context_input, view.tokens):\n",
         "    if True:\n",
     ),
-    Mutant("the new summary counts nothing", "cut.py", "after = rest + (task", "after = rest + 0 * (task", first=155),
-    Mutant("a restore is undone", "triggers.py", "return restored > 0 and is", "return False and is", first=130),
-    Mutant("another model's view state", "plan.py", "if state.model != inp.model_key:", "if False:"),
     Mutant(
-        "the factor is never taken anew", "plan.py", "if frozen is None or not inp.factor", "if frozen is None or not 0"
+        "the new summary counts nothing", "choose_cut.py", "after = rest + (task", "after = rest + 0 * (task", first=155
+    ),
+    Mutant(
+        "a restore is undone", "compaction_triggers.py", "return restored > 0 and is", "return False and is", first=130
+    ),
+    Mutant("another model's view state", "plan_context.py", "if state.model != context_input.model_key:", "if False:"),
+    Mutant(
+        "the factor is never taken anew",
+        "plan_context.py",
+        "if frozen is None or not context_input.factor",
+        "if frozen is None or not 0",
     ),
     Mutant(
         "prunes are forgotten",
@@ -151,52 +163,57 @@ GUARDS = (
         "pruned_through_position=0, summary_to_tokens=None,",
     ),
     Mutant("a cut summary stays cut", "view_state.py", "summary_to_tokens=None,", ""),
-    Mutant("the refusal's cap is ignored", "fit.py", "    if inp.cap_tokens is not None:\n", "    if False:\n"),
+    Mutant(
+        "the refusal's cap is ignored",
+        "fit_prompt.py",
+        "    if context_input.cap_tokens is not None:\n",
+        "    if False:\n",
+    ),
     Mutant(
         "other counters are trusted",
-        "listing.py",
-        "if row.token_count > 0 and row.counter == self.inp.counter_name:",
+        "message_list.py",
+        "if row.token_count > 0 and row.counter == self.context_input.counter_name:",
         "if row.token_count > 0:",
     ),
     Mutant(
         "the notes' tokens are not counted",
-        "listing.py",
-        "self._append(note, count_message(note, self.inp.count))",
+        "message_list.py",
+        "self._append(note, count_message(note, self.context_input.count))",
         "self._append(note, 0)",
     ),
     Mutant(
         "the window's tools are not counted",
         "view.py",
-        "self.system_tokens + self.inp.tools_tokens",
+        "self.system_tokens + self.context_input.tools_tokens",
         "self.system_tokens",
     ),
     Mutant(
         "the reserve is used",
-        "fit.py",
-        "limit = unscale(inp.budget.budget_tokens",
-        "limit = unscale(inp.budget.window_tokens",
+        "fit_prompt.py",
+        "limit = unscale(context_input.budget.budget_tokens",
+        "limit = unscale(context_input.budget.window_tokens",
     ),
     Mutant(
         "late results go before their call",
-        "ladder/trimming.py",
+        "stages/trim_groups.py",
         "default=0)\n    return replace",
         "default=0) - 1\n    return replace",
     ),
     Mutant(
         "ranges are not kept",
-        "ladder/importance.py",
+        "stages/keep_important.py",
         "for first, last in view.state.left_out for",
         "for first, last in () for",
     ),
     Mutant(
         "truncation is forgotten",
-        "listing.py",
+        "message_list.py",
         "elif row is not self._current_row:",
         "elif len(self.messages) % 2 and row is not self._current_row:",
     ),
     Mutant(
         "what was truncated before binds all that comes",
-        "ladder/cuts.py",
+        "stages/message_cuts.py",
         "max(stored), level)",
         "max(stored), min(level, *(tokens for _, tokens in view.state.truncations), level))",
     ),
@@ -208,28 +225,30 @@ GUARDS = (
     ),
     Mutant(
         "the newest messages stay whatever room they leave",
-        "ladder/truncation.py",
+        "stages/truncate_history.py",
         "wanted if wanted >= enough",
         "wanted if wanted",
     ),
     Mutant(
         "no growth between stages",
-        "ladder/trimming.py",
+        "stages/trim_groups.py",
         "compacted_to_tokens=smaller.tokens",
         "compacted_to_tokens=None",
     ),
-    Mutant("folds are kept for ever", "ladder/trimming.py", "in state.folded if pair[1] > hidden", "in state.folded"),
-    Mutant("cuts are kept for ever", "ladder/trimming.py", "if cut[0] > hidden or cut[0] in shown", ""),
+    Mutant(
+        "folds are kept for ever", "stages/trim_groups.py", "in state.folded if pair[1] > hidden", "in state.folded"
+    ),
+    Mutant("cuts are kept for ever", "stages/trim_groups.py", "if cut[0] > hidden or cut[0] in shown", ""),
     Mutant(
         "levels are kept for ever",
-        "ladder/trimming.py",
+        "stages/trim_groups.py",
         "in state.truncations if cut[0] > hidden",
         "in state.truncations",
     ),
-    Mutant("stages for next to nothing", "ladder/trimming.py", "least = WORTHWHILE_SHARE if", "least = 0 if"),
+    Mutant("stages for next to nothing", "stages/trim_groups.py", "least = WORTHWHILE_SHARE if", "least = 0 if"),
     Mutant(
         "folds come undone",
-        "ladder/cuts.py",
+        "stages/message_cuts.py",
         "        return (*ranges[:-1], (ranges[-1][0], max(new[1], ranges[-1][1])))\n",
         "        return (*ranges[:-1], new)\n",
     ),

@@ -25,18 +25,18 @@ from context.step import Step
 from context.strategies import Said, stored
 from throughline.context.budget import make_budget, summary_limit
 from throughline.context.calibration import HIGHEST_RATIO, scale, unscale
+from throughline.context.compaction_triggers import CompactionTrigger
 from throughline.context.context_input import ContextInput
 from throughline.context.decide_compaction import CompactionAction
-from throughline.context.explain import NEXT_MESSAGE, next_plan
-from throughline.context.fit import FittedPrompt, fit_view
+from throughline.context.explain_context import NEXT_MESSAGE, next_plan
+from throughline.context.fit_prompt import FittedPrompt, fit_view
 from throughline.context.groups import split_at_cuts
 from throughline.context.measure import tokens_of
-from throughline.context.plan import ContextPlan, backlog, in_force, plan_context
+from throughline.context.next_view import kept_state, next_view, waiting_for_growth
+from throughline.context.plan_context import ContextPlan, backlog, in_force, plan_context
 from throughline.context.policy import Strategy
 from throughline.context.recall_hints import NO_HINTS, RECALL_TOOLS, hints_for
-from throughline.context.reopen import kept_state, reopen, waiting_for_growth
-from throughline.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
-from throughline.context.triggers import CompactionTrigger
+from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
 from throughline.context.view import View
 from throughline.context.view_state import ViewState, view_state_from, view_state_json
 from throughline.domain.ids import SummaryId
@@ -59,7 +59,7 @@ LEAST_LEFT = 150
 """With less beside the tools a prompt may not fit at all, and that is no fault."""
 
 CRAMPED_SHARE, CRAMPED_WINDOW, CRAMPED_LEFT = 0.08, 1000, (60, 110)
-"""So many sessions have a model that its tools nearly fill, leaving so many tokens: the last rungs' province."""
+"""So many sessions have a model that its tools nearly fill, leaving so many tokens: the last stages' province."""
 
 BUSY_SHARE, BUSY_STEPS, BUSY_WINDOW = 0.06, (6, 10, 14), 16_384
 """So many sessions have turns of so many tool steps, in windows up to this one: a turn outgrows its prompt alone."""
@@ -171,7 +171,7 @@ class Play:
         compacted = None
         if self.cursor != before:
             fresh = self._input(pending, cap_tokens)
-            view = compacted = reopen(in_force(replace(fresh, view_state=plan.view_state)))
+            view = compacted = next_view(in_force(replace(fresh, view_state=plan.view_state)))
             self.grown_from = view.tokens
         if plan.decision.trigger is not None or plan.fired:
             self._keep(view)
@@ -228,9 +228,9 @@ class Play:
             rows, cursor = (*rows, *page), page[-1].position
             there = replace(there)
             there.behind(cursor)
-            inp = self._input(pending, None, there)
+            context_input = self._input(pending, None, there)
             plan = plan_context(
-                replace(inp, summary_through_position=cursor, prepared=None), forced=plan.decision.trigger
+                replace(context_input, summary_through_position=cursor, prepared=None), forced=plan.decision.trigger
             )
         return (*rows, *plan.decision.to_summarise)
 
@@ -286,16 +286,16 @@ class Play:
     def _prepare(self) -> None:
         if not next_plan(self._input(None, None)).is_summary_due or self.random.random() < self.failing:
             return
-        inp, there = self._input(NEXT_MESSAGE, None), replace(self.conversation)
+        context_input, there = self._input(NEXT_MESSAGE, None), replace(self.conversation)
         if self.prepared is not None:
             there.behind(self.prepared.through_position)
-            inp = replace(
+            context_input = replace(
                 self._input(NEXT_MESSAGE, None, there),
                 summary=self.prepared.text,
                 summary_tokens=self.prepared.token_count,
                 summary_through_position=self.prepared.through_position,
             )
-        further = plan_context(inp, forced=CompactionTrigger.MANUAL)
+        further = plan_context(context_input, forced=CompactionTrigger.MANUAL)
         self.was_due_in_vain = self.was_due_in_vain or further.decision.trigger is None
         if further.decision.trigger is None or further.decision.must_load_first or not further.decision.to_summarise:
             return

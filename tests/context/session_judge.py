@@ -16,18 +16,24 @@ from context.compaction_judge import (
     is_just_restored,
     opening_tokens,
 )
-from context.ladder_judge import LADDER_PROMISES
 from context.play import STAGES
 from context.prompt_judge import anthropic_faults, faults, weigh
 from context.random_session import is_torn
+from context.stages_judge import LADDER_PROMISES
 from context.state_judge import kept_in_vain, moved_back
 from context.step import Step
 from throughline.context.calibration import scale
+from throughline.context.compaction_triggers import (
+    CompactionTrigger,
+    has_skipped,
+    is_reducing,
+    is_summarising,
+    was_skipped,
+)
 from throughline.context.decide_compaction import CompactionAction
-from throughline.context.fit import fit_view
-from throughline.context.forms import Form, ShownMessage
-from throughline.context.plan import plan_context
-from throughline.context.triggers import CompactionTrigger, has_unread, is_reducing, is_summarising, was_skipped
+from throughline.context.fit_prompt import fit_view
+from throughline.context.message_variants import MessageVariant, ShownMessage
+from throughline.context.plan_context import plan_context
 from throughline.context.view import View, show
 from throughline.context.view_state import COMPACTED, PENDING, ViewState, view_state_from, view_state_json
 from throughline.domain.message import Content, Message, NewMessage, Role, TextBlock, text_of
@@ -62,19 +68,19 @@ class Judge:
         self.fired_since.extend(step.plan.fired)
         self.fired_since.extend((step.outcome,) if step.compacted is not None else ())
         if any(note in SOFTENED for note in step.fitted.notes) and step.is_sent:
-            self.softened.add(step.fitted.view.inp.summary)
+            self.softened.add(step.fitted.view.context_input.summary)
         if step.is_sent:
             self.sent, self.fired_since = step, []
         return found
 
     def within_budget(self, step: Step) -> str:
-        inp, prompt = step.raw, step.fitted.prompt
-        tokens = weigh(prompt, inp.tools_tokens, inp.count, inp.factor)
-        ours = weigh(prompt, inp.tools_tokens, inp.count, 1.0)
-        if tokens > inp.budget.budget_tokens:
-            return f"{tokens} tokens of {inp.budget.budget_tokens}"
-        if inp.cap_tokens is not None and ours > inp.cap_tokens:
-            return f"{ours} tokens, capped at {inp.cap_tokens}"
+        context_input, prompt = step.raw, step.fitted.prompt
+        tokens = weigh(prompt, context_input.tools_tokens, context_input.count, context_input.factor)
+        ours = weigh(prompt, context_input.tools_tokens, context_input.count, 1.0)
+        if tokens > context_input.budget.budget_tokens:
+            return f"{tokens} tokens of {context_input.budget.budget_tokens}"
+        if context_input.cap_tokens is not None and ours > context_input.cap_tokens:
+            return f"{ours} tokens, capped at {context_input.cap_tokens}"
         return "" if ours <= step.fitted.raw_tokens else f"{ours} tokens, said to be {step.fitted.raw_tokens}"
 
     def valid_for_openai(self, step: Step) -> str:
@@ -91,8 +97,8 @@ class Judge:
         return "" if heads == sorted(heads) else f"out of order: {heads}"
 
     def users_text_present(self, step: Step) -> str:
-        inp = step.fitted.view.inp
-        current = inp.user or inp.current
+        context_input = step.fitted.view.context_input
+        current = context_input.user or context_input.current
         if current is None:
             return ""
         place = current.position if isinstance(current, Message) else None
@@ -108,7 +114,11 @@ class Judge:
 
     def pins_present(self, step: Step) -> str:
         view = step.fitted.view
-        known = {row.position: row for row in (*view.inp.pinned, *view.inp.history, *view.inp.own) if row.pinned}
+        known = {
+            row.position: row
+            for row in (*view.context_input.pinned, *view.context_input.history, *view.context_input.own)
+            if row.pinned
+        }
         there = {m.position: m for m in step.fitted.prompt.messages if m.position is not None}
         wanted = {row.position for row in step.raw.pinned + step.raw.history + step.raw.own if row.pinned}
         lost = [place for place in wanted | known.keys() if place not in there and _is_sendable(step.rows[place - 1])]
@@ -131,16 +141,22 @@ class Judge:
         listed = [item.position for item in step.shown]
         if listed != sorted(set(listed)):
             return f"listed twice or out of order: {listed}"
-        cursor, edge, last = view.inp.summary_through_position, view.state.trimmed_through_position, len(step.rows)
+        cursor, edge, last = (
+            view.context_input.summary_through_position,
+            view.state.trimmed_through_position,
+            len(step.rows),
+        )
         known = set(listed)
         lost = [p for p in range(cursor + 1, last + 1) if p not in known and p > edge]
         if lost:
             return f"nothing is said of {lost[:9]}"
-        hidden = [item for item in step.shown if item.form is Form.TRIMMED] or range(cursor + 1, edge + 1)
+        hidden = [item for item in step.shown if item.form is MessageVariant.TRIMMED] or range(cursor + 1, edge + 1)
         notes = [m for m in step.fitted.prompt.messages if m.position is None and m.role is Role.USER]
         is_noted = any("not shown here" in text_of(note.content) for note in notes)
         return (
-            "" if not hidden or is_noted or view.state.without_notes or not view.inp.rows else "nothing stands for it"
+            ""
+            if not hidden or is_noted or view.state.without_notes or not view.context_input.rows
+            else "nothing stands for it"
         )
 
     def forms_true(self, step: Step) -> str:
@@ -150,7 +166,7 @@ class Judge:
         return f"not so: {wrong[:3]}" if wrong else ""
 
     def cursor_between_groups(self, step: Step) -> str:
-        before, after = step.raw.summary_through_position, step.fitted.view.inp.summary_through_position
+        before, after = step.raw.summary_through_position, step.fitted.view.context_input.summary_through_position
         chosen = tuple(row.position for row in step.plan.decision.to_summarise)
         if chosen != tuple(range(before + 1, before + 1 + len(chosen))):
             return f"what is to be summarised does not follow the cursor: {chosen[:9]}"
@@ -170,12 +186,12 @@ class Judge:
         return f"call {waiting} is open and summarised" if read and waiting and waiting[0] <= max(read) else ""
 
     def recent_messages_kept(self, step: Step) -> str:
-        inp = step.raw
-        if not step.plan.decision.to_summarise or has_unread(step.plan.view.inp):
+        context_input = step.raw
+        if not step.plan.decision.to_summarise or has_skipped(step.plan.view.context_input):
             return ""
-        kept = len(inp.rows) - len(step.plan.decision.to_summarise) + (inp.user is not None)
-        kept += inp.current_behind_cursor is not None
-        return "" if kept >= max(inp.policy.min_recent_messages, 1) else f"only {kept} messages are left"
+        kept = len(context_input.rows) - len(step.plan.decision.to_summarise) + (context_input.user is not None)
+        kept += context_input.current_behind_cursor is not None
+        return "" if kept >= max(context_input.policy.min_recent_messages, 1) else f"only {kept} messages are left"
 
     def room_after_compaction(self, step: Step) -> str:
         is_whole = step.outcome == "prepared_adopted" or (
@@ -190,30 +206,41 @@ class Judge:
         is_whole_again = step.plan.view.state.pins_to_tokens is not None or self.is_arbitrary  # cut pins, a summary
         if step.plan.floor_too_high or is_whole_again:
             return ""
-        inp = step.compacted.inp
+        context_input = step.compacted.context_input
         share = AHEAD if step.outcome == "prepared_adopted" else GROWTH
-        room = max(inp.budget.threshold_tokens - share * inp.budget.window_tokens, inp.budget.target_tokens)
-        after = scale(step.compacted.tokens - opening_tokens(step.compacted), inp.factor)
+        room = max(
+            context_input.budget.threshold_tokens - share * context_input.budget.window_tokens,
+            context_input.budget.target_tokens,
+        )
+        after = scale(step.compacted.tokens - opening_tokens(step.compacted), context_input.factor)
         if step.outcome == "prepared_adopted" and has_freed(step):
             return ""
         return "" if after <= room else f"{after} tokens are left, {room} would leave room to grow ({step.outcome})"
 
     def compactions_far_apart(self, step: Step) -> str:
-        inp = step.plan.view.inp
+        context_input = step.plan.view.context_input
         is_whole = bool(step.given) and step.given[-1] == step.plan.decision.through_position
-        if step.compacted is not None and is_whole and has_unread(step.compacted.inp):
+        if step.compacted is not None and is_whole and has_skipped(step.compacted.context_input):
             return "messages that nobody has read are left behind"
         is_stage = step.plan.decision.trigger is CompactionTrigger.THRESHOLD or STAGES & set(step.plan.fired)
         if not is_stage or step.forced is not None or step.grown_from is None or self.is_arbitrary:
             return ""
         if step.plan.decision.action is CompactionAction.ADOPT or frees_a_lot(step):
             return ""
-        if step.plan.decision.trigger is not None and has_unread(inp):
+        if step.plan.decision.trigger is not None and has_skipped(context_input):
             return ""
-        tokens = step.plan.raw_tokens if step.plan.decision.trigger else int(step.plan.tokens_before / inp.factor) + 1
-        grown = scale(tokens - step.grown_from, inp.factor)
+        tokens = (
+            step.plan.raw_tokens
+            if step.plan.decision.trigger
+            else int(step.plan.tokens_before / context_input.factor) + 1
+        )
+        grown = scale(tokens - step.grown_from, context_input.factor)
         least = AHEAD if had_room(step) else GROWTH
-        return "" if grown >= least * inp.budget.window_tokens else f"after {grown} tokens of {inp.budget}"
+        return (
+            ""
+            if grown >= least * context_input.budget.window_tokens
+            else f"after {grown} tokens of {context_input.budget}"
+        )
 
     def prompt_grows_at_its_end(self, step: Step) -> str:
         last = self.sent
@@ -242,7 +269,7 @@ class Judge:
             step.plan.decision.to_summarise,
         ):
             return "planning again gives another plan"
-        again = fit_view(show(replace(step.fitted.view.inp), step.fitted.view_state))
+        again = fit_view(show(replace(step.fitted.view.context_input), step.fitted.view_state))
         if again.prompt != step.fitted.prompt or again.notes:
             return f"fitting again gives another prompt: {again.notes} after {step.fitted.notes}"
         return ""
@@ -251,53 +278,54 @@ class Judge:
         state = step.fitted.view_state
         if view_state_from(json.loads(json.dumps(view_state_json(state)))) != state:
             return "what is stored is not what is read"
-        inp = step.plan.view.inp
-        before, cursor = inp.view_state, step.fitted.view.inp.summary_through_position
+        context_input = step.plan.view.context_input
+        before, cursor = context_input.view_state, step.fitted.view.context_input.summary_through_position
         shown = frozenset(m.position for m in step.fitted.view.messages if m.position is not None) | {PENDING}
         if step.fitted.notes and (vain := kept_in_vain(state, cursor, shown)):
             return f"{vain} say nothing of what is shown"
         return moved_back(before, state, cursor, is_compacted=step.compacted is not None)
 
-    def the_last_rung_is_named(self, step: Step) -> str:
-        rung, before = step.fitted.view_state.rung, step.plan.view.inp.view_state.rung
+    def the_last_stage_is_named(self, step: Step) -> str:
+        stage, before = step.fitted.view_state.stage, step.plan.view.context_input.view_state.stage
         changed = (
             step.fitted.notes or ((COMPACTED,) if step.compacted is not None else step.plan.fired[-1:]) or (before,)
         )
-        return "" if rung in changed else f"{rung!r} is named after {changed}"
+        return "" if stage in changed else f"{stage!r} is named after {changed}"
 
     def summary_shown(self, step: Step) -> str:
         view = step.fitted.view
-        inp, most = view.inp, view.state.summary_to_tokens
-        if not inp.summary or self.is_arbitrary:
+        context_input, most = view.context_input, view.state.summary_to_tokens
+        if not context_input.summary or self.is_arbitrary:
             return ""
         if most is None:
-            return "" if inp.summary.strip() in view.system else "the summary is not in the prompt"
-        is_new = inp.summary not in self.softened and not any(note in SOFTENED for note in step.fitted.notes)
-        return "a summary is cut that no rung has cut" if is_new else ""
+            return "" if context_input.summary.strip() in view.system else "the summary is not in the prompt"
+        is_new = context_input.summary not in self.softened and not any(note in SOFTENED for note in step.fitted.notes)
+        return "a summary is cut that no stage has cut" if is_new else ""
 
     def room_is_made(self, step: Step) -> str:
         """Over the threshold something is done, where anything can be: the strategies do not sleep."""
-        inp = step.plan.view.inp
+        context_input = step.plan.view.context_input
         grown = step.grown_from is None or (
-            scale(step.plan.raw_tokens - step.grown_from, inp.factor) > GROWTH * inp.budget.window_tokens
+            scale(step.plan.raw_tokens - step.grown_from, context_input.factor)
+            > GROWTH * context_input.budget.window_tokens
         )
         if (
             not grown
             or self.is_arbitrary
             or is_just_restored(step)
-            or step.plan.tokens_before <= inp.budget.threshold_tokens
+            or step.plan.tokens_before <= context_input.budget.threshold_tokens
         ):
             return ""
         if step.plan.floor_too_high or step.plan.fired or step.plan.decision.trigger:
             return ""
-        if not is_summarising(inp) and (not is_reducing(inp) or not _is_worthwhile(step)):
+        if not is_summarising(context_input) and (not is_reducing(context_input) or not _is_worthwhile(step)):
             return ""
         return "the prompt is over the threshold, and nothing is done"
 
     def what_is_planned_can_be_done(self, step: Step) -> str:
-        plan, inp = step.plan, step.plan.view.inp
+        plan, context_input = step.plan, step.plan.view.context_input
         if plan.decision.trigger is None:
-            is_left = is_summarising(inp) and inp.has_gap and not was_skipped(inp)
+            is_left = is_summarising(context_input) and context_input.has_gap and not was_skipped(context_input)
             is_skipped = is_left and not self.is_arbitrary and not is_just_restored(step)
             return "messages that were not loaded are not summarised" if is_skipped else ""
         is_something = (
@@ -315,7 +343,7 @@ class Judge:
         return "what the user went back to is undone" if is_undone else ""
 
     def another_models_view_is_begun_anew(self, step: Step) -> str:
-        state = step.plan.view.inp.view_state
+        state = step.plan.view.context_input.view_state
         if step.raw.view_state.model == step.raw.model_key:
             return ""
         is_new = not (state.pruned_through_position or state.trimmed_through_position or state.truncations)
@@ -334,9 +362,9 @@ def _is_worthwhile(step: Step) -> bool:
     view = step.plan.view
     past = view.messages[: view.current_index]
     heads = [index for index, message in enumerate(past) if message.role is not Role.TOOL and _is_free(view, message)]
-    old = heads[: max(len(heads) - max(view.inp.policy.min_recent_messages, 1), 0)][-1:]
+    old = heads[: max(len(heads) - max(view.context_input.policy.min_recent_messages, 1), 0)][-1:]
     tokens = sum(view.counts[index] for index in range(old[0] if old else 0) if _is_free(view, past[index]))
-    return scale(tokens - NOTE, view.inp.factor) >= WORTHWHILE * view.inp.budget.window_tokens
+    return scale(tokens - NOTE, view.context_input.factor) >= WORTHWHILE * view.context_input.budget.window_tokens
 
 
 def _is_free(view: View, message: PromptMessage) -> bool:
@@ -379,13 +407,13 @@ def _is_sendable(row: Message) -> bool:
 
 def _is_true(item: ShownMessage, row: Message, shown: PromptMessage | None) -> bool:
     match item.form:
-        case Form.WHOLE:
+        case MessageVariant.WHOLE:
             return shown is not None and _is_as_stored(shown, row)
-        case Form.PRUNED:
+        case MessageVariant.PRUNED:
             return shown is not None and row.role is Role.TOOL and not _is_as_stored(shown, row)
-        case Form.TRUNCATED:
+        case MessageVariant.TRUNCATED:
             return shown is not None and not _is_as_stored(shown, row)
-        case Form.FOLDED | Form.SUMMARISED | Form.TRIMMED | Form.LEFT_OUT:
+        case MessageVariant.FOLDED | MessageVariant.SUMMARISED | MessageVariant.TRIMMED | MessageVariant.LEFT_OUT:
             return shown is None and item.tokens == 0
 
 

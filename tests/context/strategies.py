@@ -215,8 +215,8 @@ class RandomInput(ContextInput):
         printer.text(repr(self))
 
 
-def as_random(inp: ContextInput) -> RandomInput:
-    return RandomInput(**{field.name: getattr(inp, field.name) for field in fields(inp)})
+def as_random(context_input: ContextInput) -> RandomInput:
+    return RandomInput(**{field.name: getattr(context_input, field.name) for field in fields(context_input)})
 
 
 @st.composite
@@ -238,7 +238,7 @@ def inputs(draw: st.DrawFn) -> ContextInput:
         summary=SummaryPolicy(max_tokens=draw(st.sampled_from((50, 1500)))),
     )
     cursor = draw(st.sampled_from((0, 0, 41)))
-    inp = conversation_input(
+    context_input = conversation_input(
         draw(conversations(window)),
         own,
         None if is_running else draw(texts(window)),
@@ -250,4 +250,4 @@ def inputs(draw: st.DrawFn) -> ContextInput:
         cursor=cursor,
         tools_tokens=draw(st.sampled_from((0, window // 20))),
     )
-    return as_random(inp)
+    return as_random(context_input)

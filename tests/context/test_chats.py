@@ -8,12 +8,12 @@ import pytest
 from context.chat import Chat, Turn
 from context.play import Play
 from context.strategies import Said, conversation_input
-from throughline.context.explain import explain_context, next_plan
-from throughline.context.forms import Form
+from throughline.context.context_report import NextAction, SummaryFacts
+from throughline.context.explain_context import explain_context, next_plan
+from throughline.context.message_variants import MessageVariant
+from throughline.context.next_view import kept_state
 from throughline.context.policy import Adopt, ContextPolicy, Strategy
 from throughline.context.preview import Action, preview_call
-from throughline.context.reopen import kept_state
-from throughline.context.report import NextAction, SummaryFacts
 from throughline.context.view import show
 from throughline.context.view_state import ViewState, view_state_json
 from throughline.domain.message import NewMessage, Role, Source
@@ -143,11 +143,11 @@ def test_importance_is_applied_again_once_a_large_part_could_go() -> None:
 def test_a_report_on_rows_that_are_not_loaded_says_that_something_is_left_out() -> None:
     chat = Chat()
     chat.turn(50, 50)
-    inp = chat.at_rest()
+    context_input = chat.at_rest()
 
-    report = explain_context(replace(inp, history=inp.history[1:]), FACTS)
+    report = explain_context(replace(context_input, history=context_input.history[1:]), FACTS)
 
-    assert report.last_rung == "oldest_trimmed"
+    assert report.last_stage == "oldest_trimmed"
     assert report.unreduced_tokens >= report.total_tokens
 
 
@@ -201,11 +201,11 @@ def test_a_preview_that_adopts_says_what_becomes_of_every_message() -> None:
     chat = Chat(window=16_384)
     while chat.prepared is None:
         chat.turn(995, 995)
-    inp = replace(chat.at_rest(), user=NewMessage(Role.USER, "x" * 12_000, Source.API))
+    context_input = replace(chat.at_rest(), user=NewMessage(Role.USER, "x" * 12_000, Source.API))
 
-    plan = preview_call(inp)
+    plan = preview_call(context_input)
 
-    gone = [item.position for item in plan.messages if item.form is Form.SUMMARISED]
+    gone = [item.position for item in plan.messages if item.form is MessageVariant.SUMMARISED]
     assert plan.action is Action.ADOPT
     assert [item.position for item in plan.messages] == [row.position for row in chat.stored.rows]
     assert gone == list(range(1, chat.prepared.through_position + 1))
@@ -220,17 +220,17 @@ def test_what_is_left_out_is_told_beside_what_is_sent() -> None:
 
     pruned = explain_context(chat.at_rest(), FACTS)
 
-    assert (whole.last_rung, whole.unreduced_tokens) == (None, whole.total_tokens)
-    assert pruned.last_rung == "pruned"
+    assert (whole.last_stage, whole.unreduced_tokens) == (None, whole.total_tokens)
+    assert pruned.last_stage == "pruned"
     assert pruned.unreduced_tokens > pruned.total_tokens + 1_000
 
 
 @pytest.mark.parametrize("factor", [0.93, 1.0, 1.07])
 def test_the_messages_of_a_preview_take_no_more_than_the_prompt(factor: float) -> None:
     said = [Said(role, "word " * 9) for _ in range(24) for role in (Role.USER, Role.ASSISTANT)]
-    inp = replace(conversation_input(said), factor=factor)
+    context_input = replace(conversation_input(said), factor=factor)
 
-    plan = preview_call(inp)
+    plan = preview_call(context_input)
 
     assert len(plan.messages) == 48
     assert sum(item.tokens for item in plan.messages) <= plan.tokens

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from context.strategies import Said, by_length, conversation_input, stored
 from throughline.context.assemble import build_prompt_messages
 from throughline.context.budget import check_fits, make_budget, summary_limit
-from throughline.context.explain import explain_context, explain_end, next_plan
+from throughline.context.context_report import FiringGauge, NextAction, SummaryFacts
+from throughline.context.explain_context import explain_context, explain_end, next_plan
 from throughline.context.groups import cut_points, group_messages, split_at_cuts
 from throughline.context.measure import count_message, count_system, count_tool_specs
 from throughline.context.policy import Adopt, ContextPolicy, SummaryPolicy
-from throughline.context.report import FiringGauge, NextAction, SummaryFacts
 from throughline.domain.errors import PromptCannotFit
 from throughline.domain.ids import MessageId, SummaryId
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
@@ -31,9 +31,9 @@ def turns(number: int, words: int = 10) -> list[Said]:
 
 
 def test_the_parts_add_up() -> None:
-    inp = conversation_input(turns(3), user=None, summary="facts", cursor=10, tools_tokens=30)
+    context_input = conversation_input(turns(3), user=None, summary="facts", cursor=10, tools_tokens=30)
 
-    report = explain_context(inp, FACTS)
+    report = explain_context(context_input, FACTS)
 
     parts = report.system_tokens + report.tools_tokens + report.summary_tokens + report.message_tokens
     assert parts == report.total_tokens
@@ -81,9 +81,9 @@ def test_the_adopted_summary_is_described() -> None:
 def test_the_next_action_is_what_an_empty_message_would_set_off(
     stored_turns: int, adopting: Adopt, action: NextAction, gauge: FiringGauge | None
 ) -> None:
-    inp = conversation_input(turns(stored_turns), user=None, policy=ContextPolicy(adopt=adopting))
+    context_input = conversation_input(turns(stored_turns), user=None, policy=ContextPolicy(adopt=adopting))
 
-    report = explain_context(inp, FACTS)
+    report = explain_context(context_input, FACTS)
 
     assert report.next_action is action
     assert report.will_trigger is (action is not NextAction.NONE)
@@ -93,9 +93,9 @@ def test_the_next_action_is_what_an_empty_message_would_set_off(
 def test_n_that_brings_a_prepared_summary_into_use_counts_from_the_one_in_use() -> None:
     ahead = Prepared(SummaryId(UUID(int=1)), 0, "Words were said.", 4, 24, datetime.now(UTC), "fake")
     policy = ContextPolicy(adopt=Adopt.IMMEDIATELY)
-    inp = replace(conversation_input(turns(15), user=None, policy=policy), prepared=ahead)
+    context_input = replace(conversation_input(turns(15), user=None, policy=policy), prepared=ahead)
 
-    report = explain_context(inp, FACTS)
+    report = explain_context(context_input, FACTS)
 
     assert (report.next_action, report.next_trigger) == (NextAction.COMPACT, FiringGauge.MESSAGES)
     assert (report.messages_since_summary, report.messages_threshold) == (30, 30)
@@ -106,10 +106,10 @@ def test_n_that_brings_a_prepared_summary_into_use_counts_from_the_one_in_use() 
 def test_the_end_of_a_turn_is_reported_like_a_session_at_rest_with_what_is_due(
     stored_turns: int, adopting: Adopt, *, is_due: bool
 ) -> None:
-    inp = conversation_input(turns(stored_turns), user=None, policy=ContextPolicy(adopt=adopting))
+    context_input = conversation_input(turns(stored_turns), user=None, policy=ContextPolicy(adopt=adopting))
 
-    assert explain_end(inp, FACTS) == (explain_context(inp, FACTS), is_due)
-    assert next_plan(inp).is_summary_due is is_due
+    assert explain_end(context_input, FACTS) == (explain_context(context_input, FACTS), is_due)
+    assert next_plan(context_input).is_summary_due is is_due
 
 
 def test_the_next_answer_is_expected_to_be_as_long_as_the_last_ones() -> None:

@@ -1,4 +1,4 @@
-"""The last rung: never over, never invalid, the user's message there, the same bytes each time."""
+"""The last stage: never over, never invalid, the user's message there, the same bytes each time."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from context.prompt_judge import faults, positions, weigh
 from context.strategies import Said, by_bytes, by_length, conversation_input, inputs, well_formed_turns
 from throughline.context.context_input import ContextInput
-from throughline.context.fit import FittedPrompt, fit_prompt
-from throughline.context.forms import Form
+from throughline.context.fit_prompt import FittedPrompt, fit_prompt
+from throughline.context.message_variants import MessageVariant
 from throughline.context.policy import ContextPolicy
 from throughline.domain.errors import PromptCannotFit
 from throughline.domain.message import Content, Role, TextBlock, ToolCall, text_of
@@ -19,8 +19,11 @@ from throughline.domain.prompt import PromptMessage
 from throughline.domain.text import is_blank
 
 
-def fits(inp: ContextInput, fitted: FittedPrompt) -> bool:
-    return weigh(fitted.prompt, inp.tools_tokens, inp.count, inp.factor) <= inp.budget.budget_tokens
+def fits(context_input: ContextInput, fitted: FittedPrompt) -> bool:
+    return (
+        weigh(fitted.prompt, context_input.tools_tokens, context_input.count, context_input.factor)
+        <= context_input.budget.budget_tokens
+    )
 
 
 def tool_turn(results: Sequence[str], arguments: str = "{}") -> list[Said]:
@@ -31,20 +34,20 @@ def tool_turn(results: Sequence[str], arguments: str = "{}") -> list[Said]:
 
 @pytest.mark.slow
 @given(inputs())
-def test_every_prompt_keeps_what_is_promised_of_it(inp: ContextInput) -> None:
+def test_every_prompt_keeps_what_is_promised_of_it(context_input: ContextInput) -> None:
     """One test: to draw a conversation takes several times as long as to fit it."""
-    fitted = fit_prompt(inp)
+    fitted = fit_prompt(context_input)
 
-    not_over_the_budget(inp, fitted)
+    not_over_the_budget(context_input, fitted)
     valid_and_in_order(fitted)
-    holds_the_users_current_message(inp, fitted)
-    accounts_for_every_stored_message(inp, fitted)
-    assert fit_prompt(replace(inp)) == fitted, "the same input gives the same bytes"
+    holds_the_users_current_message(context_input, fitted)
+    accounts_for_every_stored_message(context_input, fitted)
+    assert fit_prompt(replace(context_input)) == fitted, "the same input gives the same bytes"
 
 
-def not_over_the_budget(inp: ContextInput, fitted: FittedPrompt) -> None:
-    assert weigh(fitted.prompt, inp.tools_tokens, inp.count, inp.factor) == fitted.tokens
-    assert fitted.tokens <= inp.budget.budget_tokens
+def not_over_the_budget(context_input: ContextInput, fitted: FittedPrompt) -> None:
+    assert weigh(fitted.prompt, context_input.tools_tokens, context_input.count, context_input.factor) == fitted.tokens
+    assert fitted.tokens <= context_input.budget.budget_tokens
 
 
 def valid_and_in_order(fitted: FittedPrompt) -> None:
@@ -55,8 +58,8 @@ def valid_and_in_order(fitted: FittedPrompt) -> None:
     assert len(set(positions(prompt))) == len(positions(prompt))
 
 
-def holds_the_users_current_message(inp: ContextInput, fitted: FittedPrompt) -> None:
-    current = inp.user or inp.own[0]
+def holds_the_users_current_message(context_input: ContextInput, fitted: FittedPrompt) -> None:
+    current = context_input.user or context_input.own[0]
     text = first_text(current.content)
     place = getattr(current, "position", None)
     shown = [m for m in fitted.prompt.messages if m.role is Role.USER and m.position == place]
@@ -78,12 +81,12 @@ def begins_alike(shown: str, text: str) -> bool:
     return text.strip()[:3] in shown or "left out" in shown or shown == "[…]"
 
 
-def accounts_for_every_stored_message(inp: ContextInput, fitted: FittedPrompt) -> None:
+def accounts_for_every_stored_message(context_input: ContextInput, fitted: FittedPrompt) -> None:
     shown = {item.position: item.form for item in fitted.shown}
     visible = set(positions(fitted.prompt))
-    assert list(shown) == [row.position for row in inp.rows]
+    assert list(shown) == [row.position for row in context_input.rows]
     for position, form in shown.items():
-        assert (position in visible) is (form in {Form.WHOLE, Form.TRUNCATED})
+        assert (position in visible) is (form in {MessageVariant.WHOLE, MessageVariant.TRUNCATED})
 
 
 @given(st.lists(well_formed_turns(8192), min_size=1, max_size=8), st.integers(0, 40))
@@ -109,29 +112,29 @@ def test_everything_is_shown_whole_while_it_fits() -> None:
         "Hello", "Hi", "look it up", "", "found", "Here", "Thanks",
     ]  # fmt: skip
     assert fitted.notes == ()
-    assert {item.form for item in fitted.shown} == {Form.WHOLE}
+    assert {item.form for item in fitted.shown} == {MessageVariant.WHOLE}
 
 
 def test_stored_counts_are_not_taken_again() -> None:
-    inp = conversation_input([Said(Role.USER, "word " * 10), Said(Role.ASSISTANT, "fine")] * 50)
+    context_input = conversation_input([Said(Role.USER, "word " * 10), Said(Role.ASSISTANT, "fine")] * 50)
     counted: list[str] = []
 
     def spy(text: str) -> int:
         counted.append(text)
         return by_length(text)
 
-    fit_prompt(replace(inp, count=spy))
+    fit_prompt(replace(context_input, count=spy))
 
     assert all("word" not in text for text in counted)
 
 
 def test_another_counters_counts_are_not_trusted() -> None:
-    inp = conversation_input([Said(Role.USER, "x" * 40_000), Said(Role.ASSISTANT, "fine")])
-    cheap = tuple(replace(row, token_count=1, counter="another") for row in inp.history)
+    context_input = conversation_input([Said(Role.USER, "x" * 40_000), Said(Role.ASSISTANT, "fine")])
+    cheap = tuple(replace(row, token_count=1, counter="another") for row in context_input.history)
 
-    fitted = fit_prompt(replace(inp, history=cheap))
+    fitted = fit_prompt(replace(context_input, history=cheap))
 
-    assert fits(inp, fitted)
+    assert fits(context_input, fitted)
     assert fitted.notes
 
 
@@ -145,7 +148,7 @@ def test_a_huge_tool_output_is_shown_middle_out_even_in_an_empty_window() -> Non
     assert shown.endswith("TAIL")
     assert "150,008 characters of message #3 left out" in shown
     assert fitted.notes == ()
-    assert fitted.shown[-1].form is Form.TRUNCATED
+    assert fitted.shown[-1].form is MessageVariant.TRUNCATED
 
 
 def test_a_big_old_message_is_truncated_before_anything_is_trimmed() -> None:
@@ -202,7 +205,7 @@ def test_giant_call_arguments_are_cut_to_valid_json() -> None:
     shown = fitted.prompt.messages[1].tool_calls[0].arguments
     assert shown.startswith('{"_truncated": "')
     assert shown.endswith('"}')
-    assert fitted.shown[1].form is Form.TRUNCATED
+    assert fitted.shown[1].form is MessageVariant.TRUNCATED
 
 
 def test_a_users_text_of_ten_windows_is_cut_visibly_and_the_rest_stays() -> None:
@@ -228,8 +231,8 @@ def test_a_long_summary_gives_way_before_messages_do() -> None:
 
 def test_the_running_users_message_stays_when_the_cursor_has_passed_it() -> None:
     own = tool_turn(["first", "second"])
-    inp = conversation_input(own=own, user=None)
-    behind = replace(inp, summary="what happened", summary_tokens=4, summary_through_position=2)
+    context_input = conversation_input(own=own, user=None)
+    behind = replace(context_input, summary="what happened", summary_tokens=4, summary_through_position=2)
 
     fitted = fit_prompt(behind)
 
@@ -237,12 +240,12 @@ def test_the_running_users_message_stays_when_the_cursor_has_passed_it() -> None
 
 
 def test_a_result_whose_call_was_summarised_is_left_out() -> None:
-    inp = conversation_input(own=tool_turn(["first"]), user=None)
-    behind = replace(inp, summary="what happened", summary_tokens=4, summary_through_position=2)
+    context_input = conversation_input(own=tool_turn(["first"]), user=None)
+    behind = replace(context_input, summary="what happened", summary_tokens=4, summary_through_position=2)
 
     fitted = fit_prompt(behind)
 
-    assert [item.form for item in fitted.shown] == [Form.WHOLE, Form.LEFT_OUT]
+    assert [item.form for item in fitted.shown] == [MessageVariant.WHOLE, MessageVariant.LEFT_OUT]
     assert faults(fitted.prompt) == []
 
 
@@ -297,8 +300,8 @@ def test_where_notes_take_all_the_room_they_give_way() -> None:
 def test_one_huge_output_does_not_hide_earlier_rows_when_the_first_are_not_loaded() -> None:
     said = [*(Said(Role.USER, f"text {number}") for number in range(6)), *tool_turn(["word " * 20_000])]
     whole = conversation_input([*said, Said(Role.ASSISTANT, "found")], policy=ContextPolicy(auto_summarize=False))
-    inp = replace(whole, history=whole.history[2:])
+    context_input = replace(whole, history=whole.history[2:])
 
-    shown = fit_prompt(inp).prompt.messages
+    shown = fit_prompt(context_input).prompt.messages
 
     assert {3, 4, 5, 6} <= {message.position for message in shown}

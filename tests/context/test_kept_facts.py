@@ -12,17 +12,17 @@ from throughline.context.policy import SummaryKind
 from throughline.context.summaries import kept_facts
 from throughline.context.summaries.choose_facts import Choice, counted
 from throughline.context.summaries.cited_facts import cited_facts
+from throughline.context.summaries.fact_subjects import words_of
 from throughline.context.summaries.find_facts import facts_of, subjects_again
-from throughline.context.summaries.keep_lines import MOST_LINES, read_keep_lines, split_answer, taken_facts
 from throughline.context.summaries.kept_facts import MAX_FACTS, MAX_INSTRUCTIONS, merge_kept_facts
 from throughline.context.summaries.kept_facts_text import fact_line, render_facts, render_instructions
 from throughline.context.summaries.later_statements import MOST_STATEMENTS, later_statements
-from throughline.context.summaries.subjects import words_of
+from throughline.context.summaries.parse_keep_lines import MOST_LINES, read_keep_lines, split_answer, taken_facts
 from throughline.context.summaries.summary_layout import SummaryLayout, marked
-from throughline.domain.ids import MessageId, StretchId
+from throughline.domain.ids import MessageId, SegmentId
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role
-from throughline.domain.summary import Stretch
+from throughline.domain.summary import Segment
 
 INSTRUCTION, DECISION, DEADLINE, VALUE = (
     FactKind.INSTRUCTION,
@@ -317,8 +317,8 @@ def test_what_a_summary_cites_is_kept_in_the_words_of_its_message() -> None:
 
 
 def test_the_narrative_says_what_was_replaced_later() -> None:
-    stretch = Stretch(
-        id=StretchId(UUID(int=1)),
+    segment = Segment(
+        id=SegmentId(UUID(int=1)),
         from_position=1,
         through_position=9,
         through_id=MessageId(UUID(int=2)),
@@ -332,7 +332,7 @@ def test_the_narrative_says_what_was_replaced_later() -> None:
         (fact("The demo is on Tuesday.", 1, subject="demo day"),), (fact("It is Friday.", 7, subject="demo day"),)
     )
 
-    assert marked([stretch], kept)[0].text == "- The demo is on Tuesday [#1, replaced by #7]. Hens lay [#3]."
+    assert marked([segment], kept)[0].text == "- The demo is on Tuesday [#1, replaced by #7]. Hens lay [#3]."
 
 
 def test_a_later_statement_that_shares_a_rare_word_is_pointed_to() -> None:

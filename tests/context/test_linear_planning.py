@@ -11,8 +11,8 @@ from context.play import Play
 from context.strategies import Said, conversation_input
 from fakes.growth import grows_linearly
 from throughline.context.context_input import ContextInput
-from throughline.context.fit import fit_view
-from throughline.context.plan import plan_context
+from throughline.context.fit_prompt import fit_view
+from throughline.context.plan_context import plan_context
 from throughline.context.policy import ContextPolicy, Strategy
 from throughline.context.view_state import ViewState
 from throughline.domain.message import Role, ToolCall
@@ -47,13 +47,17 @@ def given_input(said: Sequence[Said], share: float, *, is_running: bool = False,
     return conversation_input(history, own, None if is_running else "And now?", window=window, policy=rules)
 
 
-def pinned(inp: ContextInput) -> ContextInput:
-    return replace(inp, history=tuple(replace(row, pinned=row.position % 3 == 0) for row in inp.history))
+def pinned(context_input: ContextInput) -> ContextInput:
+    return replace(
+        context_input, history=tuple(replace(row, pinned=row.position % 3 == 0) for row in context_input.history)
+    )
 
 
-def with_ranges(inp: ContextInput) -> ContextInput:
-    every_tenth = tuple((row.position, row.position + 2) for row in inp.history[::10])
-    return replace(inp, view_state=ViewState(folded=every_tenth, left_out=every_tenth, truncations=every_tenth))
+def with_ranges(context_input: ContextInput) -> ContextInput:
+    every_tenth = tuple((row.position, row.position + 2) for row in context_input.history[::10])
+    return replace(
+        context_input, view_state=ViewState(folded=every_tenth, left_out=every_tenth, truncations=every_tenth)
+    )
 
 
 CASES: dict[str, Callable[[int], ContextInput]] = {
@@ -74,7 +78,7 @@ CASES: dict[str, Callable[[int], ContextInput]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_planning_and_fitting_take_time_in_proportion_to_the_rows(case: str) -> None:
-    assert grows_linearly(lambda inp: fit_view(plan_context(inp).view), CASES[case], ROWS)
+    assert grows_linearly(lambda context_input: fit_view(plan_context(context_input).view), CASES[case], ROWS)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The properties bite: whatever rung or guard is taken out, a judge of the played sessions notices."""
+"""The properties bite: whatever stage or guard is taken out, a judge of the played sessions notices."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from context.mutants import MUTANTS, Mutant, broken_by, mutated
 
 ALWAYS_PLAYED = {
-    "no summary_shortened",  # a rung
+    "no summary_shortened",  # a stage
     "no repair",
     "pins may be trimmed",
     "the new summary counts nothing",
@@ -31,7 +31,7 @@ def test_a_mutant_breaks_a_promise(mutant: Mutant, tmp_path: Path) -> None:
 @pytest.mark.proof
 @pytest.mark.slow
 def test_the_engine_itself_breaks_none(tmp_path: Path) -> None:
-    unchanged = Mutant("unchanged", "ladder/cuts.py", "SQUEEZES = 3\n", "SQUEEZES = 3\n")
+    unchanged = Mutant("unchanged", "stages/message_cuts.py", "SQUEEZES = 3\n", "SQUEEZES = 3\n")
 
     assert broken_by(unchanged, tmp_path, sessions=100) == ""
 

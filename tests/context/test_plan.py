@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from context.strategies import Said, conversation_input, inputs, stored
+from throughline.context.compaction_triggers import CompactionTrigger
 from throughline.context.context_input import ContextInput
 from throughline.context.decide_compaction import background_trigger
-from throughline.context.plan import ContextPlan, backlog, plan_context
+from throughline.context.plan_context import ContextPlan, backlog, plan_context
 from throughline.context.policy import Adopt, ContextPolicy, Strategy, SummaryPolicy
-from throughline.context.triggers import CompactionTrigger
 from throughline.domain.message import Message, Role, ToolCall
 
 CAUSES = st.sampled_from((None, CompactionTrigger.MANUAL, CompactionTrigger.OVERFLOW))
@@ -29,33 +29,33 @@ def running_turn(steps: int, words: int = 60) -> list[Said]:
     return said
 
 
-def adopt(inp: ContextInput, plan: ContextPlan, summary: str) -> ContextInput:
+def adopt(context_input: ContextInput, plan: ContextPlan, summary: str) -> ContextInput:
     """What the next plan is given once the summary is stored; the rows still hold what lies behind the cursor."""
     assert plan.decision.through_position is not None
     return replace(
-        inp,
+        context_input,
         view_state=plan.view_state,
         summary=summary,
-        summary_tokens=inp.count(summary),
+        summary_tokens=context_input.count(summary),
         summary_through_position=plan.decision.through_position,
     )
 
 
 @pytest.mark.slow
 @given(inputs(), CAUSES)
-def test_a_stretch_follows_the_cursor_ends_between_groups_and_leaves_recent_messages(
-    inp: ContextInput, forced: CompactionTrigger | None
+def test_a_segment_follows_the_cursor_ends_between_groups_and_leaves_recent_messages(
+    context_input: ContextInput, forced: CompactionTrigger | None
 ) -> None:
-    plan = plan_context(inp, forced=forced)
+    plan = plan_context(context_input, forced=forced)
 
     chosen = [message.position for message in plan.decision.to_summarise]
-    first = inp.summary_through_position + 1
+    first = context_input.summary_through_position + 1
     assert chosen == list(range(first, first + len(chosen)))
     if chosen:
         assert plan.decision.through_position == chosen[-1]
-        assert not_torn(inp.rows, chosen[-1])
-        kept = len(inp.rows) - len(chosen) + (inp.user is not None)
-        assert kept >= max(inp.policy.min_recent_messages, 1)
+        assert not_torn(context_input.rows, chosen[-1])
+        kept = len(context_input.rows) - len(chosen) + (context_input.user is not None)
+        assert kept >= max(context_input.policy.min_recent_messages, 1)
 
 
 def not_torn(rows: tuple[Message, ...], through: int) -> bool:
@@ -75,30 +75,30 @@ def not_torn(rows: tuple[Message, ...], through: int) -> bool:
 
 @pytest.mark.slow
 @given(inputs())
-def test_a_compaction_is_not_followed_by_another_for_the_same_messages(inp: ContextInput) -> None:
-    inp = replace(inp, policy=replace(inp.policy, adopt=Adopt.AT_THRESHOLD))
-    plan = plan_context(inp)
+def test_a_compaction_is_not_followed_by_another_for_the_same_messages(context_input: ContextInput) -> None:
+    context_input = replace(context_input, policy=replace(context_input.policy, adopt=Adopt.AT_THRESHOLD))
+    plan = plan_context(context_input)
     if not plan.decision.to_summarise:
         return
 
-    after = plan_context(adopt(inp, plan, "short"))
+    after = plan_context(adopt(context_input, plan, "short"))
 
     assert after.tokens < plan.tokens
     assert (
-        after.tokens <= inp.budget.target_tokens
+        after.tokens <= context_input.budget.target_tokens
         or after.decision.trigger is None
         or len(after.decision.to_summarise) > 0
     )
-    assert len(rounds_until_quiet(inp)) <= 3
+    assert len(rounds_until_quiet(context_input)) <= 3
 
 
-def rounds_until_quiet(inp: ContextInput) -> list[int]:
+def rounds_until_quiet(context_input: ContextInput) -> list[int]:
     done = []
-    plan = plan_context(inp)
+    plan = plan_context(context_input)
     while plan.decision.to_summarise:
         done.append(len(plan.decision.to_summarise))
-        inp = adopt(inp, plan, "short")
-        plan = plan_context(inp)
+        context_input = adopt(context_input, plan, "short")
+        plan = plan_context(context_input)
     return done
 
 
@@ -107,9 +107,9 @@ def test_a_long_conversation_is_compacted_once_for_each_share_of_the_window_it_g
     cursor, compactions, summary = 0, 0, ""
     for _ in range(300):
         said += turns(1, words=80)
-        inp = conversation_input(said[cursor:], summary=summary, cursor=cursor)
-        plan = plan_context(inp)
-        assert plan.tokens <= inp.budget.budget_tokens
+        context_input = conversation_input(said[cursor:], summary=summary, cursor=cursor)
+        plan = plan_context(context_input)
+        assert plan.tokens <= context_input.budget.budget_tokens
         if plan.decision.to_summarise:
             compactions, summary, cursor = compactions + 1, "fact " * 1000, plan.decision.to_summarise[-1].position
 
@@ -125,23 +125,23 @@ def test_nothing_happens_below_the_threshold() -> None:
 
 
 def test_above_the_threshold_the_oldest_turns_go_until_the_target_is_reached() -> None:
-    inp = conversation_input(turns(50))
+    context_input = conversation_input(turns(50))
 
-    plan = plan_context(inp)
-    after = plan_context(adopt(inp, plan, "fact " * 1150))
+    plan = plan_context(context_input)
+    after = plan_context(adopt(context_input, plan, "fact " * 1150))
 
     assert plan.decision.trigger is CompactionTrigger.THRESHOLD
-    assert plan.tokens > inp.budget.threshold_tokens
+    assert plan.tokens > context_input.budget.threshold_tokens
     assert plan.decision.to_summarise[0].position == 1
     assert plan.decision.to_summarise[-1].role is Role.ASSISTANT
-    assert 0.8 * inp.budget.target_tokens < after.tokens <= inp.budget.target_tokens
+    assert 0.8 * context_input.budget.target_tokens < after.tokens <= context_input.budget.target_tokens
 
 
 def test_the_factor_counts() -> None:
-    inp = conversation_input(turns(30))
+    context_input = conversation_input(turns(30))
 
-    assert plan_context(inp).decision.trigger is None
-    assert plan_context(replace(inp, factor=2.0)).decision.trigger is CompactionTrigger.THRESHOLD
+    assert plan_context(context_input).decision.trigger is None
+    assert plan_context(replace(context_input, factor=2.0)).decision.trigger is CompactionTrigger.THRESHOLD
 
 
 @pytest.mark.parametrize(
@@ -171,11 +171,11 @@ def test_k_tokens_compact_at_once() -> None:
 
 @pytest.mark.parametrize("policy", [ContextPolicy(auto_summarize=False), ContextPolicy(strategy=Strategy.TRUNCATION)])
 def test_without_automatic_summaries_only_a_wish_compacts(policy: ContextPolicy) -> None:
-    inp = conversation_input(turns(100), policy=policy)
+    context_input = conversation_input(turns(100), policy=policy)
 
-    assert plan_context(inp).decision.trigger is None
-    assert background_trigger(plan_context(inp).view) is None
-    assert plan_context(inp, forced=CompactionTrigger.MANUAL).decision.to_summarise
+    assert plan_context(context_input).decision.trigger is None
+    assert background_trigger(plan_context(context_input).view) is None
+    assert plan_context(context_input, forced=CompactionTrigger.MANUAL).decision.to_summarise
 
 
 def test_a_wish_summarises_all_but_the_recent_messages() -> None:
@@ -191,23 +191,23 @@ def test_a_wish_with_nothing_to_summarise_is_no_compaction() -> None:
 
 
 def test_an_overflow_cuts_harder_than_the_threshold() -> None:
-    inp = conversation_input(turns(50))
+    context_input = conversation_input(turns(50))
 
-    assert len(plan_context(inp, forced=CompactionTrigger.OVERFLOW).decision.to_summarise) > len(
-        plan_context(inp).decision.to_summarise
+    assert len(plan_context(context_input, forced=CompactionTrigger.OVERFLOW).decision.to_summarise) > len(
+        plan_context(context_input).decision.to_summarise
     )
 
 
 def test_a_giant_turn_is_cut_between_complete_steps_and_keeps_its_user_message() -> None:
-    inp = conversation_input(own=running_turn(150), user=None)
+    context_input = conversation_input(own=running_turn(150), user=None)
 
-    plan = plan_context(inp)
-    after = adopt(inp, plan, "what was found")
+    plan = plan_context(context_input)
+    after = adopt(context_input, plan, "what was found")
 
     assert plan.decision.trigger is CompactionTrigger.THRESHOLD
     assert plan.decision.to_summarise[-1].role is Role.TOOL
-    assert after.current_behind_cursor == inp.own[0]
-    assert plan_context(after).tokens <= inp.budget.target_tokens
+    assert after.current_behind_cursor == context_input.own[0]
+    assert plan_context(after).tokens <= context_input.budget.target_tokens
 
 
 def test_an_unanswered_call_of_the_running_turn_is_never_behind_the_cut() -> None:
@@ -221,9 +221,9 @@ def test_an_unanswered_call_of_the_running_turn_is_never_behind_the_cut() -> Non
 
 
 def test_a_gap_behind_the_cursor_is_loaded_first_and_never_skipped() -> None:
-    inp = conversation_input(turns(50), cursor=20)
+    context_input = conversation_input(turns(50), cursor=20)
 
-    plan = plan_context(replace(inp, summary_through_position=4))
+    plan = plan_context(replace(context_input, summary_through_position=4))
 
     assert plan.decision.must_load_first
     assert plan.decision.to_summarise == ()
@@ -233,29 +233,29 @@ def test_a_gap_behind_the_cursor_is_loaded_first_and_never_skipped() -> None:
 def test_what_was_not_loaded_is_summarised_even_where_all_loaded_messages_must_stay(
     forced: CompactionTrigger | None,
 ) -> None:
-    inp = conversation_input(turns(2, words=3000), cursor=40)
-    behind = replace(inp, summary_through_position=4)
+    context_input = conversation_input(turns(2, words=3000), cursor=40)
+    behind = replace(context_input, summary_through_position=4)
 
     plan = plan_context(behind, forced=forced)
 
-    assert plan_context(inp).decision.trigger is None
+    assert plan_context(context_input).decision.trigger is None
     assert plan.decision.trigger is (forced or CompactionTrigger.THRESHOLD)
     assert plan.decision.must_load_first
     assert plan.decision.through_position == 40
 
 
 def test_what_was_not_loaded_is_summarised_even_where_the_loaded_messages_fit() -> None:
-    inp = replace(conversation_input(turns(2), cursor=40), summary_through_position=4)
+    context_input = replace(conversation_input(turns(2), cursor=40), summary_through_position=4)
 
-    assert plan_context(inp).decision.through_position == 40
-    assert plan_context(replace(inp, policy=ContextPolicy(auto_summarize=False))).decision.trigger is None
+    assert plan_context(context_input).decision.through_position == 40
+    assert plan_context(replace(context_input, policy=ContextPolicy(auto_summarize=False))).decision.trigger is None
 
 
 def test_results_of_a_call_that_was_not_loaded_go_with_it() -> None:
     said = [Said(Role.TOOL, "found", tool_call_id="a"), Said(Role.TOOL, "found", tool_call_id="b"), *turns(2)]
-    inp = replace(conversation_input(said, cursor=40), summary_through_position=4)
+    context_input = replace(conversation_input(said, cursor=40), summary_through_position=4)
 
-    assert plan_context(inp).decision.through_position == 42
+    assert plan_context(context_input).decision.through_position == 42
 
 
 def test_a_page_of_the_backlog_ends_between_groups_and_before_the_plans_cut() -> None:
@@ -279,15 +279,15 @@ def test_a_floor_too_high_is_said() -> None:
 def test_what_stays_shown_is_not_taken_for_freed() -> None:
     own = [Said(Role.USER, "x" * 5200), *running_turn(8, words=10)[1:]]
 
-    inp = conversation_input(own=own, user=None, window=2048)
+    context_input = conversation_input(own=own, user=None, window=2048)
 
-    assert plan_context(inp).tokens > inp.budget.threshold_tokens
-    assert plan_context(inp).decision.trigger is None
+    assert plan_context(context_input).tokens > context_input.budget.threshold_tokens
+    assert plan_context(context_input).decision.trigger is None
 
 
 def test_a_compaction_that_would_free_next_to_nothing_waits() -> None:
-    inp = conversation_input(turns(10, words=40), system_prompt="rule " * 3900)
+    context_input = conversation_input(turns(10, words=40), system_prompt="rule " * 3900)
 
-    assert plan_context(inp).tokens > inp.budget.threshold_tokens
-    assert plan_context(inp).decision.trigger is None
-    assert plan_context(inp, forced=CompactionTrigger.MANUAL).decision.to_summarise
+    assert plan_context(context_input).tokens > context_input.budget.threshold_tokens
+    assert plan_context(context_input).decision.trigger is None
+    assert plan_context(context_input, forced=CompactionTrigger.MANUAL).decision.to_summarise

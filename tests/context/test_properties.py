@@ -5,9 +5,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from context.fuzz import LEAST_SHARE, REACHABLE, play_and_judge
-from context.ladder_judge import LADDER_PROMISES
 from context.mutants import MUTANTS
 from context.session_judge import PROMISES
+from context.stages_judge import LADDER_PROMISES
 
 SESSIONS = 500
 RARE_SESSIONS = (591, 957)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from context.strategies import Said, conversation_input
 from throughline.context.context_input import ContextInput
-from throughline.context.fit import fit_view
-from throughline.context.plan import plan_context
+from throughline.context.fit_prompt import fit_view
+from throughline.context.plan_context import plan_context
 from throughline.context.policy import ContextPolicy, PrunePolicy
 from throughline.domain.message import Role, ToolCall
 
@@ -22,23 +22,23 @@ def running(*steps: list[Said], policy: ContextPolicy | None = None) -> ContextI
     return conversation_input(own=own, user=None, window=128_000, policy=policy)
 
 
-def pages_shown(inp: ContextInput) -> list[int | None]:
+def pages_shown(context_input: ContextInput) -> list[int | None]:
     """Return the positions of the outputs that the next call sees."""
-    messages = fit_view(plan_context(inp).view).prompt.messages
+    messages = fit_view(plan_context(context_input).view).prompt.messages
     return [m.position for m in messages if m.role is Role.TOOL and str(m.content).startswith("page")]
 
 
 def test_outputs_that_no_call_has_seen_are_shown_however_many_they_are() -> None:
-    inp = running(step(0, outputs=10, words=7600))
+    context_input = running(step(0, outputs=10, words=7600))
 
-    assert plan_context(inp).tokens > inp.policy.prune.start * inp.budget.window_tokens
-    assert pages_shown(inp) == list(range(3, 13))
+    assert plan_context(context_input).tokens > context_input.policy.prune.start * context_input.budget.window_tokens
+    assert pages_shown(context_input) == list(range(3, 13))
 
 
 def test_the_outputs_of_the_step_before_give_way_to_new_ones() -> None:
-    inp = running(step(0, outputs=10, words=5000), step(1, outputs=10, words=5000))
+    context_input = running(step(0, outputs=10, words=5000), step(1, outputs=10, words=5000))
 
-    assert pages_shown(inp) == list(range(14, 24))
+    assert pages_shown(context_input) == list(range(14, 24))
 
 
 def test_outputs_that_were_seen_are_pruned_as_the_numbers_kept_say() -> None:
@@ -51,10 +51,10 @@ def test_outputs_that_were_seen_are_pruned_as_the_numbers_kept_say() -> None:
 
 
 def test_outputs_that_were_not_seen_are_shown_at_the_harder_prune_too() -> None:
-    inp = running(step(0, outputs=2, words=7600), step(1, outputs=12, words=7400))
+    context_input = running(step(0, outputs=2, words=7600), step(1, outputs=12, words=7400))
 
-    plan = plan_context(inp)
+    plan = plan_context(context_input)
 
     assert plan.fired == ("pruned",)
-    assert plan.tokens > inp.policy.prune.aggressive * inp.budget.window_tokens
-    assert pages_shown(inp) == list(range(6, 18))
+    assert plan.tokens > context_input.policy.prune.aggressive * context_input.budget.window_tokens
+    assert pages_shown(context_input) == list(range(6, 18))

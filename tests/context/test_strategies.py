@@ -6,9 +6,9 @@ import pytest
 
 from context.strategies import Said, conversation_input
 from throughline.context.context_input import ContextInput
-from throughline.context.fit import fit_view
-from throughline.context.forms import Form
-from throughline.context.plan import plan_context
+from throughline.context.fit_prompt import fit_view
+from throughline.context.message_variants import MessageVariant
+from throughline.context.plan_context import plan_context
 from throughline.context.policy import ContextPolicy, ImportanceWeights, Strategy
 from throughline.context.preview import preview_call
 from throughline.context.view_state import ViewState
@@ -23,8 +23,8 @@ def stages(policy: ContextPolicy, window: int, tokens: int) -> list[int]:
     state, found = ViewState(), []
     for number in range(TURNS):
         words = "word " * (tokens * 4 // 5)
-        inp = replace(conversation_input(said, (), words, window=window, policy=policy), view_state=state)
-        plan = plan_context(inp)
+        context_input = replace(conversation_input(said, (), words, window=window, policy=policy), view_state=state)
+        plan = plan_context(context_input)
         fitted = fit_view(plan.view)
         state = fitted.view_state
         found += [number] if plan.fired or fitted.notes else []
@@ -60,11 +60,11 @@ def asked(said: list[Said], policy: ContextPolicy) -> ContextInput:
 @pytest.mark.parametrize("strategy", [Strategy.TRUNCATION, Strategy.IMPORTANCE])
 def test_next_to_nothing_is_not_taken_away(strategy: Strategy) -> None:
     said = [Said(role, "ok") for _ in range(10) for role in (Role.USER, Role.ASSISTANT)]
-    inp = conversation_input(said, user="word " * 4700, policy=ContextPolicy(strategy=strategy))
+    context_input = conversation_input(said, user="word " * 4700, policy=ContextPolicy(strategy=strategy))
 
-    plan = plan_context(inp)
+    plan = plan_context(context_input)
 
-    assert plan.tokens > inp.budget.threshold_tokens
+    assert plan.tokens > context_input.budget.threshold_tokens
     assert plan.fired == ()
 
 
@@ -78,8 +78,8 @@ def test_a_preview_shows_what_each_message_scores_and_what_is_left_out_below() -
 
     assert plan.min_score_threshold == 0.2
     assert [one.score for one in plan.messages[:3]] == [0.8, 0.1, 0.5]
-    trimmed = {one.score for one in plan.messages if one.form is Form.TRIMMED}
+    trimmed = {one.score for one in plan.messages if one.form is MessageVariant.TRIMMED}
     assert 0.1 in trimmed
-    assert all(one.form is Form.TRIMMED for one in plan.messages[:-20] if one.score == 0.1)
+    assert all(one.form is MessageVariant.TRIMMED for one in plan.messages[:-20] if one.score == 0.1)
     assert {one.score for one in other.messages} == {None}
     assert other.min_score_threshold is None

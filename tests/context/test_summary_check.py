@@ -6,14 +6,19 @@ import pytest
 
 from context.strategies import Said, by_length, stored
 from throughline.context.policy import SummaryPolicy
-from throughline.context.summaries.summary_check import (
+from throughline.context.summaries.check_summary import (
     CheckedSummary,
     Sources,
     Verdict,
     check_summary,
     without_thinking,
 )
-from throughline.context.summaries.transcript import TextAsked, render_transcript, stretch_request, summary_request
+from throughline.context.summaries.summary_prompt import (
+    SummaryTask,
+    render_transcript,
+    segment_request,
+    summary_request,
+)
 from throughline.domain.message import Role, text_of
 from throughline.llm.offline_summary import summarise
 
@@ -143,9 +148,9 @@ def test_an_error_text_repeated_from_the_record_is_rejected() -> None:
 
 def test_an_echo_of_the_request_is_rejected() -> None:
     for prompt in (
-        summary_request("", ROWS, SummaryPolicy(), TextAsked(1500)),
-        summary_request("Old facts.", ROWS, SummaryPolicy(), TextAsked(1500)),
-        stretch_request(ROWS, SummaryPolicy(), TextAsked(300)),
+        summary_request("", ROWS, SummaryPolicy(), SummaryTask(1500)),
+        summary_request("Old facts.", ROWS, SummaryPolicy(), SummaryTask(1500)),
+        segment_request(ROWS, SummaryPolicy(), SummaryTask(300)),
     ):
         request = text_of(prompt.messages[0].content)
         assert verdict_of(request) is Verdict.REJECT

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from context.strategies import Said, conversation_input
-from throughline.context.fit import fit_prompt
+from throughline.context.fit_prompt import fit_prompt
 from throughline.context.view_state import ViewState, range_at, truncated, view_state_from, view_state_json
 from throughline.domain.message import Role, ToolCall, text_of
 
@@ -24,11 +24,15 @@ def test_a_position_is_found_in_the_range_that_holds_it() -> None:
     assert [range_at(ranges, position) for position in (2, 3, 5, 6, 8, 9)] == [None, (3, 5), (3, 5), None, (8, 8), None]
 
 
+def test_the_name_that_older_versions_gave_the_last_stage_is_read() -> None:
+    assert view_state_from({"rung": "pruned"}) == ViewState(stage="pruned")
+
+
 @pytest.mark.parametrize("tokens", [0, 60])
 def test_the_one_truncation_that_older_versions_wrote_is_read(tokens: int) -> None:
-    state = view_state_from({"truncated_through_position": 4, "truncated_to_tokens": tokens, "rung": "pruned"})
+    state = view_state_from({"truncated_through_position": 4, "truncated_to_tokens": tokens, "stage": "pruned"})
 
-    assert state == ViewState(rung="pruned", truncations=((4, tokens),))
+    assert state == ViewState(stage="pruned", truncations=((4, tokens),))
     assert view_state_from(view_state_json(state)) == state
 
 

@@ -8,7 +8,7 @@ from throughline.db.connection.migrations import status
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import DatabaseConfig
-from throughline.db.opening import DatabaseLocation, open_address, open_database
+from throughline.db.open_database import DatabaseLocation, open_address, open_database
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
 

@@ -86,7 +86,7 @@ async def test_a_job_that_is_there_already_leaves_its_transaction_as_it_was(
 
 async def test_a_job_put_in_line_wakes_those_who_take_jobs(database: Database) -> None:
     async with asyncio.timeout(HANG_SECONDS):
-        while not database.hub.is_listening:
+        while not database.notifier.is_listening:
             await asyncio.sleep(0.01)
     await database.jobs.work.wait(0.01)  # a new connection wakes, too
 

@@ -12,7 +12,7 @@ from fakes.conversations import (
     adoption_of,
     answer_message,
     open_conversation,
-    stretch_of,
+    segment_of,
     user_message,
 )
 from fakes.pooler import shared_address, urls_of
@@ -130,9 +130,9 @@ class Story:
 
     async def adoption(self, through: Message) -> Adoption:
         session = await self.conversation.reload()
-        new = replace(stretch_of(through, "summary"), redaction_count=session.redaction_count)
-        stretch = await self.conversation.database.summaries.save_stretch(session.id, new)
-        return adoption_of(session.summary_version, through, stretch)
+        new = replace(segment_of(through, "summary"), redaction_count=session.redaction_count)
+        segment = await self.conversation.database.summaries.save_segment(session.id, new)
+        return adoption_of(session.summary_version, through, segment)
 
     async def restore(self) -> None:
         session, owner_id = self.conversation.session, self.conversation.owner_id

@@ -24,7 +24,7 @@ from throughline.llm.counters import make_counter
 from throughline.prompting.pins import pin_message, unpin_message
 from throughline.prompting.ready_agent import calibration_key
 from throughline.tools.hooks import ImportedHooks
-from throughline.turn.state import TurnConfig, TurnParts
+from throughline.turn.state import TurnConfig, TurnDependencies
 
 WINDOW = 4000
 COUNTER = "chars"
@@ -46,11 +46,11 @@ class Pinning:
     """A conversation, and what of a turn has a say in its pins."""
 
     conversation: Conversation
-    parts: TurnParts
+    dependencies: TurnDependencies
 
     async def pin(self, message: Message) -> tuple[Message, ...]:
         conversation = self.conversation
-        return await pin_message(self.parts, conversation.database.pins, conversation.session, message.id)
+        return await pin_message(self.dependencies, conversation.database.pins, conversation.session, message.id)
 
     async def unpin(self, message: Message) -> tuple[Message, ...]:
         return await unpin_message(self.conversation.database.pins, self.conversation.session, message.id)
@@ -71,7 +71,7 @@ class Pinning:
 @pytest.fixture
 async def pinning(database: Database) -> Pinning:
     clock = ManualClock()
-    parts = TurnParts(
+    dependencies = TurnDependencies(
         runs=database.runs,
         messages=database.messages,
         events=database.events,
@@ -87,11 +87,11 @@ async def pinning(database: Database) -> Pinning:
         make_counter=make_counter,
         config=TurnConfig(token_counter=COUNTER),
     )
-    return Pinning(await open_conversation(database), parts)
+    return Pinning(await open_conversation(database), dependencies)
 
 
 async def test_pins_up_to_a_fifth_of_the_window_are_taken_and_no_more(pinning: Pinning) -> None:
-    await pinning.parts.calibrations.save(
+    await pinning.dependencies.calibrations.save(
         calibration_key(ScriptedModel(), make_counter(COUNTER)), Calibration(ratio=1.0, samples=10**9)
     )
     texts = [user_message("x", tokens=tokens) for tokens in (490, 290, 299, 283)]
@@ -115,7 +115,7 @@ async def test_pins_up_to_a_fifth_of_the_window_are_taken_and_no_more(pinning: P
 
 
 async def test_pins_made_at_once_keep_to_the_limit_too(pinning: Pinning) -> None:
-    await pinning.parts.calibrations.save(
+    await pinning.dependencies.calibrations.save(
         calibration_key(ScriptedModel(), make_counter(COUNTER)), Calibration(ratio=1.0, samples=10**9)
     )
     stored = await pinning.say(*(user_message("x", tokens=90) for _ in range(20)))
@@ -165,6 +165,6 @@ async def test_a_message_that_is_not_there_is_not_found(pinning: Pinning) -> Non
     pins, session = pinning.conversation.database.pins, pinning.conversation.session
 
     with pytest.raises(NotFound):
-        await pin_message(pinning.parts, pins, session, MessageId(session.id))
+        await pin_message(pinning.dependencies, pins, session, MessageId(session.id))
     with pytest.raises(NotFound):
         await unpin_message(pins, session, MessageId(session.id))

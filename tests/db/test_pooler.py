@@ -21,7 +21,7 @@ from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.pooler import check_urls
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.database import Database, DatabaseConfig
-from throughline.db.opening import DatabaseLocation, open_address, open_database, open_direct_address
+from throughline.db.open_database import DatabaseLocation, open_address, open_database, open_direct_address
 from throughline.db.statements.sql import sql
 from throughline.domain.errors import DatabaseBusy, DatabaseFull, DatabaseUnavailable, DatabaseUnusable
 from throughline.domain.ids import RunId
@@ -138,14 +138,14 @@ async def test_events_cancels_and_work_reach_the_other_process(pooled: Database,
     other = await Database.open(DatabaseConfig(url=urls.url, direct_url=urls.direct_url, pool_size=2))
     run_id = (await (await open_conversation(pooled)).submit("Hi")).run.id
     cancelled: list[RunId] = []
-    other.hub.on_cancel(cancelled.append)
-    async with other.hub.subscribe(run_id) as wakeup:
-        pooled.hub.announce_events(run_id)
-        pooled.hub.announce_cancel(run_id)
-        pooled.hub.announce_work()
+    other.notifier.on_cancel(cancelled.append)
+    async with other.notifier.subscribe(run_id) as signal:
+        pooled.notifier.announce_events(run_id)
+        pooled.notifier.announce_cancel(run_id)
+        pooled.notifier.announce_work()
 
-        assert await wakeup.wait(HANG_SECONDS)
-        assert await other.hub.work.wait(HANG_SECONDS)
+        assert await signal.wait(HANG_SECONDS)
+        assert await other.notifier.work.wait(HANG_SECONDS)
         assert cancelled == [run_id]
     await other.close()
 

@@ -32,7 +32,7 @@ async def test_preparing_leaves_the_session_as_it_is(conversation: Conversation,
     assert (await summaries.list(conversation.owner_id, before.id)).items == (prepared,)
     parts = await summaries.load_parts(before.id, SummaryState.PREPARED)
     assert parts is not None
-    assert (parts.version, [stretch.through_position for stretch in parts.stretches]) == (prepared, [4])
+    assert (parts.version, [segment.through_position for segment in parts.segments]) == (prepared, [4])
 
 
 async def test_a_context_comes_with_what_is_prepared_on_its_summary(
@@ -86,7 +86,7 @@ async def test_adopting_it_moves_text_cursor_and_version_and_gives_it_a_number(
     assert (session.summary_through_id, session.summary_through_position) == (stored[3].id, 4)
     latest = await summaries.latest(session_id)
     assert latest is not None
-    assert (latest.id, latest.version, latest.stretch_ids) == (prepared.id, 2, prepared.stretch_ids)
+    assert (latest.id, latest.version, latest.segment_ids) == (prepared.id, 2, prepared.segment_ids)
     assert [version.state for version in (await summaries.list(conversation.owner_id, session_id)).items] == [
         SummaryState.ADOPTED,
         SummaryState.SUPERSEDED,
@@ -107,7 +107,7 @@ async def test_one_that_builds_on_an_older_summary_is_never_used(
     for through in (stored[0], stored[3]):
         with pytest.raises(SummaryConflict):
             await conversation.database.summaries.prepare_summary(
-                adoption_of(0, through, await conversation.stretch(through, "prepared"))
+                adoption_of(0, through, await conversation.segment(through, "prepared"))
             )
     assert await summaries.load_parts(session_id, SummaryState.PREPARED) is None
     assert (await everything(database_url))[0][0] == before[0][0]

@@ -26,7 +26,7 @@ def process(number: int, kind: ProcessKind = ProcessKind.WORKER) -> Process:
 async def silence(url: str, number: int, seconds: float) -> None:
     await run_sql(
         url,
-        "update processes set beat_at = now() - make_interval(secs => $2) where id = $1",
+        "update processes set heartbeat_at = now() - make_interval(secs => $2) where id = $1",
         UUID(int=number),
         float(seconds),
     )
@@ -38,9 +38,9 @@ async def names(url: str) -> list[object]:
 
 async def test_a_process_has_one_row_which_says_what_it_has_in_hand_now(database: Database, database_url: str) -> None:
     await database.processes.beat(process(1), IDLE, up_seconds=0)
-    before = await run_sql(database_url, "select started_at, beat_at from processes")
+    before = await run_sql(database_url, "select started_at, heartbeat_at from processes")
     await database.processes.beat(process(1), BUSY, up_seconds=5)
-    after = await run_sql(database_url, "select started_at, beat_at from processes")
+    after = await run_sql(database_url, "select started_at, heartbeat_at from processes")
 
     assert await run_sql(database_url, WHAT_IT_HAS) == [(500, 7, 2, False, False)]
     assert after[0][0] == before[0][0]
@@ -52,7 +52,7 @@ async def test_a_row_that_was_lost_comes_back_with_the_time_of_the_start(databas
     await run_sql(database_url, "truncate processes")
     await database.processes.beat(process(1), IDLE, up_seconds=3600)
 
-    since = await run_sql(database_url, "select beat_at - started_at = interval '1 hour' from processes")
+    since = await run_sql(database_url, "select heartbeat_at - started_at = interval '1 hour' from processes")
     assert since == [(True,)]
 
 

@@ -10,7 +10,7 @@ from fakes.conversations import (
     adoption_of,
     answer_message,
     open_conversation,
-    stretch_of,
+    segment_of,
     user_message,
 )
 from fakes.raw_sql import run_sql
@@ -80,12 +80,12 @@ async def summarise(scene: Scene) -> None:
     """Adopt a summary of 1..2, then one of 1..5 with the secret in text and kept facts; prepare a further one."""
     conversation, messages = scene.conversation, scene.messages
     await conversation.adopt(messages[1], "They counted.")
-    first = await conversation.stretch(messages[1], "They counted.")
-    second = await conversation.stretch(messages[4], f"The code: {SECRET}.", first=3)
+    first = await conversation.segment(messages[1], "They counted.")
+    second = await conversation.segment(messages[4], f"The code: {SECRET}.", first=3)
     kept = (KeptFact(FactKind.IDENTIFIER, SECRET, 4),)
     summaries = conversation.database.summaries
     await summaries.adopt_summary(adoption_of(1, messages[4], first, second, kept_facts=kept))
-    third = await conversation.stretch(messages[5], "Six.", first=6)
+    third = await conversation.segment(messages[5], "Six.", first=6)
     await summaries.prepare_summary(adoption_of(2, messages[5], first, second, third, kept_facts=kept))
 
 
@@ -126,12 +126,12 @@ async def test_without_an_earlier_version_nothing_is_summarised(scene: Scene) ->
     assert (session.conversation_summary, session.summary_through_position, session.summary_through_id) == ("", 0, None)
 
 
-async def test_a_stretch_that_was_being_written_meanwhile_is_not_stored(scene: Scene) -> None:
+async def test_a_segment_that_was_being_written_meanwhile_is_not_stored(scene: Scene) -> None:
     await scene.redact()
 
     with pytest.raises(SummaryConflict, match="redacted"):
-        await scene.conversation.database.summaries.save_stretch(
-            scene.conversation.session.id, stretch_of(scene.messages[4], f"late {SECRET}", first=3)
+        await scene.conversation.database.summaries.save_segment(
+            scene.conversation.session.id, segment_of(scene.messages[4], f"late {SECRET}", first=3)
         )
 
 

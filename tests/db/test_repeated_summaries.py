@@ -64,9 +64,9 @@ async def test_adopting_again_changes_nothing(
 async def test_preparing_again_and_adopting_that_again_changes_nothing(
     conversation: Conversation, stored: list[Message], summaries: SummaryRepository
 ) -> None:
-    stretch = await conversation.stretch(stored[1])
+    segment = await conversation.segment(stored[1])
 
-    prepared = await summaries.prepare_summary(adoption_of(0, stored[1], stretch))
+    prepared = await summaries.prepare_summary(adoption_of(0, stored[1], segment))
     session = await summaries.adopt_prepared(conversation.session.id, prepared.id, 0)
 
     await _check(conversation, session, [1])

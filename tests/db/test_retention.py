@@ -15,7 +15,7 @@ from fakes.stage import Stage, open_stage, with_context
 from throughline.db.database import Database
 from throughline.db.jobs.kinds import KINDS
 from throughline.db.jobs.queue import Job
-from throughline.db.retention.old_rows import RUNS_AT_ONCE, Looked, RetentionRepository
+from throughline.db.retention.old_rows import RUNS_AT_ONCE, RetentionRepository, Walked
 from throughline.domain.errors import DatabaseUnavailable
 from throughline.domain.ids import RunId
 from throughline.domain.run import RunStatus
@@ -84,18 +84,18 @@ async def store_events(url: str, *run_ids: UUID) -> None:
     )
 
 
-async def store_old_stretch(stage: Stage, url: str, number: int) -> UUID:
-    stretch_id = old_id(number)
+async def store_old_segment(stage: Stage, url: str, number: int) -> UUID:
+    segment_id = old_id(number)
     await run_sql(
         url,
         "insert into summaries (id, session_id, from_position, through_position, through_id, text, token_count, model, "
         "prompt_version, read_hash, input_tokens, output_tokens, duration_seconds) "
         "select $1, $2, 1, 2, m.id, 'old', 1, 'm', '2', gen_random_uuid()::text, 1, 1, 1 from messages m "
         "where m.session_id = $2 and m.position = 2",
-        stretch_id,
+        segment_id,
         stage.session.id,
     )
-    return stretch_id
+    return segment_id
 
 
 async def let_rest(url: str) -> None:
@@ -181,7 +181,7 @@ class OneKindFails(RetentionRepository):
     def __init__(self, real: RetentionRepository) -> None:
         self._real = real
 
-    async def delete(self, kind: str, hours: int, after: UUID) -> Looked:
+    async def delete(self, kind: str, hours: int, after: UUID) -> Walked:
         if kind == "job_log":
             raise DatabaseUnavailable("canceling statement due to statement timeout")
         return await self._real.delete(kind, hours, after)
@@ -236,14 +236,14 @@ async def test_erasing_takes_a_run_before_its_events_and_never_deadlocks_with_re
     assert await number_of(database_url, "run_events") == 0
 
 
-async def test_stretches_that_are_in_no_summary_go_once_their_session_is_at_rest(
+async def test_segments_that_are_in_no_summary_go_once_their_session_is_at_rest(
     stage: Stage, database_url: str
 ) -> None:
     await fill(stage, 6)
     await compact_now(stage)
     used = await number_of(database_url, "summaries")
     for number in range(3):
-        await store_old_stretch(stage, database_url, number)
+        await store_old_segment(stage, database_url, number)
     retention = retention_of(stage)
 
     await retention.run_daily()
@@ -256,15 +256,15 @@ async def test_stretches_that_are_in_no_summary_go_once_their_session_is_at_rest
     assert await number_of(database_url, "summaries") == used
 
 
-async def test_an_old_stretch_that_a_version_names_stays(stage: Stage, database_url: str) -> None:
+async def test_an_old_segment_that_a_version_names_stays(stage: Stage, database_url: str) -> None:
     await fill(stage, 2)
-    stretch = await store_old_stretch(stage, database_url, 1)
+    segment = await store_old_segment(stage, database_url, 1)
     await run_sql(
         database_url,
-        "insert into summary_versions (id, session_id, version, state, stretch_ids, text, token_count, through_id, "
+        "insert into summary_versions (id, session_id, version, state, segment_ids, text, token_count, through_id, "
         "through_position, model) select $1, $2, 1, 'superseded', array[t.id], 'old', 1, t.through_id, 2, 'm' "
         "from summaries t where t.id = $1",
-        stretch,
+        segment,
         stage.session.id,
     )
     await let_rest(database_url)

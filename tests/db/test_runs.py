@@ -141,7 +141,7 @@ async def test_reject_names_the_turn_that_is_in_the_way(conversation: Conversati
 async def test_interrupt_asks_the_running_turn_to_stop_and_waits_behind_it(conversation: Conversation) -> None:
     running = await conversation.start()
     stopped: list[RunId] = []
-    conversation.database.hub.on_cancel(stopped.append)
+    conversation.database.notifier.on_cancel(stopped.append)
 
     queued = await conversation.submit("Stop, do this", on_busy=OnBusy.INTERRUPT)
 

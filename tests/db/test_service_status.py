@@ -55,7 +55,7 @@ async def test_a_silent_worker_takes_nothing_whatever_it_said_last(stage: Stage,
     await stage.submit("is anybody there?")
     alive = await read_service_status(database_url)
 
-    await run_sql(database_url, f"update processes set beat_at = now() - interval '{SILENT_SECONDS + 60} seconds'")
+    await run_sql(database_url, f"update processes set heartbeat_at = now() - interval '{SILENT_SECONDS + 60} seconds'")
     silent = await read_service_status(database_url)
 
     assert (alive.queued.waiting, alive.takers, alive.is_stuck) == (1, 1, False)

@@ -145,7 +145,7 @@ async def test_deleting_stops_the_turn_that_is_running(database: Database) -> No
     conversation = await open_conversation(database)
     claimed = await conversation.start()
     stopped: list[RunId] = []
-    database.hub.on_cancel(stopped.append)
+    database.notifier.on_cancel(stopped.append)
 
     await database.sessions.delete(conversation.owner_id, conversation.session.id)
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from fakes.conversations import Conversation, adoption_of, everything, open_conversation, stretch_of
+from fakes.conversations import Conversation, adoption_of, everything, open_conversation, segment_of
 from fakes.raw_sql import run_sql
 from throughline.db.database import Database
 from throughline.domain.errors import InvalidInput, LeaseLost, NotFound, SummaryConflict
@@ -70,7 +70,7 @@ async def test_the_cursor_never_goes_back(conversation: Conversation) -> None:
 
 async def test_who_lost_the_lease_writes_nothing(conversation: Conversation, database_url: str) -> None:
     stored = await conversation.say("a", "b")
-    stretch = await conversation.stretch(stored[0])
+    segment = await conversation.segment(stored[0])
     prepared = await conversation.prepare(stored[0])
     late = (await conversation.start()).lease
     await conversation.database.runs.give_back(late)
@@ -78,8 +78,8 @@ async def test_who_lost_the_lease_writes_nothing(conversation: Conversation, dat
 
     summaries, session_id = conversation.database.summaries, conversation.session.id
     for write in (
-        summaries.save_stretch(session_id, stretch_of(stored[1], "late"), late),
-        summaries.adopt_summary(adoption_of(0, stored[0], stretch), late),
+        summaries.save_segment(session_id, segment_of(stored[1], "late"), late),
+        summaries.adopt_summary(adoption_of(0, stored[0], segment), late),
         summaries.adopt_prepared(session_id, prepared.id, 0, late),
         summaries.save_view(session_id, {"keep_last": 2}, 0, late),
     ):
@@ -97,7 +97,7 @@ async def test_a_lease_serves_its_own_session_only(conversation: Conversation, d
 
     summaries, session_id = conversation.database.summaries, conversation.session.id
     for write in (
-        summaries.save_stretch(session_id, stretch_of(stored[0], "foreign"), lease),
+        summaries.save_segment(session_id, segment_of(stored[0], "foreign"), lease),
         summaries.save_view(session_id, {"keep_last": 2}, 0, lease),
     ):
         with pytest.raises(LeaseLost):
@@ -111,8 +111,8 @@ async def test_whoever_holds_the_lease_writes_all_of_it(conversation: Conversati
     lease = (await conversation.start()).lease
     summaries, session_id = conversation.database.summaries, conversation.session.id
 
-    stretch = await summaries.save_stretch(session_id, stretch_of(stored[0], "first"), lease)
-    session = await summaries.adopt_summary(adoption_of(0, stored[0], stretch), lease)
+    segment = await summaries.save_segment(session_id, segment_of(stored[0], "first"), lease)
+    session = await summaries.adopt_summary(adoption_of(0, stored[0], segment), lease)
     prepared = await conversation.prepare(stored[1])
     session = await summaries.adopt_prepared(session_id, prepared.id, session.summary_version, lease)
     assert await summaries.save_view(session_id, {"keep_last": 2}, session.summary_version, lease)
@@ -121,19 +121,19 @@ async def test_whoever_holds_the_lease_writes_all_of_it(conversation: Conversati
     assert (session.summary_version, session.summary_through_position, session.view_state) == (2, 2, {"keep_last": 2})
 
 
-async def test_stretches_that_leave_a_gap_overlap_or_are_not_the_sessions_are_refused(
+async def test_segments_that_leave_a_gap_overlap_or_are_not_the_sessions_are_refused(
     conversation: Conversation, database_url: str
 ) -> None:
     stored = await conversation.say(*"abcdef")
-    one = await conversation.stretch(stored[1])
-    two = await conversation.stretch(stored[3], first=3)
-    late = await conversation.stretch(stored[5], first=5)
-    wide = await conversation.stretch(stored[3], first=2)
+    one = await conversation.segment(stored[1])
+    two = await conversation.segment(stored[3], first=3)
+    late = await conversation.segment(stored[5], first=5)
+    wide = await conversation.segment(stored[3], first=2)
     other = await open_conversation(conversation.database)
-    foreign = await other.stretch((await other.say(*"wxyz"))[3], first=3)
+    foreign = await other.segment((await other.say(*"wxyz"))[3], first=3)
     before = await everything(database_url)
 
-    for stretches, through, why in (
+    for segments, through, why in (
         ((), 3, "end with message None at 0"),
         ((two,), 3, "starts at 3"),
         ((one, late), 5, "starts at 5"),
@@ -145,7 +145,7 @@ async def test_stretches_that_leave_a_gap_overlap_or_are_not_the_sessions_are_re
         ((one, two), 2, "at 4"),
         ((one, two, late), 3, "at 6"),
     ):
-        adoption = adoption_of(0, stored[through], *stretches)
+        adoption = adoption_of(0, stored[through], *segments)
         for write in (conversation.database.summaries.adopt_summary, conversation.database.summaries.prepare_summary):
             with pytest.raises(ValueError, match=why):
                 await write(adoption)
@@ -155,27 +155,27 @@ async def test_stretches_that_leave_a_gap_overlap_or_are_not_the_sessions_are_re
 
 async def test_a_summary_ends_with_a_message_of_its_session(conversation: Conversation, database_url: str) -> None:
     stored = await conversation.say("a", "b")
-    stretch = await conversation.stretch(stored[1])
+    segment = await conversation.segment(stored[1])
     other = await open_conversation(conversation.database)
     foreign = (await other.say("x", "y"))[1]
     before = await everything(database_url)
 
     with pytest.raises(ValueError, match=str(foreign.id)):
         await conversation.database.summaries.adopt_summary(
-            replace(adoption_of(0, stored[1], stretch), through_id=foreign.id)
+            replace(adoption_of(0, stored[1], segment), through_id=foreign.id)
         )
     with pytest.raises(NotFound, match=str(foreign.id)):
-        await conversation.stretch(foreign, "foreign")
+        await conversation.segment(foreign, "foreign")
     with pytest.raises(NotFound, match="at position 1 of"):
-        await conversation.stretch(replace(stored[1], position=1))
+        await conversation.segment(replace(stored[1], position=1))
 
     assert await everything(database_url) == before
 
 
-async def test_stretches_and_facts_of_a_version_come_back_as_they_were_given(conversation: Conversation) -> None:
+async def test_segments_and_facts_of_a_version_come_back_as_they_were_given(conversation: Conversation) -> None:
     stored = await conversation.say(*"abcd")
-    merged = await conversation.stretch(stored[1], "merged", level=1)
-    leaf = await conversation.stretch(stored[3], "leaf", first=3)
+    merged = await conversation.segment(stored[1], "merged", level=1)
+    leaf = await conversation.segment(stored[3], "leaf", first=3)
     kept = (
         KeptFact(FactKind.INSTRUCTION, 'Always answer in "French"\n\u2028', 1),
         KeptFact(FactKind.VALUE, "7", 2, subject="count", author="Ana", replaced_by=4, chosen=2, passed_over=1),
@@ -187,9 +187,9 @@ async def test_stretches_and_facts_of_a_version_come_back_as_they_were_given(con
 
     parts = await conversation.database.summaries.load_parts(conversation.session.id, SummaryState.ADOPTED)
     assert parts is not None
-    assert parts.stretches == (merged, leaf)
-    assert [(stretch.level, stretch.from_position) for stretch in parts.stretches] == [(1, 1), (0, 3)]
-    assert (parts.version.stretch_ids, parts.version.kept_facts) == ((merged.id, leaf.id), kept)
+    assert parts.segments == (merged, leaf)
+    assert [(segment.level, segment.from_position) for segment in parts.segments] == [(1, 1), (0, 3)]
+    assert (parts.version.segment_ids, parts.version.kept_facts) == ((merged.id, leaf.id), kept)
     assert parts.version == await conversation.database.summaries.latest(conversation.session.id)
 
 
@@ -224,7 +224,7 @@ async def test_a_summary_of_a_session_that_is_gone_is_not_found(conversation: Co
     for write in (
         conversation.database.summaries.adopt_summary(adoption),
         conversation.database.summaries.prepare_summary(adoption),
-        conversation.stretch(stored[0], "again"),
+        conversation.segment(stored[0], "again"),
     ):
         with pytest.raises(NotFound):
             await write
@@ -269,7 +269,7 @@ async def test_restoring_goes_back_as_a_new_version_and_spoils_adoptions_under_w
 
     assert (session.conversation_summary, session.summary_through_position, session.summary_version) == ("first", 1, 3)
     versions = (await summaries.list(conversation.owner_id, session.id)).items
-    assert versions[0].stretch_ids == first.stretch_ids
+    assert versions[0].segment_ids == first.segment_ids
     assert [(v.version, v.text, v.state) for v in versions] == [
         (3, "first", SummaryState.ADOPTED),
         (2, "second", SummaryState.SUPERSEDED),

@@ -11,7 +11,7 @@ from fakes.conversations import (
     everything,
     is_loaded_whole,
     open_conversation,
-    stretch_of,
+    segment_of,
     user_message,
 )
 from fakes.pooler import urls_of
@@ -79,10 +79,10 @@ async def test_of_two_that_adopt_at_once_one_wins_and_the_other_leaves_no_trace(
     messages_before = (await everything(database_url))[0][0]
 
     for n in range(ROUNDS):
-        stretch = await conversation.stretch(stored[n], "one")
-        other = await conversation.stretch(stored[n], "other")
+        segment = await conversation.segment(stored[n], "one")
+        other = await conversation.segment(stored[n], "other")
         tries = [
-            conversation.database.summaries.adopt_summary(adoption_of(n, stored[n], stretch)),
+            conversation.database.summaries.adopt_summary(adoption_of(n, stored[n], segment)),
             other_worker.adopt_summary(adoption_of(n, stored[n], other)),
         ]
         outcomes = await _outcomes(*(tries if n % 2 else reversed(tries)))
@@ -103,11 +103,11 @@ async def test_what_is_prepared_while_another_adopts_is_not_left_behind(
     messages_before = (await everything(database_url))[0][0]
 
     for n in range(ROUNDS):
-        further = await conversation.stretch(stored[n + 1])
-        stretch = await conversation.stretch(stored[n])
+        further = await conversation.segment(stored[n + 1])
+        segment = await conversation.segment(stored[n])
         tries = [
             other_worker.prepare_summary(adoption_of(n, stored[n + 1], further)),
-            conversation.database.summaries.adopt_summary(adoption_of(n, stored[n], stretch)),
+            conversation.database.summaries.adopt_summary(adoption_of(n, stored[n], segment)),
         ]
         outcomes = await _outcomes(*(tries if n % 2 else reversed(tries)))
 
@@ -140,10 +140,10 @@ async def test_of_a_prepared_summary_and_a_new_one_that_are_adopted_at_once_one_
 
     for n in range(20):
         prepared = await conversation.prepare(stored[2 * n + 1], "ahead")
-        stretch = await conversation.stretch(stored[2 * n])
+        segment = await conversation.segment(stored[2 * n])
         outcomes = await _outcomes(
             conversation.database.summaries.adopt_prepared(conversation.session.id, prepared.id, n),
-            other_worker.adopt_summary(adoption_of(n, stored[2 * n], stretch)),
+            other_worker.adopt_summary(adoption_of(n, stored[2 * n], segment)),
         )
 
         won = [outcome for outcome in outcomes if isinstance(outcome, Session)]
@@ -161,10 +161,10 @@ async def test_of_a_restore_and_an_adoption_at_once_the_later_one_sees_the_first
     for n in range(1, 21):
         before = await conversation.reload()
         through = stored[min(before.summary_through_position + 1, 24)]
-        stretch = await conversation.stretch(through, f"round {n}")
+        segment = await conversation.segment(through, f"round {n}")
         outcomes = await _outcomes(
             other_worker.restore(conversation.owner_id, conversation.session.id, first.id),
-            conversation.database.summaries.adopt_summary(adoption_of(before.summary_version, through, stretch)),
+            conversation.database.summaries.adopt_summary(adoption_of(before.summary_version, through, segment)),
         )
 
         assert isinstance(outcomes[0], Session)
@@ -191,10 +191,10 @@ async def test_a_view_is_never_kept_beside_a_summary_it_was_not_made_on(
     session_id = conversation.session.id
 
     for n in range(20):
-        stretch = await conversation.stretch(stored[n])
+        segment = await conversation.segment(stored[n])
         saved, _ = await _outcomes(
             other_worker.save_view(session_id, {"keep_last": n}, n),
-            conversation.database.summaries.adopt_summary(adoption_of(n, stored[n], stretch)),
+            conversation.database.summaries.adopt_summary(adoption_of(n, stored[n], segment)),
         )
         is_kept = (await conversation.reload()).view_state == {"keep_last": n}
 
@@ -202,22 +202,22 @@ async def test_a_view_is_never_kept_beside_a_summary_it_was_not_made_on(
         assert not await other_worker.save_view(session_id, {"keep_last": -1}, n)
 
 
-async def test_writers_of_the_same_stretch_all_get_the_one_that_is_stored(
+async def test_writers_of_the_same_segment_all_get_the_one_that_is_stored(
     conversation: Conversation, other_worker: SummaryRepository, database_url: str
 ) -> None:
     stored = await conversation.say("a", "b")
-    new = stretch_of(stored[0], "same")
+    new = segment_of(stored[0], "same")
 
     writers = (conversation.database.summaries, other_worker)
-    saved = await asyncio.gather(*(writers[n % 2].save_stretch(conversation.session.id, new) for n in range(10)))
+    saved = await asyncio.gather(*(writers[n % 2].save_segment(conversation.session.id, new) for n in range(10)))
 
     assert len(set(saved)) == 1
     assert await run_sql(database_url, "select count(*) from summaries") == [(1,)]
-    found = await other_worker.find_stretch(conversation.session.id, new.read_hash)
+    found = await other_worker.find_segment(conversation.session.id, new.read_hash)
     assert found == saved[0]
     assert (await conversation.reload()).summary_through_position == 0
     other = await open_conversation(conversation.database)
-    assert await other_worker.find_stretch(other.session.id, new.read_hash) is None
+    assert await other_worker.find_segment(other.session.id, new.read_hash) is None
 
 
 async def test_messages_between_loading_and_adopting_are_neither_skipped_nor_covered(

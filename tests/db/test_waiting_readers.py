@@ -107,7 +107,7 @@ async def test_events_that_nobody_told_of_are_found_while_the_process_listens(
         await run_sql(database_url, ROW.format(run=claimed.run.id, seq=2, type="run.completed"))
         await reader.reading
 
-    assert database.hub.is_listening
+    assert database.notifier.is_listening
     assert [found.is_last for found in reader.events] == [False, True]
 
 

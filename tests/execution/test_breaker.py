@@ -147,7 +147,7 @@ async def test_a_summariser_that_is_down_is_left_alone_and_asked_again_later(sta
     assert asked == 2 * FAILURES_TO_OPEN
     assert (resting.outcome, resting.session.summary_through_position) == ("failed", 0)
     assert (back.outcome, len(stage.model.requests)) == ("adopted", asked + 1)
-    assert stage.parts.breakers.acquire("scripted")
+    assert stage.dependencies.breakers.acquire("scripted")
 
 
 async def test_a_summariser_that_is_too_slow_three_times_is_no_longer_waited_for(database: Database) -> None:
@@ -177,4 +177,4 @@ async def test_a_cancelled_compaction_is_no_failure_and_leaves_the_way_free(stag
     with suppress(asyncio.CancelledError):
         await under_way
 
-    assert stage.parts.breakers.acquire("scripted")
+    assert stage.dependencies.breakers.acquire("scripted")

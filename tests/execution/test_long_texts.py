@@ -15,7 +15,7 @@ from fakes.watched_counter import WatchedCounter
 from throughline.db.database import Database
 from throughline.domain.ids import UserId
 from throughline.domain.run import RunStatus
-from throughline.execution.off_loop import (
+from throughline.execution.compute_threads import (
     LARGE_CHARACTERS,
     compute_threads,
     run_in_compute_thread,
@@ -31,12 +31,12 @@ from throughline.prompting.context_report import preview_context, report_context
 async def test_no_long_text_is_counted_on_the_event_loop(database: Database, unit: str) -> None:
     stage = await open_stage(database, model=ScriptedModel(Say("one"), Say("two")))
     counter = WatchedCounter()
-    stage.parts = replace(stage.parts, make_counter=lambda _: counter)
+    stage.dependencies = replace(stage.dependencies, make_counter=lambda _: counter)
 
     first = await stage.turn("x" + unit * (400_000 // len(unit)))
     second = await stage.turn("And now?")
-    await report_context(stage.parts, await stage.reload())
-    await preview_context(stage.parts, await stage.reload(), "y" + unit * 100_000)
+    await report_context(stage.dependencies, await stage.reload())
+    await preview_context(stage.dependencies, await stage.reload(), "y" + unit * 100_000)
 
     assert [first.status, second.status] == [RunStatus.SUCCEEDED] * 2
     assert max(counter.on_loop) <= LARGE_CHARACTERS

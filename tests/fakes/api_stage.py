@@ -20,10 +20,10 @@ from throughline.agents.registry import AgentDefaults, AgentRegistry, load_agent
 from throughline.api.app import create_app
 from throughline.api.http.config import ApiConfig
 from throughline.api.http.services import Readiness, Services
-from throughline.context.forms import Form, ShownMessage
-from throughline.context.preview import Action, Preview, StretchToSummarise
-from throughline.context.report import ContextReport
-from throughline.context.triggers import CompactionTrigger
+from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.context_report import ContextReport
+from throughline.context.message_variants import MessageVariant, ShownMessage
+from throughline.context.preview import Action, Preview, SegmentToSummarise
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
@@ -49,10 +49,10 @@ PREVIEW = Preview(
     budget_tokens=6_144,
     floor_too_high=False,
     summarised_through=0,
-    summarise=StretchToSummarise(1, 2),
+    summarise=SegmentToSummarise(1, 2),
     messages=(
-        ShownMessage(1, Role.USER, Form.SUMMARISED, 0),
-        ShownMessage(3, Role.USER, Form.WHOLE, 70, pinned=True),
+        ShownMessage(1, Role.USER, MessageVariant.SUMMARISED, 0),
+        ShownMessage(3, Role.USER, MessageVariant.WHOLE, 70, pinned=True),
     ),
 )
 """What the scripted plan says for every message but "too much", for which there is none."""
@@ -178,11 +178,11 @@ def set_stage(
     database: Database,
     config: ApiConfig = LOCAL,
     memories: MemoryKeeper | None = None,
-    parts: Mapping[str, object] | None = None,
+    dependencies: Mapping[str, object] | None = None,
 ) -> ApiStage:
     """Return the application on `database`; without `memories` they are found by their words alone.
 
-    `parts` take the place of those of its services that are played.
+    `dependencies` take the place of those of its services that are played.
     """
     turns, pins, summaries = ScriptedTurns(database), FakePins(database), FakeSummaries(database)
 
@@ -209,7 +209,7 @@ def set_stage(
         count_message=count_message,
         clock=WallClock(),
     )
-    services = replace(services, **(parts or {}))  # type: ignore[arg-type]  # fields by name
+    services = replace(services, **(dependencies or {}))  # type: ignore[arg-type]  # fields by name
     return ApiStage(database, turns, pins, services, create_app(services, config))
 
 

@@ -15,11 +15,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fakes.api_stage import ApiStage
 from fakes.conversations import Conversation
-from fakes.fake_parts import FakeWorld
+from fakes.fake_dependencies import FakeWorld
 from fakes.raw_sql import run_sql
 from fakes.waiting import HANG_SECONDS
 from throughline.api.http.config import ApiConfig
-from throughline.api.http.refusals import StreamAborted
+from throughline.api.http.request_errors import StreamAborted
 from throughline.api.http.sse import MEDIA_TYPE
 from throughline.cli.client import ServiceClient
 from throughline.db.sessions.repository import NewSession

@@ -7,11 +7,11 @@ from dataclasses import replace
 from fakes.conversations import BEHIND_ALL
 from fakes.scripted_model import ScriptedModel, ScriptedModels
 from fakes.stage import Stage, open_stage, with_context
+from throughline.context.compaction_triggers import CompactionTrigger
 from throughline.context.decide_compaction import CompactionAction
 from throughline.context.measure import count_message
-from throughline.context.plan import ContextPlan, plan_context
+from throughline.context.plan_context import ContextPlan, plan_context
 from throughline.context.policy import SummaryPolicy
-from throughline.context.triggers import CompactionTrigger
 from throughline.db.database import Database
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.conversation import Conversation
@@ -19,10 +19,10 @@ from throughline.domain.message import NewMessage, Role, Source
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import Outcome, RunStatus
 from throughline.prompting.conversation import at_rest
-from throughline.prompting.planning import context_input
+from throughline.prompting.planning import make_context_input
 from throughline.summary.compact import compact
 from throughline.summary.prepare import prepare_next
-from throughline.summary.writing import Compaction
+from throughline.summary.write_summary import Compaction
 
 SUMMARY = "## Intent\nThe user counts [#1-#2]."
 _TAG = re.compile(r"^\[#(\d+) (?:user|assistant|tool)", re.MULTILINE)
@@ -34,7 +34,7 @@ async def open_summarising(database: Database, *, own: ScriptedModel | None = No
     stage = await open_stage(database, agent=with_context(window=8192, min_recent_messages=2, summary=policy))
     if own is not None:
         own.name = own.calibration_key = "own"
-        stage.parts = replace(stage.parts, models=ScriptedModels(own, small=stage.model))
+        stage.dependencies = replace(stage.dependencies, models=ScriptedModels(own, small=stage.model))
     return stage
 
 
@@ -49,7 +49,7 @@ async def store(stage: Stage, *texts: tuple[Role, str]) -> None:
     """Store these messages in one run."""
     await stage.submit("fill")
     claimed = await stage.claim()
-    counter = stage.parts.make_counter("chars")
+    counter = stage.dependencies.make_counter("chars")
     for index, (role, text) in enumerate(texts):
         bare = NewMessage(role=role, content=text, source=Source.API)
         message = replace(bare, token_count=count_message(bare, counter.count), counter=counter.name)
@@ -59,16 +59,16 @@ async def store(stage: Stage, *texts: tuple[Role, str]) -> None:
 
 async def compact_now(stage: Stage, instructions: str = "") -> CompactionResult:
     """Compact all but the newest messages, as a wish of the user."""
-    agent, conversation = await at_rest(stage.parts, await stage.reload())
-    plan = plan_context(context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL)
+    agent, conversation = await at_rest(stage.dependencies, await stage.reload())
+    plan = plan_context(make_context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL)
     assert plan.decision.trigger is not None
     task = Compaction(agent=agent, conversation=conversation, instructions=instructions)
-    return (await compact(stage.parts, task, plan))[1]
+    return (await compact(stage.dependencies, task, plan))[1]
 
 
 async def prepare_one(stage: Stage) -> bool:
     """Prepare the session's next summary as a job does; return whether one was stored."""
-    return (await prepare_next(stage.parts, await stage.reload())).outcome is CompactionOutcome.PREPARED
+    return (await prepare_next(stage.dependencies, await stage.reload())).outcome is CompactionOutcome.PREPARED
 
 
 def asked(request: ModelRequest) -> str:
@@ -88,4 +88,4 @@ def as_adoption(plan: ContextPlan) -> ContextPlan:
 
 async def loaded(stage: Stage) -> Conversation:
     """Return the session's conversation as the next turn loads it."""
-    return (await at_rest(stage.parts, await stage.reload()))[1]
+    return (await at_rest(stage.dependencies, await stage.reload()))[1]

@@ -13,7 +13,7 @@ from throughline.domain.message import Message, NewMessage, Role, Source, ToolCa
 from throughline.domain.run import ClaimedRun, Claimer, Lease, LeaseRenewal, Outcome, Run, RunInput, RunStatus
 from throughline.domain.session import Session
 from throughline.domain.submission import OnBusy, Submission, Submitted
-from throughline.domain.summary import Adoption, NewStretch, Stretch, SummaryVersion
+from throughline.domain.summary import Adoption, NewSegment, Segment, SummaryVersion
 
 BEHIND_ALL = 1000
 """The number of the first event of an end: behind all that a test has stored."""
@@ -92,16 +92,16 @@ class Conversation:
     async def reload(self) -> Session:
         return await self.database.sessions.get(self.owner_id, self.session.id)
 
-    async def stretch(self, through: Message, text: str = "summary", *, first: int = 1, level: int = 0) -> Stretch:
-        """Store a stretch from position `first`; the same one again is the stored one."""
-        return await self.database.summaries.save_stretch(
-            self.session.id, stretch_of(through, text, first=first, level=level)
+    async def segment(self, through: Message, text: str = "summary", *, first: int = 1, level: int = 0) -> Segment:
+        """Store a segment from position `first`; the same one again is the stored one."""
+        return await self.database.summaries.save_segment(
+            self.session.id, segment_of(through, text, first=first, level=level)
         )
 
     async def adoption(self, through: Message, text: str = "summary", *, expected: int | None = None) -> Adoption:
-        """Store one stretch for all messages up to `through` and return what there is to adopt or prepare."""
+        """Store one segment for all messages up to `through` and return what there is to adopt or prepare."""
         version = (await self.reload()).summary_version if expected is None else expected
-        return adoption_of(version, through, await self.stretch(through, text))
+        return adoption_of(version, through, await self.segment(through, text))
 
     async def adopt(self, through: Message, text: str = "summary", *, expected: int | None = None) -> Session:
         return await self.database.summaries.adopt_summary(await self.adoption(through, text, expected=expected))
@@ -131,8 +131,8 @@ async def is_held(database: Database, lease: Lease) -> bool:
     return lease in await database.runs.renew([lease], 10)
 
 
-def stretch_of(through: Message, text: str, *, first: int = 1, level: int = 0) -> NewStretch:
-    return NewStretch(
+def segment_of(through: Message, text: str, *, first: int = 1, level: int = 0) -> NewSegment:
+    return NewSegment(
         from_position=first,
         through_position=through.position,
         through_id=through.id,
@@ -148,13 +148,13 @@ def stretch_of(through: Message, text: str, *, first: int = 1, level: int = 0) -
     )
 
 
-def adoption_of(version: int, through: Message, *stretches: Stretch, kept_facts: tuple[KeptFact, ...] = ()) -> Adoption:
-    """What stands for messages 1..`through`, made of these stretches; the text is the last one's."""
+def adoption_of(version: int, through: Message, *segments: Segment, kept_facts: tuple[KeptFact, ...] = ()) -> Adoption:
+    """What stands for messages 1..`through`, made of these segments; the text is the last one's."""
     return Adoption(
         session_id=through.session_id,
         expected_version=version,
-        stretch_ids=tuple(stretch.id for stretch in stretches),
-        text=stretches[-1].text if stretches else "nothing",
+        segment_ids=tuple(segment.id for segment in segments),
+        text=segments[-1].text if segments else "nothing",
         token_count=5,
         kept_facts=kept_facts,
         through_id=through.id,

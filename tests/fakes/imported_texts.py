@@ -7,7 +7,7 @@ from fakes.stage import Stage
 from throughline.context.measure import count_message
 from throughline.db.sessions.import_messages import DatedMessage, Imported
 from throughline.domain.message import NewMessage, Role, Source
-from throughline.domain.summary import SummaryState, SummaryWithStretches
+from throughline.domain.summary import SummaryState, SummaryWithSegments
 
 
 async def import_texts(stage: Stage, texts: Sequence[str], *, owner: str = "anna") -> None:
@@ -22,7 +22,7 @@ async def import_texts(stage: Stage, texts: Sequence[str], *, owner: str = "anna
 async def import_messages(stage: Stage, messages: Sequence[NewMessage], *, owner: str = "anna") -> None:
     """Import the messages for a user of this name; the stage's owner and session are those from then on."""
     stage.owner_id = await stage.database.users.get_or_create(owner)
-    counter = stage.parts.make_counter("chars")
+    counter = stage.dependencies.make_counter("chars")
     dated = [
         DatedMessage(replace(message, token_count=count_message(message, counter.count), counter=counter.name))
         for message in messages
@@ -31,8 +31,8 @@ async def import_messages(stage: Stage, messages: Sequence[NewMessage], *, owner
     stage.session = await stage.database.sessions.import_conversation(new, dated)
 
 
-async def adopted(stage: Stage) -> SummaryWithStretches:
-    """Return the summary in use, with its stretches."""
+async def adopted(stage: Stage) -> SummaryWithSegments:
+    """Return the summary in use, with its segments."""
     found = await stage.database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
     assert found is not None
     return found

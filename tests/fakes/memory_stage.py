@@ -11,8 +11,8 @@ from fakes.raw_sql import run_sql
 from throughline.db.database import Database
 from throughline.domain.ids import UserId
 from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
+from throughline.memories.embed_memories import EmbeddingDependencies, Meaning
 from throughline.memories.keeper import MemoryKeeper
-from throughline.memories.meaning import Meaning, MeaningParts
 
 MODEL = "openai:some-model"
 VECTORS = """
@@ -61,7 +61,7 @@ async def open_memory_stage(
     """Yield a process that has just started; its job is in line and not done."""
     await database.prepare_vectors(may_create=True)
     clock, embedder = ManualClock(), make_embedder(EmbeddingConfig(model, double.url))
-    parts = MeaningParts(embedder, database.memory_vectors, database.jobs, clock, timeout_seconds)
+    parts = EmbeddingDependencies(embedder, database.memory_vectors, database.jobs, clock, timeout_seconds)
     meaning = Meaning(parts)
     keeper = MemoryKeeper(database.memories, meaning)
     try:

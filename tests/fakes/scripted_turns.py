@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from fakes.waiting import until
-from throughline.context.report import ContextReport, NextAction, SummariserReport
+from throughline.context.context_report import ContextReport, NextAction, SummariserReport
 from throughline.db.database import Database
 from throughline.domain.events import Event, MessageDelta, NewEvent, RunStarted, ToolAnswered
 from throughline.domain.ids import RunId
@@ -27,7 +27,7 @@ REPORT = ContextReport(
     message_tokens=20,
     total_tokens=30,
     unreduced_tokens=30,
-    last_rung=None,
+    last_stage=None,
     threshold_tokens=5836,
     usage_percent=0.4,
     counted_from_position=0,
@@ -89,7 +89,7 @@ class ScriptedTurns:
 
     def __post_init__(self) -> None:
         self.may_end.set()
-        self.database.hub.on_cancel(self._note_cancel)
+        self.database.notifier.on_cancel(self._note_cancel)
 
     async def submit(self, submission: Submission) -> Submitted:
         submitted = await self.database.runs.submit(submission, CLAIMER if self.has_worker else None)
@@ -101,7 +101,7 @@ class ScriptedTurns:
         run, lease, seq = claimed.run, claimed.lease, claimed.next_event
         script = self.scripts.pop(0) if self.scripts else said(self.answer)
         if self.awaits_reader:
-            await until(lambda: self.database.hub.has_readers or not self.awaits_reader)
+            await until(lambda: self.database.notifier.has_readers or not self.awaits_reader)
         user = NewMessage(role=Role.USER, content=run.input.content, source=run.source, metadata=run.input.metadata)
         await self.database.messages.append_message(lease, "user", user)
         told = [RunStarted(run), *[await self._told(claimed, step) for step in script.steps]]

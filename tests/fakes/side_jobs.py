@@ -13,7 +13,7 @@ from throughline.db.jobs.kinds import INDEX_OWNER, PREPARE_SUMMARY
 from throughline.db.jobs.queue import Schedule
 from throughline.worker.indexing import index_owner
 from throughline.worker.jobs import JobRegistry, JobsConfig, NotDone, SideJobs, Work
-from throughline.worker.summaries_ahead import prepare_summary
+from throughline.worker.prepare_summaries import prepare_summary
 
 STATES = "select case when lease_until is null then 'queued' else 'held' end from jobs"
 SOON = timedelta(seconds=0.01)
@@ -28,7 +28,7 @@ def side_jobs(
     schedules: Sequence[Schedule] = (),
 ) -> SideJobs:
     """Return the jobs a worker of the stage does, or only those of `kinds`; what fails is tried again soon."""
-    prepare, index = partial(prepare_summary, stage.parts), partial(index_owner, stage.database.history)
+    prepare, index = partial(prepare_summary, stage.dependencies), partial(index_owner, stage.database.history)
     known = {PREPARE_SUMMARY: prepare, INDEX_OWNER: index}
     registry = JobRegistry(known if kinds is None else kinds, schedules)
     config = JobsConfig("worker", concurrency, lease_seconds, poll_seconds=0.2, first_pause=SOON, longest_pause=SOON)
@@ -37,7 +37,7 @@ def side_jobs(
 
 async def do_summary_job(stage: Stage) -> NotDone | None:
     """Do the job of the stage's session once."""
-    return await prepare_summary(stage.parts, str(stage.session.id))
+    return await prepare_summary(stage.dependencies, str(stage.session.id))
 
 
 @asynccontextmanager

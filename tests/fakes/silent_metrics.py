@@ -23,8 +23,8 @@ class SilentMetrics:
     def compaction_measured(self, *, tokens_before: int, tokens_after: int) -> None:
         self.reports.append(("compaction_measured", {"tokens_before": tokens_before, "tokens_after": tokens_after}))
 
-    def rung_fired(self, *, rung: str) -> None:
-        self.reports.append(("rung_fired", {"rung": rung}))
+    def stage_fired(self, *, stage: str) -> None:
+        self.reports.append(("stage_fired", {"stage": stage}))
 
     def summary_written(self, *, model: str, input_tokens: int, output_tokens: int, seconds: float) -> None:
         fields = {"model": model, "input_tokens": input_tokens, "output_tokens": output_tokens, "seconds": seconds}

@@ -11,19 +11,19 @@ from fakes.slack_double import BOT_TOKEN, TEAM, Posted, Said, SlackDouble, Works
 from fakes.slack_stage import IDENTITY
 from fakes.waiting import HANG_SECONDS
 from throughline.db.database import Database
-from throughline.db.slack.arrivals import Place, SlackMessage
 from throughline.db.slack.database import SlackDatabase
 from throughline.db.slack.outbox import Delivery, DeliveryClaim
 from throughline.db.slack.people import SlackId
+from throughline.db.slack.slack_events import SlackLocation, SlackMessage
 from throughline.domain.events import Event, MessageCompleted, MessageDelta, NewEvent, ToolAnswered, ToolCalled
 from throughline.domain.message import NewMessage, Role, Source, ToolCall
 from throughline.domain.run import ClaimedRun, Claimer, Outcome, Run, RunError, RunStatus
 from throughline.slack.answer_sender import AnswerSender
 from throughline.slack.bolt import make_client, silent_logger
-from throughline.slack.calls import SlackCalls
 from throughline.slack.config import SlackConfig
 from throughline.slack.dispatcher import Dispatcher, DispatcherConfig
 from throughline.slack.sent_messages import DeliveryServices
+from throughline.slack.web_api import SlackWebApi
 
 CLAIMER = Claimer("test-worker", 60.0)
 
@@ -100,7 +100,7 @@ class DeliveryStage:
     async def take(self, said: Said) -> None:
         message = SlackMessage(
             event_id=f"Ev{said.ts}",
-            place=Place(TEAM, said.channel, said.ts),
+            place=SlackLocation(TEAM, said.channel, said.ts),
             thread_ts=said.where,
             who=SlackId(TEAM, said.user),
             text=said.text,
@@ -183,7 +183,7 @@ async def delivery_stage(database: Database, database_url: str) -> AsyncIterator
     async with serve_slack(SlackDouble(Workspace(now=clock.monotonic))) as double:
         client = make_client(SlackConfig(BOT_TOKEN, api_url=double.url), silent_logger())
         slack = database.open_slack("assistant")
-        delivery_services = DeliveryServices(slack.outbox, SlackCalls(client, clock), clock, IDENTITY)
+        delivery_services = DeliveryServices(slack.outbox, SlackWebApi(client, clock), clock, IDENTITY)
         stage = DeliveryStage(database, slack, double, clock, delivery_services, database_url)
         try:
             yield stage
@@ -191,4 +191,4 @@ async def delivery_stage(database: Database, database_url: str) -> AsyncIterator
             for task in stage.tasks:
                 task.cancel()
             await asyncio.gather(*stage.tasks, return_exceptions=True)
-            assert double.rules.complaints() == []
+            assert double.rules.validation_errors() == []

@@ -3,10 +3,10 @@
 from fakes.slack_double import TEAM
 from fakes.slack_double.payloads import fresh_ts
 from throughline.db.database import Database
-from throughline.db.slack.arrivals import Place, SlackMessage
 from throughline.db.slack.conversations import Asker, Conversation
 from throughline.db.slack.inbox import Taken
 from throughline.db.slack.people import SlackId
+from throughline.db.slack.slack_events import SlackLocation, SlackMessage
 from throughline.domain.ids import SessionId
 
 _threads: dict[str, str] = {}
@@ -18,7 +18,7 @@ async def take(database: Database, text: str, *, channel: str, user: str, thread
     thread_ts = _threads[channel] if thread else ts
     _threads[channel] = thread_ts
     slack, who = database.open_slack("assistant"), SlackId(TEAM, user)
-    place = Place(TEAM, channel, ts)
+    place = SlackLocation(TEAM, channel, ts)
     message = SlackMessage(f"Ev{ts}", place, thread_ts, who, text, is_direct=channel[0] == "D", is_addressed=True)
     assert await slack.inbox.accept(message) is Taken.ACCEPTED
     person = await slack.people.find(who)

@@ -14,7 +14,7 @@ from fakes.raw_sql import BACKENDS, run_sql
 from fakes.slack_double import BOT_TOKEN, BOT_USER, SIGNING_SECRET, TEAM, Sender
 from fakes.slack_double.workspace import BOT_ID
 from fakes.waiting import HANG_SECONDS, until_found
-from throughline.api.app import add_door
+from throughline.api.app import add_interface
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.slack.database import SlackDatabase
@@ -23,8 +23,8 @@ from throughline.domain.message import Message
 from throughline.slack.bolt import Listeners, Shown, make_bolt
 from throughline.slack.config import Identity, SlackConfig
 from throughline.slack.http import PATH, EventsEndpoint
-from throughline.slack.incoming import StopSign
-from throughline.slack.intake import Intake
+from throughline.slack.read_event import StopSign
+from throughline.slack.store_event import EventStorage
 
 IDENTITY = Identity(TEAM, "Double", BOT_USER, BOT_ID, TEAM)
 
@@ -86,10 +86,10 @@ async def slack_stage(database: Database, database_url: str) -> AsyncIterator[Sl
     async def stop(sign: StopSign) -> None:
         stops.append(sign)
 
-    intake = Intake(slack, IDENTITY, stop)
+    intake = EventStorage(slack, IDENTITY, stop)
     config = SlackConfig(BOT_TOKEN, SIGNING_SECRET)
     bolt = make_bolt(config, IDENTITY, Listeners(intake.take, no_command))
-    add_door(api.app, PATH, EventsEndpoint(bolt, SIGNING_SECRET, WallClock()))
+    add_interface(api.app, PATH, EventsEndpoint(bolt, SIGNING_SECRET, WallClock()))
     async with served_asgi(api.app) as client:
         yield SlackStage(
             api, slack, Sender(client, retry_seconds=(0, 0, 0), ack_seconds=HANG_SECONDS), client, database_url, stops

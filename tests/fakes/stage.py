@@ -27,7 +27,7 @@ from throughline.ports.tools import Tools
 from throughline.prompting.calibrate import CalibrationCache
 from throughline.prompting.ready_agent import calibration_key
 from throughline.turn.graph import build_graph
-from throughline.turn.state import TurnConfig, TurnParts
+from throughline.turn.state import TurnConfig, TurnDependencies
 from throughline.turn.take_turn import TurnStart, take_turn
 
 CLAIMER = Claimer(worker="test-worker", lease_seconds=10)
@@ -55,7 +55,7 @@ class Stage:
     model: ScriptedModel
     clock: ManualClock
     metrics: SilentMetrics
-    parts: TurnParts
+    dependencies: TurnDependencies
     owner_id: UserId
     session: Session
 
@@ -85,7 +85,7 @@ class Stage:
 
     def turn_start(self, claimed: ClaimedRun) -> TurnStart:
         heartbeat = Heartbeats(self.database.runs.renew, CLAIMER.lease_seconds).of(claimed.lease)
-        return TurnStart(parts=self.parts, graph=GRAPH, claimed=claimed, heartbeat=heartbeat)
+        return TurnStart(dependencies=self.dependencies, graph=GRAPH, claimed=claimed, heartbeat=heartbeat)
 
     async def turn(self, content: Content) -> Run:
         """Submit, claim and play one turn; return the run as it ended."""
@@ -114,7 +114,7 @@ async def open_stage(
     """Create user and session and put the parts together."""
     model = model or ScriptedModel()
     clock, metrics = ManualClock(), SilentMetrics()
-    parts = TurnParts(
+    dependencies = TurnDependencies(
         runs=database.runs,
         messages=database.messages,
         events=database.events,
@@ -134,7 +134,7 @@ async def open_stage(
     session, _ = await database.sessions.create(
         NewSession(owner_id=owner_id, agent=agent.name, title="", source=Source.API, metadata={})
     )
-    return Stage(database, model, clock, metrics, parts, owner_id, session)
+    return Stage(database, model, clock, metrics, dependencies, owner_id, session)
 
 
 def with_context(**changes: object) -> AgentDefinition:

@@ -1,11 +1,11 @@
-"""Messages and stretches of a session, made by hand, for tests of what summarisers read and write."""
+"""Messages and segments of a session, made by hand, for tests of what summarisers read and write."""
 
 from datetime import UTC, datetime
 from uuid import UUID
 
-from throughline.domain.ids import MessageId, SessionId, StretchId
+from throughline.domain.ids import MessageId, SegmentId, SessionId
 from throughline.domain.message import Message, Role, Source, ToolCall
-from throughline.domain.summary import Stretch
+from throughline.domain.summary import Segment
 
 
 def message(
@@ -34,10 +34,10 @@ def message(
     )
 
 
-def stretch_of(first: int, last: int, text: str, *, level: int = 0) -> Stretch:
-    """Return a stretch over these positions."""
-    return Stretch(
-        id=StretchId(UUID(int=first)),
+def segment_of(first: int, last: int, text: str, *, level: int = 0) -> Segment:
+    """Return a segment over these positions."""
+    return Segment(
+        id=SegmentId(UUID(int=first)),
         from_position=first,
         through_position=last,
         through_id=MessageId(UUID(int=last)),

@@ -66,7 +66,7 @@ def test_the_check_sees_the_expressions_of_the_project() -> None:
     found = expressions()
 
     assert len(found) > 150
-    assert "throughline.context.frame._tag_pattern()" in found
+    assert "throughline.context.delimiters._tag_pattern()" in found
     assert any(name.startswith("throughline.context.summaries.fact_patterns._") for name in found)
     assert any(name.startswith("throughline.context.summaries.standing_instructions._WORDS[") for name in found)
     assert any(name.startswith("throughline.llm.overflow._WINDOW[") for name in found)

@@ -8,16 +8,16 @@ import pytest
 
 from house.growth import steep
 from house.hostile_texts import ENDS, SHAPES, Shape
-from throughline.agents.complaints import show
+from throughline.agents.validation_errors import show
 from throughline.api.http.body import parse_json
 from throughline.cli.printable import one_line, printable
-from throughline.context.frame import escaped, unframed
-from throughline.context.ladder.importance import distinct_words
+from throughline.context.delimiters import escaped, undelimited
+from throughline.context.stages.keep_important import distinct_words
+from throughline.context.summaries.check_summary import Sources, check_summary
 from throughline.context.summaries.find_facts import facts_of
-from throughline.context.summaries.keep_lines import taken_facts
-from throughline.context.summaries.summary_check import Sources, check_summary
-from throughline.context.summaries.transcript import render_transcript
-from throughline.context.truncate import cut_to_bytes, truncate_middle
+from throughline.context.summaries.parse_keep_lines import taken_facts
+from throughline.context.summaries.summary_prompt import render_transcript
+from throughline.context.truncate_text import cut_to_bytes, truncate_middle
 from throughline.db.search.analyzer import Analyzer, shortened
 from throughline.db.search.snippet import snippet_of
 from throughline.domain.ids import MessageId, SessionId
@@ -29,8 +29,8 @@ from throughline.llm.chars_counter import CharsCounter
 from throughline.llm.counters import TiktokenCounter
 from throughline.llm.offline_answers import reply_to
 from throughline.llm.offline_summary import summarise
-from throughline.slack.markdown.shown import as_slack, settled
-from throughline.slack.text_in import readable
+from throughline.slack.markdown.to_slack import settled, to_slack
+from throughline.slack.plain_text import readable
 
 ANALYZER = Analyzer("english")
 CHARS = CharsCounter().count
@@ -40,7 +40,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "count_tokens": TiktokenCounter().count,
     "clean_text": clean_text,
     "escaped": lambda text: escaped("conversation_record", text),
-    "unframed": lambda text: unframed("conversation_record", text),
+    "undelimited": lambda text: undelimited("conversation_record", text),
     "facts_of a user": lambda text: facts_of([_message(Role.USER, text)], (), (OLD_FACT,)),
     "facts_of a tool": lambda text: facts_of([_message(Role.TOOL, text)], (), ()),
     "facts_of a call": lambda text: facts_of([_message(Role.ASSISTANT, text)], (), ()),
@@ -59,7 +59,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "snippet_of": lambda text: snippet_of(ANALYZER, text, {"a", "b", "wibble"}),
     "reply_to": lambda text: reply_to(Prompt("", (_said(text), _said(text))), TOOLS),
     "summarise": lambda text: summarise(text, f"[#1 user] {text}", max_tokens=500, count=CHARS),
-    "as_slack": as_slack,
+    "to_slack": to_slack,
     "settled": settled,
     "readable": lambda text: readable(text, bot_user_id="U1"),
     "printable": printable,

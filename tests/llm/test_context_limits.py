@@ -1,6 +1,6 @@
 import pytest
 
-from throughline.llm.windows import get_context_limit
+from throughline.llm.context_windows import get_context_limit
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import pytest
 from langchain_core.messages import AIMessageChunk, ToolCallChunk
 
 from fakes.growth import FACTOR, grows_linearly
-from throughline.llm.answer import MOST_CALLS, AnswerAssembly
+from throughline.llm.assemble_answer import MOST_CALLS, AnswerAssembly
 
 
 @pytest.mark.slow

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from throughline.context.assemble import frame_summary
-from throughline.context.frame import framed
+from throughline.context.assemble import delimit_summary
+from throughline.context.delimiters import delimited
 from throughline.context.measure import count_prompt, count_tool_specs
 from throughline.domain.message import Role, ToolCall
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, PromptMessage, TextDelta, ToolSpec
@@ -55,7 +55,7 @@ async def test_it_quotes_the_sentence_that_fits_the_question() -> None:
 
 
 async def test_it_reads_the_summary_too() -> None:
-    summary = frame_summary("- The launch code is 7421.", 40)
+    summary = delimit_summary("- The launch code is 7421.", 40)
     system = f"Be kind.\n\n{summary}"
 
     answer = await ask(user("What was the launch code?"), system=system)
@@ -86,7 +86,7 @@ ALLERGY = "I am allergic to penicillin."
 async def test_it_answers_from_what_it_is_shown_and_searches_for_nothing(
     told: tuple[PromptMessage, ...], system: str, question: str
 ) -> None:
-    answer = await ask(*told, user(question), system=frame_summary(system, 40), tools=(SEARCH, CLOCK))
+    answer = await ask(*told, user(question), system=delimit_summary(system, 40), tools=(SEARCH, CLOCK))
 
     assert answer.tool_calls == ()
     assert ALLERGY in answer.text.splitlines()[1]
@@ -132,7 +132,7 @@ async def test_it_answers_from_what_was_found() -> None:
         f"[#3, user, 2026-11-25 09:57] Yeah. {ALLERGY}",
     )
 
-    answer = await searched("Quoted from it.\n" + framed("quoted_history", "\n".join(lines)) + "\n3 messages.")
+    answer = await searched("Quoted from it.\n" + delimited("quoted_history", "\n".join(lines)) + "\n3 messages.")
 
     assert answer.tool_calls == ()
     assert f"- the history: {ALLERGY}\n" in answer.text
@@ -267,7 +267,7 @@ async def test_its_usage_is_the_engines_own_measure() -> None:
 async def test_it_quotes_no_fact_that_was_replaced(ended: str) -> None:
     facts = f"- The budget is 5,100 EUR now. [#51]\n- Our budget is 4,300 EUR. {ended}"
 
-    answer = await ask(user("What is our budget?"), system=frame_summary(facts, 60))
+    answer = await ask(user("What is our budget?"), system=delimit_summary(facts, 60))
 
     assert "5,100" in answer.text
     assert "4,300" not in answer.text

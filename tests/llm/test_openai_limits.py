@@ -13,7 +13,7 @@ from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, Prom
 from throughline.llm.openai_limits import MOST_CALLS, within_openai_limits
 from throughline.llm.providers import PROVIDERS
 from throughline.llm.registry import ModelRegistry
-from throughline.llm.translate import to_langchain
+from throughline.llm.translate_messages import to_langchain
 
 IMAGE = ImageBlock("https://example.org/a.png")
 OTHER_IMAGE = ImageBlock("data:image/png;base64,iVBORw0KGgo=", detail="low")

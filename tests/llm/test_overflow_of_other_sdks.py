@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from throughline.domain.errors import ContextOverflow, ModelInvalidRequest, ModelRateLimited
-from throughline.llm.classify import classify
+from throughline.llm.classify_error import classify
 
 
 class BotoError(Exception):

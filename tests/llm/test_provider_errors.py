@@ -16,7 +16,7 @@ from throughline.domain.errors import (
     NotFound,
     TemporaryError,
 )
-from throughline.llm.classify import classify
+from throughline.llm.classify_error import classify
 
 ANTHROPIC = "anthropic:claude-test"
 GEMINI = "google_genai:gemini-test"

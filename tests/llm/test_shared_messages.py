@@ -6,11 +6,11 @@ from typing import Any
 
 from langchain_core.messages import SystemMessage
 
-from throughline.domain.made_once import Beside, MadeOnce
+from throughline.domain.identity_cache import IdentityCache, IdentityMemo
 from throughline.domain.message import ImageBlock, Role, TextBlock, ToolCall
 from throughline.domain.prompt import Prompt, PromptMessage
 from throughline.llm.openai_wire import make_openai
-from throughline.llm.translate import to_langchain
+from throughline.llm.translate_messages import to_langchain
 
 MESSAGES = (
     PromptMessage(Role.USER, (TextBlock("Look:"), ImageBlock("data:image/png;base64,iVBORw0KGgo="))),
@@ -62,7 +62,7 @@ def test_models_that_name_the_system_prompt_otherwise_share_nothing_of_it() -> N
 
 
 def test_what_is_made_of_a_message_goes_with_it() -> None:
-    made = MadeOnce[PromptMessage, SystemMessage](lambda message: SystemMessage(str(message.content)))
+    made = IdentityMemo[PromptMessage, SystemMessage](lambda message: SystemMessage(str(message.content)))
     message = PromptMessage(Role.USER, "Hello")
     twin = replace(message)
 
@@ -75,7 +75,7 @@ def test_what_is_made_of_a_message_goes_with_it() -> None:
 
 
 def test_what_is_kept_beside_a_value_is_found_for_this_one_alone() -> None:
-    beside, message = Beside[PromptMessage, str](), PromptMessage(Role.USER, "Hello")
+    beside, message = IdentityCache[PromptMessage, str](), PromptMessage(Role.USER, "Hello")
 
     beside.keep(message, "first")
     beside.keep(message, "second")

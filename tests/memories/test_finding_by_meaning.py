@@ -16,7 +16,7 @@ from throughline.domain.errors import ModelAuthenticationFailed, ModelUnavailabl
 from throughline.domain.ids import UserId
 from throughline.domain.memory import MAX_MEMORY_CHARACTERS
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
-from throughline.memories.meaning import BATCH
+from throughline.memories.embed_memories import BATCH
 from throughline.worker.jobs import JobRegistry, JobsConfig, SideJobs
 
 pytestmark = pytest.mark.usefixtures("pgvector")

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from fakes.provider_double import SUMMARISER, Failure, ProviderDouble, ScriptedCall, ScriptStep, Verdict
 from fakes.waiting import HANG_SECONDS, until
-from throughline.context.summaries.transcript import SUMMARISER_SYSTEM_PROMPT
+from throughline.context.summaries.summary_prompt import SUMMARISER_SYSTEM_PROMPT
 
 CALL = ScriptedCall("call_1", "calculator", '{"expression": "1 + 1"}')
 

@@ -56,7 +56,7 @@ def test_only_a_strategy_without_summaries_may_do_without_a_compaction() -> None
     for strategy in STRATEGIES:
         wrong = failures_of(replace(quiet, strategy=strategy))
         assert (wrong == []) == (strategy in WITHOUT_SUMMARIES)
-        assert failures_of(replace(quiet, strategy=strategy, rungs=())) != []
+        assert failures_of(replace(quiet, strategy=strategy, stages=())) != []
 
 
 def test_an_unknown_strategy_is_refused_in_words() -> None:

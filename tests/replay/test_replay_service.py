@@ -9,7 +9,7 @@ from benchmarks.replay import main
 
 DATASETS = "ubuntu-irc,openhands-events"
 """A talk of many with short turns, whose summaries are ready ahead; and few turns of many tool calls, where room is
-made inside a turn and the rungs fire. The other data sets are of these two kinds: `make bench` replays all of them."""
+made inside a turn and the stages fire. The other data sets are of these two kinds: `make bench` replays all of them."""
 
 
 @pytest.mark.proof

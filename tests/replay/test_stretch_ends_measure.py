@@ -1,6 +1,6 @@
 from benchmarks.replay_data import SAMPLE
-from benchmarks.stretch_ends import Score, cohesive_ends, even_ends, joined_talks, read_meetings, stretch_ends
-from throughline.context.summaries.stretch_ends import best_end
+from benchmarks.segment_ends import Score, cohesive_ends, even_ends, joined_talks, read_meetings, segment_ends
+from throughline.context.summaries.segment_ends import best_end
 
 MEETINGS = SAMPLE / "qmsum"
 
@@ -26,9 +26,9 @@ def test_as_many_ends_are_chosen_as_there_are_borders() -> None:
         assert len(even_ends(meeting)) == len(cohesive_ends(meeting)) == len(meeting.borders)
 
 
-def test_stretches_follow_each_other_to_the_end() -> None:
+def test_segments_follow_each_other_to_the_end() -> None:
     for meeting in read_meetings(MEETINGS):
-        ends = stretch_ends(meeting, 2000, best_end)
+        ends = segment_ends(meeting, 2000, best_end)
 
         assert ends == sorted(set(ends))
         assert ends[0] > 0

@@ -125,7 +125,7 @@ async def test_two_workers_that_summarise_the_same_sessions_at_once_leave_nothin
     assert "summary prepared" in logs, "no summary was written ahead"
 
 
-async def test_a_kill_between_two_stretches_leaves_nothing_unread_and_nothing_paid_twice(
+async def test_a_kill_between_two_segments_leaves_nothing_unread_and_nothing_paid_twice(
     folder: Path, settings: Mapping[str, str], provider_double: ProviderDouble, database_url: str
 ) -> None:
     write_agent(folder, "alder", messages=1000)

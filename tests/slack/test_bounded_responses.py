@@ -6,8 +6,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 from fakes.manual_clock import ManualClock
 from fakes.raw_http_server import JSON, Answer, serve_raw
 from throughline.slack.bounded_session import bounded_session
-from throughline.slack.calls import SlackCalls
-from throughline.slack.refusals import SlackUnsure
+from throughline.slack.slack_errors import SlackUnsure
+from throughline.slack.web_api import SlackWebApi
 
 
 @pytest.mark.parametrize("status", [200, 500])
@@ -18,7 +18,7 @@ async def test_a_response_of_slack_without_an_end_is_given_up_and_the_next_one_r
         bounded_session() as session,
     ):
         client = AsyncWebClient(token="xoxb-1", base_url=f"{server.url}/", session=session, retry_handlers=[])
-        calls = SlackCalls(client, ManualClock())
+        calls = SlackWebApi(client, ManualClock())
         with pytest.raises(SlackUnsure, match=r"users\.info: ClientPayloadError"):
             await calls.user_info("U1")
 

@@ -10,17 +10,17 @@ from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import BOT_USER, Person, say
 from fakes.slack_double.payloads import app_mention, edited, left, message
 from fakes.slack_double.workspace import BOT_ID
-from throughline.context.report import ContextReport
-from throughline.db.slack.arrivals import Edited, Left, SlackMessage
+from throughline.context.context_report import ContextReport
 from throughline.db.slack.people import SlackId
+from throughline.db.slack.slack_events import Edited, Left, SlackMessage
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.ids import SessionId, UserId
 from throughline.slack.bolt import Shown
 from throughline.slack.commands import Commands
 from throughline.slack.config import Identity
-from throughline.slack.incoming import read_incoming
+from throughline.slack.maintenance import Maintenance
+from throughline.slack.read_event import read_event
 from throughline.slack.services import SlackServices
-from throughline.slack.upkeep import Upkeep
 from throughline.summary.reread import Wish
 
 ENTERPRISE, FIRST, SECOND, STRANGE = "E0GRID001", "T0FIRST01", "T0SECOND1", "T0STRANGE"
@@ -30,7 +30,7 @@ SAID = say(f"<@{BOT_USER}> hello", channel="C0GENERAL", team=FIRST)
 
 
 def who(payload: Mapping[str, object]) -> SlackId:
-    incoming = read_incoming(payload, GRID)
+    incoming = read_event(payload, GRID)
     assert isinstance(incoming, SlackMessage | Edited | Left)
     return incoming.who
 
@@ -88,7 +88,7 @@ async def test_a_confirmed_address_is_that_of_a_member_of_the_enterprise(
     guest = await outgoing.database.users.get_or_create(f"slack:{ENTERPRISE}:{ANNA}")
     await outgoing.rows("insert into slack_users values ($1, $2, $3)", ENTERPRISE, ANNA, guest)
 
-    await Upkeep(outgoing.slack, outgoing.services.calls, outgoing.clock, GRID, link_by_email=True).look()
+    await Maintenance(outgoing.slack, outgoing.services.calls, outgoing.clock, GRID, link_by_email=True).look()
 
     assert await outgoing.rows("select linked_by from slack_users") == [(linked_by,)]
 

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import TEAM, Person, Said, say
 from fakes.slack_stage import IDENTITY
-from throughline.slack.upkeep import Upkeep
+from throughline.slack.maintenance import Maintenance
 
 ANNA = Person("U0ANNA001", "Anna", "anna@example.com")
 GUEST = f"slack:{TEAM}:U0ANNA001"
@@ -26,7 +26,7 @@ def look(outgoing: DeliveryStage) -> Look:
             people[person.id] = person
         await outgoing.rows("update slack_users set looked_up_at = null")
         calls = outgoing.services.calls
-        await Upkeep(outgoing.slack, calls, outgoing.clock, IDENTITY, link_by_email=link_by_email).look()
+        await Maintenance(outgoing.slack, calls, outgoing.clock, IDENTITY, link_by_email=link_by_email).look()
 
     return look_at
 

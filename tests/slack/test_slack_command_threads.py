@@ -20,7 +20,7 @@ async def reply(ask: Asked, thread: Said, user: str = ANNA) -> None:
 
 
 async def forget_whose(ask: Asked) -> None:
-    """Delete what is kept of deliveries, as upkeep does with old ones."""
+    """Delete what is kept of deliveries, as maintenance does with old ones."""
     await ask.stage.rows("delete from slack_deliveries")
     await ask.stage.rows("delete from slack_events")
 

@@ -6,12 +6,12 @@ import pytest
 
 from fakes.slack_commands import ANNA, DIRECT, Asked
 from fakes.slack_double import TEAM, say
-from throughline.db.slack.arrivals import Place
 from throughline.db.slack.people import SlackId
 from throughline.db.slack.people_links import EmailLink
+from throughline.db.slack.slack_events import SlackLocation
 from throughline.domain.errors import NotFound
 from throughline.domain.run import RunStatus
-from throughline.slack.incoming import StopSign
+from throughline.slack.read_event import StopSign
 
 BERT, CHANNEL = "U0BERT001", "C0GENERAL"
 
@@ -94,7 +94,7 @@ async def test_stop_ends_what_runs_and_what_waits(ask: Asked) -> None:
 async def test_a_stop_sign_stops_the_run_of_its_message_for_participants_only(ask: Asked) -> None:
     said = say("a long story", channel=CHANNEL)
     turn = await ask.stage.ask(said=said)
-    sign = StopSign(Place(TEAM, CHANNEL, said.ts), BERT)
+    sign = StopSign(SlackLocation(TEAM, CHANNEL, said.ts), BERT)
 
     await ask.commands.stop_by_sign(sign)
     untouched = await ask.stage.database.followed_runs.find(turn.claimed.run.id)
@@ -112,7 +112,7 @@ async def test_a_stop_sign_under_the_answer_stops_it_too(ask: Asked) -> None:
     await turn.say("The answer begins " * 30 + "\n")
     await ask.stage.until_noted()
 
-    place = Place(TEAM, DIRECT, ask.stage.posted[0].ts)
+    place = SlackLocation(TEAM, DIRECT, ask.stage.posted[0].ts)
     await ask.commands.stop_by_sign(StopSign(place, ANNA))
 
     run = await ask.stage.database.followed_runs.find(turn.claimed.run.id)

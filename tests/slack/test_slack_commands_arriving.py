@@ -13,15 +13,15 @@ from fakes.slack_double import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, Sender, say
 from fakes.slack_double.payloads import message, reaction, slash_command
 from fakes.slack_stage import IDENTITY, served_asgi
 from fakes.waiting import HANG_SECONDS
-from throughline.api.app import add_door
+from throughline.api.app import add_interface
 from throughline.db.sessions.repository import NewSession
 from throughline.domain.message import Source
 from throughline.slack.bolt import Listeners, make_bolt
 from throughline.slack.config import SlackConfig
 from throughline.slack.health import SlackHealth
 from throughline.slack.http import PATH, EventsEndpoint
-from throughline.slack.intake import Intake
 from throughline.slack.socket_mode import SocketMode
+from throughline.slack.store_event import EventStorage
 
 RESPONSE_URL = "https://hooks.example/1"
 
@@ -53,7 +53,7 @@ def config_of(ask: Asked) -> SlackConfig:
 
 
 def listeners_of(ask: Asked) -> Listeners:
-    intake = Intake(ask.stage.slack, IDENTITY, ask.commands.stop_by_sign)
+    intake = EventStorage(ask.stage.slack, IDENTITY, ask.commands.stop_by_sign)
     return Listeners(intake.take, ask.commands.answer)
 
 
@@ -61,7 +61,7 @@ def listeners_of(ask: Asked) -> Listeners:
 async def arriving(ask: Asked) -> AsyncGenerator[Arriving]:
     api = set_stage(ask.stage.database)
     bolt = make_bolt(config_of(ask), IDENTITY, listeners_of(ask))
-    add_door(api.app, PATH, EventsEndpoint(bolt, SIGNING_SECRET, WallClock()))
+    add_interface(api.app, PATH, EventsEndpoint(bolt, SIGNING_SECRET, WallClock()))
     async with served_asgi(api.app) as client:
         yield Arriving(ask, Sender(client, ack_seconds=HANG_SECONDS))
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from fakes.markdown_texts import TEXTS
-from throughline.slack.markdown.cutting import closing, cut_before, is_in_fence, part_of
-from throughline.slack.markdown.shown import as_slack
+from throughline.slack.markdown.cut_text import closing, cut_before, is_in_fence, part_of
+from throughline.slack.markdown.to_slack import to_slack
 
 LINES = st.lists(st.text(st.sampled_from("ab `~>|[]()"), max_size=12), max_size=30)
 
@@ -64,7 +64,7 @@ def test_no_cut_tears_the_line_that_opens_a_block_or_leaves_it_behind() -> None:
 @given(TEXTS, st.integers(110, 160))
 @example("word " * 7 + "![pic](http://x.io/p.png) " * 2 + "```x = 1```](javascript:", 110)  # cut in a code span
 def test_pieces_hold_all_of_the_text_in_order(text: str, limit: int) -> None:
-    shown = as_slack(text)
+    shown = to_slack(text)
 
     assert "".join(_own_text(shown, piece) for piece in _pieces(shown, limit)) == shown
 
@@ -72,7 +72,7 @@ def test_pieces_hold_all_of_the_text_in_order(text: str, limit: int) -> None:
 @given(LINES, st.integers(40, 80))
 def test_code_in_pieces_is_the_code_of_the_whole(lines: list[str], limit: int) -> None:
     written = "\n".join(["Look:", "", "`````py", *lines, "`````", "", "done"])
-    shown = as_slack(written)
+    shown = to_slack(written)
 
     pieces = "".join(
         token.content

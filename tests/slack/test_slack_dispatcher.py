@@ -11,7 +11,7 @@ from fakes.slack_stage import IDENTITY
 from fakes.waiting import until_found
 from throughline.db.retention.old_rows import ROWS_AT_ONCE
 from throughline.db.slack.people import SlackId
-from throughline.slack.upkeep import Upkeep
+from throughline.slack.maintenance import Maintenance
 
 ANNA = SlackId(TEAM, "U0ANNA001")
 
@@ -106,8 +106,8 @@ async def test_a_session_erased_meanwhile_leaves_nothing_to_deliver(outgoing: De
     assert outgoing.texts() == []
 
 
-def upkeep_of(outgoing: DeliveryStage, *, link_by_email: bool) -> Upkeep:
-    return Upkeep(outgoing.slack, outgoing.services.calls, outgoing.clock, IDENTITY, link_by_email=link_by_email)
+def upkeep_of(outgoing: DeliveryStage, *, link_by_email: bool) -> Maintenance:
+    return Maintenance(outgoing.slack, outgoing.services.calls, outgoing.clock, IDENTITY, link_by_email=link_by_email)
 
 
 async def test_people_are_called_by_their_names_once_these_are_known(outgoing: DeliveryStage) -> None:

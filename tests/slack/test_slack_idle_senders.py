@@ -24,7 +24,7 @@ class CountingRuns(FollowedRuns):
     def __init__(self, outgoing: DeliveryStage, reads: CountedReads) -> None:
         """Read the stage's database."""
         database = outgoing.database
-        super().__init__(database._transactions, database.hub, database.events)  # noqa: SLF001  # no other way to the same tables
+        super().__init__(database._transactions, database.notifier, database.events)  # noqa: SLF001  # no other way to the same tables
         self._reads = reads
 
     async def find(self, run_id: RunId) -> Run | None:

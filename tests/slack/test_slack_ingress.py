@@ -154,7 +154,7 @@ async def test_without_a_database_nothing_is_acknowledged_and_the_retry_is_taken
     assert refused.status in {500, 503}
     assert taken.status == 200
     assert await door.run_texts() == ["hold on"]
-    assert database.hub.is_listening
+    assert database.notifier.is_listening
 
 
 async def test_more_messages_than_may_wait_are_told_so_once(door: SlackStage) -> None:

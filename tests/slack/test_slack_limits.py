@@ -7,13 +7,13 @@ import pytest
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import Failure, Limit
 from fakes.waiting import until
-from throughline.slack.calls import SlackCalls, Thread
-from throughline.slack.refusals import SlackLimited
+from throughline.slack.slack_errors import SlackLimited
+from throughline.slack.web_api import SlackWebApi, Thread
 
 MANY = 100
 
 
-async def post(calls: SlackCalls, number: int, channel: str = "C0GENERAL") -> str:
+async def post(calls: SlackWebApi, number: int, channel: str = "C0GENERAL") -> str:
     return await calls.post(Thread(channel, "1700000001.000001", "U0ANNA001", "T0DOUBLE1"), f"{number}", {})
 
 

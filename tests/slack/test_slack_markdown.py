@@ -7,7 +7,7 @@ from markdown_it import MarkdownIt
 
 from fakes.markdown_texts import TEXTS
 from throughline.slack.markdown.inline import ZERO_WIDTH_SPACE
-from throughline.slack.markdown.shown import as_slack, settled
+from throughline.slack.markdown.to_slack import settled, to_slack
 
 BROKEN = f"<{ZERO_WIDTH_SPACE}"
 UNLINKED = f"]{ZERO_WIDTH_SPACE}"
@@ -21,45 +21,45 @@ CODE = st.lists(
 def test_a_table_becomes_aligned_text() -> None:
     table = "Look:\n| name | 数 |\n|:--|--:|\n| a | 12 |\n| 漢字 | 3 \\| 4 |\nThat is all."
 
-    assert as_slack(table) == ("Look:\n```\nname  数\n----  -----\na     12\n漢字  3 | 4\n```\nThat is all.")
+    assert to_slack(table) == ("Look:\n```\nname  数\n----  -----\na     12\n漢字  3 | 4\n```\nThat is all.")
 
 
 def test_marks_and_links_in_an_aligned_table_are_written_out() -> None:
     table = "| **a** | `b` |\n|---|---|\n| [docs](https://x.io) | `c` |\n"
 
-    assert as_slack(table) == "```\na                    b\n-------------------  -\ndocs (https://x.io)  c\n```\n"
+    assert to_slack(table) == "```\na                    b\n-------------------  -\ndocs (https://x.io)  c\n```\n"
 
 
 def test_code_in_a_table_keeps_its_signs() -> None:
     table = "|a|b|\n|-|-|\n| `2**10**2` | `__init__` |\n| `a[0](x)` | ``x ` y`` |\n"
 
-    assert as_slack(table) == "```\na         b\n--------  --------\n2**10**2  __init__\na[0](x)   x ` y\n```\n"
+    assert to_slack(table) == "```\na         b\n--------  --------\n2**10**2  __init__\na[0](x)   x ` y\n```\n"
 
 
 def test_a_table_too_wide_for_a_line_becomes_a_list() -> None:
     long = "word " * 30
     table = f"| name | what it **does** | |\n|---|---|---|\n| a | {long}| [x](https://x.io) |\n| b | | |\n"
 
-    assert as_slack(table) == (f"- **name**: a; **what it does**: {long.strip()}; [x](https://x.io)\n- **name**: b\n")
+    assert to_slack(table) == (f"- **name**: a; **what it does**: {long.strip()}; [x](https://x.io)\n- **name**: b\n")
 
 
 def test_one_long_cell_does_not_swell_a_table() -> None:
     rows = "|a|b|\n" * 2000
     table = f"|{'x' * 90}|{'y' * 39}|\n|-|-|\n{rows}|{'long ' * 200}|b|\n"
 
-    assert len(as_slack(table)) < 5 * len(table)
+    assert len(to_slack(table)) < 5 * len(table)
 
 
 def test_rows_shorter_than_the_head_are_not_filled_up() -> None:
     table = "|" * 2000 + "\n|-|\n" + "|\n" * 2000
 
-    assert len(as_slack(table)) < 5 * len(table)
+    assert len(to_slack(table)) < 5 * len(table)
 
 
 def test_what_would_ring_or_link_has_no_effect_even_in_code() -> None:
     text = "<!channel> <!here|x> <@U123> <#C1> `<!everyone>`\n```\n<!subteam^S1>\n<!DOCTYPE html>\n```"
 
-    shown = as_slack(text)
+    shown = to_slack(text)
 
     for sign in ("<!c", "<!h", "<@", "<#", "<!e", "<!s"):
         assert sign not in shown
@@ -78,12 +78,12 @@ def test_what_would_ring_or_link_has_no_effect_even_in_code() -> None:
     ],
 )
 def test_forms_that_slack_could_read_as_its_own_are_broken(text: str) -> None:
-    assert as_slack(f"See {text} now") == f"See {text.replace('<', BROKEN)} now"
+    assert to_slack(f"See {text} now") == f"See {text.replace('<', BROKEN)} now"
 
 
 def test_encoded_brackets_and_broadcasts_are_broken_too() -> None:
-    assert as_slack("&lt;!channel&gt; &#60;@U1>") == f"&lt;{ZERO_WIDTH_SPACE}!channel&gt; &#60;{ZERO_WIDTH_SPACE}@U1>"
-    assert as_slack("@channel @Here, (_@everyone_)") == "@x @x, (_@x_)".replace("x", "{}").format(
+    assert to_slack("&lt;!channel&gt; &#60;@U1>") == f"&lt;{ZERO_WIDTH_SPACE}!channel&gt; &#60;{ZERO_WIDTH_SPACE}@U1>"
+    assert to_slack("@channel @Here, (_@everyone_)") == "@x @x, (_@x_)".replace("x", "{}").format(
         f"{ZERO_WIDTH_SPACE}channel", f"{ZERO_WIDTH_SPACE}Here", f"{ZERO_WIDTH_SPACE}everyone"
     )
 
@@ -91,19 +91,19 @@ def test_encoded_brackets_and_broadcasts_are_broken_too() -> None:
 def test_addresses_stay_as_they_are() -> None:
     text = "<https://a.io/b?c=d> <mailto:a@here.com> a@channel.com https://a.io/@here a < b 1<2 `npm i @here/maps`"
 
-    assert as_slack(text) == text
+    assert to_slack(text) == text
 
 
 def test_images_are_not_fetched_and_odd_links_lead_nowhere() -> None:
-    assert as_slack("![a](https://evil.io/?q=secret)") == "a (`https://evil.io/?q=secret`)"
-    assert as_slack("[ok](https://a.io/b) [no](javascript:x) `[code](y)`") == (
+    assert to_slack("![a](https://evil.io/?q=secret)") == "a (`https://evil.io/?q=secret`)"
+    assert to_slack("[ok](https://a.io/b) [no](javascript:x) `[code](y)`") == (
         f"[ok](https://a.io/b) [no{UNLINKED}(javascript:x) `[code](y)`"
     )
 
 
 def test_a_link_that_names_another_address_shows_where_it_leads() -> None:
-    assert as_slack("[https://bank.io](https://evil.io)") == "https://bank.io (https://evil.io)"
-    assert as_slack("[www.bank.io](https://www.bank.io/)") == "[www.bank.io](https://www.bank.io/)"
+    assert to_slack("[https://bank.io](https://evil.io)") == "https://bank.io (https://evil.io)"
+    assert to_slack("[www.bank.io](https://www.bank.io/)") == "[www.bank.io](https://www.bank.io/)"
 
 
 @pytest.mark.parametrize(
@@ -118,24 +118,24 @@ def test_a_link_that_names_another_address_shows_where_it_leads() -> None:
     ],
 )
 def test_a_label_that_names_a_host_anywhere_has_to_lead_there(label: str) -> None:
-    assert as_slack(f"[{label}](https://evil.io/good.io)") == f"{label} (https://evil.io/good.io)"
-    assert as_slack(f"[{label}](https://www.good.io/x)") == f"[{label}](https://www.good.io/x)"
+    assert to_slack(f"[{label}](https://evil.io/good.io)") == f"{label} (https://evil.io/good.io)"
+    assert to_slack(f"[{label}](https://www.good.io/x)") == f"[{label}](https://www.good.io/x)"
 
 
 def test_names_of_files_and_products_are_no_hosts() -> None:
     text = "[README.md](https://a.io/x), [Node.js](https://nodejs.org), [`main.py`](https://a.io), [v1.2](https://a.io)"
 
-    assert as_slack(text) == text
+    assert to_slack(text) == text
 
 
 def test_words_that_only_look_like_a_link_keep_all_their_signs() -> None:
-    assert as_slack("call handlers[name](event) now") == f"call handlers[name{UNLINKED}(event) now"
-    assert as_slack("vector<std::string> a") == "vector<std::string> a"
-    assert as_slack("```java\nList<@NonNull String> x;\n```") == "```java\nList<@NonNull String> x;\n```"
+    assert to_slack("call handlers[name](event) now") == f"call handlers[name{UNLINKED}(event) now"
+    assert to_slack("vector<std::string> a") == "vector<std::string> a"
+    assert to_slack("```java\nList<@NonNull String> x;\n```") == "```java\nList<@NonNull String> x;\n```"
 
 
 def test_behind_a_span_left_open_nothing_is_code_up_to_the_end_of_the_paragraph() -> None:
-    shown = as_slack("a `\n`[x](javascript:y) @here`\n\n`[x](javascript:y) @here`")
+    shown = to_slack("a `\n`[x](javascript:y) @here`\n\n`[x](javascript:y) @here`")
 
     assert shown == f"a `\n`[x{UNLINKED}(javascript:y) @{ZERO_WIDTH_SPACE}here`\n\n`[x](javascript:y) @here`"
 
@@ -143,28 +143,28 @@ def test_behind_a_span_left_open_nothing_is_code_up_to_the_end_of_the_paragraph(
 def test_code_behind_the_fence_itself_is_shown() -> None:
     query = "SELECT a, b, c FROM orders WHERE customer_id = 42"
 
-    assert as_slack(f"```{query}\nORDER BY 1\n```") == f"```\n{query}\nORDER BY 1\n```"
+    assert to_slack(f"```{query}\nORDER BY 1\n```") == f"```\n{query}\nORDER BY 1\n```"
 
 
 def test_long_names_of_columns_stand_once_above_the_list() -> None:
     name = "This name is longer than forty characters, really"
 
-    assert as_slack(f"|{name}|z*y|\n|-|-|\n|{'a' * 100}|b|\n") == f"- {name}; z*y\n- {'a' * 100}; b\n"
+    assert to_slack(f"|{name}|z*y|\n|-|-|\n|{'a' * 100}|b|\n") == f"- {name}; z*y\n- {'a' * 100}; b\n"
 
 
 def test_links_in_pieces_or_defined_elsewhere_lead_nowhere_odd() -> None:
     kept = f"]{ZERO_WIDTH_SPACE}"
 
-    assert as_slack("[`a`](javascript:x)") == f"[`a`{kept}(javascript:x)"
-    assert as_slack("[1]: javascript:x") == f"[1{kept}: javascript:x"
-    assert as_slack("![a [b]](https://evil.io)") == f"!{ZERO_WIDTH_SPACE}[a [b]{kept}(https://evil.io)"
-    assert as_slack("[`a`](https://a.io)\n[1]: https://a.io") == f"[`a`](https://a.io)\n[1{kept}: https://a.io"
+    assert to_slack("[`a`](javascript:x)") == f"[`a`{kept}(javascript:x)"
+    assert to_slack("[1]: javascript:x") == f"[1{kept}: javascript:x"
+    assert to_slack("![a [b]](https://evil.io)") == f"!{ZERO_WIDTH_SPACE}[a [b]{kept}(https://evil.io)"
+    assert to_slack("[`a`](https://a.io)\n[1]: https://a.io") == f"[`a`](https://a.io)\n[1{kept}: https://a.io"
 
 
 def test_code_and_ordinary_markdown_stay_as_they_are() -> None:
     text = "# Title\n**bold** _it_ ~~no~~\n- one\n1. two\n> quote\n```python\nx = [1](2)\n| no | table |\n```\n"
 
-    assert as_slack(text) == text
+    assert to_slack(text) == text
 
 
 @pytest.mark.parametrize(
@@ -178,11 +178,11 @@ def test_code_and_ordinary_markdown_stay_as_they_are() -> None:
     ],
 )
 def test_code_within_a_line_stays_as_it_is(code: str) -> None:
-    assert as_slack(f"Call {code} there.") == f"Call {code} there."
+    assert to_slack(f"Call {code} there.") == f"Call {code} there."
 
 
 def test_an_escaped_backtick_begins_no_code() -> None:
-    assert as_slack("\\`[x](y)\\`") == f"\\`[x{UNLINKED}(y)\\`"
+    assert to_slack("\\`[x](y)\\`") == f"\\`[x{UNLINKED}(y)\\`"
 
 
 def test_a_fence_in_an_item_or_a_quote_is_taken_out_of_it() -> None:
@@ -190,9 +190,9 @@ def test_a_fence_in_an_item_or_a_quote_is_taken_out_of_it() -> None:
     indented = "- see\n      ```py\n      handlers[name](event)\n      ```\nafter"
     quoted = "> ```\n> a[b](c)\n>   d\nafter"
 
-    assert as_slack(item) == "1. \n```sh\nls\n  -a\n```\n2. next"
-    assert as_slack(indented) == "- see\n```py\nhandlers[name](event)\n```\nafter"
-    assert as_slack(quoted) == "```\na[b](c)\n  d\n```\nafter"
+    assert to_slack(item) == "1. \n```sh\nls\n  -a\n```\n2. next"
+    assert to_slack(indented) == "- see\n```py\nhandlers[name](event)\n```\nafter"
+    assert to_slack(quoted) == "```\na[b](c)\n  d\n```\nafter"
 
 
 def test_a_block_ends_only_at_a_fence_like_its_own() -> None:
@@ -201,17 +201,17 @@ def test_a_block_ends_only_at_a_fence_like_its_own() -> None:
     in_a_line = "```x = 1```\n[x](y)"
     deeper = "```py\n    ```\na[b](c)\n``` py\n```"
 
-    assert as_slack(longer) == f"````md\n```py\na[b](c)\n```\n````\n[x{UNLINKED}(y)"
-    assert as_slack(tildes) == "````md\n```\na[b](c)\n```\n````\n"
-    assert as_slack(in_a_line) == f"```x = 1```\n[x{UNLINKED}(y)"
-    assert as_slack(deeper) == deeper
+    assert to_slack(longer) == f"````md\n```py\na[b](c)\n```\n````\n[x{UNLINKED}(y)"
+    assert to_slack(tildes) == "````md\n```\na[b](c)\n```\n````\n"
+    assert to_slack(in_a_line) == f"```x = 1```\n[x{UNLINKED}(y)"
+    assert to_slack(deeper) == deeper
 
 
 @given(CODE, st.sampled_from(["```", "````", "~~~", "~~~~~"]), st.sampled_from(["", "> ", "  ", "      "]))
 def test_code_is_shown_as_any_reader_of_markdown_would(code: str, marks: str, before: str) -> None:
     lines = [f"{marks}py", *code.split("\n"), marks]
 
-    shown = as_slack("\n".join(f"{before}{line}" for line in lines))
+    shown = to_slack("\n".join(f"{before}{line}" for line in lines))
 
     assert _code(shown) == _code("\n".join(lines))
 
@@ -224,19 +224,19 @@ def _code(text: str) -> str:
 def test_what_is_settled_never_changes(text: str, length: int) -> None:
     beginning = text[:length]
 
-    early = as_slack(beginning[: settled(beginning)])
+    early = to_slack(beginning[: settled(beginning)])
 
-    assert as_slack(text).startswith(early)
+    assert to_slack(text).startswith(early)
 
 
 @given(TEXTS, TEXTS)
 def test_what_a_blank_line_settles_never_changes_even_without_it(text: str, more: str) -> None:
-    early = as_slack(text[: settled(f"{text}\n\n")])
+    early = to_slack(text[: settled(f"{text}\n\n")])
 
-    assert as_slack(text).startswith(early)
-    assert as_slack(f"{text}\n\n{more}").startswith(early)
+    assert to_slack(text).startswith(early)
+    assert to_slack(f"{text}\n\n{more}").startswith(early)
 
 
 @given(TEXTS)
 def test_what_says_something_is_never_shown_as_nothing(text: str) -> None:
-    assert bool(as_slack(text).strip()) == bool(text.strip())
+    assert bool(to_slack(text).strip()) == bool(text.strip())

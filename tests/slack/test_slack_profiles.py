@@ -5,13 +5,13 @@ import pytest
 from fakes.slack_delivery import DeliveryStage
 from fakes.slack_double import Failure, Person, say
 from fakes.slack_stage import IDENTITY
-from throughline.slack.upkeep import Upkeep
+from throughline.slack.maintenance import Maintenance
 
 THREE = ("U0ANNA001", "U0BERT001", "U0CLARA01")
 
 
-def upkeep_of(outgoing: DeliveryStage) -> Upkeep:
-    return Upkeep(outgoing.slack, outgoing.services.calls, outgoing.clock, IDENTITY, link_by_email=False)
+def upkeep_of(outgoing: DeliveryStage) -> Maintenance:
+    return Maintenance(outgoing.slack, outgoing.services.calls, outgoing.clock, IDENTITY, link_by_email=False)
 
 
 async def have_three_guests(outgoing: DeliveryStage) -> None:
@@ -37,14 +37,14 @@ async def test_a_temporary_failure_of_one_profile_stops_no_other_and_is_soon_ret
 ) -> None:
     await have_three_guests(outgoing)
     outgoing.double.rules.fail("users.info", failure)
-    upkeep = upkeep_of(outgoing)
+    maintenance = upkeep_of(outgoing)
 
-    await upkeep.look()
+    await maintenance.look()
     at_first = await named(outgoing)
-    await upkeep.look()
+    await maintenance.look()
     at_once = len(outgoing.double.workspace.called("users.info"))
     await let_pass(outgoing, 6)
-    await upkeep.look()
+    await maintenance.look()
 
     assert (len(at_first), at_once) == (2, 3)
     assert await named(outgoing) == [(user,) for user in THREE]
@@ -54,12 +54,12 @@ async def test_a_temporary_failure_of_one_profile_stops_no_other_and_is_soon_ret
 async def test_a_profile_that_slack_does_not_have_is_asked_for_again_tomorrow(outgoing: DeliveryStage) -> None:
     await have_three_guests(outgoing)
     del outgoing.double.workspace.people["U0ANNA001"]
-    upkeep = upkeep_of(outgoing)
+    maintenance = upkeep_of(outgoing)
     asked = []
 
     for minutes in (0, 60, 24 * 60):
         await let_pass(outgoing, minutes)
-        await upkeep.look()
+        await maintenance.look()
         asked.append(len(outgoing.double.workspace.called("users.info")))
 
     assert asked == [3, 3, 6]

@@ -14,8 +14,8 @@ from throughline.slack.bolt import make_client, silent_logger
 from throughline.slack.config import SlackConfig
 from throughline.slack.health import SlackHealth
 from throughline.slack.identification import Identification
-from throughline.slack.incoming import read_incoming
 from throughline.slack.manifest import manifest
+from throughline.slack.read_event import read_event
 from throughline.slack.setup_check import BOT_SCOPES, LEAVING_SCOPES
 
 
@@ -171,7 +171,7 @@ def test_the_manifest_for_socket_mode_names_no_address() -> None:
 
 def test_events_that_cannot_be_read_ask_nothing_of_us() -> None:
     for body in ({}, {"event": None}, {"event_id": "E", "event": {}}, {"event_id": 1, "event": {"type": []}}):
-        assert read_incoming(body, IDENTITY) is None
+        assert read_event(body, IDENTITY) is None
     said = message(say("x"))
     del said["event"]["ts"]
-    assert read_incoming(said, IDENTITY) is None
+    assert read_event(said, IDENTITY) is None

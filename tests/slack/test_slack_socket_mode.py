@@ -13,17 +13,17 @@ from fakes.slack_double import APP_TOKEN, BOT_TOKEN, Failure, SlackDouble, say
 from fakes.slack_double.payloads import message
 from fakes.slack_stage import IDENTITY, no_command, no_stop
 from fakes.waiting import HANG_SECONDS, LOOK_SECONDS, until
-from throughline.context.report import ContextReport
+from throughline.context.context_report import ContextReport
 from throughline.db.database import Database
 from throughline.domain.compaction import CompactionResult
 from throughline.domain.ids import SessionId, UserId
 from throughline.slack.bolt import Listeners, make_bolt
 from throughline.slack.config import SlackConfig
-from throughline.slack.door import open_slack
 from throughline.slack.health import SlackHealth
-from throughline.slack.intake import Intake
+from throughline.slack.open_slack import open_slack
 from throughline.slack.services import SlackServices
 from throughline.slack.socket_mode import LONGEST_DELAY_SECONDS, LONGEST_PAUSE_SECONDS, SocketMode
+from throughline.slack.store_event import EventStorage
 from throughline.summary.reread import Wish
 
 
@@ -54,7 +54,7 @@ class Line:
 @pytest.fixture
 async def line(database: Database, database_url: str, slack: SlackDouble) -> AsyncGenerator[Line]:
     config = SlackConfig(BOT_TOKEN, app_token=APP_TOKEN, api_url=slack.url)
-    intake = Intake(database.open_slack("assistant"), IDENTITY, no_stop)
+    intake = EventStorage(database.open_slack("assistant"), IDENTITY, no_stop)
     bolt = make_bolt(config, IDENTITY, Listeners(intake.take, no_command))
     opened = Line(slack, database_url)
     async with SocketMode(bolt, config, opened.clock, opened.health).running():

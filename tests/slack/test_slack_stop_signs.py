@@ -4,9 +4,9 @@ import asyncio
 
 from fakes.slack_commands import Asked
 from fakes.slack_double import TEAM, Said, say
-from throughline.db.slack.arrivals import Place, SlackMessage
 from throughline.db.slack.people import SlackId
-from throughline.slack.incoming import StopSign
+from throughline.db.slack.slack_events import SlackLocation, SlackMessage
+from throughline.slack.read_event import StopSign
 
 CHANNEL, PARTNER, THIRD = "C0SHARED1", "T0OTHER01", "T0THIRD01"
 ANNA, BERT = "U0ANNA001", "U0BERT001"
@@ -17,7 +17,7 @@ async def take(ask: Asked, said: Said, team: str = TEAM) -> None:
     await ask.stage.slack.inbox.accept(
         SlackMessage(
             event_id=f"Ev{said.ts}",
-            place=Place(TEAM, said.channel, said.ts),
+            place=SlackLocation(TEAM, said.channel, said.ts),
             thread_ts=said.where,
             who=SlackId(team, said.user),
             text=said.text,
@@ -29,7 +29,7 @@ async def take(ask: Asked, said: Said, team: str = TEAM) -> None:
 
 async def stopped(ask: Asked, said: Said, user: str) -> list[tuple[object, ...]]:
     """Have somebody put a stop sign under the message; return what is cancelled then."""
-    await ask.commands.stop_by_sign(StopSign(Place(TEAM, CHANNEL, said.ts), user))
+    await ask.commands.stop_by_sign(StopSign(SlackLocation(TEAM, CHANNEL, said.ts), user))
     return await ask.stage.rows("select input ->> 'content' from runs where status = 'cancelled' order by seq")
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, Step
 from fakes.stage import Stage, open_stage, with_context
-from throughline.context.plan import plan_context
+from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.plan_context import plan_context
 from throughline.context.policy import SummaryPolicy, SummaryShape
-from throughline.context.triggers import CompactionTrigger
 from throughline.db.database import Database
 from throughline.domain.errors import ContextOverflow, ModelUnavailable
 from throughline.domain.events import CompactionFinished
@@ -16,11 +16,11 @@ from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import RunStatus
 from throughline.prompting.context_report import report_context
 from throughline.prompting.conversation import at_rest
-from throughline.prompting.planning import context_input
+from throughline.prompting.planning import make_context_input
 from throughline.summary.compact import compact
 from throughline.summary.reread import Wish
 from throughline.summary.summarize_now import summarize_now
-from throughline.summary.writing import Compaction
+from throughline.summary.write_summary import Compaction
 
 SUMMARY = "## Intent\nThe user counts [#1-#2]."
 
@@ -45,7 +45,7 @@ async def stage(database: Database) -> Stage:
 async def test_a_summary_on_demand_keeps_the_newest_messages_and_carries_the_users_words(stage: Stage) -> None:
     await talk(stage, 4)
 
-    result = await summarize_now(stage.parts, await stage.reload(), Wish("mind the numbers"))
+    result = await summarize_now(stage.dependencies, await stage.reload(), Wish("mind the numbers"))
 
     assert (result.outcome, result.session.summary_through_position) == ("adopted", 6)
     assert "mind the numbers" in str(stage.model.requests[-1].prompt.messages[0].content)
@@ -57,10 +57,10 @@ async def test_a_second_summary_reads_the_first_and_only_what_came_after_it(data
     stage = await open_stage(database, agent=with_context(window=4096, min_recent_messages=2, summary=rolling))
     stage.model.by_request = answers
     await talk(stage, 4)
-    await summarize_now(stage.parts, await stage.reload(), Wish())
+    await summarize_now(stage.dependencies, await stage.reload(), Wish())
     await talk(stage, 3)
 
-    result = await summarize_now(stage.parts, await stage.reload(), Wish())
+    result = await summarize_now(stage.dependencies, await stage.reload(), Wish())
 
     asked = str(stage.model.requests[-1].prompt.messages[0].content)
     assert result.session.summary_through_position == 12
@@ -70,7 +70,7 @@ async def test_a_second_summary_reads_the_first_and_only_what_came_after_it(data
 
 
 async def test_there_is_nothing_to_summarise_in_a_new_session(stage: Stage) -> None:
-    result = await summarize_now(stage.parts, stage.session, Wish())
+    result = await summarize_now(stage.dependencies, stage.session, Wish())
 
     assert result.outcome == "skipped"
     assert result.session.summary_version == 0
@@ -79,7 +79,7 @@ async def test_there_is_nothing_to_summarise_in_a_new_session(stage: Stage) -> N
 async def test_a_summary_that_lost_the_race_is_dropped_and_changes_nothing(stage: Stage) -> None:
     await talk(stage, 4)
     before = await stage.reload()
-    await summarize_now(stage.parts, before, Wish())
+    await summarize_now(stage.dependencies, before, Wish())
     rival = await stage.reload()
     late = await open_late(stage, before.summary_version)
 
@@ -89,12 +89,12 @@ async def test_a_summary_that_lost_the_race_is_dropped_and_changes_nothing(stage
 
 async def open_late(stage: Stage, seen_version: int) -> str:
     """Adopt on top of a version that is no longer the newest, as a slow rival would."""
-    agent, conversation = await at_rest(stage.parts, await stage.reload())
+    agent, conversation = await at_rest(stage.dependencies, await stage.reload())
     history = await stage.messages()
     old = replace(conversation.session, summary_version=seen_version, summary_through_position=0)
     stale = replace(conversation, session=old, history=history)
-    plan = plan_context(context_input(agent, stale, None), forced=CompactionTrigger.MANUAL)
-    return (await compact(stage.parts, Compaction(agent, stale), plan))[1].outcome
+    plan = plan_context(make_context_input(agent, stale, None), forced=CompactionTrigger.MANUAL)
+    return (await compact(stage.dependencies, Compaction(agent, stale), plan))[1].outcome
 
 
 async def test_a_slow_summariser_costs_its_time_limit_and_no_more(database: Database) -> None:
@@ -126,7 +126,7 @@ async def test_an_absurd_refusal_does_not_disable_the_model_for_the_turns_that_f
     refused = await stage.turn("hello")
     stage.model.by_request = answers
     further = await stage.turn("still there? " + "word " * 300)
-    report = await report_context(stage.parts, await stage.reload())
+    report = await report_context(stage.dependencies, await stage.reload())
 
     assert refused.status is RunStatus.FAILED
     assert further.status is RunStatus.SUCCEEDED
@@ -161,7 +161,7 @@ async def test_the_report_of_a_turn_equals_the_report_asked_for_afterwards(stage
     await talk(stage, 3)
     run = await stage.turn("how full is it?")
 
-    asked = await report_context(stage.parts, await stage.reload())
+    asked = await report_context(stage.dependencies, await stage.reload())
 
     assert run.context is not None
     assert run.context["total_tokens"] == asked.total_tokens
@@ -189,7 +189,7 @@ async def test_a_session_of_huge_messages_is_compacted_although_few_of_them_can_
     stage.model.by_request = answers
 
     await talk(stage, 12, words=words)
-    report = await report_context(stage.parts, await stage.reload())
+    report = await report_context(stage.dependencies, await stage.reload())
 
     assert report.summary_count > 0
     assert report.messages_since_summary <= 8 + 4
@@ -202,7 +202,7 @@ async def test_a_summary_on_demand_catches_up_with_huge_messages_that_were_not_l
     stage.model.by_request = answers
     await talk(stage, 15, words=1200)
 
-    result = await summarize_now(stage.parts, await stage.reload(), Wish())
+    result = await summarize_now(stage.dependencies, await stage.reload(), Wish())
 
     assert result.outcome == "adopted"
     assert 20 <= result.session.summary_through_position <= 28

@@ -50,7 +50,7 @@ def choices(requests: Sequence[ModelRequest]) -> list[str]:
 async def on_demand(stage: Stage, wish: Wish = NO_WISH) -> list[ModelRequest]:
     """Summarise as the route does; return what the model was asked."""
     stage.model.requests.clear()
-    done = await summarize_now(stage.parts, await stage.reload(), wish)
+    done = await summarize_now(stage.dependencies, await stage.reload(), wish)
     assert done.outcome in {"adopted", "skipped"}  # skipped: a wish changed nothing
     assert done.spent.calls == len(stage.model.requests)
     return list(stage.model.requests)
@@ -114,11 +114,11 @@ async def test_what_a_session_wants_kept_is_paid_for(database: Database) -> None
 @pytest.mark.parametrize(("ratio", "is_copied"), [(1.1, True), (1.3, False)])
 async def test_a_little_learned_of_a_model_ends_no_copies(database: Database, ratio: float, *, is_copied: bool) -> None:
     stage = await open_stage_with(database)
-    await stage.parts.calibrations.save(LEARNED_KEY, Calibration(1.05, 20))
+    await stage.dependencies.calibrations.save(LEARNED_KEY, Calibration(1.05, 20))
     await import_texts(stage, DECISIONS)
     await on_demand(stage)
 
-    await stage.parts.calibrations.save(LEARNED_KEY, Calibration(ratio, 20))
+    await stage.dependencies.calibrations.save(LEARNED_KEY, Calibration(ratio, 20))
     await import_texts(stage, DECISIONS)
 
     assert (await on_demand(stage) == []) is is_copied

@@ -11,20 +11,20 @@ import pytest
 from context.strategies import Said, by_length, stored
 from fakes.scripted_model import ScriptedModel
 from throughline.context.policy import SummaryKind, SummaryPolicy
+from throughline.context.summaries.check_summary import SMALL_SUMMARY_TOKENS
 from throughline.context.summaries.find_facts import facts_of
-from throughline.context.summaries.summary_check import SMALL_SUMMARY_TOKENS
 from throughline.context.summaries.summary_layout import SummaryLayout
-from throughline.domain.ids import MessageId, SessionId, StretchId, UserId
+from throughline.domain.ids import MessageId, SegmentId, SessionId, UserId
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role, Source
 from throughline.domain.session import Session
-from throughline.domain.summary import Stretch
+from throughline.domain.summary import Segment
 from throughline.ports.summaries import SummaryStore
-from throughline.summary.draft import Assignment, Draft
-from throughline.summary.new_stretch import named_facts, said_anew
-from throughline.summary.stretches import StretchWriter
+from throughline.summary.new_segment import named_facts, restated_facts
 from throughline.summary.summariser import Summariser, Written
 from throughline.summary.summariser_calls import SummariserCalls
+from throughline.summary.summary_draft import Assignment, Draft
+from throughline.summary.write_segments import SegmentWriter
 
 SESSION = Session(
     id=SessionId(UUID(int=1)),
@@ -42,8 +42,8 @@ NARRATIVE = " ".join(
 
 def draft(*said: str, narrative: str = NARRATIVE, replaced_tokens: int = 0) -> Draft:
     messages = stored([Said(Role.USER, text) for text in said], by_length)
-    stretch = Stretch(
-        id=StretchId(UUID(int=3)),
+    segment = Segment(
+        id=SegmentId(UUID(int=3)),
         from_position=1,
         through_position=len(messages),
         through_id=MessageId(UUID(int=4)),
@@ -53,7 +53,7 @@ def draft(*said: str, narrative: str = NARRATIVE, replaced_tokens: int = 0) -> D
         model="m",
         read_hash="",
     )
-    return Draft(stretches=(stretch,), kept_facts=facts_of(messages, (), ()), replaced_tokens=replaced_tokens)
+    return Draft(segments=(segment,), kept_facts=facts_of(messages, (), ()), replaced_tokens=replaced_tokens)
 
 
 def shown(drafted: Draft, limit_tokens: int = 1500, kind: SummaryKind = SummaryKind.HYBRID) -> tuple[str, int]:
@@ -97,7 +97,7 @@ def test_without_instructions_the_narrative_stands_alone_where_facts_have_no_roo
 
 def test_what_a_recall_tool_says_again_changes_nothing() -> None:
     new, old = stored([Said(Role.USER, "KEY-3=v4"), Said(Role.TOOL, "[#1 user] KEY-3=v3", tool_call_id="a")], by_length)
-    said = said_anew((new, replace(old, name="read_history")))
+    said = restated_facts((new, replace(old, name="read_history")))
     named = named_facts(Written("", 0, "m", 0, 0, 0, "value | KEY-3 | KEY-3=v3 | #2"), said)
 
     assert [one.text for one in facts_of(said, named, ())] == ["KEY-3=v4"]
@@ -113,7 +113,7 @@ async def test_what_facts_leave_the_narrative_is_found_once_and_beside_the_loop(
     facts = tuple(KeptFact(FactKind.VALUE, f"The value number {n} is {n * 7}.", n) for n in range(400))
     summariser = Summariser(ScriptedModel(), SummaryPolicy(), count, max_tokens=1500, window_tokens=8192)
     assignment = Assignment(SESSION, SummaryPolicy(), limit_tokens=1500)
-    writer = StretchWriter(
+    writer = SegmentWriter(
         cast("SummaryStore", None), assignment, (summariser,), cast("SummariserCalls", None), draft("Hello.")
     )
     writer.draft = replace(writer.draft, kept_facts=facts)
@@ -156,7 +156,7 @@ async def test_a_summary_is_put_together_beside_the_loop() -> None:
     summariser = Summariser(ScriptedModel(), SummaryPolicy(), count, max_tokens=1500, window_tokens=8192)
     drafted = replace(draft("Hello."), kept_facts=facts, through_id=MessageId(UUID(int=4)), through_position=1)
     assignment = Assignment(SESSION, SummaryPolicy(), limit_tokens=1500)
-    writer = StretchWriter(
+    writer = SegmentWriter(
         cast("SummaryStore", None), assignment, (summariser,), cast("SummariserCalls", None), drafted
     )
 

@@ -24,7 +24,7 @@ async def open_with(database: Database, hook: Hook, shape: SummaryShape) -> Stag
     policy = SummaryPolicy(shape=shape, max_tokens=600, kind=SummaryKind.LLM)
     agent = with_context(window=8192, min_recent_messages=2, summary=policy, pre_compact="hooks:own")
     stage = await open_stage(database, agent=agent)
-    stage.parts = replace(stage.parts, hooks=OwnHooks({"hooks:own": hook}))
+    stage.dependencies = replace(stage.dependencies, hooks=OwnHooks({"hooks:own": hook}))
     return stage
 
 
@@ -60,7 +60,7 @@ async def test_its_texts_are_merged_once_they_do_not_fit_together(
     version = await stage.database.summaries.latest(stage.session.id)
     assert version is not None
     assert MERGED in text
-    assert len(version.stretch_ids) < COMPACTIONS
+    assert len(version.segment_ids) < COMPACTIONS
     assert f"Part {COMPACTIONS} of the story." in text
     assert "[…]" not in text
     assert "left out here" not in text

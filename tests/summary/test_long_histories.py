@@ -35,7 +35,7 @@ def read_by(requests: Sequence[ModelRequest]) -> list[int]:
     return [len(positions_read([request])) for request in requests]
 
 
-async def test_a_stretch_takes_what_the_summariser_can_read_however_many_messages_that_are(database: Database) -> None:
+async def test_a_segment_takes_what_the_summariser_can_read_however_many_messages_that_are(database: Database) -> None:
     stage = await open_long(database)
 
     assert await prepare_one(stage)
@@ -46,7 +46,7 @@ async def test_a_stretch_takes_what_the_summariser_can_read_however_many_message
     assert sum(shown) == MESSAGES - 2
 
 
-async def test_no_stretch_is_longer_than_the_policy_says_and_none_but_the_last_shorter(database: Database) -> None:
+async def test_no_segment_is_longer_than_the_policy_says_and_none_but_the_last_shorter(database: Database) -> None:
     stage = await open_long(database, messages=900, chunk_messages=60)
 
     assert await prepare_one(stage)

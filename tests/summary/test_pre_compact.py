@@ -14,18 +14,18 @@ from fakes.scripted_model import Say
 from fakes.stage import Stage, open_stage, with_context
 from fakes.waiting import HANG_SECONDS, until
 from fakes.watched_counter import WatchedCounter
-from throughline.context.plan import plan_context
+from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.plan_context import plan_context
 from throughline.context.policy import SummaryPolicy, SummaryShape
-from throughline.context.triggers import CompactionTrigger
 from throughline.db.database import Database
 from throughline.domain.compaction import CompactionResult
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
-from throughline.execution.off_loop import LARGE_CHARACTERS
+from throughline.execution.compute_threads import LARGE_CHARACTERS
 from throughline.ports.hooks import Decision, Hook, PreCompact
 from throughline.prompting.conversation import at_rest
-from throughline.prompting.planning import context_input
+from throughline.prompting.planning import make_context_input
 from throughline.summary.compact import compact
-from throughline.summary.writing import Compaction
+from throughline.summary.write_summary import Compaction
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 
@@ -34,7 +34,7 @@ async def open_with(database: Database, hook: Hook, *, turns: int = 4, **summary
     policy = SummaryPolicy(**{"timeout_seconds": HANG_SECONDS, **summary})  # type: ignore[arg-type]  # fields by name
     agent = with_context(window=8192, min_recent_messages=2, summary=policy, pre_compact="hooks:own")
     stage = await open_stage(database, agent=agent)
-    stage.parts = replace(stage.parts, hooks=OwnHooks({"hooks:own": hook}))
+    stage.dependencies = replace(stage.dependencies, hooks=OwnHooks({"hooks:own": hook}))
     stage.model.by_request = lambda _: Say(SUMMARY)
     await fill(stage, turns)
     return stage
@@ -42,11 +42,11 @@ async def open_with(database: Database, hook: Hook, *, turns: int = 4, **summary
 
 async def compact_for(stage: Stage, *, tokens: int | None = None) -> CompactionResult:
     """Compact as a turn does at the threshold, with a prompt of so many tokens."""
-    agent, conversation = await at_rest(stage.parts, await stage.reload())
-    plan = plan_context(context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL)
+    agent, conversation = await at_rest(stage.dependencies, await stage.reload())
+    plan = plan_context(make_context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL)
     plan = replace(plan, decision=replace(plan.decision, trigger=CompactionTrigger.THRESHOLD))
     plan = plan if tokens is None else replace(plan, tokens=tokens)
-    return (await compact(stage.parts, Compaction(agent=agent, conversation=conversation), plan))[1]
+    return (await compact(stage.dependencies, Compaction(agent=agent, conversation=conversation), plan))[1]
 
 
 async def test_it_is_told_once_what_is_going_to_be_compacted(database: Database) -> None:
@@ -106,9 +106,9 @@ async def test_its_own_summary_is_used_without_asking_a_model(database: Database
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_its_own_summary_follows_what_is_summarised_already(database: Database, shape: SummaryShape) -> None:
     stage = await open_with(database, own_hooks.writes, shape=shape)
-    stage.parts = replace(stage.parts, hooks=OwnHooks())
+    stage.dependencies = replace(stage.dependencies, hooks=OwnHooks())
     await compact_now(stage)
-    stage.parts = replace(stage.parts, hooks=OwnHooks({"hooks:own": own_hooks.writes}))
+    stage.dependencies = replace(stage.dependencies, hooks=OwnHooks({"hooks:own": own_hooks.writes}))
     await fill(stage, 3)
 
     await compact_now(stage)
@@ -164,7 +164,7 @@ async def test_a_hook_that_hangs_costs_a_share_of_the_time_and_no_more(database:
 
 async def test_a_hook_that_is_not_there_is_ignored(database: Database) -> None:
     stage = await open_with(database, own_hooks.cancels)
-    stage.parts = replace(stage.parts, hooks=OwnHooks())
+    stage.dependencies = replace(stage.dependencies, hooks=OwnHooks())
 
     assert (await compact_now(stage)).outcome == "adopted"
 
@@ -187,7 +187,7 @@ async def test_a_hook_that_fails_again_and_again_is_left_alone(database: Databas
 async def test_a_hooks_huge_summary_is_judged_beside_the_loop_and_not_used(database: Database) -> None:
     stage = await open_with(database, lambda _: Decision(summary="So they talked on and on. " * 400_000))
     counter = WatchedCounter()
-    stage.parts = replace(stage.parts, make_counter=lambda _: counter)
+    stage.dependencies = replace(stage.dependencies, make_counter=lambda _: counter)
 
     done = await compact_now(stage)
 
@@ -200,11 +200,11 @@ async def test_a_hooks_huge_summary_is_judged_beside_the_loop_and_not_used(datab
 async def test_a_hook_that_fails_costs_no_turn_what_was_prepared(database: Database, hook: Hook) -> None:
     stage = await open_with(database, Remembers(), turns=20)
     assert await prepare_one(stage)
-    stage.parts = replace(stage.parts, hooks=OwnHooks({"hooks:own": hook}))
-    agent, conversation = await at_rest(stage.parts, await stage.reload())
-    plan = as_adoption(plan_context(context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL))
+    stage.dependencies = replace(stage.dependencies, hooks=OwnHooks({"hooks:own": hook}))
+    agent, conversation = await at_rest(stage.dependencies, await stage.reload())
+    plan = as_adoption(plan_context(make_context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL))
 
-    assert (await compact(stage.parts, Compaction(agent, conversation), plan))[1].outcome == "adopted"
+    assert (await compact(stage.dependencies, Compaction(agent, conversation), plan))[1].outcome == "adopted"
 
 
 async def test_of_what_is_prepared_it_is_told_as_of_what_is_summarised_already(database: Database) -> None:
@@ -296,7 +296,7 @@ async def test_a_hook_that_was_only_slow_is_asked_again(database: Database) -> N
     await compact_now(stage)
     assert asked.acquire(timeout=0)
     is_held.set()
-    await until(lambda: not any(call.is_hanging for call in stage.parts.hanging_hooks["hooks:own"]))
+    await until(lambda: not any(call.is_hanging for call in stage.dependencies.hanging_hooks["hooks:own"]))
     await fill(stage, 2)
 
     await compact_now(stage)

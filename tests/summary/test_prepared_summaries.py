@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from fakes.compactions import as_adoption, compact_now, fill, loaded, positions_read, prepare_one
-from fakes.conversations import adoption_of, stretch_of
+from fakes.conversations import adoption_of, segment_of
 from fakes.own_hooks import OwnHooks, Remembers
 from fakes.scripted_model import Fail, Say
 from fakes.stage import Stage, open_stage, with_context
-from throughline.context.plan import plan_context
+from throughline.context.plan_context import plan_context
 from throughline.context.policy import Adopt, SummaryPolicy, SummaryShape
 from throughline.db.database import Database
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
@@ -18,10 +18,10 @@ from throughline.domain.errors import ModelUnavailable
 from throughline.domain.summary import SummaryState
 from throughline.ports.hooks import Decision
 from throughline.prompting.conversation import at_rest
-from throughline.prompting.planning import context_input
+from throughline.prompting.planning import make_context_input
 from throughline.summary.compact import compact
 from throughline.summary.prepare import prepare_next
-from throughline.summary.writing import Compaction
+from throughline.summary.write_summary import Compaction
 
 SHAPES = [SummaryShape.ROLLING, SummaryShape.TIERED]
 
@@ -34,9 +34,9 @@ async def open_with(database: Database, **policy: object) -> Stage:
 
 
 async def adopt_what_is_prepared(stage: Stage) -> CompactionResult:
-    agent, conversation = await at_rest(stage.parts, await stage.reload())
-    plan = as_adoption(plan_context(context_input(agent, conversation, None)))
-    return (await compact(stage.parts, Compaction(agent=agent, conversation=conversation), plan))[1]
+    agent, conversation = await at_rest(stage.dependencies, await stage.reload())
+    plan = as_adoption(plan_context(make_context_input(agent, conversation, None)))
+    return (await compact(stage.dependencies, Compaction(agent=agent, conversation=conversation), plan))[1]
 
 
 async def prepared_through(stage: Stage) -> int | None:
@@ -109,11 +109,11 @@ async def test_a_prepared_summary_that_somebody_overtook_is_let_go(database: Dat
     stage = await open_with(database)
     await fill(stage, 6)
     await prepare_one(stage)
-    agent, conversation = await at_rest(stage.parts, await stage.reload())
-    plan = as_adoption(plan_context(context_input(agent, conversation, None)))
+    agent, conversation = await at_rest(stage.dependencies, await stage.reload())
+    plan = as_adoption(plan_context(make_context_input(agent, conversation, None)))
     await compact_now(stage, "first")
 
-    _, done = await compact(stage.parts, Compaction(agent=agent, conversation=conversation), plan)
+    _, done = await compact(stage.dependencies, Compaction(agent=agent, conversation=conversation), plan)
 
     assert (done.outcome, done.is_stale) == ("skipped", True)
     assert (await stage.reload()).summary_version == 1
@@ -168,7 +168,7 @@ async def test_a_summariser_that_is_down_is_not_called_any_more_after_three_summ
 async def test_the_hook_is_asked_before_one_is_written_and_may_cancel_it(database: Database) -> None:
     stage = await open_with(database, pre_compact="hooks:own")
     hook = Remembers(Decision(cancel=True))
-    stage.parts = replace(stage.parts, hooks=OwnHooks({"hooks:own": hook}))
+    stage.dependencies = replace(stage.dependencies, hooks=OwnHooks({"hooks:own": hook}))
     await fill(stage, 6)
 
     assert not await prepare_one(stage)
@@ -181,7 +181,7 @@ async def test_the_hook_may_cancel_the_adoption_of_what_is_prepared(database: Da
     stage = await open_with(database, pre_compact="hooks:own")
     await fill(stage, 6)
     assert await prepare_one(stage)
-    stage.parts = replace(stage.parts, hooks=OwnHooks({"hooks:own": Remembers(Decision(cancel=True))}))
+    stage.dependencies = replace(stage.dependencies, hooks=OwnHooks({"hooks:own": Remembers(Decision(cancel=True))}))
 
     done = await adopt_what_is_prepared(stage)
 
@@ -194,18 +194,18 @@ async def test_a_session_that_is_gone_is_no_trouble(database: Database) -> None:
     session = await stage.reload()
     await database.sessions.delete(stage.owner_id, session.id)
 
-    assert (await prepare_next(stage.parts, session)).outcome is CompactionOutcome.SKIPPED
+    assert (await prepare_next(stage.dependencies, session)).outcome is CompactionOutcome.SKIPPED
 
 
 async def test_one_that_makes_no_prompt_smaller_waits_for_growth_and_asks_no_hook(database: Database) -> None:
     hook = Remembers()
     stage = await open_with(database, max_messages_before_summary=6, adopt=Adopt.IMMEDIATELY, pre_compact="hooks:own")
-    stage.parts = replace(stage.parts, hooks=OwnHooks({"hooks:own": hook}))
+    stage.dependencies = replace(stage.dependencies, hooks=OwnHooks({"hooks:own": hook}))
     await fill(stage, 6, words=5)
     through, text = (await stage.messages())[7], "many words " * 400
-    stretch = await stage.database.summaries.save_stretch(stage.session.id, stretch_of(through, text))
-    tokens = stage.parts.make_counter("chars").count(text)
-    await stage.database.summaries.prepare_summary(replace(adoption_of(0, through, stretch), token_count=tokens))
+    segment = await stage.database.summaries.save_segment(stage.session.id, segment_of(through, text))
+    tokens = stage.dependencies.make_counter("chars").count(text)
+    await stage.database.summaries.prepare_summary(replace(adoption_of(0, through, segment), token_count=tokens))
 
     for _ in range(3):
         await stage.turn("and now?")

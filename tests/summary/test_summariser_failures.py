@@ -5,7 +5,7 @@ import pytest
 from fakes.compactions import SUMMARY, asked, compact_now, fill, open_summarising, positions_read, store
 from fakes.scripted_model import Call, Fail, Hang, Say, ScriptedModel, Step
 from throughline.context.policy import SummaryKind, SummaryShape
-from throughline.context.summaries.summary_text import CUT_MARK
+from throughline.context.summaries.render_summary import CUT_MARK
 from throughline.db.database import Database
 from throughline.domain.errors import ContextOverflow, ModelQuotaExhausted, ModelRateLimited, ModelUnavailable
 from throughline.domain.message import Role, ToolCall
@@ -23,7 +23,7 @@ def says(text: str = SUMMARY) -> ScriptedModel:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_a_summariser_that_calls_the_stretch_too_long_is_given_less(
+async def test_a_summariser_that_calls_the_segment_too_long_is_given_less(
     database: Database, shape: SummaryShape
 ) -> None:
     stage = await open_summarising(database, shape=shape)
@@ -37,7 +37,7 @@ async def test_a_summariser_that_calls_the_stretch_too_long_is_given_less(
     read = [request for request in stage.model.requests if len(positions_read([request])) <= 5]
     assert done.outcome == "adopted"
     assert positions_read(read) == list(range(1, 17))
-    assert stage.parts.breakers.acquire("scripted")
+    assert stage.dependencies.breakers.acquire("scripted")
 
 
 async def test_a_window_too_small_for_one_message_gets_it_cut(database: Database) -> None:

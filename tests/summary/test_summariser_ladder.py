@@ -9,10 +9,10 @@ from fakes.compactions import SUMMARY, compact_now, fill, open_summarising, posi
 from fakes.scripted_model import Fail, Hang, Say, ScriptedModel, Step
 from fakes.stage import Stage
 from fakes.waiting import HANG_SECONDS
-from throughline.context.plan import plan_context
+from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.context_report import SummariserReport
+from throughline.context.plan_context import plan_context
 from throughline.context.policy import SummaryKind
-from throughline.context.report import SummariserReport
-from throughline.context.triggers import CompactionTrigger
 from throughline.db.database import Database
 from throughline.domain.compaction import CompactionResult
 from throughline.domain.errors import (
@@ -25,10 +25,10 @@ from throughline.domain.errors import (
 from throughline.execution.breaker import COOL_DOWN_SECONDS, FAILURES_TO_OPEN, BreakerState
 from throughline.prompting.context_report import report_context
 from throughline.prompting.conversation import at_rest
-from throughline.prompting.planning import context_input
+from throughline.prompting.planning import make_context_input
 from throughline.prompting.summary_model import model_keys
 from throughline.summary.compact import compact
-from throughline.summary.writing import Compaction
+from throughline.summary.write_summary import Compaction
 
 REFUSAL = Say("I'm sorry, but I can't help with that.")
 WORDY = Say("A sentence that says nothing. " * 60)
@@ -44,16 +44,16 @@ def always(step: Step) -> ScriptedModel:
 async def open_beside(database: Database, stage: Stage) -> Stage:
     """Open another session in the same process, whose summary model is well."""
     other = await open_summarising(database)
-    other.parts = replace(other.parts, breakers=stage.parts.breakers)
+    other.dependencies = replace(other.dependencies, breakers=stage.dependencies.breakers)
     other.model.by_request = lambda _: Say(SUMMARY)
     await fill(other, 4)
     return other
 
 
 async def compact_within(stage: Stage, seconds: float) -> CompactionResult:
-    agent, conversation = await at_rest(stage.parts, await stage.reload())
-    plan = plan_context(context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL)
-    return (await compact(stage.parts, Compaction(agent, conversation, seconds_left=seconds), plan))[1]
+    agent, conversation = await at_rest(stage.dependencies, await stage.reload())
+    plan = plan_context(make_context_input(agent, conversation, None), forced=CompactionTrigger.MANUAL)
+    return (await compact(stage.dependencies, Compaction(agent, conversation, seconds_left=seconds), plan))[1]
 
 
 async def test_a_slow_summary_model_leaves_its_fallback_the_time_to_answer(database: Database) -> None:
@@ -97,7 +97,7 @@ async def test_a_model_too_slow_for_turns_still_writes_what_is_prepared_ahead(da
     assert ahead
 
 
-async def test_a_model_too_slow_for_a_stretch_is_asked_for_a_smaller_one(database: Database) -> None:
+async def test_a_model_too_slow_for_a_segment_is_asked_for_a_smaller_one(database: Database) -> None:
     stage = await open_summarising(database, timeout_seconds=1)
     stage.model.by_request = lambda request: Hang() if len(positions_read([request])) > 10 else Say(SUMMARY)
     await fill(stage, 17)
@@ -116,7 +116,7 @@ async def test_a_call_that_was_given_little_time_says_nothing_of_the_model(datab
         while len(stage.metrics.of("summary_failed")) < FAILURES_TO_OPEN:  # on a busy machine no time is left to ask
             assert (await compact_within(stage, 0.2)).outcome == "failed"
 
-    assert {stage.parts.breakers.failures(key) for key in model_keys("scripted")} == {0}
+    assert {stage.dependencies.breakers.failures(key) for key in model_keys("scripted")} == {0}
     assert [row["reason"] for row in stage.metrics.of("summary_failed")] == FAILURES_TO_OPEN * ["timeout"]
 
 
@@ -198,14 +198,14 @@ async def test_a_model_that_cannot_be_had_is_left_alone_by_all_and_both_are_coun
 async def test_a_report_on_the_context_tells_whether_the_summary_model_can_be_asked(database: Database) -> None:
     stage = await open_summarising(database, own=always(Say("own words")))
     stage.model.by_request = lambda _: Fail(ModelUnavailable("away"))
-    told = [(await report_context(stage.parts, stage.session)).summariser]
+    told = [(await report_context(stage.dependencies, stage.session)).summariser]
     for _ in range(FAILURES_TO_OPEN):
         await fill(stage, 2)
         await compact_now(stage)
 
-    told.append((await report_context(stage.parts, stage.session)).summariser)
+    told.append((await report_context(stage.dependencies, stage.session)).summariser)
     stage.clock.advance(COOL_DOWN_SECONDS)
-    told.append((await report_context(stage.parts, stage.session)).summariser)
+    told.append((await report_context(stage.dependencies, stage.session)).summariser)
 
     assert told == [
         SummariserReport("scripted", "closed", 0),
@@ -222,7 +222,7 @@ async def test_a_report_tells_what_holds_for_its_own_session(database: Database)
         await compact_now(stage)
     other = await open_beside(database, stage)
 
-    told = [(await report_context(here.parts, here.session)).summariser for here in (stage, other)]
+    told = [(await report_context(here.dependencies, here.session)).summariser for here in (stage, other)]
 
     assert told == [SummariserReport("scripted", "open", 60), SummariserReport("scripted", "closed", 0)]
 
@@ -258,4 +258,4 @@ async def test_a_text_that_is_not_worth_it_shows_that_the_model_is_back(database
 
     assert (await compact_now(stage)).outcome == "skipped"
 
-    assert stage.parts.breakers.reading("scripted").state is BreakerState.CLOSED
+    assert stage.dependencies.breakers.reading("scripted").state is BreakerState.CLOSED

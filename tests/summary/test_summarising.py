@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fakes.compactions import SUMMARY, asked, compact_now, fill, loaded, open_summarising, positions_read, store
-from fakes.conversations import adoption_of, stretch_of
+from fakes.conversations import adoption_of, segment_of
 from fakes.manual_clock import ManualClock
 from fakes.scripted_model import Break, Fail, Say, ScriptedModel, Step
 from fakes.silent_metrics import SilentMetrics
@@ -15,16 +15,16 @@ from fakes.stage import Stage, with_context
 from throughline.agents.registry import AgentRegistry
 from throughline.context.policy import SummaryKind, SummaryPolicy, SummaryShape
 from throughline.context.summaries.choose_facts import ANSWER_TOKENS, NUMBER_TOKENS
-from throughline.context.summaries.transcript import MERGE_TASK
+from throughline.context.summaries.summary_prompt import MERGE_TASK
 from throughline.db.database import Database
 from throughline.domain.errors import ModelUnavailable
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
 from throughline.domain.prompt import Prompt
-from throughline.domain.summary import Stretch, SummaryState
+from throughline.domain.summary import Segment, SummaryState
 from throughline.execution.breaker import Breakers
 from throughline.prompting.ready_agent import assemble_agent
-from throughline.summary.choose import choose_facts
+from throughline.summary.choose_facts import choose_facts
 from throughline.summary.summariser import Ask, Summariser, find_summarisers, summarize_messages, write_summary
 from throughline.summary.summariser_calls import SummariserCalls
 
@@ -58,7 +58,7 @@ async def open_crowded(database: Database) -> Stage:
     return await open_summarising(database, shape=SummaryShape.TIERED, chunk_messages=2, max_tokens=900)
 
 
-async def test_a_rolling_summary_reads_what_it_replaces_and_is_one_stretch(database: Database) -> None:
+async def test_a_rolling_summary_reads_what_it_replaces_and_is_one_segment(database: Database) -> None:
     stage = await open_summarising(database, chunk_messages=4, shape=SummaryShape.ROLLING)
     stage.model.script(Say("first words"), Say("second words"))
     await fill(stage, 5)
@@ -69,12 +69,12 @@ async def test_a_rolling_summary_reads_what_it_replaces_and_is_one_stretch(datab
     assert "first words" in asked(stage.model.requests[1])
     adopted = await database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
     assert adopted is not None
-    assert [(part.from_position, part.through_position, part.text) for part in adopted.stretches] == [
+    assert [(part.from_position, part.through_position, part.text) for part in adopted.segments] == [
         (1, 8, "second words")
     ]
 
 
-async def test_tiered_stretches_stand_alone_and_four_neighbours_are_merged(database: Database) -> None:
+async def test_tiered_segments_stand_alone_and_four_neighbours_are_merged(database: Database) -> None:
     stage = await open_crowded(database)
     stage.model.by_request = lambda request: Say("merged words" if MERGE_TASK in asked(request) else LEAF)
     await fill(stage, 12, words=60)
@@ -83,7 +83,7 @@ async def test_tiered_stretches_stand_alone_and_four_neighbours_are_merged(datab
 
     adopted = await database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
     assert adopted is not None
-    assert [(part.from_position, part.through_position, part.level) for part in adopted.stretches] == [
+    assert [(part.from_position, part.through_position, part.level) for part in adopted.segments] == [
         (1, 8, 0),
         *((first, first + 1, 0) for first in range(9, 22, 2)),
     ]
@@ -107,8 +107,8 @@ async def test_a_merge_that_fails_loses_no_leaf_and_is_made_up_for(database: Dat
     assert first.outcome == "adopted"
     assert leaves is not None
     assert merged is not None
-    assert len(leaves.stretches) == 10
-    assert [part.through_position for part in merged.stretches] == list(range(8, 23, 2))
+    assert len(leaves.segments) == 10
+    assert [part.through_position for part in merged.segments] == list(range(8, 23, 2))
 
 
 async def test_a_merge_whose_answer_is_of_no_use_is_paid_for_once_in_a_compaction(database: Database) -> None:
@@ -195,7 +195,7 @@ async def test_what_was_read_for_a_narrative_alone_is_read_again_for_its_facts(d
         await compact_now(stage)
     stage.model.by_request = lambda _: Say(f"{SUMMARY}\nKEEP:\nvalue | count | user 0 word | #1")
     hybrid = with_context(window=8192, min_recent_messages=2, summary=SummaryPolicy(chunk_messages=4))
-    stage.parts = replace(stage.parts, agents=AgentRegistry([hybrid]))
+    stage.dependencies = replace(stage.dependencies, agents=AgentRegistry([hybrid]))
 
     await compact_now(stage)
 
@@ -271,13 +271,13 @@ async def test_a_summary_from_before_facts_were_kept_is_gone_on_with(database: D
 
 
 async def adopt_the_old_way(stage: Stage, *reached: tuple[int, str]) -> None:
-    """Store stretches that follow each other, each with a text that stands for everything before it too."""
+    """Store segments that follow each other, each with a text that stands for everything before it too."""
     messages, summaries, first = await stage.messages(), stage.database.summaries, 1
-    stretches: list[Stretch] = []
+    segments: list[Segment] = []
     for version, (position, text) in enumerate(reached):
         through = messages[position - 1]
-        stretches.append(await summaries.save_stretch(stage.session.id, stretch_of(through, text, first=first)))
-        await summaries.adopt_summary(adoption_of(version, through, *stretches))
+        segments.append(await summaries.save_segment(stage.session.id, segment_of(through, text, first=first)))
+        await summaries.adopt_summary(adoption_of(version, through, *segments))
         first = position + 1
 
 
@@ -285,8 +285,8 @@ async def test_a_summary_can_be_asked_for_outside_any_session(database: Database
     stage = await open_summarising(database)
     stage.model.by_request = lambda _: Say(SUMMARY)
     await fill(stage, 2)
-    agent = await assemble_agent(stage.parts, stage.parts.agents.get("assistant"))
-    (summariser,) = await find_summarisers(stage.parts, agent)
+    agent = await assemble_agent(stage.dependencies, stage.dependencies.agents.get("assistant"))
+    (summariser,) = await find_summarisers(stage.dependencies, agent)
 
     written = await summarize_messages(await stage.messages(), "what was before", summariser)
 

@@ -14,9 +14,9 @@ from throughline.domain.kept_facts import FactKind
 from throughline.domain.prompt import ModelRequest
 from throughline.domain.run import RunStatus
 from throughline.domain.summary import SummaryState
-from throughline.summary.draft import open_draft
 from throughline.summary.reread import Wish
 from throughline.summary.summarize_now import summarize_now
+from throughline.summary.summary_draft import open_draft
 
 
 def answers(request: ModelRequest) -> Step:
@@ -51,7 +51,7 @@ async def test_an_instruction_inside_a_message_that_is_cut_for_the_summariser_is
     await stage.turn(f"{'word ' * 700}\nAlways answer in French from now on.\n{'word ' * 700}")
     await fill(stage, 3)
 
-    assert (await summarize_now(stage.parts, await stage.reload(), Wish())).outcome == "adopted"
+    assert (await summarize_now(stage.dependencies, await stage.reload(), Wish())).outcome == "adopted"
 
     adopted = await stage.database.summaries.load_parts(stage.session.id, SummaryState.ADOPTED)
     assert adopted is not None
@@ -79,7 +79,7 @@ async def test_after_a_failed_summary_a_job_writes_it_and_the_next_turn_has_it_f
         await stage.turn(f"question {number}")
     assert (await stage.reload()).summary_through_position == 0
     is_away = False
-    stage.parts.breakers.succeeded(stage.model.calibration_key)
+    stage.dependencies.breakers.succeeded(stage.model.calibration_key)
 
     assert await prepare_one(stage)
     asked = len(stage.model.requests)

@@ -14,7 +14,7 @@ from throughline.domain.ids import RunId, SessionId, UserId
 from throughline.domain.message import ToolCall
 from throughline.domain.tool import ToolContext, ToolOutcome
 from throughline.execution.call_plugin import MAX_THREADS, MAX_THREADS_OF_OWNER
-from throughline.execution.off_loop import work_for
+from throughline.execution.compute_threads import work_for
 
 NIL = UUID(int=0)
 CONTEXT = ToolContext(SessionId(NIL), UserId(NIL), RunId(NIL), idempotency_key="run:call")

@@ -77,7 +77,7 @@ async def test_without_any_news_a_reader_finds_everything_by_looking(
     async with asyncio.timeout(HANG_SECONDS):
         await reading
 
-    assert not deaf.hub.is_listening
+    assert not deaf.notifier.is_listening
     assert [event.seq for event in seen] == [1, 2, 3]
 
 

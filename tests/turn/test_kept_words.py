@@ -41,7 +41,7 @@ async def assert_kept(stage: Stage, error: str) -> None:
 
 
 async def test_the_words_are_kept_where_the_agent_is_gone(stage: Stage) -> None:
-    stage.parts = replace(stage.parts, agents=AgentRegistry([]))
+    stage.dependencies = replace(stage.dependencies, agents=AgentRegistry([]))
 
     await stage.turn(WORDS)
 
@@ -49,7 +49,7 @@ async def test_the_words_are_kept_where_the_agent_is_gone(stage: Stage) -> None:
 
 
 async def test_the_words_are_kept_where_the_model_is_gone(stage: Stage) -> None:
-    stage.parts = replace(stage.parts, models=NoModels())
+    stage.dependencies = replace(stage.dependencies, models=NoModels())
 
     await stage.turn(WORDS)
 
@@ -58,7 +58,7 @@ async def test_the_words_are_kept_where_the_model_is_gone(stage: Stage) -> None:
 
 async def test_the_words_are_kept_where_every_worker_died(stage: Stage) -> None:
     await stage.submit(WORDS)
-    for _ in range(stage.parts.config.max_attempts):
+    for _ in range(stage.dependencies.config.max_attempts):
         await stage.database.runs.claim_next(Claimer(worker="dying", lease_seconds=0))
 
     await take_turn(stage.turn_start(await stage.claim()))
@@ -67,10 +67,10 @@ async def test_the_words_are_kept_where_every_worker_died(stage: Stage) -> None:
 
 
 async def test_a_session_whose_agent_came_back_goes_on_with_what_was_kept(stage: Stage) -> None:
-    whole = stage.parts
-    stage.parts = replace(stage.parts, agents=AgentRegistry([]))
+    whole = stage.dependencies
+    stage.dependencies = replace(stage.dependencies, agents=AgentRegistry([]))
     await stage.turn(WORDS)
-    stage.parts = whole
+    stage.dependencies = whole
     stage.model.script(Say("I have read it."))
 
     await stage.turn("Did you?")

@@ -8,7 +8,7 @@ from context.strategies import Said, conversation_input
 from fakes.scripted_model import Call, Fail, Say, ScriptedModel, Step
 from fakes.stage import LEARNED_KEY, Stage, open_stage
 from throughline.context.calibration import Calibration
-from throughline.context.fit import fit_prompt
+from throughline.context.fit_prompt import fit_prompt
 from throughline.db.database import Database
 from throughline.domain.errors import ContextOverflow
 from throughline.domain.message import Content, ImageBlock, Role, TextBlock, ToolCall
@@ -33,7 +33,7 @@ def images_in(prompt: Prompt) -> int:
 
 
 async def ratio(stage: Stage) -> float | None:
-    known = await stage.parts.calibrations.load(LEARNED_KEY)
+    known = await stage.dependencies.calibrations.load(LEARNED_KEY)
     return None if known is None else known.ratio
 
 
@@ -102,23 +102,23 @@ async def test_a_refused_prompt_with_images_counts_for_far_more_until_the_turn_e
 ) -> None:
     stage = await open_stage(database)
     known = Calibration(ratio=1.1, samples=20)
-    agent, _ = await at_rest(stage.parts, await stage.reload())
-    await stage.parts.calibrations.save(agent.calibration_key, known)
+    agent, _ = await at_rest(stage.dependencies, await stage.reload())
+    await stage.dependencies.calibrations.save(agent.calibration_key, known)
     fitted = fit_prompt(conversation_input([Said(Role.USER, look(4))]))
     refusal = ContextOverflow("too long", prompt_tokens=16 * fitted.raw_tokens)
 
-    learned = await learn_from_overflow(stage.parts, agent, refusal, fitted)
+    learned = await learn_from_overflow(stage.dependencies, agent, refusal, fitted)
 
     assert learned.factor > 3
-    assert await stage.parts.calibrations.load(agent.calibration_key) == known
+    assert await stage.dependencies.calibrations.load(agent.calibration_key) == known
 
 
 async def test_what_is_learned_of_one_counter_holds_for_no_other(database: Database) -> None:
     stage = await open_stage(database)
-    agent, _ = await at_rest(stage.parts, await stage.reload())
+    agent, _ = await at_rest(stage.dependencies, await stage.reload())
     other = replace(agent, counter=make_counter("tiktoken"))
 
-    await stage.parts.calibrations.save(other.calibration_key, Calibration(ratio=0.6, samples=20))
+    await stage.dependencies.calibrations.save(other.calibration_key, Calibration(ratio=0.6, samples=20))
 
     assert other.calibration_key == agent.model.calibration_key  # as it was stored before there were others
-    assert (await at_rest(stage.parts, await stage.reload()))[0].factor == agent.factor
+    assert (await at_rest(stage.dependencies, await stage.reload()))[0].factor == agent.factor

@@ -59,8 +59,8 @@ async def stage(database: Database) -> Stage:
 
 def break_store(stage: Stage, **failures: list[Exception]) -> None:
     database = stage.database
-    stage.parts = replace(
-        stage.parts,
+    stage.dependencies = replace(
+        stage.dependencies,
         runs=FlakyStore(database.runs, **failures),
         messages=FlakyStore(database.messages, **failures),
         events=FlakyStore(database.events, **failures),
@@ -73,8 +73,8 @@ async def test_an_outage_while_a_tool_result_is_stored_costs_nothing(stage: Stag
     claimed = await stage.claim()
     appends: list[Exception] = []
     break_store(stage, append_message=appends)
-    tools = OutageAfterCall(stage.parts.tools, appends)
-    stage.parts = replace(stage.parts, tools=tools)
+    tools = OutageAfterCall(stage.dependencies.tools, appends)
+    stage.dependencies = replace(stage.dependencies, tools=tools)
 
     await take_turn(stage.turn_start(claimed))
 
@@ -118,7 +118,7 @@ class AnswerLost:
 
 async def test_an_end_that_was_stored_unheard_is_reported_as_it_was_stored(stage: Stage) -> None:
     stage.model.script(Say("heard by nobody"))
-    stage.parts = replace(stage.parts, runs=AnswerLost(stage.database))
+    stage.dependencies = replace(stage.dependencies, runs=AnswerLost(stage.database))
 
     run = await stage.turn("hello")
 
@@ -194,7 +194,7 @@ class Unlearning:
 
 async def test_an_answer_is_not_given_up_because_nothing_can_be_learned_from_it(stage: Stage) -> None:
     stage.model.script(Say("worth keeping", usage=Usage(50, 2)))
-    stage.parts = replace(stage.parts, calibrations=Unlearning())
+    stage.dependencies = replace(stage.dependencies, calibrations=Unlearning())
 
     run = await stage.turn("hello")
 
@@ -204,7 +204,7 @@ async def test_an_answer_is_not_given_up_because_nothing_can_be_learned_from_it(
 
 async def test_what_a_run_does_to_the_database_itself_costs_its_attempts(stage: Stage) -> None:
     run = await stage.submit("hello")
-    most = stage.parts.config.max_attempts
+    most = stage.dependencies.config.max_attempts
     break_store(stage, load_context=[DatabaseBusy("took too long")] * most)
 
     for _ in range(most):
@@ -230,7 +230,7 @@ async def test_a_turn_stopped_while_its_end_is_stored_is_given_back(stage: Stage
     run = await stage.submit("hello")
     ends = EndNever(stage.database)
     config = WorkerConfig("test", grace_seconds=0)
-    worker = Worker(replace(stage.parts, runs=ends), stage.database.hub.work, side_jobs(stage), config)
+    worker = Worker(replace(stage.dependencies, runs=ends), stage.database.notifier.work, side_jobs(stage), config)
     async with worker.working(), asyncio.timeout(HANG_SECONDS):
         await ends.is_asked.wait()
 
@@ -271,7 +271,7 @@ LET_LEASES_RUN_OUT = "update runs set lease_until = now() - interval '1 second' 
 
 
 async def test_a_run_whose_end_is_refused_for_ever_fails_after_its_attempts(stage: Stage, database_url: str) -> None:
-    most = stage.parts.config.max_attempts
+    most = stage.dependencies.config.max_attempts
     stage.model.script(*[Say("unstorable")] * most)
     run = await stage.submit("hello")
     await run_sql(database_url, REFUSE_ENDS)
@@ -299,13 +299,16 @@ async def test_the_claim_loop_outlives_every_answer_of_the_database(stage: Stage
     stage.model.script(Say("at last"))
     break_store(stage, claim_next=[DatabaseUnusable("read only"), ValueError("a defect"), AWAY])
     worker = Worker(
-        stage.parts, stage.database.hub.work, side_jobs(stage), WorkerConfig(name="test", after_outage_seconds=0.01)
+        stage.dependencies,
+        stage.database.notifier.work,
+        side_jobs(stage),
+        WorkerConfig(name="test", after_outage_seconds=0.01),
     )
     async with worker.working():
         run = await stage.submit("anybody?")
         async with asyncio.timeout(HANG_SECONDS):
             while not (await stage.database.runs.get_run(stage.owner_id, run.id)).status.is_final:
-                stage.database.hub.work.wake()
+                stage.database.notifier.work.wake()
                 await asyncio.sleep(0.01)
 
     assert [text_of(message.content) for message in await stage.messages()] == ["anybody?", "at last"]

@@ -39,7 +39,7 @@ def prompts(stage: Stage) -> list[Prompt]:
 
 
 async def stages_of(stage: Stage, run: Run) -> list[object]:
-    """Return cause, outcome and rungs of all that reduced the context in the run."""
+    """Return cause, outcome and stages of all that reduced the context in the run."""
     return [
         (event.event.cause, event.event.outcome.value, list(event.event.fired))
         for event in await stage.events(run)
@@ -113,10 +113,10 @@ async def test_a_session_that_moves_to_a_smaller_model_and_back_fits_both(databa
     small = ScriptedModel(context_limit=2048)
     small.name = small.calibration_key = "small"
     small.by_request = answers
-    large, stage.parts = stage.parts, replace(stage.parts, models=ScriptedModels(small))
+    large, stage.dependencies = stage.dependencies, replace(stage.dependencies, models=ScriptedModels(small))
 
     assert (await stage.turn("in the small one")).status is RunStatus.SUCCEEDED
-    stage.parts = replace(large, agents=stage.parts.agents)
+    stage.dependencies = replace(large, agents=stage.dependencies.agents)
     assert (await stage.turn("back in the large one")).status is RunStatus.SUCCEEDED
 
     assert len(small.requests[0].prompt.messages) < 25
@@ -157,7 +157,7 @@ async def test_a_pinned_message_is_in_every_later_prompt_word_for_word(database:
     stage.model.by_request = answers
     await stage.turn("the blue crate goes behind the piano")
     first = (await stage.messages())[0]
-    await pin_message(stage.parts, stage.database.pins, await stage.reload(), first.id)
+    await pin_message(stage.dependencies, stage.database.pins, await stage.reload(), first.id)
 
     for number in range(16):
         await stage.turn(f"number {number} " + "word " * 60)

@@ -58,7 +58,7 @@ async def asked_by_a_turn(stage: Stage, wire: DatabaseWire) -> list[str]:
 
 def stage_steps(stage: Stage) -> tuple[Say | Call, ...]:
     """Return what the model says in the measured turn: a call for each tool the agent has, then the answer."""
-    agent = stage.parts.agents.get(stage.session.agent)
+    agent = stage.dependencies.agents.get(stage.session.agent)
     calls = tuple(
         Call((ToolCall(f"c{place}", tool, '{"expression": "1+1"}'),)) for place, tool in enumerate(agent.tools)
     )
@@ -90,13 +90,13 @@ async def test_an_end_wakes_the_claim_loop_only_where_somebody_waits(database: D
     await stage.submit("first")
     first = await stage.claim()
     await stage.submit("second")
-    await database.hub.work.wait(0)
+    await database.notifier.work.wait(0)
 
     await take_turn(stage.turn_start(first))
-    assert await database.hub.work.wait(0)
+    assert await database.notifier.work.wait(0)
 
     await take_turn(stage.turn_start(await stage.claim()))
-    assert not await database.hub.work.wait(0)
+    assert not await database.notifier.work.wait(0)
 
 
 async def test_an_end_during_which_somebody_was_woken_wakes_again(database: Database, database_url: str) -> None:
@@ -105,18 +105,18 @@ async def test_an_end_during_which_somebody_was_woken_wakes_again(database: Data
     stage.model.script(Say("one"))
     await stage.submit("first")
     first = await stage.claim()
-    await database.hub.work.wait(0)
+    await database.notifier.work.wait(0)
     async with hold_rows(database_url, "select id from sessions for update"):
         ending = asyncio.create_task(
             database.runs.finish(first.lease, Outcome(RunStatus.FAILED, error=RunError("x", "y")), (), 1)
         )
         await until_found(lambda: somebody_waits_for_a_lock(database_url))
-        database.hub.announce_work()
-        await database.hub.work.wait(0)
+        database.notifier.announce_work()
+        await database.notifier.work.wait(0)
 
     await ending
 
-    assert await database.hub.work.wait(0)
+    assert await database.notifier.work.wait(0)
 
 
 async def somebody_waits_for_a_lock(url: str) -> bool:

@@ -191,7 +191,7 @@ async def test_cancelling_keeps_what_was_shown_marked_as_interrupted(stage: Stag
 async def test_a_turn_stopped_by_shutdown_is_given_back_and_resumed_without_doubling(stage: Stage) -> None:
     stage.model.script(Call((sum_call(),)), Hang("half"), Say("5"))
     run = await stage.submit("2+3?")
-    async with Worker(stage.parts, stage.database.hub.work, side_jobs(stage), AT_ONCE).working():
+    async with Worker(stage.dependencies, stage.database.notifier.work, side_jobs(stage), AT_ONCE).working():
         await until(lambda: len(stage.model.requests) == 2)
 
     await take_turn(stage.turn_start(await stage.claim()))
@@ -272,7 +272,7 @@ async def test_an_agent_whose_prompt_leaves_no_room_is_refused_at_the_start(data
     crowded = replace(with_context(window=1024), system_prompt="rule " * 900)
 
     with pytest.raises(PromptCannotFit, match="shorten the system prompt"):
-        await check_agent(stage.parts, crowded)
+        await check_agent(stage.dependencies, crowded)
 
 
 def _sent(stage: Stage) -> list[int]:
@@ -283,7 +283,7 @@ def _sent(stage: Stage) -> list[int]:
 async def test_a_dense_first_count_makes_the_same_turns_next_prompt_weigh_more(database: Database) -> None:
     """Text that costs more than we counted must not fill the window unseen before the turn ends."""
     stage = await open_stage(database)
-    told = 4 * stage.parts.make_counter("chars").count("dense " * 500)
+    told = 4 * stage.dependencies.make_counter("chars").count("dense " * 500)
     stage.model.script(Call((sum_call(),), usage=Usage(input_tokens=told)), Say("5"))
 
     await stage.turn("dense " * 500)
@@ -294,7 +294,7 @@ async def test_a_dense_first_count_makes_the_same_turns_next_prompt_weigh_more(d
 
 async def test_a_lower_count_of_the_first_call_waits_for_the_next_turn(database: Database) -> None:
     stage = await open_stage(database)
-    await stage.parts.calibrations.save(LEARNED_KEY, Calibration(ratio=1.5, samples=1))
+    await stage.dependencies.calibrations.save(LEARNED_KEY, Calibration(ratio=1.5, samples=1))
     stage.model.script(Call((sum_call(),), usage=Usage(input_tokens=10)), Say("5"), Say("again"))
 
     await stage.turn("sparse " * 500)
@@ -308,7 +308,7 @@ async def test_a_lower_count_of_the_first_call_waits_for_the_next_turn(database:
 async def test_what_is_learned_of_a_provider_never_stops_a_session_that_worked(database: Database) -> None:
     agent = replace(with_context(window=4096), system_prompt="rule " * 300)
     stage = await open_stage(database, agent=agent, model=ScriptedModel(context_limit=4096))
-    await stage.parts.calibrations.save(LEARNED_KEY, Calibration(ratio=2.6, samples=5))
+    await stage.dependencies.calibrations.save(LEARNED_KEY, Calibration(ratio=2.6, samples=5))
     stage.model.script(Say("still here"))
 
     assert (await stage.turn("hello")).status is RunStatus.SUCCEEDED

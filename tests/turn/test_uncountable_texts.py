@@ -39,7 +39,9 @@ async def stage(database: Database) -> Stage:
 
 def count_with_choking(stage: Stage) -> ChokingCounter:
     counter = ChokingCounter()
-    stage.parts = replace(stage.parts, make_counter=lambda name: CharsCounter() if name == "chars" else counter)
+    stage.dependencies = replace(
+        stage.dependencies, make_counter=lambda name: CharsCounter() if name == "chars" else counter
+    )
     return counter
 
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.wire_shapes import session_out
-from throughline.context.forms import Form
+from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.context_report import NextAction
+from throughline.context.message_variants import MessageVariant
 from throughline.context.preview import Action
-from throughline.context.report import NextAction
-from throughline.context.triggers import CompactionTrigger
 from throughline.db.statements.rows import content_data, content_from
 from throughline.domain.events import EventType
 from throughline.domain.ids import MessageId, SessionId
@@ -99,7 +99,7 @@ def words_of(shape: type[Shape], field: str) -> set[str]:
         (SummariserOut, "state", set(BreakerState)),
         (PreviewOut, "action", set(Action)),
         (PreviewOut, "cause", set(CompactionTrigger)),
-        (PreviewedMessage, "form", set(Form)),
+        (PreviewedMessage, "form", set(MessageVariant)),
         (MemoryList, "by", set(get_args(FoundBy))),
     ],
 )

@@ -8,9 +8,9 @@ from uuid import UUID
 
 from fakes.raw_sql import run_sql
 from fakes.waiting import until, until_found
-from throughline.assembly.process_beats import ProcessBeats
+from throughline.assembly.process_heartbeats import ProcessHeartbeats
 from throughline.db.database import Database
-from throughline.db.processes import BEAT_SECONDS
+from throughline.db.processes import HEARTBEAT_SECONDS
 from throughline.domain.ids import ProcessId
 from throughline.domain.process import Process, ProcessKind, ProcessState
 
@@ -46,7 +46,7 @@ class SteppedClock:
 
 @dataclass
 class Beating:
-    beats: ProcessBeats
+    beats: ProcessHeartbeats
     clock: SteppedClock
     state: ProcessState
 
@@ -56,7 +56,7 @@ async def beating(database: Database) -> AsyncGenerator[Beating]:
     clock = SteppedClock()
     state = ProcessState(500, open_turns=0, jobs_in_hand=0, is_claiming=False, is_listening=True)
     stage = Beating(
-        ProcessBeats(database.processes, PROCESS, lambda: stage.state, clock),  # type: ignore[arg-type]  # no wall time
+        ProcessHeartbeats(database.processes, PROCESS, lambda: stage.state, clock),  # type: ignore[arg-type]  # no wall time
         clock,
         state,
     )
@@ -77,9 +77,9 @@ async def test_a_process_beats_at_its_start_and_then_by_the_clock(database: Data
         await until(lambda: stage.clock.sleeps > 0)
         at_start = await rows(database_url)
         stage.state = replace(stage.state, open_turns=3)
-        await stage.clock.advance(BEAT_SECONDS / 2)
+        await stage.clock.advance(HEARTBEAT_SECONDS / 2)
         between = await rows(database_url)
-        await stage.clock.advance(BEAT_SECONDS / 2)
+        await stage.clock.advance(HEARTBEAT_SECONDS / 2)
         at_its_time = await rows(database_url)
 
     assert at_start == between == [(False, 0)]
@@ -99,10 +99,10 @@ async def test_a_beat_that_fails_is_made_up_for_by_the_next(database: Database, 
     async with beating(database) as stage:
         await until(lambda: stage.clock.sleeps > 0)
         await run_sql(database_url, "alter table processes rename to elsewhere")
-        await stage.clock.advance(BEAT_SECONDS)
+        await stage.clock.advance(HEARTBEAT_SECONDS)
         await run_sql(database_url, "alter table elsewhere rename to processes")
         await run_sql(database_url, "truncate processes")
-        await stage.clock.advance(BEAT_SECONDS)
+        await stage.clock.advance(HEARTBEAT_SECONDS)
         found = await rows(database_url)
 
     assert found == [(False, 0)]

@@ -42,7 +42,7 @@ async def test_a_turn_that_makes_a_summary_due_has_it_prepared_by_another_proces
     stage = await open_with(database)
     await fill(stage, 6)
     no_jobs_here = side_jobs(stage, {"nothing": lambda _: asyncio.sleep(0)})
-    worker = Worker(stage.parts, database.hub.work, no_jobs_here, WorkerConfig(name="takes turns"))
+    worker = Worker(stage.dependencies, database.notifier.work, no_jobs_here, WorkerConfig(name="takes turns"))
     async with worker.working():
         await stage.submit("and on")
         await until_jobs(database_url, ["queued"])

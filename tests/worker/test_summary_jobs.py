@@ -26,7 +26,7 @@ from throughline.domain.ids import SessionId
 from throughline.domain.message import Source
 from throughline.domain.run import RunStatus
 from throughline.domain.summary import SummaryState
-from throughline.execution.off_loop import present_owner
+from throughline.execution.compute_threads import present_owner
 from throughline.prompting.conversation import at_rest
 
 JOBS = "select subject from jobs where kind = 'prepare_summary'"
@@ -103,7 +103,7 @@ async def test_a_long_import_is_summarised_to_its_end_without_a_turn(
     async with doing(side_jobs(stage)):
         await until_jobs(database_url, [])
 
-    _, conversation = await at_rest(stage.parts, stage.session)
+    _, conversation = await at_rest(stage.dependencies, stage.session)
     assert conversation.prepared is not None
     assert conversation.prepared.through_position >= messages - 12
     read = positions_read(stage.model.requests)

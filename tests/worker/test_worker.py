@@ -14,7 +14,7 @@ from fakes.stage import Stage, open_stage
 from fakes.waiting import HANG_SECONDS, until
 from throughline.db.database import Database
 from throughline.db.jobs.queue import Job
-from throughline.domain.errors import OwnerSummariesTaken, TurnsTaken
+from throughline.domain.errors import SummaryLimitReached, TurnLimitReached
 from throughline.domain.ids import UserId
 from throughline.domain.message import text_of
 from throughline.domain.prompt import ModelRequest
@@ -29,7 +29,7 @@ async def stage(database: Database) -> Stage:
 
 def worker_of(stage: Stage, *, concurrency: int = 2, grace_seconds: float = 5, lease_seconds: float = 10) -> Worker:
     config = WorkerConfig("test", concurrency, lease_seconds, grace_seconds, after_outage_seconds=0.01)
-    return Worker(stage.parts, stage.database.hub.work, side_jobs(stage), config)
+    return Worker(stage.dependencies, stage.database.notifier.work, side_jobs(stage), config)
 
 
 async def ended(stage: Stage, run: Run) -> Run:
@@ -215,7 +215,7 @@ async def test_what_is_no_turn_takes_a_tenth_of_all_places_at_most(stage: Stage)
     worker = worker_of(stage, concurrency=20)
 
     async with worker.occupied(a_user()), worker.occupied(a_user()):
-        with pytest.raises(TurnsTaken, match="2 summaries"):
+        with pytest.raises(TurnLimitReached, match="2 summaries"):
             await enter(worker, a_user())
     await enter(worker, a_user())
 
@@ -230,7 +230,7 @@ async def test_one_user_gets_a_share_of_the_places_for_what_is_no_turn(
     async with AsyncExitStack() as taken:
         for _ in range(most):
             await taken.enter_async_context(worker.occupied(anna))
-        with pytest.raises(OwnerSummariesTaken, match=rf"one user may have \({most}\)"):
+        with pytest.raises(SummaryLimitReached, match=rf"one user may have \({most}\)"):
             await enter(worker, anna)
         if concurrency > 1:
             await enter(worker, bert)

@@ -80,7 +80,7 @@ def load_agents(folders: Sequence[Path], defaults: AgentDefaults) -> AgentRegist
 
 
 def _load_folder(folder: Path, defaults: AgentDefaults) -> tuple[list[AgentDefinition], list[str]]:
-    """Return the folder's agents and the complaints about the files that cannot be used."""
+    """Return the folder's agents and the validation_errors about the files that cannot be used."""
     origins: dict[str, Path] = {}
     agents: list[AgentDefinition] = []
     wrong: list[str] = []

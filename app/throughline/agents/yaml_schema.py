@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from throughline.agents.addresses import check_address, check_variable
+from throughline.agents.check_base_url import check_base_url, check_variable
 from throughline.agents.definition import AgentDefinition, RecallReach
 from throughline.agents.policy_fields import policy_field
 from throughline.context.policy import (
@@ -63,7 +63,7 @@ def _check_distinct(names: list[str]) -> list[str]:
 
 Text = Annotated[str, AfterValidator(clean_text)]
 Line = Annotated[str, StringConstraints(pattern=r"^\S+\z", max_length=200)]
-Address = Annotated[str, Field(max_length=2000), AfterValidator(check_address)]
+Address = Annotated[str, Field(max_length=2000), AfterValidator(check_base_url)]
 Variable = Annotated[str, AfterValidator(check_variable)]
 
 

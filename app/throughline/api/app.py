@@ -10,14 +10,14 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from throughline.api.http import reference
+from throughline.api.http import reference_page
 from throughline.api.http.auth import Authenticator
 from throughline.api.http.body_cap import BodyCap, Cap
-from throughline.api.http.call import Door
+from throughline.api.http.call import ApiDependencies
 from throughline.api.http.config import ApiConfig
-from throughline.api.http.errors import UnexpectedErrors, add_error_handlers
+from throughline.api.http.problem_documents import UnexpectedErrors, add_error_handlers
 from throughline.api.http.services import Services
-from throughline.api.http.sharing import SharedSessions
+from throughline.api.http.shared_sessions import SharedSessions
 from throughline.api.native import (
     agents,
     context,
@@ -47,7 +47,7 @@ ROOMS = (
     memories,
     agents,
     health,
-    reference,
+    reference_page,
 )
 CORS_METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 CORS_ASKED = (
@@ -97,7 +97,7 @@ def create_app(
         telemetry=NO_TELEMETRY,
         redoc_url=None,
     )
-    app.state.door = _door(services, config)
+    app.state.dependencies = _dependencies(services, config)
     add_error_handlers(app)
     for room in ROOMS:
         app.include_router(room.router)
@@ -119,18 +119,18 @@ def create_health_app(services: Services, config: ApiConfig) -> FastAPI:
         redoc_url=None,
         openapi_url=None,
     )
-    app.state.door = _door(services, config)
+    app.state.dependencies = _dependencies(services, config)
     add_error_handlers(app)
     app.include_router(health.router)
     return app
 
 
-def _door(services: Services, config: ApiConfig) -> Door:
+def _dependencies(services: Services, config: ApiConfig) -> ApiDependencies:
     shared = SharedSessions(services.database.participants, services.clock)
-    return Door(services, config, Authenticator(services, config), shared)
+    return ApiDependencies(services, config, Authenticator(services, config), shared)
 
 
-def add_door(app: FastAPI, path: str, endpoint: ASGIApp) -> None:
+def add_interface(app: FastAPI, path: str, endpoint: ASGIApp) -> None:
     """Serve `path` by another door's endpoint, with the same cap on bodies; it checks by itself who asks."""
     app.router.routes.append(Route(path, endpoint, include_in_schema=False))
 

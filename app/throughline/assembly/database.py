@@ -4,11 +4,11 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 
-from throughline.cli.parts import DatabaseStatus, KeyAdmin, LocalOptions, SlackUnlink
+from throughline.cli.dependencies import DatabaseStatus, KeyAdmin, LocalOptions, SlackUnlink
 from throughline.db.connection.migrations import status, upgrade
 from throughline.db.database import Database, DatabaseConfig
 from throughline.db.memories.vector_table import prepare_vectors
-from throughline.db.opening import DatabaseLocation, open_address, open_database, open_direct_address
+from throughline.db.open_database import DatabaseLocation, open_address, open_database, open_direct_address
 from throughline.db.service_status import read_service_status
 from throughline.domain.process import ProcessKind
 from throughline.domain.service_status import ServiceStatus

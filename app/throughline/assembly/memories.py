@@ -13,8 +13,8 @@ from throughline.domain.clock import Clock
 from throughline.domain.errors import SettingInvalid
 from throughline.domain.process import ProcessKind
 from throughline.llm.embedding import EmbeddingConfig, LangChainEmbedder, make_embedder
+from throughline.memories.embed_memories import EmbeddingDependencies, Meaning
 from throughline.memories.keeper import MemoryKeeper
-from throughline.memories.meaning import Meaning, MeaningParts
 from throughline.settings import Settings, read_variable
 from throughline.worker.jobs import Work
 
@@ -61,7 +61,7 @@ async def open_memories(
         return
     try:
         await database.prepare_vectors(may_create=may_migrate(settings, kind))
-        meaning = Meaning(MeaningParts(embedder, database.memory_vectors, database.jobs, clock))
+        meaning = Meaning(EmbeddingDependencies(embedder, database.memory_vectors, database.jobs, clock))
         if not is_guest(settings, kind):
             await meaning.embed_soon()
         keeper = MemoryKeeper(database.memories, meaning)

@@ -15,11 +15,11 @@ from throughline.api.http.server import TcpAddress, bind_tcp, bind_unix, bound_u
 from throughline.assembly.collector import tune_collector
 from throughline.assembly.database import is_guest, read_quiet_settings
 from throughline.assembly.health import health_served
-from throughline.assembly.process_beats import noted
+from throughline.assembly.process_heartbeats import noted
 from throughline.assembly.runtime import VERSION, Runtime, open_runtime
 from throughline.assembly.serving import ServeMode, check_unbroken, serve_on, serving_on
-from throughline.assembly.slack import HttpDoor, slack_over_http, slack_over_socket
-from throughline.cli.parts import LocalOptions, ServeOptions, SlackOptions, WorkerOptions
+from throughline.assembly.slack import SlackHttpInterface, slack_over_http, slack_over_socket
+from throughline.cli.dependencies import LocalOptions, ServeOptions, SlackOptions, WorkerOptions
 from throughline.domain.ids import UserId
 from throughline.domain.principal import Scope
 from throughline.domain.process import ProcessKind
@@ -150,7 +150,7 @@ async def _whose_turns(runtime: Runtime) -> UserId | None:
     return await database.users.get_or_create(LOCAL_USER)
 
 
-def _warn_of_proxy(slack: HttpDoor) -> None:
+def _warn_of_proxy(slack: SlackHttpInterface) -> None:
     """Slack reaches this machine through a proxy, and what such a one passes on may look like this machine's own."""
     log.warning(
         "requests without a key are served while slack is set up over http: whoever the proxy lets through acts as the "

@@ -20,7 +20,7 @@ from throughline.db.statements.new_ids import new_id
 from throughline.domain.ids import ProcessId
 from throughline.domain.process import Process, ProcessKind
 from throughline.execution.breaker import Breakers
-from throughline.execution.off_loop import compute_threads
+from throughline.execution.compute_threads import compute_threads
 from throughline.llm.counters import make_counter, warm_counter
 from throughline.llm.registry import ModelRegistry
 from throughline.prompting.calibrate import CalibrationCache
@@ -34,12 +34,12 @@ from throughline.tools.tool import CallLimits
 from throughline.tools.toolbox import ToolBox
 from throughline.turn.check_agents import check_agents, check_names
 from throughline.turn.context_requests import ContextRequests
-from throughline.turn.state import TurnConfig, TurnParts
+from throughline.turn.state import TurnConfig, TurnDependencies
 from throughline.worker.archived_sessions import ArchiveConfig, ArchivedSessions
 from throughline.worker.indexing import Indexing, index_owner
 from throughline.worker.jobs import JobRegistry, JobsConfig, SideJobs
+from throughline.worker.prepare_summaries import prepare_summary
 from throughline.worker.retention import Retention, RetentionConfig
-from throughline.worker.summaries_ahead import prepare_summary
 from throughline.worker.worker import Worker, WorkerConfig
 
 VERSION = version("throughline")
@@ -58,7 +58,7 @@ class Runtime:
     settings: Settings
     process: Process
     database: Database
-    turn_parts: TurnParts
+    turn_dependencies: TurnDependencies
     worker: Worker
     metrics: PrometheusMetrics
     memories: MemoryShare
@@ -67,7 +67,7 @@ class Runtime:
 
 @asynccontextmanager
 async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[Runtime]:
-    """Yield the parts. Raises at once where an agent, its model or a tool of its cannot be used."""
+    """Yield the dependencies. Raises at once where an agent, its model or a tool of its cannot be used."""
     _ignore_tracing()
     metrics, clock, process = PrometheusMetrics(), SystemClock(), _new_process(kind)
     defaults = agent_defaults(settings)
@@ -80,7 +80,7 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
     ):
         tools = _tools(settings, database)
         check_names(agents.all(), defaults, models, tools)
-        parts = TurnParts(
+        dependencies = TurnDependencies(
             runs=database.runs,
             messages=database.messages,
             events=database.events,
@@ -97,20 +97,22 @@ async def open_runtime(settings: Settings, kind: ProcessKind) -> AsyncGenerator[
             config=TurnConfig(deadline_seconds=settings.turn_timeout_seconds),
         )
         config = JobsConfig(process.name, settings.job_concurrency)
-        jobs = SideJobs(database.jobs, _job_registry(settings, parts, database, memories, metrics), metrics, config)
-        worker = Worker(parts, database.hub.work, jobs, _worker_config(settings, process))
-        database.hub.on_cancel(worker.on_cancel)
-        context = ContextRequests(parts, database.sessions, database.pins, worker.occupied)
+        jobs = SideJobs(
+            database.jobs, _job_registry(settings, dependencies, database, memories, metrics), metrics, config
+        )
+        worker = Worker(dependencies, database.notifier.work, jobs, _worker_config(settings, process))
+        database.notifier.on_cancel(worker.on_cancel)
+        context = ContextRequests(dependencies, database.sessions, database.pins, worker.occupied)
         try:
-            await _check_agents(parts)
-            yield Runtime(settings, process, database, parts, worker, metrics, memories, context)
+            await _check_agents(dependencies)
+            yield Runtime(settings, process, database, dependencies, worker, metrics, memories, context)
         finally:
             await models.close()
 
 
-async def _check_agents(parts: TurnParts) -> None:
+async def _check_agents(dependencies: TurnDependencies) -> None:
     """Refuse agents that cannot be used, and make the counters of the others ready."""
-    for agent in await check_agents(parts):
+    for agent in await check_agents(dependencies):
         await warm_counter(agent.counter)
 
 
@@ -127,7 +129,11 @@ def _tools(settings: Settings, database: Database) -> ToolBox:
 
 
 def _job_registry(
-    settings: Settings, parts: TurnParts, database: Database, memories: MemoryShare, metrics: PrometheusMetrics
+    settings: Settings,
+    dependencies: TurnDependencies,
+    database: Database,
+    memories: MemoryShare,
+    metrics: PrometheusMetrics,
 ) -> JobRegistry:
     config = RetentionConfig(
         run_events_hours=settings.run_events_retention_hours,
@@ -135,16 +141,16 @@ def _job_registry(
         unused_summaries_days=settings.unused_summaries_retention_days,
         job_log_hours=settings.job_log_retention_hours,
     )
-    retention = Retention(database.retention, parts.clock, metrics, config)
+    retention = Retention(database.retention, dependencies.clock, metrics, config)
     old = ArchiveConfig(days=settings.archived_sessions_retention_days)
-    archived = ArchivedSessions(database.archives, parts.clock, metrics, old)
+    archived = ArchivedSessions(database.archives, dependencies.clock, metrics, old)
     schedules = (
         *retention.schedules(),
         *archived.schedules(),
         *Indexing(database.history).schedules(),
         *memories.schedules,
     )
-    prepare = partial(prepare_summary, parts)
+    prepare = partial(prepare_summary, dependencies)
     index = partial(index_owner, database.history)
     return JobRegistry({PREPARE_SUMMARY: prepare, INDEX_OWNER: index, **memories.kinds}, schedules)
 

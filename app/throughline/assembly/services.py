@@ -16,7 +16,7 @@ def make_services(runtime: Runtime, *, has_worker: bool, slack: SlackHealth | No
     return Services(
         database=database,
         memories=runtime.memories.keeper,
-        agents=runtime.turn_parts.agents,
+        agents=runtime.turn_dependencies.agents,
         submit=lambda submission: submit_message(submission, database.runs, slots),
         report_context=context.report,
         preview_context=context.preview,
@@ -27,7 +27,7 @@ def make_services(runtime: Runtime, *, has_worker: bool, slack: SlackHealth | No
         render_metrics=runtime.metrics.render,
         check_ready=partial(_check_ready, runtime, slack, has_worker=has_worker),
         count_message=context.count,
-        clock=runtime.turn_parts.clock,
+        clock=runtime.turn_dependencies.clock,
     )
 
 
@@ -36,7 +36,7 @@ async def _check_ready(runtime: Runtime, slack: SlackHealth | None, *, has_worke
     checks = {"database": True}
     hints = {
         "schema": schema == head_revision(),  # a newer one has all that this version needs
-        "listener": runtime.database.hub.is_listening,  # without it whoever waits looks for themselves: slower
+        "listener": runtime.database.notifier.is_listening,  # without it whoever waits looks for themselves: slower
     }
     if has_worker:
         checks |= {"worker": runtime.worker.is_claiming, "jobs": runtime.worker.is_taking_jobs}

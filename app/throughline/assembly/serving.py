@@ -1,6 +1,6 @@
 """Serves the REST API on a listening socket, with or without turns in this process.
 
-It ends when it is told to stop, or when the claim loop breaks. Then it raises ClaimingBroke.
+It ends when it is told to stop, or when the claim loop breaks. Then it raises ClaimingFailed.
 """
 
 import asyncio
@@ -9,15 +9,15 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 
-from throughline.api.app import add_door, create_app
+from throughline.api.app import add_interface, create_app
 from throughline.api.http.config import ApiConfig
 from throughline.api.http.server import HttpServer, Shutdown, limit_connections
 from throughline.assembly.collector import tune_collector
-from throughline.assembly.process_beats import noted
+from throughline.assembly.process_heartbeats import noted
 from throughline.assembly.runtime import Runtime
 from throughline.assembly.services import make_services
-from throughline.assembly.slack import HttpDoor
-from throughline.domain.errors import ClaimingBroke
+from throughline.assembly.slack import SlackHttpInterface
+from throughline.domain.errors import ClaimingFailed
 from throughline.domain.ids import UserId
 from throughline.stopping import first_of
 
@@ -30,7 +30,7 @@ class ServeMode:
 
     has_worker: bool = True
     only_for: UserId | None = None
-    slack: HttpDoor | None = None
+    slack: SlackHttpInterface | None = None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -59,7 +59,7 @@ async def serve_on(listener: socket.socket, runtime: Runtime, config: ApiConfig,
 
     app = create_app(services, config)
     if mode.slack is not None:
-        add_door(app, mode.slack.path, mode.slack.endpoint)
+        add_interface(app, mode.slack.path, mode.slack.endpoint)
     grace = runtime.settings.shutdown_grace_seconds + CLOSING_SECONDS
     limits = limit_connections(runtime.settings.max_connections)
     server = HttpServer(app, listener, Shutdown(before_closing, grace), limits)
@@ -80,4 +80,4 @@ async def _stop_when(server: HttpServer, *events: asyncio.Event) -> None:
 def check_unbroken(broken: asyncio.Event) -> None:
     """End a program that takes no more turns with an error, so that whoever started it starts another."""
     if broken.is_set():
-        raise ClaimingBroke("The claim loop broke, see the log above: this process took no more turns and has ended.")
+        raise ClaimingFailed("The claim loop broke, see the log above: this process took no more turns and has ended.")

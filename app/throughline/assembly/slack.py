@@ -9,14 +9,14 @@ from throughline.assembly.runtime import Runtime
 from throughline.domain.errors import NotFound, SettingInvalid
 from throughline.settings import Settings
 from throughline.slack.config import SlackConfig
-from throughline.slack.door import open_slack
 from throughline.slack.health import SlackHealth
 from throughline.slack.http import PATH, EventsEndpoint
+from throughline.slack.open_slack import open_slack
 from throughline.slack.services import SlackServices
 
 
 @dataclass(frozen=True, slots=True)
-class HttpDoor:
+class SlackHttpInterface:
     """An endpoint, the path it is served at, and whether it can be of use now."""
 
     path: str
@@ -38,14 +38,14 @@ def slack_config(settings: Settings) -> SlackConfig:
 
 
 @asynccontextmanager
-async def slack_over_http(runtime: Runtime) -> AsyncGenerator[HttpDoor | None]:
+async def slack_over_http(runtime: Runtime) -> AsyncGenerator[SlackHttpInterface | None]:
     """Yield where to serve Slack's events, None where Slack is not set up, or for Socket Mode only."""
     settings = runtime.settings
     _check_agent(runtime)
     if settings.slack_signing_secret or (settings.slack_bot_token and not settings.slack_app_token):
-        health = SlackHealth(runtime.turn_parts.clock, is_all=False)
+        health = SlackHealth(runtime.turn_dependencies.clock, is_all=False)
         async with _open(runtime, health, over_http=True) as endpoint:
-            yield None if endpoint is None else HttpDoor(PATH, endpoint, health)
+            yield None if endpoint is None else SlackHttpInterface(PATH, endpoint, health)
     else:
         yield None
 
@@ -65,7 +65,7 @@ async def slack_over_socket(runtime: Runtime, health: SlackHealth, *, turns: boo
 def _check_agent(runtime: Runtime) -> None:
     """Raise SettingInvalid where no agent has the name that is to answer in Slack."""
     try:
-        runtime.turn_parts.agents.get(runtime.settings.slack_agent)
+        runtime.turn_dependencies.agents.get(runtime.settings.slack_agent)
     except NotFound as error:
         raise SettingInvalid(f"SLACK_AGENT: {error.detail}") from None
 
@@ -76,6 +76,6 @@ async def _open(runtime: Runtime, health: SlackHealth, *, over_http: bool) -> As
     config = slack_config(settings)
     database, context = runtime.database, runtime.context
     slack = database.open_slack(settings.slack_agent)
-    services = SlackServices(database, slack, context.report, context.summarize, runtime.turn_parts.clock)
+    services = SlackServices(database, slack, context.report, context.summarize, runtime.turn_dependencies.clock)
     async with open_slack(config, services, health, runtime.process.name, over_http=over_http) as endpoint:
         yield endpoint

@@ -1,7 +1,7 @@
 """Printing an answer while it is written: its text, and dimly what happens beside it."""
 
 from throughline.cli.answer_stream import AnswerEvent, ConnectionCut
-from throughline.cli.bars import percent
+from throughline.cli.context_gauges import percent
 from throughline.cli.failures import AnswerFailed
 from throughline.cli.history_views import text_of
 from throughline.cli.printable import one_line
@@ -91,7 +91,7 @@ def _remark(
 def _compacted(event: CompactionFinished) -> str:
     size = f"{event.tokens_before:,} → {event.tokens_after:,} tokens"
     if event.outcome in LESS_SHOWN:
-        how = ", ".join(one_line(rung, limit=30).replace("_", " ") for rung in event.fired)
+        how = ", ".join(one_line(stage, limit=30).replace("_", " ") for stage in event.fired)
         return f"less is shown{f' ({how})' if how else ''}: {size}"
     is_adopted = event.outcome == "adopted"
     through = f", messages up to #{event.through_position} summarized" if is_adopted else ""

@@ -3,7 +3,7 @@
 from throughline.cli.answering import answer
 from throughline.cli.chat_commands import run_command
 from throughline.cli.chat_state import ChatState
-from throughline.cli.parts import LineReader
+from throughline.cli.dependencies import LineReader
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.text import clean_text, is_blank
 

@@ -2,9 +2,9 @@
 
 from rich.text import Text
 
-from throughline.cli.bars import draw_context
 from throughline.cli.chat_state import ChatState, session_of
 from throughline.cli.client import ServiceClient
+from throughline.cli.context_gauges import draw_context
 from throughline.cli.context_views import draw_preview, span
 from throughline.cli.printable import one_line, printable
 from throughline.cli.summary_views import (

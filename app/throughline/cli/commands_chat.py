@@ -29,7 +29,7 @@ async def chat_command(agent: str | None, session_id: UUID | None, target: Targe
     At a terminal with line editing and history; lines from a pipe are sent one by one, up to the first
     error: what follows it is not sent, and the exit code is 1. /help lists the commands.
     """
-    screen, lines = Screen(), target.parts.standard_input_lines()
+    screen, lines = Screen(), target.dependencies.standard_input_lines()
     async with open_client(target, takes_turns=True) as client:
         state = await _begin(client, screen, agent, session_id)
         if lines.is_terminal:

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from throughline.cli.connection import asynchronous, data_dir_option
-from throughline.cli.parts import LocalOptions, Parts
+from throughline.cli.dependencies import CliDependencies, LocalOptions
 from throughline.cli.printable import moment, one_line, printable
 from throughline.cli.screen import Screen
 from throughline.domain.errors import NotFound
@@ -36,9 +36,11 @@ keys = click.Group("keys", help="Create, list and revoke API keys, in the databa
 @data_dir_option
 @click.pass_obj
 @asynchronous
-async def create(parts: Parts, user: str, name: str, scopes: tuple[str, ...], data_dir: Path | None) -> None:
+async def create(
+    dependencies: CliDependencies, user: str, name: str, scopes: tuple[str, ...], data_dir: Path | None
+) -> None:
     """Create a key and print it, this once."""
-    async with parts.keys(LocalOptions(data_dir)) as admin:
+    async with dependencies.keys(LocalOptions(data_dir)) as admin:
         created = await admin.create(NewKey(user, name, frozenset(Scope(scope) for scope in scopes)))
         is_first = len(await admin.list()) == 1
     click.echo(created.secret)
@@ -52,9 +54,9 @@ async def create(parts: Parts, user: str, name: str, scopes: tuple[str, ...], da
 @data_dir_option
 @click.pass_obj
 @asynchronous
-async def list_keys(parts: Parts, data_dir: Path | None) -> None:
+async def list_keys(dependencies: CliDependencies, data_dir: Path | None) -> None:
     """List all keys, without their secrets."""
-    async with parts.keys(LocalOptions(data_dir)) as admin:
+    async with dependencies.keys(LocalOptions(data_dir)) as admin:
         stored = await admin.list()
     screen = Screen()
     if stored:
@@ -68,13 +70,13 @@ async def list_keys(parts: Parts, data_dir: Path | None) -> None:
 @data_dir_option
 @click.pass_obj
 @asynchronous
-async def revoke(parts: Parts, key: str, data_dir: Path | None) -> None:
+async def revoke(dependencies: CliDependencies, key: str, data_dir: Path | None) -> None:
     """Revoke a key; running services refuse it within 5 seconds.
 
     PREFIX is the eight characters after `tl_`, as `keys list` shows them.
     """
     name = _prefix_of(key)
-    async with parts.keys(LocalOptions(data_dir)) as admin:
+    async with dependencies.keys(LocalOptions(data_dir)) as admin:
         was_revoked = await admin.revoke(name)
     if not was_revoked:
         raise NotFound(_unknown(name))

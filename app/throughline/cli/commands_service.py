@@ -5,10 +5,10 @@ from pathlib import Path
 import click
 
 from throughline.cli.connection import asynchronous, data_dir_option
-from throughline.cli.parts import (
+from throughline.cli.dependencies import (
+    CliDependencies,
     DatabaseStatus,
     LocalOptions,
-    Parts,
     ServeOptions,
     SlackOptions,
     SlackUnlink,
@@ -31,9 +31,11 @@ db = click.Group("db", help="Look after the database's schema.")
 @data_dir_option
 @click.option("--no-worker", is_flag=True, help="Only take messages; `throughline worker` answers them.")
 @click.pass_obj
-def serve(parts: Parts, host: str | None, port: int | None, data_dir: Path | None, no_worker: bool) -> None:
+def serve(
+    dependencies: CliDependencies, host: str | None, port: int | None, data_dir: Path | None, no_worker: bool
+) -> None:
     """Serve the REST interface until stopped."""
-    parts.serve(ServeOptions(host=host, port=port, data_dir=data_dir, no_worker=no_worker))
+    dependencies.serve(ServeOptions(host=host, port=port, data_dir=data_dir, no_worker=no_worker))
 
 
 @click.command("worker")
@@ -41,9 +43,11 @@ def serve(parts: Parts, host: str | None, port: int | None, data_dir: Path | Non
 @health_port_option
 @data_dir_option
 @click.pass_obj
-def worker(parts: Parts, concurrency: int | None, health_port: int | None, data_dir: Path | None) -> None:
+def worker(
+    dependencies: CliDependencies, concurrency: int | None, health_port: int | None, data_dir: Path | None
+) -> None:
     """Run a worker alone until stopped."""
-    parts.worker(WorkerOptions(concurrency=concurrency, data_dir=data_dir, health_port=health_port))
+    dependencies.worker(WorkerOptions(concurrency=concurrency, data_dir=data_dir, health_port=health_port))
 
 
 @click.group("slack", invoke_without_command=True)
@@ -53,22 +57,26 @@ def worker(parts: Parts, concurrency: int | None, health_port: int | None, data_
 @click.pass_context
 @click.pass_obj
 def slack(
-    parts: Parts, context: click.Context, data_dir: Path | None, no_worker: bool, health_port: int | None
+    dependencies: CliDependencies,
+    context: click.Context,
+    data_dir: Path | None,
+    no_worker: bool,
+    health_port: int | None,
 ) -> None:
     """Take part in Slack over Socket Mode until stopped. Over HTTP, `throughline serve` does."""
     if context.invoked_subcommand is None:
-        parts.slack(SlackOptions(data_dir=data_dir, no_worker=no_worker, health_port=health_port))
+        dependencies.slack(SlackOptions(data_dir=data_dir, no_worker=no_worker, health_port=health_port))
 
 
 @slack.command("manifest")
 @click.option("--name", default="Throughline", show_default=True, help="What the app and its bot are called.")
 @click.option("--url", default="", help="Where the service is reached, such as https://bot.example.com; for HTTP.")
 @click.pass_obj
-def print_manifest(parts: Parts, name: str, url: str) -> None:
+def print_manifest(dependencies: CliDependencies, name: str, url: str) -> None:
     """Print the app's manifest: for Socket Mode, or with --url for events over HTTP."""
     if url and not url.startswith("https://"):
         raise click.BadParameter("Slack reaches only addresses that begin with https://.", param_hint="--url")
-    click.echo(parts.slack_manifest(name, url))
+    click.echo(dependencies.slack_manifest(name, url))
 
 
 @slack.command("link")
@@ -76,9 +84,9 @@ def print_manifest(parts: Parts, name: str, url: str) -> None:
 @data_dir_option
 @click.pass_obj
 @asynchronous
-async def link(parts: Parts, user: str, data_dir: Path | None) -> None:
+async def link(dependencies: CliDependencies, user: str, data_dir: Path | None) -> None:
     """Print a code; whoever types `/agent link CODE` in Slack is this user from then on."""
-    code = await parts.slack_link_code(LocalOptions(data_dir), user)
+    code = await dependencies.slack_link_code(LocalOptions(data_dir), user)
     click.echo(f"/agent link {code}")
     Screen().note("it works once, for 30 minutes: give it to nobody else")
 
@@ -91,7 +99,7 @@ async def link(parts: Parts, user: str, data_dir: Path | None) -> None:
 @data_dir_option
 @click.pass_obj
 @asynchronous
-async def unlink(parts: Parts, user: str, slack_user: str, data_dir: Path | None) -> None:
+async def unlink(dependencies: CliDependencies, user: str, slack_user: str, data_dir: Path | None) -> None:
     """Make Slack users guests again, with an empty history; print who was unlinked.
 
     What they wrote to the bot directly stays with the user: what came along with a link is not given back. Codes that
@@ -100,7 +108,7 @@ async def unlink(parts: Parts, user: str, slack_user: str, data_dir: Path | None
     team, _, name = slack_user.rpartition(":")
     if bool(user) == bool(name):
         raise click.UsageError("Name one of --user and --slack-user.")
-    for ended in await parts.slack_unlink(LocalOptions(data_dir), SlackUnlink(user, slack_user=name, team=team)):
+    for ended in await dependencies.slack_unlink(LocalOptions(data_dir), SlackUnlink(user, slack_user=name, team=team)):
         click.echo(ended)
     Screen().note("guests from now on; messages they sent before are still answered as the user's")
 
@@ -109,20 +117,20 @@ async def unlink(parts: Parts, user: str, slack_user: str, data_dir: Path | None
 @data_dir_option
 @click.pass_obj
 @asynchronous
-async def upgrade(parts: Parts, data_dir: Path | None) -> None:
+async def upgrade(dependencies: CliDependencies, data_dir: Path | None) -> None:
     """Bring the schema to what this version needs."""
     options = LocalOptions(data_dir)
-    await parts.upgrade_database(options)
-    _show(await parts.database_status(options))
+    await dependencies.upgrade_database(options)
+    _show(await dependencies.database_status(options))
 
 
 @db.command("status")
 @data_dir_option
 @click.pass_obj
 @asynchronous
-async def show_status(parts: Parts, data_dir: Path | None) -> None:
+async def show_status(dependencies: CliDependencies, data_dir: Path | None) -> None:
     """Show the schema's revision; fails where an upgrade is due."""
-    status = await parts.database_status(LocalOptions(data_dir))
+    status = await dependencies.database_status(LocalOptions(data_dir))
     _show(status)
     if not status.is_current:
         raise DatabaseUnusable("The schema is not what this version needs. Run `throughline db upgrade`.")
@@ -132,9 +140,9 @@ async def show_status(parts: Parts, data_dir: Path | None) -> None:
 @data_dir_option
 @click.pass_obj
 @asynchronous
-async def address(parts: Parts, data_dir: Path | None) -> None:
+async def address(dependencies: CliDependencies, data_dir: Path | None) -> None:
     """Print the address for DATABASE_URL of other programs of yours; it holds the password."""
-    click.echo(await parts.database_address(LocalOptions(data_dir)))
+    click.echo(await dependencies.database_address(LocalOptions(data_dir)))
     Screen().note(
         "the embedded PostgreSQL is there while a `throughline` process uses it, for this user of this machine"
     )

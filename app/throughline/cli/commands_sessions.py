@@ -9,11 +9,11 @@ from uuid import UUID
 import click
 from rich.text import Text
 
-from throughline.cli.bars import draw_context
 from throughline.cli.chat_context import drawn_summaries, restore_version
 from throughline.cli.chat_state import in_history
 from throughline.cli.client import ServiceClient, SessionFilter
 from throughline.cli.connection import Target, asynchronous, open_client, target_options
+from throughline.cli.context_gauges import draw_context
 from throughline.cli.context_views import draw_preview
 from throughline.cli.history_views import draw_hit
 from throughline.cli.printable import joined, moment, one_line, printable

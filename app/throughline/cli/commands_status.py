@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from throughline.cli.connection import asynchronous, data_dir_option
-from throughline.cli.parts import LocalOptions, Parts
+from throughline.cli.dependencies import CliDependencies, LocalOptions
 from throughline.cli.screen import Screen
 from throughline.cli.status_views import draw_status, status_json
 from throughline.domain.errors import NoWorkerAvailable
@@ -17,14 +17,14 @@ from throughline.domain.errors import NoWorkerAvailable
 @data_dir_option
 @click.pass_obj
 @asynchronous
-async def status(parts: Parts, as_json: bool, data_dir: Path | None) -> None:
+async def status(dependencies: CliDependencies, as_json: bool, data_dir: Path | None) -> None:
     """Show the processes of the service, what waits and what is held.
 
     Reads the database that this machine is set up for, as `throughline db status` does, and writes nothing. Ends with
     exit code 1 where there is no database, and where turns wait, or were left by a process that is gone, and no process
     has lately said that it takes any.
     """
-    found = await parts.service_status(LocalOptions(data_dir))
+    found = await dependencies.service_status(LocalOptions(data_dir))
     if as_json:
         click.echo(json.dumps(status_json(found), indent=2))
     else:

@@ -17,7 +17,7 @@ import httpx
 
 from throughline.cli.bounded_reply import IDENTITY, bound_reply
 from throughline.cli.client import ServiceClient
-from throughline.cli.parts import LocalOptions, Parts
+from throughline.cli.dependencies import CliDependencies, LocalOptions
 
 TIMEOUT = httpx.Timeout(60, connect=10)
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -28,7 +28,7 @@ Given = ParamSpec("Given")
 class Target:
     """Which service to talk to; without an address the one of this process, made of `parts`."""
 
-    parts: Parts
+    dependencies: CliDependencies
     url: str | None
     api_key: str | None
     data_dir: Path | None
@@ -60,7 +60,7 @@ async def open_client(target: Target, *, takes_turns: bool = False) -> AsyncIter
             yield ServiceClient(http, place=target.url)
         return
     async with (
-        target.parts.open_local_service(LocalOptions(target.data_dir, takes_turns=takes_turns)) as socket_path,
+        target.dependencies.open_local_service(LocalOptions(target.data_dir, takes_turns=takes_turns)) as socket_path,
         httpx.AsyncClient(
             transport=httpx.AsyncHTTPTransport(uds=str(socket_path)),
             base_url="http://localhost",
@@ -86,9 +86,9 @@ def target_options(command: Callable[..., object]) -> Callable[..., object]:
 
     @wraps(command)
     def with_target(url: str | None, api_key: str | None, data_dir: Path | None, **rest: object) -> object:
-        parts = click.get_current_context().find_object(Parts)
-        assert parts is not None, "the command line is called with its parts"
-        return command(target=Target(parts, url, api_key, data_dir), **rest)
+        dependencies = click.get_current_context().find_object(CliDependencies)
+        assert dependencies is not None, "the command line is called with its parts"
+        return command(target=Target(dependencies, url, api_key, data_dir), **rest)
 
     decorated: Callable[..., object] = with_target
     for option in (

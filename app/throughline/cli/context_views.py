@@ -6,7 +6,7 @@ from itertools import groupby
 
 from rich.text import Text
 
-from throughline.cli.bars import INDENT, percent
+from throughline.cli.context_gauges import INDENT, percent
 from throughline.cli.printable import joined, one_line, wrapped
 from throughline.wire.context import PreviewedMessage, PreviewOut
 
@@ -67,7 +67,9 @@ def span(first: int, last: int) -> str:
 def _what_happens(preview: PreviewOut) -> str:
     told = _action(preview)
     if preview.fired:
-        told += f" Done to the view: {', '.join(one_line(rung, limit=30).replace('_', ' ') for rung in preview.fired)}."
+        told += (
+            f" Done to the view: {', '.join(one_line(stage, limit=30).replace('_', ' ') for stage in preview.fired)}."
+        )
     if preview.floor_too_high and preview.action != "none":
         told += " What always stays (system prompt, tools, summary, pins, newest messages) leaves too little room."
     return told

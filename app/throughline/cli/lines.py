@@ -12,7 +12,7 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
-from throughline.cli.parts import LineReader
+from throughline.cli.dependencies import LineReader
 
 
 class TerminalLines:

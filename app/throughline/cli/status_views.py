@@ -76,7 +76,7 @@ def duration(seconds: float) -> str:
 
 def _shown(processes: Sequence[NotedProcess]) -> Sequence[NotedProcess]:
     """Return the living and the last that fell silent: one that dies at every start leaves a row each time."""
-    silent = sorted((noted for noted in processes if noted.is_silent), key=lambda noted: noted.since_beat_seconds)
+    silent = sorted((noted for noted in processes if noted.is_silent), key=lambda noted: noted.since_heartbeat_seconds)
     hidden = {noted.process.id for noted in silent[MOST_SILENT:]}
     return [noted for noted in processes if noted.process.id not in hidden]
 
@@ -92,7 +92,7 @@ def _processes(processes: Sequence[NotedProcess], *, is_mixed: bool) -> Table:
             noted.process.kind.value,
             noted.process.name,
             duration(noted.up_seconds),
-            f"{duration(noted.since_beat_seconds)} ago",
+            f"{duration(noted.since_heartbeat_seconds)} ago",
             f"{noted.state.open_turns}/{noted.state.concurrency}" if has_turns else NONE,
             str(noted.state.jobs_in_hand) if has_turns else NONE,
             state,
@@ -177,9 +177,9 @@ def _process_json(noted: NotedProcess) -> dict[str, JsonValue]:
         "name": process.name,
         "version": process.version,
         "started_at": noted.started_at.isoformat(),
-        "beat_at": noted.beat_at.isoformat(),
+        "beat_at": noted.heartbeat_at.isoformat(),
         "up_seconds": noted.up_seconds,
-        "since_beat_seconds": noted.since_beat_seconds,
+        "since_beat_seconds": noted.since_heartbeat_seconds,
         "is_silent": noted.is_silent,
         "takes_turns": noted.takes_turns,
         "concurrency": state.concurrency,

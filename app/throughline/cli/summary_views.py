@@ -139,12 +139,12 @@ def _content(version: SummaryVersionOut) -> tuple[int, str]:
 def _version_line(version: SummaryVersionOut, first: int | None) -> Text:
     """`first` is the oldest version that says the same: another one came about by going back to it."""
     number = "–" if version.version is None else f"v{version.version}"
-    stretches = f" in {version.stretches} stretches" if version.stretches > 1 else ""
+    segments = f" in {version.stretches} segments" if version.stretches > 1 else ""
     model = f"  by {one_line(version.model, limit=40)}" if version.model else ""
     again = f"  same as v{first}" if first is not None and first != version.version else ""
     line = (
         f"{number:<4} {one_line(version.state, limit=10):<10} {_place(version):<9} {version.token_count:>6,} tokens "
-        f"{moment(version.created_at)}{model}{stretches}{again}"
+        f"{moment(version.created_at)}{model}{segments}{again}"
     )
     return Text(line, style="bold" if version.state == "adopted" else "")
 

@@ -15,8 +15,8 @@ from throughline.client.arguments import (
     read_session_id,
     read_text,
 )
-from throughline.client.away import Outage
 from throughline.client.limits import Limits
+from throughline.client.wait_for_database import Outage
 from throughline.db.database import Database
 from throughline.db.sessions.messages import MessageQuery
 from throughline.db.sessions.repository import NewSession, SessionChange, SessionQuery

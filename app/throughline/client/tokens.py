@@ -6,7 +6,7 @@
 Apart from the rest of `throughline.client`, as it loads what knows the models.
 """
 
-from throughline.llm import windows
+from throughline.llm import context_windows
 from throughline.llm.counters import counter_of, make_counter
 from throughline.settings import read_settings
 
@@ -27,4 +27,4 @@ def get_context_limit(model: str = "") -> int:
     A running service asks the provider's package first (LangChain's profile of the model), and learns from refusals.
     Raises SettingInvalid for settings that cannot be read.
     """
-    return windows.get_context_limit(model or read_settings().default_llm)
+    return context_windows.get_context_limit(model or read_settings().default_llm)

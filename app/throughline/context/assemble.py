@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from throughline.context.frame import framed
+from throughline.context.delimiters import delimited
 from throughline.domain.prompt import Prompt, PromptMessage
 
 SUMMARY_TITLE = "Summary of earlier conversation:"
@@ -32,13 +32,13 @@ def build_prompt_messages(
 
 def build_system(system_prompt: str, summary: str, summarized_count: int, tool_instructions: str = "") -> str:
     """Return the text of the one system message, '' where there is nothing to say."""
-    parts = [system_prompt.strip(), frame_summary(summary, summarized_count), tool_instructions.strip()]
+    parts = [system_prompt.strip(), delimit_summary(summary, summarized_count), tool_instructions.strip()]
     return "\n\n".join(part for part in parts if part)
 
 
-def frame_summary(summary: str, summarized_count: int) -> str:
+def delimit_summary(summary: str, summarized_count: int) -> str:
     """Return the summary as the prompt shows it: titled, explained, fenced; '' for an empty one."""
     if not summary.strip():
         return ""
     text = f"[Context Summary - {summarized_count} previous messages]\n{summary.strip()}"
-    return f"{SUMMARY_TITLE}\n{SUMMARY_RULE}\n{framed(SUMMARY_TAG, text)}"
+    return f"{SUMMARY_TITLE}\n{SUMMARY_RULE}\n{delimited(SUMMARY_TAG, text)}"

@@ -5,12 +5,8 @@ from dataclasses import replace
 from throughline.context.assemble import build_system
 from throughline.context.budget import summary_limit
 from throughline.context.calibration import scale, unscale
-from throughline.context.context_input import ContextInput, after
-from throughline.context.cut import Cut, CutTask, choose_cut, cut_before, least_tokens
-from throughline.context.listing import hidden_through
-from throughline.context.measure import count_system, tokens_of
-from throughline.context.policy import ContextPolicy
-from throughline.context.triggers import (
+from throughline.context.choose_cut import Cut, CutTask, choose_cut, cut_before, least_tokens
+from throughline.context.compaction_triggers import (
     GROWTH_SHARE,
     CompactionTrigger,
     ahead_tokens,
@@ -18,6 +14,10 @@ from throughline.context.triggers import (
     is_summarising,
     was_skipped,
 )
+from throughline.context.context_input import ContextInput, after
+from throughline.context.measure import count_system, tokens_of
+from throughline.context.message_list import hidden_through
+from throughline.context.policy import ContextPolicy
 from throughline.context.view import View
 
 WORTHWHILE_SHARE = 0.05
@@ -41,28 +41,32 @@ def row_tokens(view: View) -> tuple[int, ...]:
         for message, tokens in zip(view.messages, view.counts, strict=True)
         if message.position is not None
     }
-    return tuple(shown.get(row.position, 0) for row in view.inp.rows)
+    return tuple(shown.get(row.position, 0) for row in view.context_input.rows)
 
 
 def floor_tokens(view: View) -> int:
     """Return what the prompt takes, by our count, once all is gone that may go, a summary of full size in its place."""
     task = _cut_task(view, row_tokens(view), CompactionTrigger.MANUAL)
-    return least_tokens(task if is_summarising(view.inp) else replace(task, summary_limit=task.summary_tokens))
+    return least_tokens(
+        task if is_summarising(view.context_input) else replace(task, summary_limit=task.summary_tokens)
+    )
 
 
-def frame_tokens(inp: ContextInput) -> int:
+def frame_tokens(context_input: ContextInput) -> int:
     """Return what stands around a summary's text."""
-    return inp.count(build_system("", "…", inp.summary_through_position, inp.recall.summary))
+    return context_input.count(
+        build_system("", "…", context_input.summary_through_position, context_input.recall.summary)
+    )
 
 
 def worthwhile_cut(view: View, trigger: CompactionTrigger) -> Cut | None:
     """Return the cut that a compaction for `trigger` makes, None where it would free or replace too little."""
-    inp = view.inp
+    context_input = view.context_input
     rows = row_tokens(view)
     task = _cut_task(view, rows, trigger)
     cut = choose_cut(task)
-    if inp.has_gap:
-        least = cut_before(inp.rows)
+    if context_input.has_gap:
+        least = cut_before(context_input.rows)
         return least if cut is None or cut.index < least.index else cut
     if cut is None or task.least_index:
         return cut
@@ -82,54 +86,57 @@ def tokens_gone(view: View, rows: tuple[int, ...], first: int, end: int) -> int:
 
 def summary_tokens(view: View) -> int:
     """Return what the summary takes in the system message, its frame included."""
-    return view.system_tokens - count_system(view.inp.system_prompt.strip(), view.inp.count)
+    return view.system_tokens - count_system(view.context_input.system_prompt.strip(), view.context_input.count)
 
 
-def roomy_tokens(inp: ContextInput) -> float:
+def generous_target_tokens(context_input: ContextInput) -> float:
     """Return what a prompt may take, in the model's tokens, and leave some room below the threshold."""
-    return max(ahead_tokens(inp), inp.budget.target_tokens)
+    return max(ahead_tokens(context_input), context_input.budget.target_tokens)
 
 
 def _cut_task(view: View, rows: tuple[int, ...], trigger: CompactionTrigger) -> CutTask:
-    inp = view.inp
+    context_input = view.context_input
     summary = summary_tokens(view)
     return CutTask(
-        rows=inp.rows,
+        rows=context_input.rows,
         row_tokens=rows,
         fixed_tokens=view.tokens - sum(rows) - summary,
         summary_tokens=summary,
-        summary_limit=unscale(summary_limit(inp.policy.summary, inp.budget), inp.factor) + frame_tokens(inp),
-        min_recent=max(inp.policy.min_recent_messages, 0),
-        kept_elsewhere=1 if inp.user is not None or inp.current_behind_cursor is not None else 0,
-        running=len(after(inp.own, inp.summary_through_position)),
+        summary_limit=unscale(summary_limit(context_input.policy.summary, context_input.budget), context_input.factor)
+        + frame_tokens(context_input),
+        min_recent=max(context_input.policy.min_recent_messages, 0),
+        kept_elsewhere=1 if context_input.user is not None or context_input.current_behind_cursor is not None else 0,
+        running=len(after(context_input.own, context_input.summary_through_position)),
         kept_rows=_kept_rows(view),
-        target_tokens=_target(inp, trigger),
-        enough_tokens=unscale(int(roomy_tokens(inp)), inp.factor),
-        may_cut_at_end=inp.user is not None and not inp.own,
+        target_tokens=_target(context_input, trigger),
+        enough_tokens=unscale(int(generous_target_tokens(context_input)), context_input.factor),
+        may_cut_at_end=context_input.user is not None and not context_input.own,
         least_index=_hidden_rows(view),
-        is_more_before=inp.has_gap,
+        is_more_before=context_input.has_gap,
     )
 
 
 def _kept_rows(view: View) -> frozenset[int]:
     """Return the indexes of the rows that every prompt shows: pins and the running turn's user message."""
-    current, pinned = view.inp.current, view.pinned
-    return frozenset(index for index, row in enumerate(view.inp.rows) if row is current or row.position in pinned)
+    current, pinned = view.context_input.current, view.pinned
+    return frozenset(
+        index for index, row in enumerate(view.context_input.rows) if row is current or row.position in pinned
+    )
 
 
 def _hidden_rows(view: View) -> int:
-    edge = hidden_through(view.inp, view.state)
-    if edge <= view.inp.summary_through_position:
+    edge = hidden_through(view.context_input, view.state)
+    if edge <= view.context_input.summary_through_position:
         return 0
-    return sum(row.position <= edge for row in view.inp.rows)
+    return sum(row.position <= edge for row in view.context_input.rows)
 
 
-def _target(inp: ContextInput, trigger: CompactionTrigger) -> int | None:
+def _target(context_input: ContextInput, trigger: CompactionTrigger) -> int | None:
     match trigger:
         case CompactionTrigger.THRESHOLD:
-            return unscale(inp.budget.target_tokens, inp.factor)
+            return unscale(context_input.budget.target_tokens, context_input.factor)
         case CompactionTrigger.OVERFLOW:
-            return unscale(int(inp.budget.target_tokens * HARDER_TARGET), inp.factor)
+            return unscale(int(context_input.budget.target_tokens * HARDER_TARGET), context_input.factor)
         case CompactionTrigger.MESSAGES | CompactionTrigger.TOKENS | CompactionTrigger.MANUAL:
             return None
 
@@ -140,7 +147,7 @@ def _is_worthwhile(view: View, trigger: CompactionTrigger, cut: Cut) -> bool:
         case CompactionTrigger.THRESHOLD:
             return _frees_enough(view, cut)
         case CompactionTrigger.MESSAGES | CompactionTrigger.TOKENS:
-            return replaces_enough(view.inp, trigger, 0, cut.index)
+            return replaces_enough(view.context_input, trigger, 0, cut.index)
         case CompactionTrigger.MANUAL | CompactionTrigger.OVERFLOW:
             return cut.index > 0
 
@@ -150,19 +157,21 @@ def _frees_enough(view: View, cut: Cut) -> bool:
 
     A summary that was found to be no smaller than its messages has to wait for that, too.
     """
-    inp = view.inp
-    freed = scale(cut.freed_tokens, inp.factor) / inp.budget.window_tokens
-    if has_grown(inp, view.tokens):
+    context_input = view.context_input
+    freed = scale(cut.freed_tokens, context_input.factor) / context_input.budget.window_tokens
+    if has_grown(context_input, view.tokens):
         return freed >= WORTHWHILE_SHARE
-    return freed >= GROWTH_SHARE and not was_skipped(inp)
+    return freed >= GROWTH_SHARE and not was_skipped(context_input)
 
 
-def replaces_enough(inp: ContextInput, trigger: CompactionTrigger, first: int, end: int) -> bool:
+def replaces_enough(context_input: ContextInput, trigger: CompactionTrigger, first: int, end: int) -> bool:
     """Whether the rows from `first` to before `end` are enough for a summary that N messages or K tokens trigger."""
     if trigger is CompactionTrigger.MESSAGES:
-        return end - first >= _least_messages(inp.policy)
-    tokens = sum(tokens_of(row, inp.counter_name, inp.count) for row in inp.rows[first:end])
-    return scale(tokens, inp.factor) >= TOKENS_SHARE * inp.policy.max_tokens_before_summary
+        return end - first >= _least_messages(context_input.policy)
+    tokens = sum(
+        tokens_of(row, context_input.counter_name, context_input.count) for row in context_input.rows[first:end]
+    )
+    return scale(tokens, context_input.factor) >= TOKENS_SHARE * context_input.policy.max_tokens_before_summary
 
 
 def _least_messages(policy: ContextPolicy) -> int:

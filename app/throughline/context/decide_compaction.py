@@ -8,23 +8,19 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from throughline.context.calibration import scale
+from throughline.context.choose_cut import Cut
 from throughline.context.compaction_cut import (
     WORTHWHILE_SHARE,
     background_cut,
     frame_tokens,
+    generous_target_tokens,
     replaces_enough,
-    roomy_tokens,
     row_tokens,
     summary_tokens,
     tokens_gone,
     worthwhile_cut,
 )
-from throughline.context.context_input import ContextInput
-from throughline.context.cut import Cut
-from throughline.context.groups import cut_points
-from throughline.context.listing import hidden_through
-from throughline.context.policy import Adopt
-from throughline.context.triggers import (
+from throughline.context.compaction_triggers import (
     AHEAD_SHARE,
     GROWTH_SHARE,
     CompactionTrigger,
@@ -34,6 +30,10 @@ from throughline.context.triggers import (
     is_summarising,
     summarised_through,
 )
+from throughline.context.context_input import ContextInput
+from throughline.context.groups import cut_points
+from throughline.context.message_list import hidden_through
+from throughline.context.policy import Adopt
 from throughline.context.view import View
 from throughline.domain.message import Message, Role
 from throughline.domain.summary import Prepared
@@ -85,7 +85,7 @@ def decide_compaction(
 ) -> CompactionDecision:
     """Decide for the first of `triggers` that a further summary can be had for; a manual one works for any agent."""
     for trigger in triggers:
-        if trigger is CompactionTrigger.MANUAL or is_summarising(view.inp):
+        if trigger is CompactionTrigger.MANUAL or is_summarising(view.context_input):
             decision = _decide_for(view, trigger)
             if decision.trigger is not None:
                 return _allowed(view, decision, allowance)
@@ -94,7 +94,7 @@ def decide_compaction(
 
 def decide_ahead(view: View) -> CompactionDecision:
     """Decide whether a summary that is only near is written during a tool loop, whose later calls may need it."""
-    has_called = any(row.role is Role.TOOL for row in view.inp.own)
+    has_called = any(row.role is Role.TOOL for row in view.context_input.own)
     if has_called and background_trigger(view) is not None:
         return CompactionDecision(CompactionAction.WRITE_IN_BACKGROUND)
     return NOTHING_DUE
@@ -102,7 +102,7 @@ def decide_ahead(view: View) -> CompactionDecision:
 
 def _decide_for(view: View, trigger: CompactionTrigger) -> CompactionDecision:
     """Return the decision for one trigger; NOTHING_DUE if a summary cannot be had, or is not worth it."""
-    inp, prepared = view.inp, view.inp.prepared
+    context_input, prepared = view.context_input, view.context_input.prepared
     cut = worthwhile_cut(view, trigger)
     if prepared is not None and trigger is not CompactionTrigger.MANUAL and _should_adopt(view, prepared, trigger, cut):
         return CompactionDecision(CompactionAction.ADOPT, trigger, prepared.through_position)
@@ -112,8 +112,8 @@ def _decide_for(view: View, trigger: CompactionTrigger) -> CompactionDecision:
         CompactionAction.WRITE_NOW if _must_wait(view, trigger) else CompactionAction.WRITE_IN_BACKGROUND,
         trigger,
         cut.through_position,
-        to_summarise=() if inp.has_gap else inp.rows[: cut.index],
-        must_load_first=inp.has_gap,
+        to_summarise=() if context_input.has_gap else context_input.rows[: cut.index],
+        must_load_first=context_input.has_gap,
     )
 
 
@@ -125,13 +125,13 @@ def _must_wait(view: View, trigger: CompactionTrigger) -> bool:
     """
     if trigger is CompactionTrigger.MANUAL:
         return True
-    is_cut = trigger is CompactionTrigger.OVERFLOW or view.tokens > critical_tokens(view.inp)
-    return is_cut and not view.inp.has_gap
+    is_cut = trigger is CompactionTrigger.OVERFLOW or view.tokens > critical_tokens(view.context_input)
+    return is_cut and not view.context_input.has_gap
 
 
 def _allowed(view: View, decision: CompactionDecision, allowance: CompactionAllowance) -> CompactionDecision:
     """Return the decision with no action where the turn may not take it."""
-    fits = scale(view.tokens, view.inp.factor) <= view.inp.budget.budget_tokens
+    fits = scale(view.tokens, view.context_input.factor) <= view.context_input.budget.budget_tokens
     is_cancelled = decision.is_now and allowance.is_cancelled and fits
     is_too_late = decision.action is CompactionAction.WRITE_NOW and not allowance.may_write
     return replace(decision, action=CompactionAction.NONE) if is_cancelled or is_too_late else decision
@@ -142,27 +142,32 @@ def background_trigger(view: View) -> CompactionTrigger | None:
 
     It stands for what may be cut beyond the newest summary, prepared or adopted.
     """
-    inp = view.inp
-    if not is_summarising(inp) or inp.policy.adopt is not Adopt.AT_THRESHOLD:
+    context_input = view.context_input
+    if not is_summarising(context_input) or context_input.policy.adopt is not Adopt.AT_THRESHOLD:
         return None
-    since = summarised_through(inp)
-    counted, is_near = count_trigger(inp, since), is_near_threshold(inp, view.tokens)
+    since = summarised_through(context_input)
+    counted, is_near = count_trigger(context_input, since), is_near_threshold(context_input, view.tokens)
     if counted is None and not is_near:
         return None
-    first, cut = sum(row.position <= since for row in inp.rows), background_cut(view)
+    first, cut = sum(row.position <= since for row in context_input.rows), background_cut(view)
     if cut is None or cut.index <= first:
         return None
-    if counted is not None and replaces_enough(inp, counted, first, cut.index):
+    if counted is not None and replaces_enough(context_input, counted, first, cut.index):
         return counted
     return CompactionTrigger.THRESHOLD if is_near and _frees_enough(view, first, cut.index) else None
 
 
 def _frees_enough(view: View, first: int, end: int) -> bool:
     """Whether a summary of these rows is worth writing now; one more is worth it where the prepared one does little."""
-    inp = view.inp
+    context_input = view.context_input
     freed = tokens_gone(view, row_tokens(view), first, end)
-    has_room = inp.prepared is not None and _leaves_room(inp, _tokens_once_adopted(view, inp.prepared))
-    return scale(freed, inp.factor) >= (GROWTH_SHARE if has_room else AHEAD_SHARE) * inp.budget.window_tokens
+    has_room = context_input.prepared is not None and _leaves_room(
+        context_input, _tokens_once_adopted(view, context_input.prepared)
+    )
+    return (
+        scale(freed, context_input.factor)
+        >= (GROWTH_SHARE if has_room else AHEAD_SHARE) * context_input.budget.window_tokens
+    )
 
 
 def _should_adopt(view: View, prepared: Prepared, trigger: CompactionTrigger, cut: Cut | None) -> bool:
@@ -170,33 +175,35 @@ def _should_adopt(view: View, prepared: Prepared, trigger: CompactionTrigger, cu
 
     It costs the turn no time: where it leaves little room, another one is written only if that frees a lot more.
     """
-    inp, through = view.inp, prepared.through_position
-    if through <= inp.summary_through_position or not _is_legal(inp.rows, through):
+    context_input, through = view.context_input, prepared.through_position
+    if through <= context_input.summary_through_position or not _is_legal(context_input.rows, through):
         return False
     if trigger in {CompactionTrigger.MESSAGES, CompactionTrigger.TOKENS}:
         return True
-    if scale(view.tokens, inp.factor) <= inp.budget.threshold_tokens:  # room is not wanted: something is unread
-        return through >= hidden_through(inp, view.state)
+    if (
+        scale(view.tokens, context_input.factor) <= context_input.budget.threshold_tokens
+    ):  # room is not wanted: something is unread
+        return through >= hidden_through(context_input, view.state)
     after_tokens = _tokens_once_adopted(view, prepared)
-    if _leaves_room(inp, after_tokens):
+    if _leaves_room(context_input, after_tokens):
         return True
     freed = view.tokens - after_tokens
     more = 0 if cut is None else cut.freed_tokens - freed
-    is_enough = scale(freed, inp.factor) >= WORTHWHILE_SHARE * inp.budget.window_tokens
-    return is_enough and scale(more, inp.factor) < AHEAD_SHARE * inp.budget.window_tokens
+    is_enough = scale(freed, context_input.factor) >= WORTHWHILE_SHARE * context_input.budget.window_tokens
+    return is_enough and scale(more, context_input.factor) < AHEAD_SHARE * context_input.budget.window_tokens
 
 
-def _leaves_room(inp: ContextInput, after_tokens: int) -> bool:
+def _leaves_room(context_input: ContextInput, after_tokens: int) -> bool:
     """Whether a prompt of so many tokens, by our count, is well below the threshold."""
-    return scale(after_tokens, inp.factor) <= roomy_tokens(inp)
+    return scale(after_tokens, context_input.factor) <= generous_target_tokens(context_input)
 
 
 def _tokens_once_adopted(view: View, prepared: Prepared) -> int:
     """Return what the prompt would take, by our count, with the prepared summary."""
-    inp = view.inp
-    end = sum(row.position <= prepared.through_position for row in inp.rows)
+    context_input = view.context_input
+    end = sum(row.position <= prepared.through_position for row in context_input.rows)
     gone = tokens_gone(view, row_tokens(view), 0, end)
-    return view.tokens - gone - summary_tokens(view) + prepared.token_count + frame_tokens(inp)
+    return view.tokens - gone - summary_tokens(view) + prepared.token_count + frame_tokens(context_input)
 
 
 def _is_legal(rows: tuple[Message, ...], through: int) -> bool:

@@ -32,7 +32,7 @@ class SummaryKind(StrEnum):
 
 
 class SummaryShape(StrEnum):
-    """How a summary grows: one text written anew each time, or stretches whose neighbours are merged level by level."""
+    """How a summary grows: one text written anew each time, or segments whose neighbours are merged level by level."""
 
     ROLLING = "rolling"
     TIERED = "tiered"
@@ -108,7 +108,7 @@ class SummaryPolicy:
     """Hybrid, because a number or an instruction that is written anew in each summary is sooner or later lost."""
 
     shape: SummaryShape = SummaryShape.TIERED
-    """Tiered, because a fact is then written anew log4(n) times in n stretches, and not n times."""
+    """Tiered, because a fact is then written anew log4(n) times in n segments, and not n times."""
 
     style: str = ""
     """A word on tone for the summariser, such as "terse"."""
@@ -126,7 +126,7 @@ class SummaryPolicy:
     that is asked for, or written ahead, has 60."""
 
     chunk_messages: Annotated[int | None, MESSAGES] = None
-    """The most messages one stretch stands for; None: as many as fit the summary model's window, which asks it least
+    """The most messages one segment stands for; None: as many as fit the summary model's window, which asks it least
     often."""
 
 

@@ -6,15 +6,15 @@ from enum import StrEnum
 from itertools import accumulate, pairwise
 
 from throughline.context.calibration import scale
+from throughline.context.compaction_triggers import CompactionTrigger
 from throughline.context.context_input import ContextInput
 from throughline.context.decide_compaction import NOTHING_DUE, CompactionAction
-from throughline.context.fit import FittedPrompt, fit_view
-from throughline.context.forms import ShownMessage, shown_messages
-from throughline.context.ladder.importance import score_messages
-from throughline.context.plan import ContextPlan, plan_context
+from throughline.context.fit_prompt import FittedPrompt, fit_view
+from throughline.context.message_variants import ShownMessage, list_variants
+from throughline.context.next_view import next_view
+from throughline.context.plan_context import ContextPlan, plan_context
 from throughline.context.policy import Strategy
-from throughline.context.reopen import reopen
-from throughline.context.triggers import CompactionTrigger
+from throughline.context.stages.keep_important import score_messages
 from throughline.context.view import View
 
 
@@ -29,7 +29,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class StretchToSummarise:
+class SegmentToSummarise:
     """Messages that would be summarized before the model is called."""
 
     from_position: int
@@ -56,51 +56,53 @@ class Preview:
     budget_tokens: int
     floor_too_high: bool
     summarised_through: int
-    summarise: StretchToSummarise | None
+    summarise: SegmentToSummarise | None
     messages: tuple[ShownMessage, ...]
     min_score_threshold: float | None = None
 
 
-def preview_call(inp: ContextInput) -> Preview:
-    """Return the plan for the first call of the next turn; `inp.user` is the text to be sent.
+def preview_call(context_input: ContextInput) -> Preview:
+    """Return the plan for the first call of the next turn; `context_input.user` is the text to be sent.
 
     Where a summary would have to be written first, sizes and messages are those before it; a prepared one is taken as
     adopted.
     """
-    plan = _done_now(plan_context(inp))
+    plan = _done_now(plan_context(context_input))
     fitted = fit_view(_once_adopted(plan))
     view = plan.view if _action(plan, fitted) is Action.COMPACT else fitted.view
-    budget, tokens = view.inp.budget, scale(view.tokens, view.inp.factor)
+    budget, tokens = view.context_input.budget, scale(view.tokens, view.context_input.factor)
     return Preview(
         action=_action(plan, fitted),
         cause=plan.decision.trigger,
         fired=plan.fired if view is plan.view else (*plan.fired, *fitted.notes),
         tokens=tokens,
-        unreduced_tokens=scale(view.unreduced_tokens, view.inp.factor),
+        unreduced_tokens=scale(view.unreduced_tokens, view.context_input.factor),
         window=budget.window_tokens,
         usage_percent=round(100 * tokens / budget.window_tokens, 1),
         threshold_tokens=budget.threshold_tokens,
         budget_tokens=budget.budget_tokens,
         floor_too_high=plan.floor_too_high,
-        summarised_through=inp.summary_through_position,
-        summarise=_to_summarise(plan, inp),
-        messages=_scored(inp, view, _with_plan(plan, shown_messages(view))),
-        min_score_threshold=inp.policy.min_score_threshold if _has_scores(inp) else None,
+        summarised_through=context_input.summary_through_position,
+        summarise=_to_summarise(plan, context_input),
+        messages=_scored(context_input, view, _with_plan(plan, list_variants(view))),
+        min_score_threshold=context_input.policy.min_score_threshold if _has_scores(context_input) else None,
     )
 
 
-def _scored(inp: ContextInput, view: View, messages: Iterable[ShownMessage]) -> tuple[ShownMessage, ...]:
+def _scored(context_input: ContextInput, view: View, messages: Iterable[ShownMessage]) -> tuple[ShownMessage, ...]:
     """Return the messages with their sizes in the model's tokens and, where the strategy has some, their scores."""
-    scores, messages = score_messages(inp) if _has_scores(inp) else {}, list(messages)
-    sums = [scale(tokens, view.inp.factor) for tokens in accumulate((one.tokens for one in messages), initial=0)]
+    scores, messages = score_messages(context_input) if _has_scores(context_input) else {}, list(messages)
+    sums = [
+        scale(tokens, view.context_input.factor) for tokens in accumulate((one.tokens for one in messages), initial=0)
+    ]
     sizes = [after - before for before, after in pairwise(sums)]  # each rounded alone, they would exceed the prompt
     return tuple(
         replace(one, tokens=tokens, score=scores.get(one.position)) for one, tokens in zip(messages, sizes, strict=True)
     )
 
 
-def _has_scores(inp: ContextInput) -> bool:
-    return inp.policy.strategy is Strategy.IMPORTANCE
+def _has_scores(context_input: ContextInput) -> bool:
+    return context_input.policy.strategy is Strategy.IMPORTANCE
 
 
 def _done_now(plan: ContextPlan) -> ContextPlan:
@@ -111,21 +113,21 @@ def _done_now(plan: ContextPlan) -> ContextPlan:
 
 
 def _once_adopted(plan: ContextPlan) -> View:
-    prepared, inp = plan.view.inp.prepared, plan.view.inp
+    prepared, context_input = plan.view.context_input.prepared, plan.view.context_input
     if plan.decision.action is not CompactionAction.ADOPT or prepared is None:
         return plan.view
     through = prepared.through_position
-    pins = (row for row in inp.rows if row.position in plan.view.pinned and row.position <= through)
+    pins = (row for row in context_input.rows if row.position in plan.view.pinned and row.position <= through)
     adopted = replace(
-        inp,
+        context_input,
         summary=prepared.text,
         summary_tokens=prepared.token_count,
         summary_through_position=through,
         prepared=None,
         view_state=plan.view_state,
-        pinned=(*inp.pinned, *pins),
+        pinned=(*context_input.pinned, *pins),
     )
-    return reopen(adopted)
+    return next_view(adopted)
 
 
 def _action(plan: ContextPlan, fitted: FittedPrompt) -> Action:
@@ -138,19 +140,19 @@ def _action(plan: ContextPlan, fitted: FittedPrompt) -> Action:
     return Action.PRUNE if plan.fired else Action.NONE
 
 
-def _to_summarise(plan: ContextPlan, inp: ContextInput) -> StretchToSummarise | None:
+def _to_summarise(plan: ContextPlan, context_input: ContextInput) -> SegmentToSummarise | None:
     if plan.decision.trigger is None or plan.decision.through_position is None:
         return None
-    return StretchToSummarise(inp.summary_through_position + 1, plan.decision.through_position)
+    return SegmentToSummarise(context_input.summary_through_position + 1, plan.decision.through_position)
 
 
 def _with_plan(plan: ContextPlan, messages: tuple[ShownMessage, ...]) -> list[ShownMessage]:
     """Mark what the planned summary will stand for; pins and the text being answered are shown all the same."""
-    through, current = plan.decision.through_position, plan.view.inp.current
+    through, current = plan.decision.through_position, plan.view.context_input.current
     if plan.decision.trigger is None or through is None:
         return list(messages)
     if plan.decision.action is CompactionAction.ADOPT:
-        return _with_adopted(messages, shown_messages(plan.view), through)
+        return _with_adopted(messages, list_variants(plan.view), through)
     stays = {message.position for message in messages if message.pinned or message.position > through}
     if current is not None:
         stays.add(current.position)

@@ -15,7 +15,7 @@ from throughline.domain.json_types import JsonObject, JsonValue
 class ViewState:
     """What has been done to the view. 0 (None, ()) everywhere: nothing yet.
 
-    `rung` names the stage that set it last, COMPACTED or one of the ladder's. `model` is the calibration key of the
+    `stage` names the stage that set it last, COMPACTED or one of the ladder's. `model` is the calibration key of the
     model the state was made for, `factor` the factor in force since the last stage. Tool outputs up to
     `pruned_through_position` are shown as stubs; `keep_last` is how many were kept whole then. Of `truncations`
     (position, tokens), ordered by position, each says in how many tokens the messages up to there are shown at most,
@@ -31,7 +31,7 @@ class ViewState:
     done beside, None where that was not noted.
     """
 
-    rung: str = ""
+    stage: str = ""
     model: str = ""
     factor: float | None = None
     pruned_through_position: int = 0
@@ -89,7 +89,7 @@ def after_compaction(state: ViewState, tokens: int | None) -> ViewState:
     """
     return replace(
         state,
-        rung=COMPACTED,
+        stage=COMPACTED,
         summary_to_tokens=None,
         pins_to_tokens=None,
         without_notes=False,
@@ -126,7 +126,7 @@ def view_state_json(state: ViewState) -> JsonObject:
 
 def view_state_from(stored: Mapping[str, JsonValue]) -> ViewState:
     """Read a stored view state. What a newer version wrote and this one does not know is left aside."""
-    stored = _with_truncations(stored)
+    stored = _from_older_version(stored)
     known = {field.name: stored[field.name] for field in fields(ViewState) if field.name in stored}
     for name in _PAIRS:
         ranges = known.get(name)
@@ -135,8 +135,10 @@ def view_state_from(stored: Mapping[str, JsonValue]) -> ViewState:
     return ViewState(**known)  # type: ignore[arg-type]  # our own JSON, checked by the round-trip property
 
 
-def _with_truncations(stored: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    """Older versions wrote one truncation, for all that is shown."""
+def _from_older_version(stored: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """Return the stored state in today's form: older versions wrote `rung` for `stage`, and one truncation for all."""
+    if "rung" in stored:
+        stored = {**stored, "stage": stored["rung"]}
     through = stored.get("truncated_through_position")
     if not through or "truncations" in stored:
         return stored

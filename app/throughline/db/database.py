@@ -1,12 +1,12 @@
-"""The database as the rest of the service sees it: repositories by intent, and the hub that wakes whoever waits."""
+"""The database as the rest of the service sees it: repositories by intent, and the notifier."""
 
 from dataclasses import dataclass, field, replace
 
 import structlog
 
 from throughline.db.connection.address import DatabaseUrls
-from throughline.db.connection.event_hub import EventHub
 from throughline.db.connection.migrations import check_known
+from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.pool import ConnectionPool, PoolConfig
 from throughline.db.connection.transactions import Transactions
 from throughline.db.jobs.queue import JobQueue
@@ -79,11 +79,11 @@ class Database:
         self._config = config
         self._pool, self._lease_pool, self._life_pool = _make_pools(config)
         self._transactions = Transactions(self._pool)
-        self.hub = EventHub(config.urls.session_address())
+        self.notifier = Notifier(config.urls.session_address())
         self.users = UserRepository(self._transactions)
         self.keys = KeyRepository(self._transactions, self.users)
         loaded = LoadedRows(config.loaded_rows_bytes)
-        self.sessions = SessionRepository(self._transactions, self.hub, loaded)
+        self.sessions = SessionRepository(self._transactions, self.notifier, loaded)
         self.messages = MessageRepository(self._transactions, loaded)
         self.history = SearchRepository(self._transactions, self.messages, config.search_language)
         self.memories = MemoryRepository(self._transactions, config.search_language)
@@ -95,13 +95,13 @@ class Database:
         self.archives = ArchiveRepository(self._transactions, loaded)
         self.pins = PinRepository(self._transactions)
         self.participants = ParticipantRepository(self._transactions)
-        self.events = EventRepository(self._transactions, self.hub)
-        self.followed_runs = FollowedRuns(self._transactions, self.hub, self.events)
+        self.events = EventRepository(self._transactions, self.notifier)
+        self.followed_runs = FollowedRuns(self._transactions, self.notifier, self.events)
         self._leases, life = Transactions(self._lease_pool), Transactions(self._life_pool)
-        self.jobs = JobQueue(self._transactions, self._leases, self.hub.jobs)
+        self.jobs = JobQueue(self._transactions, self._leases, self.notifier.jobs)
         self.retention = RetentionRepository(self._transactions)
         self.processes, self._readiness = ProcessRepository(life), ReadinessCheck(life, self._transactions)
-        self.runs = RunRepository(self._transactions, self._leases, self.hub, config.caps)
+        self.runs = RunRepository(self._transactions, self._leases, self.notifier, config.caps)
 
     @classmethod
     async def open(cls, config: DatabaseConfig) -> "Database":
@@ -112,7 +112,7 @@ class Database:
         database = cls(config)
         try:
             check_known(await ReadinessCheck(database._transactions, database._transactions).check())
-            await database.hub.start()
+            await database.notifier.start()
         except BaseException:
             await database.close()
             raise
@@ -120,7 +120,7 @@ class Database:
 
     def open_slack(self, agent: str) -> SlackDatabase:
         """Return what the Slack door works on; `agent` answers there."""
-        return slack_database(self._transactions, self._leases, self.hub, InboxConfig(agent, self._config.caps))
+        return slack_database(self._transactions, self._leases, self.notifier, InboxConfig(agent, self._config.caps))
 
     async def prepare_vectors(self, *, may_create: bool) -> None:
         """See db/memories/vector_table.py; before this, `memory_vectors` may not be used."""
@@ -129,7 +129,7 @@ class Database:
     async def close(self) -> None:
         """Close all connections."""
         await self.followed_runs.close()
-        await self.hub.close()
+        await self.notifier.close()
         await self._lease_pool.close()
         await self._life_pool.close()
         await self._pool.close()

@@ -10,23 +10,24 @@ from throughline.db.statements.sql import sql
 from throughline.domain.ids import ProcessId
 from throughline.domain.process import Process, ProcessState
 
-BEAT_SECONDS = 5.0
+HEARTBEAT_SECONDS = 5.0
 SILENT_SECONDS = 15.0
 """A process whose last beat is older may be gone: it has missed two."""
 
 _BEAT = sql("""
-    insert into processes as p (id, kind, name, version, started_at, beat_at, concurrency, open_turns, jobs_in_hand,
+    insert into processes as p (
+        id, kind, name, version, started_at, heartbeat_at, concurrency, open_turns, jobs_in_hand,
         is_claiming, is_listening)
     values (:id, :kind, :name, :version, now() - make_interval(secs => :up_seconds), now(), :concurrency, :open_turns,
         :jobs_in_hand, :is_claiming, :is_listening)
-    on conflict (id) do update set beat_at = excluded.beat_at, concurrency = excluded.concurrency,
+    on conflict (id) do update set heartbeat_at = excluded.heartbeat_at, concurrency = excluded.concurrency,
         open_turns = excluded.open_turns, jobs_in_hand = excluded.jobs_in_hand, is_claiming = excluded.is_claiming,
         is_listening = excluded.is_listening
 """)
 _FORGET = sql("delete from processes where id = :id")
 _COUNT_CLAIMING = sql("""
     select count(*) as claiming from processes p
-    where p.is_claiming and p.beat_at > now() - make_interval(secs => :silent_seconds)
+    where p.is_claiming and p.heartbeat_at > now() - make_interval(secs => :silent_seconds)
 """)
 
 

@@ -17,8 +17,8 @@ from throughline.domain.service_status import HeldRuns, Line, NotedProcess, Serv
 _ONLY_READ = sql("set transaction isolation level repeatable read, read only")
 _PROCESSES = sql("""
     select p.*, extract(epoch from now() - p.started_at)::float8 as up_seconds,
-        extract(epoch from now() - p.beat_at)::float8 as since_beat_seconds,
-        p.beat_at < now() - make_interval(secs => :silent_seconds) as is_silent
+        extract(epoch from now() - p.heartbeat_at)::float8 as since_heartbeat_seconds,
+        p.heartbeat_at < now() - make_interval(secs => :silent_seconds) as is_silent
     from processes p order by p.kind, p.started_at, p.id
 """)
 _QUEUED = sql("""
@@ -110,9 +110,9 @@ def _noted_from(row: Row) -> NotedProcess:
             is_listening=row["is_listening"],
         ),
         started_at=row["started_at"],
-        beat_at=row["beat_at"],
+        heartbeat_at=row["heartbeat_at"],
         up_seconds=row["up_seconds"],
-        since_beat_seconds=row["since_beat_seconds"],
+        since_heartbeat_seconds=row["since_heartbeat_seconds"],
         is_silent=row["is_silent"],
     )
 

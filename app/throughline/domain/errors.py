@@ -10,7 +10,7 @@ ThroughlineError
 │       ├── ModelAuthenticationFailed · ModelQuotaExhausted · ModelInvalidRequest · ModelRefused · AnswerTooLong
 │       └── ContextOverflow
 └── TemporaryError
-    ├── DatabaseUnavailable · NoWorkerAvailable · TurnsTaken
+    ├── DatabaseUnavailable · NoWorkerAvailable · TurnLimitReached
     └── ModelUnavailable
         └── ModelRateLimited · ModelTimeout · AnswerIncomplete
 
@@ -174,7 +174,7 @@ class DatabaseFull(DatabaseUnavailable):
     """The database has no disk, memory or connection left for what was asked of it."""
 
 
-class ClaimingBroke(PermanentError):
+class ClaimingFailed(PermanentError):
     """The claim loop of a process has ended by itself: it takes no more turns, and has to be started anew."""
 
     code = "claiming_broke"
@@ -186,13 +186,13 @@ class NoWorkerAvailable(TemporaryError):
     code = "no_worker_available"
 
 
-class TurnsTaken(TemporaryError):
+class TurnLimitReached(TemporaryError):
     """All open turns of this process are taken, or all that may be taken by what is no turn; nothing was done."""
 
     code = "turns_taken"
 
 
-class OwnerSummariesTaken(TemporaryError):
+class SummaryLimitReached(TemporaryError):
     """The owner has as many summaries on demand under way as one user may have; nothing was done."""
 
     code = "owner_summaries_taken"

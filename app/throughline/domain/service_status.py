@@ -13,9 +13,9 @@ class NotedProcess:
     process: Process
     state: ProcessState
     started_at: datetime
-    beat_at: datetime
+    heartbeat_at: datetime
     up_seconds: float
-    since_beat_seconds: float
+    since_heartbeat_seconds: float
     is_silent: bool
 
     @property

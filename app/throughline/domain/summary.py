@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from throughline.domain.ids import MessageId, RunId, SessionId, StretchId, SummaryId
+from throughline.domain.ids import MessageId, RunId, SegmentId, SessionId, SummaryId
 from throughline.domain.kept_facts import KeptFact
 
 
@@ -18,14 +18,14 @@ class SummaryState(StrEnum):
 
 
 CHOICE_LEVEL = -1
-"""The level of what is no stretch but a choice of the facts kept of 1..through: its text is the model's answer."""
+"""The level of what is no segment but a choice of the facts kept of 1..through: its text is the model's answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class WantedStretch:
-    """A stretch before it is written: the positions it will stand for, and the hashes by which it is found again.
+class WantedSegment:
+    """A segment before it is written: the positions it will stand for, and the hashes by which it is found again.
 
-    `read_hash` is that of NewStretch and holds within a session. `request_hash` is the same for the same owner, model
+    `read_hash` is that of NewSegment and holds within a session. `request_hash` is the same for the same owner, model
     and request in any session; None where no model is asked. `redaction_count` is the session's as it was read.
     """
 
@@ -38,13 +38,13 @@ class WantedStretch:
 
 
 @dataclass(frozen=True, slots=True)
-class NewStretch:
-    """What a summariser call produced for one stretch, before it is stored.
+class NewSegment:
+    """What a summariser call produced for one segment, before it is stored.
 
-    `read_hash` identifies what was read (messages, or the stretches that were merged, and what stood before them), so
-    that the same stretch is never paid for twice. Positions are inclusive. `level` is 0 for one made from messages,
-    one more than its parts' for one made from stretches; a rolling summary stands for 1..through at level 0.
-    `kept_facts` are those that the model named in the messages it read. `request_hash` is that of WantedStretch.
+    `read_hash` identifies what was read (messages, or the segments that were merged, and what stood before them), so
+    that the same segment is never paid for twice. Positions are inclusive. `level` is 0 for one made from messages,
+    one more than its parts' for one made from segments; a rolling summary stands for 1..through at level 0.
+    `kept_facts` are those that the model named in the messages it read. `request_hash` is that of WantedSegment.
     """
 
     from_position: int
@@ -65,10 +65,10 @@ class NewStretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """A stored stretch: a run of messages with its own summary."""
+class Segment:
+    """A stored segment: a run of messages with its own summary."""
 
-    id: StretchId
+    id: SegmentId
     from_position: int
     through_position: int
     through_id: MessageId
@@ -84,7 +84,7 @@ class Stretch:
 class Adoption:
     """A further summary of a session: this text stands for messages 1..`through_position`.
 
-    `stretch_ids` are stored stretches that cover 1..`through_position` without a gap, oldest first; `text` is what
+    `segment_ids` are stored segments that cover 1..`through_position` without a gap, oldest first; `text` is what
     they and the `kept_facts` look like in a prompt. `expected_version` is the session's `summary_version` it builds on.
     It must reach further than the one in use; `is_rewritten`, made of the same messages again: as far.
     `session_instructions` are those of the session as they were read for it.
@@ -92,7 +92,7 @@ class Adoption:
 
     session_id: SessionId
     expected_version: int
-    stretch_ids: tuple[StretchId, ...]
+    segment_ids: tuple[SegmentId, ...]
     text: str
     token_count: int
     kept_facts: tuple[KeptFact, ...]
@@ -165,21 +165,21 @@ class SummaryVersion:
     through_position: int
     model: str
     created_at: datetime
-    stretch_ids: tuple[StretchId, ...] = ()
+    segment_ids: tuple[SegmentId, ...] = ()
     kept_facts: tuple[KeptFact, ...] = ()
 
     @property
-    def stretches(self) -> int:
-        """The number of stretches the text is made of."""
-        return len(self.stretch_ids)
+    def segments(self) -> int:
+        """The number of segments the text is made of."""
+        return len(self.segment_ids)
 
 
 @dataclass(frozen=True, slots=True)
-class SummaryWithStretches:
-    """A version with its stretches, oldest first: what a further summary builds on."""
+class SummaryWithSegments:
+    """A version with its segments, oldest first: what a further summary builds on."""
 
     version: SummaryVersion
-    stretches: tuple[Stretch, ...]
+    segments: tuple[Segment, ...]
 
 
 @dataclass(frozen=True, slots=True)

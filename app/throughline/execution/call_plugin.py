@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-from throughline.execution.off_loop import present_owner
+from throughline.execution.compute_threads import present_owner
 from throughline.execution.outcome import Outcome, Raised, Returned, outcome_of
 from throughline.execution.owner_limits import OwnerLimits, Taken
 

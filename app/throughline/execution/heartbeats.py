@@ -16,7 +16,7 @@ from throughline.domain.errors import TemporaryError
 from throughline.domain.run import LeaseRenewal
 from throughline.execution.error_boundary import ErrorBoundary
 
-BEATS_PER_LEASE = 3
+HEARTBEATS_PER_LEASE = 3
 AWAY_SECONDS = 0.5
 """Between the heartbeats that reach no database: once it is back, leases are renewed before others claim again."""
 
@@ -58,7 +58,7 @@ class Heartbeats(Generic[L]):
         if heartbeat.is_due_now:
             self.wake()
         if self._beating is None or self._beating.done():
-            self._beating = asyncio.create_task(self._beat_while_watched(), name="heartbeat")
+            self._beating = asyncio.create_task(self._renew_while_watched(), name="heartbeat")
 
     def leave(self, heartbeat: "Heartbeat[L]") -> None:
         """Renew its lease no more."""
@@ -75,18 +75,18 @@ class Heartbeats(Generic[L]):
         """Renew at once the leases that are due now, or end if none is watched."""
         self._woken.set()
 
-    async def _beat_while_watched(self) -> None:
+    async def _renew_while_watched(self) -> None:
         loop = asyncio.get_running_loop()
-        next_beat = loop.time() + self._lease_seconds / BEATS_PER_LEASE
+        next_heartbeat = loop.time() + self._lease_seconds / HEARTBEATS_PER_LEASE
         while self._watched:
             try:
-                async with asyncio.timeout_at(next_beat):
+                async with asyncio.timeout_at(next_heartbeat):
                     await self._woken.wait()
                     await asyncio.sleep(0)  # however many are due now, the heartbeat of all comes in time
             except TimeoutError:
                 is_reached = await self._beat(set(self._watched))
-                pause = self._lease_seconds / BEATS_PER_LEASE
-                next_beat = loop.time() + (pause if is_reached else min(AWAY_SECONDS, pause))
+                pause = self._lease_seconds / HEARTBEATS_PER_LEASE
+                next_heartbeat = loop.time() + (pause if is_reached else min(AWAY_SECONDS, pause))
             else:
                 self._woken.clear()
                 await self._beat({heartbeat for heartbeat in self._watched if heartbeat.is_due_now})

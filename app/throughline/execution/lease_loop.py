@@ -14,7 +14,7 @@ from throughline.domain.errors import ThroughlineError, places_of
 from throughline.domain.lease import RowLease
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.heartbeats import Heartbeat, Heartbeats
-from throughline.execution.running_beside import running_beside
+from throughline.execution.running_concurrently import running_concurrently
 
 AFTER_OUTAGE_SECONDS = 2.0
 """From a claim that reached no database to the next: longer than between two heartbeats then.
@@ -133,7 +133,7 @@ class LeaseLoop(Generic[C]):
     @asynccontextmanager
     async def running(self, name: str) -> AsyncGenerator[None]:
         """Claim and work inside the block; at its end what has not ended is put back."""
-        async with running_beside(self.run(), name) as running:
+        async with running_concurrently(self.run(), name) as running:
             try:
                 yield
             finally:

@@ -16,14 +16,14 @@ from throughline.domain.errors import ModelInvalidRequest, ModelTimeout, ModelUn
 from throughline.domain.json_types import JsonObject
 from throughline.domain.message import text_of
 from throughline.domain.prompt import ModelEvent, ModelRequest, Prompt, TextDelta
-from throughline.llm.answer import AnswerAssembly
+from throughline.llm.assemble_answer import AnswerAssembly
 from throughline.llm.bounded_http import too_much
 from throughline.llm.cache_markers import with_cache_markers
 from throughline.llm.chunks import stream_chunks
-from throughline.llm.classify import Call, classify
+from throughline.llm.classify_error import Call, classify
 from throughline.llm.openai_limits import within_openai_limits
 from throughline.llm.package_errors import raised_as
-from throughline.llm.translate import to_langchain, to_tools
+from throughline.llm.translate_messages import to_langchain, to_tools
 from throughline.llm.usage_check import checked_usage
 
 CHARACTERS_PER_TOKEN = 4

@@ -16,11 +16,11 @@ from throughline.domain.errors import SettingInvalid
 from throughline.domain.message import Message, NewMessage
 from throughline.domain.prompt import PromptMessage
 from throughline.domain.text import clean_text
-from throughline.execution.off_loop import run_in_compute_thread
+from throughline.execution.compute_threads import run_in_compute_thread
 from throughline.llm.chars_counter import CharsCounter
+from throughline.llm.context_windows import names_of
 from throughline.llm.encodings import SHIPPED, load_encoding
 from throughline.llm.plugin_counter import import_counter
-from throughline.llm.windows import names_of
 from throughline.ports.models import TokenCounter
 
 PIECE_CHARACTERS = 20_000

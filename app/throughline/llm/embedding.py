@@ -13,7 +13,7 @@ from langchain_core.embeddings import Embeddings
 from throughline.domain.embedding import MAX_DIMENSIONS, Vector
 from throughline.domain.errors import ContextOverflow, ModelUnavailable, SettingInvalid
 from throughline.llm.bounded_http import ResponseBounds, bound_responses
-from throughline.llm.classify import Call, classify
+from throughline.llm.classify_error import Call, classify
 from throughline.llm.package_errors import as_setting, raised_as
 from throughline.llm.provider_keys import Access, ReadVariable, choose_key, no_variable
 from throughline.llm.providers import ModelName, parse_model_name

@@ -19,7 +19,7 @@ FILE_NAME = "tokenizer.json"
 def load_tokenizer(name: str) -> Tokenizer:
     """Return the tokenizer, set to count whole texts and to take special tokens in them for plain text.
 
-    `name` is a `tokenizer.json`, a folder that holds one, or a model's name on the Hugging Face hub whose file is in
+    `name` is a `tokenizer.json`, a folder that holds one, or a model's name on the Hugging Face Hub whose file is in
     the local cache. Raises SettingInvalid where there is none.
     """
     path = _find(name)

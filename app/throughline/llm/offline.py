@@ -5,9 +5,9 @@ import re
 from collections.abc import AsyncGenerator
 from functools import partial
 
-from throughline.context.frame import unframed
+from throughline.context.delimiters import undelimited
 from throughline.context.measure import count_call, count_prompt, count_tool_specs
-from throughline.context.summaries.transcript import (
+from throughline.context.summaries.summary_prompt import (
     CLOSING_WORDS,
     CONVERSATION_TAG,
     EXISTING_TAG,
@@ -16,11 +16,11 @@ from throughline.context.summaries.transcript import (
 from throughline.domain.message import text_of
 from throughline.domain.prompt import AnswerComplete, ModelEvent, ModelRequest, TextDelta, Usage
 from throughline.domain.text import clean_text
-from throughline.execution.off_loop import run_off_loop_if_large
+from throughline.execution.compute_threads import run_off_loop_if_large
+from throughline.llm.context_windows import OFFLINE_WINDOW
 from throughline.llm.counters import TiktokenCounter, warm_counter
 from throughline.llm.offline_answers import Reply, reply_to
 from throughline.llm.offline_summary import summarise
-from throughline.llm.windows import OFFLINE_WINDOW
 
 WORDS_PER_YIELD = 16
 TOKENS_PER_WORD = 2
@@ -64,7 +64,7 @@ def _reply(request: ModelRequest) -> Reply:
     if not prompt.system.startswith(SUMMARISER_SYSTEM_PROMPT):
         return reply_to(prompt, request.tools if request.may_call_tools else ())
     asked = "\n".join(text_of(message.content) for message in prompt.messages)
-    existing, record = unframed(EXISTING_TAG, asked), unframed(CONVERSATION_TAG, asked)
+    existing, record = undelimited(EXISTING_TAG, asked), undelimited(CONVERSATION_TAG, asked)
     words = _MOST_WORDS.search(asked, asked.rfind(f"</{CONVERSATION_TAG}>") + 1)
     most = min(request.max_output_tokens, TOKENS_PER_WORD * int(words[1])) if words else request.max_output_tokens
     return Reply(summarise(existing, record, max_tokens=most, count=_COUNTER.count))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from throughline.context.assemble import SUMMARY_TAG, SUMMARY_TITLE
-from throughline.context.frame import unframed
+from throughline.context.delimiters import undelimited
 from throughline.context.recall_hints import SEARCH, TAG
 from throughline.domain.message import Role, ToolCall, text_of
 from throughline.domain.prompt import Prompt, ToolSpec
@@ -112,13 +112,13 @@ def _shown(prompt: Prompt, asked: int) -> Iterator[tuple[str, str]]:
     for at, message in enumerate(prompt.messages):
         text = text_of(message.content)
         if message.role is Role.TOOL and message.name == SEARCH:
-            lines = unframed(TAG, text).splitlines()
+            lines = undelimited(TAG, text).splitlines()
             yield from (("the history", line) for line in lines if INTRODUCTION not in line)
         elif at != asked and INTRODUCTION not in text:
             yield _SPEAKERS[message.role], text
 
 
 def _summary(prompt: Prompt) -> str:
-    """Return the framed summary in the system message, '' without one."""
+    """Return the delimited summary in the system message, '' without one."""
     inside = prompt.system.partition(f"{SUMMARY_TITLE}\n")[2].partition(f"<{SUMMARY_TAG}>\n")[2]
     return inside.rpartition(f"</{SUMMARY_TAG}>")[0]

@@ -15,11 +15,11 @@ from langchain_openai import ChatOpenAI
 from openai.resources.chat.completions import AsyncCompletionsWithRawResponse
 from pydantic import SecretStr
 
-from throughline.domain.made_once import Beside
-from throughline.llm.translate import argument_texts
+from throughline.domain.identity_cache import IdentityCache
+from throughline.llm.translate_messages import argument_texts
 from throughline.llm.usage_check import token_counts
 
-_written: Beside[BaseMessage, dict[str, Any]] = Beside()  # Any: parsed JSON
+_written: IdentityCache[BaseMessage, dict[str, Any]] = IdentityCache()  # Any: parsed JSON
 """Messages in the form they have on the wire."""
 
 IDLE_CONNECTION_SECONDS = 30.0

@@ -7,7 +7,7 @@ package; deepagents, LiteLLM, pydantic-ai and pi-mono keep similar lists.
 import re
 from dataclasses import dataclass
 
-from throughline.llm.failure import Failure
+from throughline.llm.provider_error import Failure
 
 MIN_WINDOW = 256
 MAX_WINDOW = 20_000_000

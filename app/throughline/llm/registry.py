@@ -10,12 +10,12 @@ from pydantic import SecretStr
 from throughline.domain.errors import SettingInvalid
 from throughline.llm.bounded_http import CHAT_BOUNDS, ResponseBounds, bound_responses
 from throughline.llm.chat_model import MOST_CHUNKS, LangChainChatModel, ModelTraits
+from throughline.llm.context_windows import get_context_limit
 from throughline.llm.offline import OfflineModel
 from throughline.llm.package_errors import as_setting, raised_as
 from throughline.llm.provider_keys import Access, ReadVariable, choose_key, no_variable
 from throughline.llm.providers import ModelName, parse_model_name
 from throughline.llm.streamed_arguments import parse_in_linear_time
-from throughline.llm.windows import get_context_limit
 from throughline.ports.models import ChatModel
 
 OFFLINE = "offline"

@@ -4,8 +4,8 @@ from throughline.db.memories.repository import MemoryChange, MemoryRepository
 from throughline.domain.ids import MemoryId, UserId
 from throughline.domain.json_types import JsonObject
 from throughline.domain.memory import FoundMemories, Memory
-from throughline.memories.fuse import fuse
-from throughline.memories.meaning import Meaning
+from throughline.memories.embed_memories import Meaning
+from throughline.memories.fuse_rankings import fuse
 
 DEPTH = 100
 """How far down each ranking is looked at before two are put together; more than a search may ask for."""

@@ -21,8 +21,8 @@ class Metrics(Protocol):
     def compaction_measured(self, *, tokens_before: int, tokens_after: int) -> None:
         """Record the size of a prompt before and after room was made, in the model's tokens."""
 
-    def rung_fired(self, *, rung: str) -> None:
-        """Count a rung of the ladder (`pruned`, `oldest_trimmed`, …) that changed the view of a session."""
+    def stage_fired(self, *, stage: str) -> None:
+        """Count a stage of the ladder (`pruned`, `oldest_trimmed`, …) that changed the view of a session."""
 
     def summary_written(self, *, model: str, input_tokens: int, output_tokens: int, seconds: float) -> None:
         """Record a summariser call that ended, whatever became of its text."""

@@ -1,4 +1,4 @@
-"""Where summaries are kept, as turns, jobs and requests need it: stretches, versions, the cursor, the view state.
+"""Where summaries are kept, as turns, jobs and requests need it: segments, versions, the cursor, the view state.
 
 One method is one transaction; `lease` is None where no turn asks.
 """
@@ -12,24 +12,24 @@ from throughline.domain.run import Lease, LeaseRenewal
 from throughline.domain.session import Session
 from throughline.domain.summary import (
     Adoption,
-    NewStretch,
-    Stretch,
+    NewSegment,
+    Segment,
     SummaryLease,
     SummaryState,
     SummaryVersion,
-    SummaryWithStretches,
-    WantedStretch,
+    SummaryWithSegments,
+    WantedSegment,
 )
 
 
 class SummaryStore(Protocol):
-    """Stretches and versions of a session's summary, every change of the cursor by compare-and-set."""
+    """Segments and versions of a session's summary, every change of the cursor by compare-and-set."""
 
-    async def find_stretch(self, session_id: SessionId, read_hash: str) -> Stretch | None:
-        """Return the stretch that was made from exactly this, None where it was never made."""
+    async def find_segment(self, session_id: SessionId, read_hash: str) -> Segment | None:
+        """Return the segment that was made from exactly this, None where it was never made."""
 
-    async def save_stretch(self, session_id: SessionId, stretch: NewStretch, lease: Lease | None = None) -> Stretch:
-        """Store a stretch; one with the same `read_hash` is returned as it is and nothing is written.
+    async def save_segment(self, session_id: SessionId, segment: NewSegment, lease: Lease | None = None) -> Segment:
+        """Store a segment; one with the same `read_hash` is returned as it is and nothing is written.
 
         The cursor stays where it is. Raises LeaseLost, NotFound.
         """
@@ -40,19 +40,19 @@ class SummaryStore(Protocol):
     async def usual_seconds(self, session_id: SessionId) -> float | None:
         """Return what a text of the session's summaries took to write on average, None where there is none."""
 
-    async def chain_of_stretches(self, session_id: SessionId, first: int, before: int) -> tuple[Stretch, ...]:
-        """Return stored stretches that follow each other from `first` on and end before `before`, long ones first."""
+    async def chain_of_segments(self, session_id: SessionId, first: int, before: int) -> tuple[Segment, ...]:
+        """Return stored segments that follow each other from `first` on and end before `before`, long ones first."""
 
-    async def copy_stretch(
-        self, session_id: SessionId, wanted: WantedStretch, lease: Lease | None = None
-    ) -> Stretch | None:
+    async def copy_segment(
+        self, session_id: SessionId, wanted: WantedSegment, lease: Lease | None = None
+    ) -> Segment | None:
         """Return the answer to the same request of another session of the owner, stored in this session, too.
 
         None where there is none; nobody else's sessions are looked at. Raises LeaseLost, SummaryConflict, NotFound.
         """
 
-    async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithStretches | None:
-        """Return the adopted, or the newest prepared version that builds on the adopted one, with its stretches."""
+    async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithSegments | None:
+        """Return the adopted, or the newest prepared version that builds on the adopted one, with its segments."""
 
     async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
         """Store a version and move the session's cursor to it, by compare-and-set on `expected_version`.

@@ -7,20 +7,22 @@ import structlog
 
 from throughline.context.budget import make_budget
 from throughline.context.calibration import Calibration, factor, learn, learn_overflow, trusted_window
-from throughline.context.fit import FittedPrompt
+from throughline.context.fit_prompt import FittedPrompt
 from throughline.domain.clock import Clock
 from throughline.domain.errors import ContextOverflow, ThroughlineError
 from throughline.domain.message import ImageBlock
 from throughline.domain.prompt import Prompt
 from throughline.ports.storage import CalibrationStore
-from throughline.prompting.ready_agent import PromptParts, ReadyAgent
+from throughline.prompting.ready_agent import PromptDependencies, ReadyAgent
 
 CACHED_SECONDS = 30.0
 log = structlog.get_logger(__name__)
 WORTH_SAVING = 0.005
 
 
-async def learn_from_usage(parts: PromptParts, agent: ReadyAgent, fitted: FittedPrompt, *, reported: int) -> ReadyAgent:
+async def learn_from_usage(
+    dependencies: PromptDependencies, agent: ReadyAgent, fitted: FittedPrompt, *, reported: int
+) -> ReadyAgent:
     """Keep the ratio of the provider's count to ours for one prompt; return the agent with a factor no lower than it.
 
     The turn under way takes a higher factor at once, as a tool output may fill the window before it ends; a lower one
@@ -30,20 +32,20 @@ async def learn_from_usage(parts: PromptParts, agent: ReadyAgent, fitted: Fitted
     A report above the window says that the provider took a prompt it should have refused.
     """
     key, model = agent.calibration_key, agent.model.name
-    parts.metrics.estimate_compared(model=model, estimated=fitted.tokens, reported=reported)
+    dependencies.metrics.estimate_compared(model=model, estimated=fitted.tokens, reported=reported)
     if reported > agent.budget.window_tokens:
-        parts.metrics.overflow_met(model=model)
+        dependencies.metrics.overflow_met(model=model)
         log.warning("provider took more than the window", model=model, reported=reported, estimated=fitted.tokens)
     if _holds_images(fitted.prompt):
         return agent
-    known = await parts.calibrations.load(key)
+    known = await dependencies.calibrations.load(key)
     learned = learn(known, ours=fitted.raw_tokens, provider=reported, configured_window=_largest(agent))
-    await parts.calibrations.save(key, learned)
+    await dependencies.calibrations.save(key, learned)
     return _with_factor(agent, learned)
 
 
 async def learn_from_overflow(
-    parts: PromptParts, agent: ReadyAgent, overflow: ContextOverflow, refused: FittedPrompt
+    dependencies: PromptDependencies, agent: ReadyAgent, overflow: ContextOverflow, refused: FittedPrompt
 ) -> ReadyAgent:
     """Return the agent with the window and factor that the provider's refusal of a prompt teaches.
 
@@ -51,13 +53,13 @@ async def learn_from_overflow(
     does the factor where the prompt held images: it may be for them that it was too long.
     """
     key, configured = agent.calibration_key, _configured(agent)
-    known = await parts.calibrations.load(key)
+    known = await dependencies.calibrations.load(key)
     if _holds_images(refused.prompt):
         learned = _learned_of_overflow(_as_unproven(known), overflow, refused, configured)
-        await _keep_window(parts, key, known, learned.learned_window)
+        await _keep_window(dependencies, key, known, learned.learned_window)
     else:
         learned = _learned_of_overflow(known, overflow, refused, configured)
-        await parts.calibrations.save(key, learned)
+        await dependencies.calibrations.save(key, learned)
     named = overflow.window_tokens or configured
     window = max(min(agent.budget.window_tokens, trusted_window(learned, configured), named), 1)
     return replace(_with_factor(agent, learned), budget=make_budget(agent.definition.context, window))
@@ -80,11 +82,13 @@ def _as_unproven(known: Calibration | None) -> Calibration | None:
     return None if known is None else replace(known, samples=0)
 
 
-async def _keep_window(parts: PromptParts, key: str, known: Calibration | None, window: int | None) -> None:
+async def _keep_window(
+    dependencies: PromptDependencies, key: str, known: Calibration | None, window: int | None
+) -> None:
     """Keep the window that a refusal named and nothing else of it."""
     before = known or Calibration(ratio=1.0, samples=0)
     if window != before.learned_window:
-        await parts.calibrations.save(key, replace(before, learned_window=window))
+        await dependencies.calibrations.save(key, replace(before, learned_window=window))
 
 
 def _holds_images(prompt: Prompt) -> bool:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from throughline.context.explain import explain_context, explain_end
+from throughline.context.context_report import ContextReport, SummariserReport, SummaryFacts, SummaryFailure
+from throughline.context.explain_context import explain_context, explain_end
 from throughline.context.preview import Preview, preview_call
-from throughline.context.report import ContextReport, SummariserReport, SummaryFacts, SummaryFailure
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import TemporaryError
 from throughline.domain.json_types import JsonObject
@@ -16,30 +16,33 @@ from throughline.domain.session import Session
 from throughline.domain.summary import AdoptedSummary, SummaryVersion
 from throughline.domain.text import clean_content
 from throughline.prompting.conversation import at_rest
-from throughline.prompting.planning import compute_context, context_input, count_new
-from throughline.prompting.ready_agent import PromptParts, ReadyAgent
+from throughline.prompting.planning import compute_context, count_new, make_context_input
+from throughline.prompting.ready_agent import PromptDependencies, ReadyAgent
 from throughline.prompting.summary_model import named_summary_model, read_health
 from throughline.wire.context import ContextOut
 
 log = structlog.get_logger(__name__)
 
 
-async def report_context(parts: PromptParts, session: Session) -> ContextReport:
+async def report_context(dependencies: PromptDependencies, session: Session) -> ContextReport:
     """Report on a session at rest. Raises NotFound where its agent is gone."""
-    agent, conversation = await at_rest(parts, session)
-    inp, facts = context_input(agent, conversation, None), await _facts(parts, agent, conversation)
-    return await compute_context(inp, lambda inp: explain_context(inp, facts))
+    agent, conversation = await at_rest(dependencies, session)
+    context_input, facts = (
+        make_context_input(agent, conversation, None),
+        await _facts(dependencies, agent, conversation),
+    )
+    return await compute_context(context_input, lambda context_input: explain_context(context_input, facts))
 
 
-async def preview_context(parts: PromptParts, session: Session, content: Content) -> Preview:
+async def preview_context(dependencies: PromptDependencies, session: Session, content: Content) -> Preview:
     """Return the plan for the first model call of a turn that would begin with `content`; nothing is changed.
 
     Raises NotFound where the session's agent is gone, PromptCannotFit where no prompt would fit.
     """
-    agent, conversation = await at_rest(parts, session)
+    agent, conversation = await at_rest(dependencies, session)
     message = NewMessage(role=Role.USER, content=clean_content(content), source=Source.API)
-    inp = context_input(agent, conversation, await count_new(message, agent.counter))
-    return await compute_context(inp, preview_call)
+    context_input = make_context_input(agent, conversation, await count_new(message, agent.counter))
+    return await compute_context(context_input, preview_call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,39 +54,41 @@ class Closing:
 
 
 async def close_context(
-    parts: PromptParts, agent: ReadyAgent, conversation: Conversation, answer: NewMessage
+    dependencies: PromptDependencies, agent: ReadyAgent, conversation: Conversation, answer: NewMessage
 ) -> Closing:
     """Return the report as it will stand once `answer` is stored; computed before, written with it."""
-    inp = context_input(agent, conversation.with_own(_as_stored(conversation, answer)), None)
-    facts = await _facts_if_there(parts, agent, conversation)
-    report, is_due = await compute_context(inp, lambda inp: explain_end(inp, facts))
+    context_input = make_context_input(agent, conversation.with_own(_as_stored(conversation, answer)), None)
+    facts = await _facts_if_there(dependencies, agent, conversation)
+    report, is_due = await compute_context(context_input, lambda context_input: explain_end(context_input, facts))
     return Closing(ContextOut.render(report), is_summary_due=is_due)
 
 
-async def _facts_if_there(parts: PromptParts, agent: ReadyAgent, conversation: Conversation) -> SummaryFacts:
+async def _facts_if_there(
+    dependencies: PromptDependencies, agent: ReadyAgent, conversation: Conversation
+) -> SummaryFacts:
     """An answer that is there is not given up because its report cannot be made whole."""
     try:
-        return await _facts(parts, agent, conversation)
+        return await _facts(dependencies, agent, conversation)
     except TemporaryError as error:
         session = conversation.session
         log.warning("a context report lacks its summary", session_id=str(session.id), error=error.code)
-        return replace(_facts_at_hand(parts, agent, session), summary_count=session.summary_version)
+        return replace(_facts_at_hand(dependencies, agent, session), summary_count=session.summary_version)
 
 
-async def _facts(parts: PromptParts, agent: ReadyAgent, conversation: Conversation) -> SummaryFacts:
+async def _facts(dependencies: PromptDependencies, agent: ReadyAgent, conversation: Conversation) -> SummaryFacts:
     """Only a summary that came into use after the conversation was loaded costs a query."""
     session, adopted = conversation.session, conversation.adopted
-    facts = _facts_at_hand(parts, agent, session)
+    facts = _facts_at_hand(dependencies, agent, session)
     if session.summary_version == 0:
         return facts
     if adopted is None or adopted.version != session.summary_version:
-        adopted = _as_adopted(await parts.summaries.latest(session.id))
+        adopted = _as_adopted(await dependencies.summaries.latest(session.id))
     return replace(facts, summary_count=session.summary_version, adopted=adopted)
 
 
-def _facts_at_hand(parts: PromptParts, agent: ReadyAgent, session: Session) -> SummaryFacts:
-    summariser = named_summary_model(parts.models, agent) or agent.model
-    found = read_health(parts.breakers, summariser.calibration_key, str(session.id))
+def _facts_at_hand(dependencies: PromptDependencies, agent: ReadyAgent, session: Session) -> SummaryFacts:
+    summariser = named_summary_model(dependencies.models, agent) or agent.model
+    found = read_health(dependencies.breakers, summariser.calibration_key, str(session.id))
     report = SummariserReport(summariser.name, found.state.value, math.ceil(found.retry_after_seconds))
     at = session.summary_failed_at
     failure = None if at is None else SummaryFailure(session.summary_failure, at)

@@ -10,16 +10,16 @@ from throughline.domain.message import Message
 from throughline.domain.session import Session
 from throughline.domain.summary import Prepared
 from throughline.ports.storage import MessageStore
-from throughline.prompting.ready_agent import PromptParts, ReadyAgent, assemble_agent
+from throughline.prompting.ready_agent import PromptDependencies, ReadyAgent, assemble_agent
 
 WINDOWS_LOADED = 2
 """A turn reads at most the newest rows worth so many windows."""
 
 
-async def at_rest(parts: PromptParts, session: Session) -> tuple[ReadyAgent, Conversation]:
+async def at_rest(dependencies: PromptDependencies, session: Session) -> tuple[ReadyAgent, Conversation]:
     """Return agent and conversation of a session outside any turn."""
-    agent = await assemble_agent(parts, parts.agents.get(session.agent))
-    conversation = await parts.messages.load_context(session.id, None, max_tokens=tokens_loaded(agent))
+    agent = await assemble_agent(dependencies, dependencies.agents.get(session.agent))
+    conversation = await dependencies.messages.load_context(session.id, None, max_tokens=tokens_loaded(agent))
     return agent, conversation
 
 

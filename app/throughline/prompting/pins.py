@@ -9,14 +9,14 @@ from throughline.domain.ids import MessageId
 from throughline.domain.message import Message
 from throughline.domain.session import Session
 from throughline.ports.pins import PinGroup, PinStore
-from throughline.prompting.ready_agent import PromptParts, ReadyAgent, assemble_agent
+from throughline.prompting.ready_agent import PromptDependencies, ReadyAgent, assemble_agent
 
 MAX_PINNED_SHARE = 0.20
 """All pins of a session together may take this share of the window (design, 6.3)."""
 
 
 async def pin_message(
-    parts: PromptParts, pins: PinStore, session: Session, message_id: MessageId
+    dependencies: PromptDependencies, pins: PinStore, session: Session, message_id: MessageId
 ) -> tuple[Message, ...]:
     """Pin the message's whole group and return it as it stands afterwards; a pinned one is returned as it is.
 
@@ -27,7 +27,7 @@ async def pin_message(
     if all(message.pinned for message in group.messages):
         return group.messages
     _check_group(group)
-    agent = await assemble_agent(parts, parts.agents.get(session.agent))
+    agent = await assemble_agent(dependencies, dependencies.agents.get(session.agent))
     return await pins.pin(session.owner_id, session.id, _ids(group), partial(_check_room, group, agent))
 
 

@@ -5,26 +5,26 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+from throughline.context.compaction_triggers import CompactionTrigger
 from throughline.context.context_input import ContextInput
 from throughline.context.decide_compaction import ALL_ALLOWED, CompactionAllowance
 from throughline.context.measure import count_message
-from throughline.context.plan import ContextPlan, in_force, plan_context
+from throughline.context.next_view import next_view, waiting_for_growth
+from throughline.context.plan_context import ContextPlan, in_force, plan_context
 from throughline.context.recall_hints import hints_for
-from throughline.context.reopen import reopen, waiting_for_growth
-from throughline.context.triggers import CompactionTrigger
 from throughline.context.view import View
 from throughline.context.view_state import view_state_from
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.conversation import Conversation
 from throughline.domain.message import Message, NewMessage
-from throughline.execution.off_loop import characters_of, run_off_loop_if_large
+from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.ports.models import TokenCounter
 from throughline.prompting.ready_agent import ReadyAgent
 
 T = TypeVar("T")
 
 
-def context_input(agent: ReadyAgent, conversation: Conversation, pending: NewMessage | None) -> ContextInput:
+def make_context_input(agent: ReadyAgent, conversation: Conversation, pending: NewMessage | None) -> ContextInput:
     """Return what the engine needs; `pending` is the user's message while it is not stored yet."""
     session = conversation.session
     return ContextInput(
@@ -63,11 +63,15 @@ async def count_new(message: NewMessage, counter: TokenCounter) -> NewMessage:
     return replace(message, token_count=tokens, counter=counter.name)
 
 
-async def compute_context(inp: ContextInput, compute: Callable[[ContextInput], T]) -> T:
-    """Return what the engine's function `compute` returns for `inp`, from a thread if the conversation is long."""
-    pending = () if inp.user is None else (inp.user,)
-    characters = characters_of((*inp.rows, *inp.pinned, *pending)) + len(inp.system_prompt) + len(inp.summary)
-    return await run_off_loop_if_large(characters, lambda: compute(inp))
+async def compute_context(context_input: ContextInput, compute: Callable[[ContextInput], T]) -> T:
+    """Return the result of the engine's function `compute`, run in a thread if the conversation is long."""
+    pending = () if context_input.user is None else (context_input.user,)
+    characters = (
+        characters_of((*context_input.rows, *context_input.pinned, *pending))
+        + len(context_input.system_prompt)
+        + len(context_input.summary)
+    )
+    return await run_off_loop_if_large(characters, lambda: compute(context_input))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +96,8 @@ async def plan_call(
 ) -> ContextPlan:
     """Return the engine's plan for the call; one that was refused is compacted whatever the triggers say."""
     forced = forced if call.cap_tokens is None else CompactionTrigger.OVERFLOW
-    inp = _call_input(call, conversation)
-    return await compute_context(inp, partial(plan_context, forced=forced, allowance=allowance))
+    context_input = _call_input(call, conversation)
+    return await compute_context(context_input, partial(plan_context, forced=forced, allowance=allowance))
 
 
 async def view_after(
@@ -104,9 +108,9 @@ async def view_after(
         return waiting_for_growth(plan.view)
     if done is None or done.outcome is not CompactionOutcome.ADOPTED:
         return plan.view
-    inp = replace(_call_input(call, conversation), view_state=plan.view_state)
-    return await compute_context(inp, lambda inp: reopen(in_force(inp)))
+    context_input = replace(_call_input(call, conversation), view_state=plan.view_state)
+    return await compute_context(context_input, lambda context_input: next_view(in_force(context_input)))
 
 
 def _call_input(call: ModelCall, conversation: Conversation) -> ContextInput:
-    return replace(context_input(call.agent, conversation, call.pending), cap_tokens=call.cap_tokens)
+    return replace(make_context_input(call.agent, conversation, call.pending), cap_tokens=call.cap_tokens)

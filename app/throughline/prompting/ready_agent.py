@@ -42,7 +42,7 @@ class ReadyAgent:
 
 
 @dataclass(frozen=True, slots=True)
-class PromptParts:
+class PromptDependencies:
     """What preparing a prompt, and reporting on one, needs from outside."""
 
     messages: MessageStore
@@ -56,13 +56,13 @@ class PromptParts:
     make_counter: Callable[[str], TokenCounter]
 
 
-async def assemble_agent(parts: PromptParts, definition: AgentDefinition) -> ReadyAgent:
+async def assemble_agent(dependencies: PromptDependencies, definition: AgentDefinition) -> ReadyAgent:
     """Find the agent's model, tools and counter, and its budget in that model's window."""
-    model = parts.models.get(definition.model, definition.base_url, definition.api_key_env)
-    counter = parts.make_counter(definition.context.token_counter)
-    tools = parts.tools.specs(definition.tools)
+    model = dependencies.models.get(definition.model, definition.base_url, definition.api_key_env)
+    counter = dependencies.make_counter(definition.context.token_counter)
+    tools = dependencies.tools.specs(definition.tools)
     tools_tokens = count_tool_specs(tools, counter.count)
-    calibration = await parts.calibrations.load(calibration_key(model, counter))
+    calibration = await dependencies.calibrations.load(calibration_key(model, counter))
     budget = _budget(definition, model.context_limit, calibration)
     return ReadyAgent(
         definition=definition,

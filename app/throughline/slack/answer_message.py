@@ -10,11 +10,11 @@ from itertools import pairwise
 import structlog
 
 from throughline.db.slack.outbox import Delivery, Part, PartStatus
-from throughline.slack.calls import MAX_WAIT_SECONDS, Thread
-from throughline.slack.markdown.cutting import closing, part_of
+from throughline.slack.markdown.cut_text import closing, part_of
 from throughline.slack.plan_answer import Piece, Written, next_piece, next_step, visible
-from throughline.slack.refusals import TOKEN_ERRORS, TOO_LONG, UNEDITABLE, SlackLimited, SlackRefused, SlackUnsure
 from throughline.slack.sent_messages import TRIES, DeliveryServices, SentMessages, metadata_of
+from throughline.slack.slack_errors import TOKEN_ERRORS, TOO_LONG, UNEDITABLE, SlackLimited, SlackRefused, SlackUnsure
+from throughline.slack.web_api import MAX_WAIT_SECONDS, Thread
 
 LEAST_CHARS = 500
 """What Slack refuses as too long is cut smaller, down to this."""
@@ -61,7 +61,7 @@ class AnswerWriter:
         return self._written.lacks(text, self._now())
 
     async def show(self, text: str, *, is_final: bool = False) -> None:
-        """Show `text`, as Slack reads it; what is not final may wait for its turn. Raises as SlackCalls."""
+        """Show `text`, as Slack reads it; what is not final may wait for its turn. Raises as SlackWebApi."""
         text = visible(text)
         if not text.strip():
             return

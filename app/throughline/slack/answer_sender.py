@@ -12,11 +12,11 @@ from throughline.domain.ids import RunId
 from throughline.domain.run import Run
 from throughline.slack.answer_message import AnswerWriter
 from throughline.slack.answer_text import final_text
-from throughline.slack.calls import Thread
-from throughline.slack.markdown.shown import as_slack
+from throughline.slack.markdown.to_slack import to_slack
 from throughline.slack.progress import Growth, Progress
-from throughline.slack.refusals import SlackRefused
 from throughline.slack.sent_messages import DeliveryServices, metadata_of
+from throughline.slack.slack_errors import SlackRefused
+from throughline.slack.web_api import Thread
 from throughline.turn.follow_run import Followed, Following, Idle
 
 HEARTBEAT_SECONDS = 1.0
@@ -73,7 +73,7 @@ class AnswerSender:
     async def _write(self, delivery: Delivery, writer: AnswerWriter) -> None:
         await writer.begin()
         if delivery.run_id is None:
-            await writer.show(as_slack(delivery.notice), is_final=True)
+            await writer.show(to_slack(delivery.notice), is_final=True)
         else:
             await self._answer(delivery.run_id, delivery, writer)
         await self._services.outbox.finish(delivery.lease)  # lost where the session was erased meanwhile
@@ -100,7 +100,7 @@ class AnswerSender:
                 progress.end()
         text = final_text(run, await self._services.outbox.texts_of(run.id), progress.growing.text)
         if text:
-            await writer.show(as_slack(text), is_final=True)
+            await writer.show(to_slack(text), is_final=True)
             await progress.withdraw_status()
         else:
             await progress.tell("")

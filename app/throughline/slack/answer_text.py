@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from throughline.domain.events import AnswerReset, MessageCompleted, MessageDelta, RunEvent, ToolAnswered, ToolCalled
 from throughline.domain.message import text_of
 from throughline.domain.run import Run, RunError, RunStatus
-from throughline.slack.markdown.shown import settled
+from throughline.slack.markdown.to_slack import settled
 
 NOTHING_SAID = "_(no text)_"
 STOPPED = "_Stopped._"

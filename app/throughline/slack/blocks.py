@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from throughline.context.report import ContextReport, FiringGauge, NextAction
+from throughline.context.context_report import ContextReport, FiringGauge, NextAction
 from throughline.domain.text import clean_text
 from throughline.slack.bolt import Shown
 

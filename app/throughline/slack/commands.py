@@ -17,7 +17,7 @@ from throughline.execution.error_boundary import ErrorBoundary
 from throughline.slack.blocks import HELP, named, plain, show_context
 from throughline.slack.bolt import Shown
 from throughline.slack.config import Identity
-from throughline.slack.incoming import StopSign
+from throughline.slack.read_event import StopSign
 from throughline.slack.services import SlackServices
 from throughline.summary.reread import Wish
 

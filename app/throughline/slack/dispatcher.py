@@ -9,13 +9,13 @@ import structlog
 from throughline.db.slack.outbox import Delivery, DeliveryClaim, SlackOutbox
 from throughline.domain.errors import LeaseLost, TemporaryError, ThroughlineError
 from throughline.domain.lease import RowLease
+from throughline.execution.backoff import doubled_backoff
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.heartbeats import Heartbeat, Heartbeats
 from throughline.execution.lease_loop import LeaseLoop, LoopConfig, work_until_lost
 from throughline.execution.outcome import Raised, Returned, outcome_of_awaiting
-from throughline.execution.pauses import doubled_pause
 from throughline.slack.answer_sender import AnswerSender
-from throughline.slack.refusals import TOKEN_ERRORS, TOKEN_REFUSED, SlackRefused
+from throughline.slack.slack_errors import TOKEN_ERRORS, TOKEN_REFUSED, SlackRefused
 
 POLL_SECONDS = 1.0
 READY_PLACES = 10
@@ -132,7 +132,7 @@ def _is_over(delivery: Delivery, error: BaseException) -> bool:
 
 def _pause(delivery: Delivery, error: BaseException) -> float:
     """Return for how long to leave the delivery alone: longer each time, and for as long as Slack asks."""
-    pause = doubled_pause(delivery.attempt, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+    pause = doubled_backoff(delivery.attempt, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
     asked = error.delay_seconds if isinstance(error, TemporaryError) else None
     return max(pause, asked or 0.0)
 

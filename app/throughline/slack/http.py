@@ -10,7 +10,7 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.signature import SignatureVerifier
 
 from throughline.domain.clock import Clock
-from throughline.slack.payload import MalformedPayload, check_payload
+from throughline.slack.check_payload import MalformedPayload, check_payload
 
 Scope: TypeAlias = MutableMapping[str, Any]  # ASGI's own types are open
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]  # the same

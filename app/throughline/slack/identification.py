@@ -11,8 +11,8 @@ from throughline.domain.errors import SettingInvalid
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.slack.config import Identity, SlackConfig
 from throughline.slack.health import SlackHealth
-from throughline.slack.refusals import SlackUnsure
 from throughline.slack.setup_check import ask_identity, check_app_token, check_settings
+from throughline.slack.slack_errors import SlackUnsure
 
 START_SECONDS = 5.0
 """How long a start waits for each answer of Slack's: the rest of the service is not to wait for it."""
@@ -45,7 +45,7 @@ class Identification:
             async with asyncio.timeout(START_SECONDS):
                 identity = await ask_identity(self._client, self._config)
         except (SlackUnsure, TimeoutError):
-            self._tell(self._away())
+            self._send(self._away())
             return None
         if not over_http:
             await self._check_app_token()
@@ -61,9 +61,9 @@ class Identification:
                 try:
                     return await ask_identity(self._client, self._config)
                 except SlackUnsure:
-                    self._tell(self._away())
+                    self._send(self._away())
                 except SettingInvalid as error:
-                    self._tell(error.detail)
+                    self._send(error.detail)
                     pause = LONGEST_PAUSE_SECONDS
 
     async def _check_app_token(self) -> None:
@@ -75,7 +75,7 @@ class Identification:
     def _away(self) -> str:
         return AWAY.format(url=self._client.base_url)
 
-    def _tell(self, reason: str) -> None:
+    def _send(self, reason: str) -> None:
         """Note why it is not known, and say so where it is another reason than before."""
         self._health.note_unheard(reason)
         if reason != self._told:

@@ -10,7 +10,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from throughline.domain.clock import Clock
 from throughline.domain.errors import SettingInvalid, TemporaryError
 from throughline.execution.error_boundary import ErrorBoundary
-from throughline.execution.running_beside import running_beside
+from throughline.execution.running_concurrently import running_concurrently
 from throughline.slack.config import Identity, SlackConfig
 from throughline.slack.health import SlackHealth
 from throughline.slack.setup_check import PAGE, ask_identity
@@ -38,7 +38,7 @@ class Installation:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Ask inside the block, while the token is refused."""
-        async with running_beside(self.run(), "slack installation"):
+        async with running_concurrently(self.run(), "slack installation"):
             yield
 
     async def run(self) -> None:

@@ -6,7 +6,7 @@ An answer is written as one message or several. At most one of them is open: it 
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from throughline.slack.markdown.cutting import cut_before
+from throughline.slack.markdown.cut_text import cut_before
 
 PART_CHARS = 10_000
 """Slack takes 12,000 characters of Markdown at a time; fences that are closed and opened again need some."""

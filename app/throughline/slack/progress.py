@@ -8,9 +8,9 @@ from throughline.db.slack.outbox import Delivery
 from throughline.domain.errors import TemporaryError
 from throughline.slack.answer_message import AnswerWriter
 from throughline.slack.answer_text import GrowingAnswer
-from throughline.slack.markdown.shown import as_slack
-from throughline.slack.refusals import SlackRefused
+from throughline.slack.markdown.to_slack import to_slack
 from throughline.slack.sent_messages import DeliveryServices
+from throughline.slack.slack_errors import SlackRefused
 
 FLUSH_SECONDS = 1.0
 FLUSH_CHARS = 256
@@ -85,7 +85,7 @@ class Progress:
         self._flushed = self._services.clock.monotonic()
         if is_new:
             self._seen, self._length = self.growing.changes, len(self.growing.text)
-            self._text = as_slack(self.growing.settled_text())
+            self._text = to_slack(self.growing.settled_text())
         if self._writer.lacks(self._text):
             await self._writer.show(self._text)
             if not self._writer.lacks(self._text):

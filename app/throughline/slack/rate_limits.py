@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from throughline.domain.clock import Clock
-from throughline.slack.refusals import SlackLimited
+from throughline.slack.slack_errors import SlackLimited
 
 Key: TypeAlias = tuple[str, str]
 """What Slack limits by itself in one workspace: a method, of chat.postMessage each channel."""

@@ -7,9 +7,9 @@ import structlog
 from throughline.db.slack.outbox import Delivery, SlackOutbox
 from throughline.domain.clock import Clock
 from throughline.domain.json_types import JsonObject
-from throughline.slack.calls import MAX_WAIT_SECONDS, SlackCalls
 from throughline.slack.config import Identity
-from throughline.slack.refusals import GONE, TOKEN_ERRORS, SlackRefused, SlackUnsure
+from throughline.slack.slack_errors import GONE, TOKEN_ERRORS, SlackRefused, SlackUnsure
+from throughline.slack.web_api import MAX_WAIT_SECONDS, SlackWebApi
 
 EVENT_TYPE = "throughline_answer"
 LOOK_SECONDS = 1.0
@@ -23,7 +23,7 @@ class DeliveryServices:
     """What writing needs: the outbox, the calls, the time, and who we are."""
 
     outbox: SlackOutbox
-    calls: SlackCalls
+    calls: SlackWebApi
     clock: Clock
     identity: Identity
 

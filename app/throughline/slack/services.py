@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from throughline.context.report import ContextReport
+from throughline.context.context_report import ContextReport
 from throughline.db.database import Database
 from throughline.db.slack.database import SlackDatabase
 from throughline.domain.clock import Clock

@@ -7,7 +7,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from throughline.domain.errors import SettingInvalid
 from throughline.slack.config import Identity, SlackConfig
-from throughline.slack.refusals import TOKEN_REFUSED, SlackUnsure, will_pass, word_of
+from throughline.slack.slack_errors import TOKEN_REFUSED, SlackUnsure, will_pass, word_of
 
 BOT_SCOPES = (
     "app_mentions:read",

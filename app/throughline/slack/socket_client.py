@@ -18,9 +18,9 @@ from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from throughline.slack.bolt import make_client, silent_logger
+from throughline.slack.check_payload import MalformedPayload, check_body
 from throughline.slack.config import SlackConfig
-from throughline.slack.payload import MalformedPayload, check_body
-from throughline.slack.refusals import retry_after, will_pass, word_of
+from throughline.slack.slack_errors import retry_after, will_pass, word_of
 
 OPENING_SECONDS = 20.0
 CLOSING_SECONDS = 1.0

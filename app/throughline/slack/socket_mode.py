@@ -7,9 +7,9 @@ import structlog
 from slack_bolt.async_app import AsyncApp
 
 from throughline.domain.clock import Clock
+from throughline.execution.backoff import doubled_backoff
 from throughline.execution.error_boundary import ErrorBoundary
-from throughline.execution.pauses import doubled_pause
-from throughline.execution.running_beside import running_beside
+from throughline.execution.running_concurrently import running_concurrently
 from throughline.slack.config import SlackConfig
 from throughline.slack.health import SlackHealth
 from throughline.slack.socket_client import LOST, NotOpened, SocketConnection
@@ -53,7 +53,7 @@ class SocketMode:
     async def running(self) -> AsyncGenerator[None]:
         """Take events inside the block."""
         try:
-            async with running_beside(self.run(), "listen to slack"):
+            async with running_concurrently(self.run(), "listen to slack"):
                 yield
         finally:
             await self._close_but()
@@ -90,7 +90,7 @@ class SocketMode:
     def _not_opened(self, error: NotOpened) -> None:
         self._failures += 1
         self._asked_pause = min(error.delay_seconds, LONGEST_DELAY_SECONDS)
-        self._tell_deaf(error.reason, at_once=error.is_refused)
+        self._report_deaf(error.reason, at_once=error.is_refused)
 
     async def _watch(self, connection: SocketConnection) -> None:
         """Return once the connection is over; one that did not last counts as a failure."""
@@ -105,15 +105,15 @@ class SocketMode:
             self._failures, self._lost_at = 0, now
         else:
             self._failures += 1
-            self._tell_deaf(reason)
+            self._report_deaf(reason)
 
     def _pause(self) -> float:
         """Return for how long to wait before the next try: not at all after one that lasted, as long as Slack asks."""
         if self._failures == 0:
             return 0.0
-        return max(doubled_pause(self._failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS), self._asked_pause)
+        return max(doubled_backoff(self._failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS), self._asked_pause)
 
-    def _tell_deaf(self, reason: str, *, at_once: bool = False) -> None:
+    def _report_deaf(self, reason: str, *, at_once: bool = False) -> None:
         """Say once that Slack is not heard: when that has lasted, or `at_once` where it will."""
         if not (self._is_told or at_once or self._clock.monotonic() - self._lost_at >= DEAF_SECONDS):
             return

@@ -10,7 +10,7 @@ from throughline.domain.text import clean_text
 from throughline.execution.call_plugin import PluginCall
 from throughline.execution.outcome import Raised
 from throughline.ports.hooks import Decision, PreCompact
-from throughline.summary.parts import SummaryParts
+from throughline.summary.dependencies import SummaryDependencies
 
 HOOK_SECONDS = 5.0
 SHARE_OF_LIMIT = 0.5
@@ -20,26 +20,28 @@ GO_ON = Decision()
 log = structlog.get_logger(__name__)
 
 
-async def ask_hook(parts: SummaryParts, name: str, event: PreCompact, *, limit_seconds: float) -> Decision:
+async def ask_hook(
+    dependencies: SummaryDependencies, name: str, event: PreCompact, *, limit_seconds: float
+) -> Decision:
     """Return what the hook `name` decides within its share of `limit_seconds`; to go on, where there is none.
 
     A hook that failed several times in a row is not called until a cool-down is over, and one that hangs not before
     those calls of it have ended.
     """
     key = f"pre_compact:{name}"
-    if not name or _is_hanging(parts, name) or not parts.breakers.acquire(key):
+    if not name or _is_hanging(dependencies, name) or not dependencies.breakers.acquire(key):
         return GO_ON
     try:
-        decision = await _decide(parts, name, event, min(HOOK_SECONDS, SHARE_OF_LIMIT * limit_seconds))
+        decision = await _decide(dependencies, name, event, min(HOOK_SECONDS, SHARE_OF_LIMIT * limit_seconds))
     except asyncio.CancelledError:
-        parts.breakers.released(key)
+        dependencies.breakers.released(key)
         raise
     except (_HookFailedError, SettingInvalid) as error:
-        parts.breakers.failed(key)
+        dependencies.breakers.failed(key)
         kind = str(error) if isinstance(error, _HookFailedError) else "SettingInvalid"
         log.warning("pre_compact hook failed", hook=name, error=kind)
         return GO_ON
-    parts.breakers.succeeded(key)
+    dependencies.breakers.succeeded(key)
     return decision
 
 
@@ -47,21 +49,21 @@ class _HookFailedError(Exception):
     """The hook gave no decision; the text names the class of what happened, never what it said."""
 
 
-def _is_hanging(parts: SummaryParts, name: str) -> bool:
-    parts.hanging_hooks[name] = [call for call in parts.hanging_hooks.get(name, ()) if call.is_hanging]
-    if not parts.hanging_hooks[name]:
+def _is_hanging(dependencies: SummaryDependencies, name: str) -> bool:
+    dependencies.hanging_hooks[name] = [call for call in dependencies.hanging_hooks.get(name, ()) if call.is_hanging]
+    if not dependencies.hanging_hooks[name]:
         return False
     log.warning("pre_compact hook still hangs and is not called", hook=name)
     return True
 
 
-async def _decide(parts: SummaryParts, name: str, event: PreCompact, seconds: float) -> Decision:
-    call = PluginCall(partial(parts.hooks.get(name), event), _check)
+async def _decide(dependencies: SummaryDependencies, name: str, event: PreCompact, seconds: float) -> Decision:
+    call = PluginCall(partial(dependencies.hooks.get(name), event), _check)
     try:
         outcome = await call.outcome(seconds)
     finally:
         if call.is_hanging:
-            parts.hanging_hooks[name].append(call)
+            dependencies.hanging_hooks[name].append(call)
     if isinstance(outcome, Raised):
         is_answer = isinstance(outcome.error, _HookFailedError)
         raise _HookFailedError(str(outcome.error) if is_answer else type(outcome.error).__name__)

@@ -1,6 +1,6 @@
 """Compaction: has a further summary written, or takes the prepared one, and moves the session's cursor once.
 
-`compact` is asked before a model call and on demand; `prepare` writes ahead with the same `Writing`.
+`compact` is asked before a model call and on demand; `prepare` writes ahead with the same `SummaryWriting`.
 """
 
 from dataclasses import replace
@@ -8,7 +8,7 @@ from dataclasses import replace
 import structlog
 
 from throughline.context.decide_compaction import CompactionAction
-from throughline.context.plan import ContextPlan
+from throughline.context.plan_context import ContextPlan
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import SummaryConflict
@@ -16,13 +16,13 @@ from throughline.domain.session import Session
 from throughline.ports.hooks import PreCompact
 from throughline.prompting.conversation import with_prepared, with_summary
 from throughline.prompting.planning import ModelCall, plan_call
-from throughline.summary.parts import SummaryParts
-from throughline.summary.stretches import StretchWriter
-from throughline.summary.writing import (
+from throughline.summary.dependencies import SummaryDependencies
+from throughline.summary.write_segments import SegmentWriter
+from throughline.summary.write_summary import (
     CANCELLED_BY_HOOK,
     NOT_WRITTEN,
     Compaction,
-    Writing,
+    SummaryWriting,
     ask_pre_compact,
     changed_meanwhile,
     hook_event,
@@ -34,22 +34,24 @@ NOT_SMALLER = "The summary would not make the prompt smaller."
 log = structlog.get_logger(__name__)
 
 
-async def compact(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> tuple[Conversation, CompactionResult]:
+async def compact(
+    dependencies: SummaryDependencies, task: Compaction, plan: ContextPlan
+) -> tuple[Conversation, CompactionResult]:
     """Summarise what the plan names, or adopt what is prepared; return the conversation to go on with.
 
     What was achieved until something failed is adopted, as one version. Never raises for a summariser that fails, is
     slow or writes nonsense: the cursor then stays where it was. LeaseLost and DatabaseUnavailable are let through.
     """
-    started = parts.clock.monotonic()
+    started = dependencies.clock.monotonic()
     adopts_prepared = plan.decision.action is CompactionAction.ADOPT
-    conversation, done = await (_adopt_prepared if adopts_prepared else _write_and_adopt)(parts, task, plan)
+    conversation, done = await (_adopt_prepared if adopts_prepared else _write_and_adopt)(dependencies, task, plan)
     if done.outcome is CompactionOutcome.FAILED:
-        session = await parts.summaries.save_failure(conversation.session, done.detail)
+        session = await dependencies.summaries.save_failure(conversation.session, done.detail)
         conversation, done = replace(conversation, session=session), replace(done, session=session)
-    parts.metrics.compaction_finished(
+    dependencies.metrics.compaction_finished(
         cause=plan.decision.trigger or "none",
         outcome=done.outcome,
-        seconds=parts.clock.monotonic() - started,
+        seconds=dependencies.clock.monotonic() - started,
         tokens_freed=max(done.tokens_before - done.tokens_after, 0),
     )
     log.info(
@@ -66,7 +68,7 @@ async def compact(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> t
 
 
 async def _adopt_prepared(
-    parts: SummaryParts, task: Compaction, plan: ContextPlan
+    dependencies: SummaryDependencies, task: Compaction, plan: ContextPlan
 ) -> tuple[Conversation, CompactionResult]:
     """Adopt what is written already. The hook may cancel; its wishes were asked for when that was written."""
     session, prepared = task.conversation.session, task.conversation.prepared
@@ -75,21 +77,23 @@ async def _adopt_prepared(
     tokens = await _tokens_after(task, with_prepared(session, prepared))
     if _is_no_smaller(task, plan, tokens):
         return task.conversation, unchanged(task, plan, CompactionOutcome.SKIPPED, NOT_SMALLER)
-    if (await ask_pre_compact(parts, task, hook_event(task, plan))).cancel:
+    if (await ask_pre_compact(dependencies, task, hook_event(task, plan))).cancel:
         return task.conversation, unchanged(task, plan, CompactionOutcome.CANCELLED, CANCELLED_BY_HOOK)
     try:
-        adopted = await parts.summaries.adopt_prepared(session.id, prepared.id, session.summary_version, task.lease)
+        adopted = await dependencies.summaries.adopt_prepared(
+            session.id, prepared.id, session.summary_version, task.lease
+        )
     except SummaryConflict:
         return task.conversation, changed_meanwhile(task, plan)
     return _adopted(task, plan, adopted, tokens)
 
 
 async def _write_and_adopt(
-    parts: SummaryParts, task: Compaction, plan: ContextPlan
+    dependencies: SummaryDependencies, task: Compaction, plan: ContextPlan
 ) -> tuple[Conversation, CompactionResult]:
     extends_prepared = _extends_prepared(task, plan)
     event = hook_event(task, plan, extends_prepared=extends_prepared)
-    writing = Writing(parts, task, plan, event, extends_prepared=extends_prepared)
+    writing = SummaryWriting(dependencies, task, plan, event, extends_prepared=extends_prepared)
     ended = await writing.run()
     ended = replace(ended, spent=writing.calls.spent)
     writer = writing.writer
@@ -105,11 +109,11 @@ async def _write_and_adopt(
         detail = SAYS_THE_SAME if says_the_same else NOT_SMALLER
         return task.conversation, replace(ended, outcome=CompactionOutcome.SKIPPED, detail=detail)
     try:
-        session = await parts.summaries.adopt_summary(adoption, task.lease)
+        session = await dependencies.summaries.adopt_summary(adoption, task.lease)
     except SummaryConflict:
         writing.calls.wasted("conflict")
         return task.conversation, changed_meanwhile(task, plan)
-    except ValueError as error:  # stretches that do not follow each other: no turn fails for a summary
+    except ValueError as error:  # segments that do not follow each other: no turn fails for a summary
         log.error("summary broke", session_id=event.session_id, error=type(error).__name__)
         return task.conversation, unchanged(task, plan, CompactionOutcome.FAILED, NOT_WRITTEN)
     left = _what_is_left(ended, writer.draft.through_position, event)
@@ -124,7 +128,7 @@ def _what_is_left(ended: CompactionResult, reached: int, event: PreCompact) -> s
     return f"It reaches #{reached}; up to #{event.through_position} is left for the next one. {ended.detail}"
 
 
-def _what_is_read(task: Compaction, writer: StretchWriter) -> str:
+def _what_is_read(task: Compaction, writer: SegmentWriter) -> str:
     return (
         f"Read again up to #{writer.draft.through_position} of #{task.must_reach}; the summary stays as it was. "
         "What is read is kept: ask for the same again to go on."

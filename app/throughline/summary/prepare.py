@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import structlog
 
-from throughline.context.explain import NEXT_MESSAGE, next_plan
-from throughline.context.plan import ContextPlan
-from throughline.context.reopen import waiting_for_growth
-from throughline.context.triggers import CompactionTrigger
+from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.explain_context import NEXT_MESSAGE, next_plan
+from throughline.context.next_view import waiting_for_growth
+from throughline.context.plan_context import ContextPlan
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import NotFound, SummaryConflict, TemporaryError, ThroughlineError
 from throughline.domain.session import Session
 from throughline.prompting.conversation import at_rest, with_prepared, with_summary
-from throughline.prompting.planning import ModelCall, compute_context, context_input, plan_call
-from throughline.summary.parts import SummaryParts
-from throughline.summary.writing import Compaction, Writing, hook_event, unchanged
+from throughline.prompting.planning import ModelCall, compute_context, make_context_input, plan_call
+from throughline.summary.dependencies import SummaryDependencies
+from throughline.summary.write_summary import Compaction, SummaryWriting, hook_event, unchanged
 
 PREPARE_SECONDS = 60.0
 """Nobody waits for it, so it may take its time: never less than a turn would give it. A session has one such job at a
@@ -26,18 +26,18 @@ ROUND_SECONDS = 20.0
 log = structlog.get_logger(__name__)
 
 
-async def prepare_next(parts: SummaryParts, session: Session) -> CompactionResult:
+async def prepare_next(dependencies: SummaryDependencies, session: Session) -> CompactionResult:
     """Write the next summary if a trigger has fired, and keep it as prepared. Raises no ThroughlineError.
 
     It holds no lease and moves no cursor: a turn that runs meanwhile is not disturbed. What was written until something
     failed is kept, and is then the next summary.
     """
     try:
-        task = await _task(parts, session)
+        task = await _task(dependencies, session)
         plan = await _plan_next(task)
         if not plan.is_summary_due:
             return unchanged(task, plan, CompactionOutcome.SKIPPED)
-        return await _prepare(parts, task, plan)
+        return await _prepare(dependencies, task, plan)
     except NotFound:
         return CompactionResult(CompactionOutcome.SKIPPED, session)
     except SummaryConflict:
@@ -48,36 +48,38 @@ async def prepare_next(parts: SummaryParts, session: Session) -> CompactionResul
         return CompactionResult(CompactionOutcome.FAILED, session, delay_seconds=delay or 0.0)
 
 
-async def is_next_due(parts: SummaryParts, session: Session) -> bool:
+async def is_next_due(dependencies: SummaryDependencies, session: Session) -> bool:
     """Whether a further summary is due beyond what is prepared by now. Raises NotFound, DatabaseUnavailable."""
-    return (await _plan_next(await _task(parts, session))).is_summary_due
+    return (await _plan_next(await _task(dependencies, session))).is_summary_due
 
 
-async def _task(parts: SummaryParts, session: Session) -> Compaction:
-    agent, conversation = await at_rest(parts, session)
+async def _task(dependencies: SummaryDependencies, session: Session) -> Compaction:
+    agent, conversation = await at_rest(dependencies, session)
     seconds = max(PREPARE_SECONDS, agent.definition.context.summary.timeout_seconds)
     return Compaction(agent, conversation, pending=NEXT_MESSAGE, seconds_left=seconds)
 
 
 async def _plan_next(task: Compaction) -> ContextPlan:
-    return await compute_context(context_input(task.agent, task.conversation, None), next_plan)
+    return await compute_context(make_context_input(task.agent, task.conversation, None), next_plan)
 
 
-async def _prepare(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> CompactionResult:
+async def _prepare(dependencies: SummaryDependencies, task: Compaction, plan: ContextPlan) -> CompactionResult:
     further = await _plan_further(task)
     if further.decision.trigger is None:
         return unchanged(task, plan, CompactionOutcome.SKIPPED)
     is_further = task.conversation.prepared is not None
     told = hook_event(task, further, extends_prepared=is_further)
     event = replace(told, trigger="auto", tokens=plan.tokens, must_compact=False)
-    writing = Writing(parts, task, further, event, extends_prepared=is_further, round_seconds=ROUND_SECONDS)
+    writing = SummaryWriting(
+        dependencies, task, further, event, extends_prepared=is_further, round_seconds=ROUND_SECONDS
+    )
     ended = await writing.run()
     writer = writing.writer
     if writer is None or writer.draft.through_position <= _reach(task):
         log.info("summary was not prepared", session_id=event.session_id, outcome=ended.outcome)
-        return await _nothing_written(parts, task, further, writing, ended)
+        return await _nothing_written(dependencies, task, further, writing, ended)
     try:
-        await parts.summaries.prepare_summary(await writer.adoption())
+        await dependencies.summaries.prepare_summary(await writer.adoption())
     except SummaryConflict:
         writing.calls.wasted("stale")
         raise
@@ -86,20 +88,24 @@ async def _prepare(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> 
 
 
 async def _nothing_written(
-    parts: SummaryParts, task: Compaction, plan: ContextPlan, writing: Writing, ended: CompactionResult
+    dependencies: SummaryDependencies,
+    task: Compaction,
+    plan: ContextPlan,
+    writing: SummaryWriting,
+    ended: CompactionResult,
 ) -> CompactionResult:
     if ended.is_not_worth_it:
-        await _wait_for_growth(parts, task.conversation.session, plan)
+        await _wait_for_growth(dependencies, task.conversation.session, plan)
     if ended.outcome is CompactionOutcome.FAILED:
-        await parts.summaries.save_failure(task.conversation.session, ended.detail)
+        await dependencies.summaries.save_failure(task.conversation.session, ended.detail)
         return replace(ended, delay_seconds=writing.rest_seconds)
     return ended
 
 
-async def _wait_for_growth(parts: SummaryParts, session: Session, plan: ContextPlan) -> None:
+async def _wait_for_growth(dependencies: SummaryDependencies, session: Session, plan: ContextPlan) -> None:
     """Note that a summary was not worth it, so that the next job does not pay for finding that out again."""
     skipped = waiting_for_growth(plan.view).state.skipped_through_position
-    await parts.summaries.save_skipped(session.id, skipped, session.summary_version)
+    await dependencies.summaries.save_skipped(session.id, skipped, session.summary_version)
 
 
 async def _plan_further(task: Compaction) -> ContextPlan:

@@ -7,21 +7,21 @@ position keeps its text.
 import math
 from dataclasses import dataclass, replace
 
+from throughline.context.compaction_triggers import CompactionTrigger
 from throughline.context.decide_compaction import CompactionAction, CompactionDecision
-from throughline.context.plan import ContextPlan
+from throughline.context.plan_context import ContextPlan
 from throughline.context.policy import SummaryShape
-from throughline.context.summaries.tiers import MERGED
-from throughline.context.summaries.transcript import TOOL_CHARACTERS
-from throughline.context.triggers import CompactionTrigger
+from throughline.context.summaries.merge_tiers import MERGED
+from throughline.context.summaries.summary_prompt import TOOL_CHARACTERS
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import InvalidInput
 from throughline.domain.summary import MeasuredMessages, ReadLimits
 from throughline.ports.hooks import Decision
-from throughline.summary.draft import Draft, open_draft
-from throughline.summary.parts import SummaryParts
-from throughline.summary.stretches import CallSize
+from throughline.summary.dependencies import SummaryDependencies
 from throughline.summary.summariser import SummaryRejected
-from throughline.summary.writing import Compaction, Writing, hook_event
+from throughline.summary.summary_draft import Draft, open_draft
+from throughline.summary.write_segments import CallSize
+from throughline.summary.write_summary import Compaction, SummaryWriting, hook_event
 
 MOST_CALLS = 32
 """About so many texts are asked for in one request; where more would be needed, the newest messages are read."""
@@ -74,40 +74,42 @@ class Reread:
     cost: SummaryCost
 
 
-async def plan_reread(parts: SummaryParts, task: Compaction, plan: ContextPlan, first: int) -> Reread:
+async def plan_reread(dependencies: SummaryDependencies, task: Compaction, plan: ContextPlan, first: int) -> Reread:
     """Return the compaction that reads from the position `first` on, up to where `plan` or the old summary reaches.
 
-    It begins behind the last stretch that ends before that position, also one that was merged since; where about
+    It begins behind the last segment that ends before that position, also one that was merged since; where about
     `MOST_CALLS` calls are not enough, at a later one. Raises SummaryConflict where the session's summary has changed
     meanwhile, InvalidInput for a wish that no summary model has room for.
     """
     session = task.conversation.session
     through = max(session.summary_through_position, plan.decision.through_position or 0)
     decided = replace(plan, decision=_decision(through))
-    draft = await open_draft(parts.summaries, session, task.agent.counter.count, lease=None, extends_prepared=False)
-    again = _begins_with(task, await _draft_before(parts, task, draft, first), session.summary_through_position)
-    size = await _call_size(parts, again, decided)
-    found = await parts.messages.measure(session.id, _begin(again), through, _limits(size, MOST_READS))
+    draft = await open_draft(
+        dependencies.summaries, session, task.agent.counter.count, lease=None, extends_prepared=False
+    )
+    again = _begins_with(task, await _draft_before(dependencies, task, draft, first), session.summary_through_position)
+    size = await _call_size(dependencies, again, decided)
+    found = await dependencies.messages.measure(session.id, _begin(again), through, _limits(size, MOST_READS))
     if found.first_position > _begin(again):
-        later = await _draft_before(parts, task, draft, found.first_position)
+        later = await _draft_before(dependencies, task, draft, found.first_position)
         again = _begins_with(task, later, session.summary_through_position)
-        found = await parts.messages.measure(session.id, _begin(again), through, _limits(size, ALL))
-    seconds = await parts.summaries.usual_seconds(session.id)
+        found = await dependencies.messages.measure(session.id, _begin(again), through, _limits(size, ALL))
+    seconds = await dependencies.summaries.usual_seconds(session.id)
     return Reread(again, decided, _cost(found, size, task.agent.factor, through, seconds))
 
 
-async def _draft_before(parts: SummaryParts, task: Compaction, draft: Draft, position: int) -> Draft:
+async def _draft_before(dependencies: SummaryDependencies, task: Compaction, draft: Draft, position: int) -> Draft:
     """Return what stands for messages before the position: parts of what was merged over it, where it lies in that."""
     before, session = draft.before(position), task.conversation.session
     is_rolling = task.agent.definition.context.summary.shape is SummaryShape.ROLLING
-    if is_rolling and before.stretches:
+    if is_rolling and before.segments:
         return before
-    chain = await parts.summaries.chain_of_stretches(session.id, before.through_position + 1, position)
+    chain = await dependencies.summaries.chain_of_segments(session.id, before.through_position + 1, position)
     return before.followed_by(chain[:1] if is_rolling else chain)
 
 
-async def _call_size(parts: SummaryParts, task: Compaction, plan: ContextPlan) -> CallSize:
-    writing = Writing(parts, task, plan, hook_event(task, plan), extends_prepared=False)
+async def _call_size(dependencies: SummaryDependencies, task: Compaction, plan: ContextPlan) -> CallSize:
+    writing = SummaryWriting(dependencies, task, plan, hook_event(task, plan), extends_prepared=False)
     try:
         return await (await writing.open_writer(Decision())).call_size()
     except SummaryRejected as error:

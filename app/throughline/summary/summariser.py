@@ -7,11 +7,9 @@ from functools import partial
 
 from throughline.context.budget import summary_limit
 from throughline.context.calibration import factor, scale, stepped, trusted_window, unscale
-from throughline.context.frame import unframed
+from throughline.context.delimiters import undelimited
 from throughline.context.policy import SummaryKind, SummaryPolicy
-from throughline.context.summaries.keep_lines import KEEP_TOKENS, split_answer
-from throughline.context.summaries.stretch_ends import first_stretch
-from throughline.context.summaries.summary_check import (
+from throughline.context.summaries.check_summary import (
     MOST_CHARACTERS_PER_TOKEN,
     CheckedSummary,
     Sources,
@@ -19,12 +17,14 @@ from throughline.context.summaries.summary_check import (
     check_summary,
     without_thinking,
 )
-from throughline.context.summaries.summary_text import cut_back
-from throughline.context.summaries.transcript import (
+from throughline.context.summaries.parse_keep_lines import KEEP_TOKENS, split_answer
+from throughline.context.summaries.render_summary import cut_back
+from throughline.context.summaries.segment_ends import first_segment
+from throughline.context.summaries.summary_prompt import (
     CONVERSATION_TAG,
     EXISTING_TAG,
     SMALLEST_BUDGET,
-    TextAsked,
+    SummaryTask,
     chunk_for_summariser,
     summary_request,
 )
@@ -32,11 +32,11 @@ from throughline.domain.errors import AnswerIncomplete, AnswerTooLong, Permanent
 from throughline.domain.message import Message, text_of
 from throughline.domain.prompt import AnswerComplete, ModelRequest, Prompt, TextDelta, Usage
 from throughline.domain.text import clean_text
-from throughline.execution.off_loop import characters_of, run_off_loop_if_large
+from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.ports.models import ChatModel
 from throughline.prompting.ready_agent import ReadyAgent, calibration_key
 from throughline.prompting.summary_model import named_summary_model
-from throughline.summary.parts import SummaryParts
+from throughline.summary.dependencies import SummaryDependencies
 
 LEAST_ANSWER_BYTES = 200_000
 """So much is always taken in of an answer: models that think aloud do so beside their limit."""
@@ -171,8 +171,8 @@ async def first_chunk(rest: tuple[Message, ...], room_tokens: int, summariser: S
     count, most = summariser.count, summariser.policy.chunk_messages
 
     def choose() -> tuple[Message, ...]:
-        chosen = first_stretch(rest, room_tokens=room_tokens, max_messages=most, count=count)
-        frame = summariser.prompt_tokens(summary_request("…", (), SummaryPolicy(), TextAsked(1, subjects=())))
+        chosen = first_segment(rest, room_tokens=room_tokens, max_messages=most, count=count)
+        frame = summariser.prompt_tokens(summary_request("…", (), SummaryPolicy(), SummaryTask(1, subjects=())))
         budget = room_tokens + frame + SLACK_TOKENS
         return chunk_for_summariser(chosen, budget_tokens=budget, count=count)[0]
 
@@ -185,7 +185,7 @@ async def summarize_messages(messages: Sequence[Message], existing_summary: str,
     The messages must fit the summary model's window. No tools are offered.
     Raises the ModelRejected and ModelUnavailable families.
     """
-    asked = TextAsked(summariser.max_tokens, summariser.instructions)
+    asked = SummaryTask(summariser.max_tokens, summariser.instructions)
     prompt = summary_request(existing_summary, messages, summariser.policy, asked)
     return await write_summary(prompt, summariser, max_tokens=summariser.max_tokens)
 
@@ -250,7 +250,9 @@ async def _collect(model: ChatModel, request: ModelRequest) -> AnswerComplete:
     raise AnswerIncomplete("The summary model ended without an answer.")
 
 
-async def find_summarisers(parts: SummaryParts, agent: ReadyAgent, instructions: str = "") -> tuple[Summariser, ...]:
+async def find_summarisers(
+    dependencies: SummaryDependencies, agent: ReadyAgent, instructions: str = ""
+) -> tuple[Summariser, ...]:
     """Return the agent's summary model (the setting's, where the agent names none), then the agent's own model.
 
     A summary model that cannot be had any more does not stop summaries: the agent's own writes them.
@@ -258,10 +260,10 @@ async def find_summarisers(parts: SummaryParts, agent: ReadyAgent, instructions:
     """
     policy = agent.definition.context.summary
     wishes = "\n".join(part for part in (policy.instructions, instructions) if part)
-    models = [model for model in (named_summary_model(parts.models, agent), agent.model) if model is not None]
+    models = [model for model in (named_summary_model(dependencies.models, agent), agent.model) if model is not None]
     if len(models) > 1 and models[0].calibration_key == agent.model.calibration_key:
         models.pop()
-    found = [await _summariser(parts, agent, model, wishes) for model in models]
+    found = [await _summariser(dependencies, agent, model, wishes) for model in models]
     fitting = tuple(one for one in found if one.wish_tokens <= WISH_SHARE * one.window_tokens)
     if found and not fitting:
         largest = max(found, key=lambda one: one.window_tokens)
@@ -279,10 +281,12 @@ def summary_tokens(agent: ReadyAgent) -> int:
     return max(unscale(limit, stepped(agent.factor)), 1)
 
 
-async def _summariser(parts: SummaryParts, agent: ReadyAgent, model: ChatModel, instructions: str) -> Summariser:
+async def _summariser(
+    dependencies: SummaryDependencies, agent: ReadyAgent, model: ChatModel, instructions: str
+) -> Summariser:
     """The agent's own window holds for its own model only; what is learned of a model holds for all."""
     is_own = model.calibration_key == agent.model.calibration_key
-    calibration = None if is_own else await parts.calibrations.load(calibration_key(model, agent.counter))
+    calibration = None if is_own else await dependencies.calibrations.load(calibration_key(model, agent.counter))
     learned = agent.factor if is_own else factor(calibration, is_known_tokenizer=model.has_known_tokenizer)
     return Summariser(
         model=model,
@@ -297,7 +301,7 @@ async def _summariser(parts: SummaryParts, agent: ReadyAgent, model: ChatModel, 
 
 def sources_of(asked: str, ask: Ask) -> Sources:
     """Return what the text of `ask` is checked against. What is merged is its record: nothing is added to it."""
-    record, existing = unframed(CONVERSATION_TAG, asked), unframed(EXISTING_TAG, asked)
+    record, existing = undelimited(CONVERSATION_TAG, asked), undelimited(EXISTING_TAG, asked)
     if not record:
         return Sources(existing, "", ask.reach)
     return Sources(record, existing, ask.reach, may_be_unchanged=ask.may_be_unchanged)

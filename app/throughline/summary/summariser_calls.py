@@ -1,6 +1,6 @@
 """Model calls of one compaction: a time limit for each, one retry, then the fallback model, and circuit breakers.
 
-Used by `stretches`. It also keeps what was paid, and which call was under way when the time ran out.
+Used by `segments`. It also keeps what was paid, and which call was under way when the time ran out.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from throughline.domain.errors import (
 )
 from throughline.domain.message import text_of
 from throughline.execution.breaker import Breakers, BreakerState
-from throughline.execution.off_loop import run_off_loop_if_large
+from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.ports.metrics import Metrics
 from throughline.prompting.summary_model import content_key, model_keys
 from throughline.summary.summariser import (

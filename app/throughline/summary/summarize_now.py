@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import structlog
 
-from throughline.context.plan import ContextPlan
-from throughline.context.triggers import CompactionTrigger
+from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.plan_context import ContextPlan
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
 from throughline.domain.errors import InvalidInput, TemporaryError
 from throughline.domain.ids import SessionId
 from throughline.domain.session import Session
 from throughline.execution.heartbeats import Heartbeats
-from throughline.execution.running_beside import running_beside
+from throughline.execution.running_concurrently import running_concurrently
 from throughline.ports.summaries import SummaryStore
 from throughline.prompting.conversation import at_rest
 from throughline.prompting.planning import ModelCall, plan_call
 from throughline.summary.compact import compact
-from throughline.summary.parts import SummaryParts
+from throughline.summary.dependencies import SummaryDependencies
 from throughline.summary.reread import SummaryCost, Wish, plan_reread
-from throughline.summary.writing import Compaction
+from throughline.summary.write_summary import Compaction
 
 LEASE_SECONDS = 15.0
 """How long a process that died keeps others from summarizing; one that lives renews in time."""
@@ -31,27 +31,27 @@ ON_DEMAND_SECONDS = 60.0
 log = structlog.get_logger(__name__)
 
 
-async def summarize_now(parts: SummaryParts, session: Session, wish: Wish) -> CompactionResult:
+async def summarize_now(dependencies: SummaryDependencies, session: Session, wish: Wish) -> CompactionResult:
     """Summarise all but the newest messages of `session`, whatever the triggers say; with a wish those before, too.
 
     One at a time for a session, in all processes. A turn that runs meanwhile is not disturbed: whoever changes the
     summary first wins, the other's work is dropped. Raises SummaryInProgress, NotFound, DatabaseUnavailable, and
     InvalidInput for a position behind the last message, or a wish that no summary model has room for.
     """
-    async with _summary_lease(parts.summaries, session.id):
-        return await _summarize(parts, session, wish)
+    async with _summary_lease(dependencies.summaries, session.id):
+        return await _summarize(dependencies, session, wish)
 
 
-async def estimate_summary(parts: SummaryParts, session: Session, wish: Wish) -> SummaryCost:
+async def estimate_summary(dependencies: SummaryDependencies, session: Session, wish: Wish) -> SummaryCost:
     """Return what `summarize_now` would read and cost; nothing is written. Raises as it does."""
-    task, plan = await _task(parts, session, wish)
+    task, plan = await _task(dependencies, session, wish)
     now = task.conversation.session
     first = min(wish.first or now.summary_through_position + 1, now.summary_through_position + 1)
-    return (await plan_reread(parts, task, plan, first)).cost
+    return (await plan_reread(dependencies, task, plan, first)).cost
 
 
-async def _task(parts: SummaryParts, session: Session, wish: Wish) -> tuple[Compaction, ContextPlan]:
-    agent, conversation = await at_rest(parts, session)
+async def _task(dependencies: SummaryDependencies, session: Session, wish: Wish) -> tuple[Compaction, ContextPlan]:
+    agent, conversation = await at_rest(dependencies, session)
     if (wish.from_position or 0) > conversation.session.message_count:
         raise InvalidInput(
             f"There is no message #{wish.from_position}: the session has {conversation.session.message_count}.",
@@ -62,19 +62,19 @@ async def _task(parts: SummaryParts, session: Session, wish: Wish) -> tuple[Comp
     return Compaction(agent, conversation, instructions=wish.instructions, seconds_left=seconds), plan
 
 
-async def _summarize(parts: SummaryParts, session: Session, wish: Wish) -> CompactionResult:
-    task, plan = await _task(parts, session, wish)
+async def _summarize(dependencies: SummaryDependencies, session: Session, wish: Wish) -> CompactionResult:
+    task, plan = await _task(dependencies, session, wish)
     now = task.conversation.session
     if wish.first is not None and wish.first <= now.summary_through_position:
-        again = await plan_reread(parts, task, plan, wish.first)
+        again = await plan_reread(dependencies, task, plan, wish.first)
         task, plan = again.task, again.plan
     elif plan.decision.trigger is None:
         return CompactionResult(CompactionOutcome.SKIPPED, now, _nothing_to_do(now), plan.tokens, plan.tokens)
-    _, done = await compact(parts, task, plan)
+    _, done = await compact(dependencies, task, plan)
     if done.outcome is CompactionOutcome.ADOPTED:
-        parts.metrics.compaction_measured(tokens_before=done.tokens_before, tokens_after=done.tokens_after)
+        dependencies.metrics.compaction_measured(tokens_before=done.tokens_before, tokens_after=done.tokens_after)
     if done.is_stale or done.outcome is not CompactionOutcome.ADOPTED:
-        return replace(done, session=(await at_rest(parts, session))[1].session)
+        return replace(done, session=(await at_rest(dependencies, session))[1].session)
     return done
 
 
@@ -91,7 +91,7 @@ async def _summary_lease(summaries: SummaryStore, session_id: SessionId) -> Asyn
     lease = await summaries.take_lease(session_id, LEASE_SECONDS)
     try:
         heartbeat = Heartbeats(summaries.renew_leases, LEASE_SECONDS).of(lease)
-        async with running_beside(heartbeat.hold(), f"summarize {session_id}"):
+        async with running_concurrently(heartbeat.hold(), f"summarize {session_id}"):
             yield
     finally:
         try:

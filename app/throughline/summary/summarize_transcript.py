@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from throughline.context.summaries.summary_check import Sources
-from throughline.context.summaries.transcript import SMALLEST_BUDGET, chunk_for_summariser, render_transcript
+from throughline.context.summaries.check_summary import Sources
+from throughline.context.summaries.summary_prompt import SMALLEST_BUDGET, chunk_for_summariser, render_transcript
 from throughline.domain.errors import InvalidInput, ModelUnavailable
 from throughline.domain.message import Message
-from throughline.execution.off_loop import characters_of, run_off_loop_if_large
+from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
 from throughline.summary.summariser import Summariser, SummaryRejected, check_answer, summarize_messages
 from throughline.summary.summariser_calls import pause_seconds
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from throughline.context.frame import framed
+from throughline.context.delimiters import delimited
 from throughline.context.recall_hints import TAG
-from throughline.context.truncate import truncate_middle
+from throughline.context.truncate_text import truncate_middle
 from throughline.domain.errors import InvalidInput, NotFound
 from throughline.domain.ids import SessionId
 from throughline.domain.message import Message, searched_text
@@ -160,7 +160,7 @@ def _found(found: Found, context: ToolContext, room: ResultRoom) -> str:
         shown.append(text)
         left -= tokens
     more = f"{len(shown)} messages, the best match first; read_history shows what stands around a position.{late}"
-    return f"{MARK}\n{framed(TAG, chr(10).join(shown))}\n{more}"
+    return f"{MARK}\n{delimited(TAG, chr(10).join(shown))}\n{more}"
 
 
 def _hit_text(hit: Hit, context: ToolContext, room: ResultRoom) -> str:
@@ -191,7 +191,7 @@ def _quoted_messages(messages: Sequence[Message], last: int, context: ToolContex
         left -= tokens
     reached = messages[len(shown) - 1].position
     rest = f"\n#{reached + 1}-#{last} are still to be read." if reached < last and len(messages) > len(shown) else ""
-    return f"{MARK}\n{framed(TAG, chr(10).join(shown))}{rest}"
+    return f"{MARK}\n{delimited(TAG, chr(10).join(shown))}{rest}"
 
 
 def _part(message: Message, offset: int, context: ToolContext, room: ResultRoom) -> str:
@@ -202,7 +202,7 @@ def _part(message: Message, offset: int, context: ToolContext, room: ResultRoom)
     end = offset + _fitting(text[offset : offset + LONGEST_PART], _inner(room), room.count)
     rest = f" Go on with offset {end}." if end < len(text) else " That is the end."
     place = f"Characters {offset:,} to {end:,} of {len(text):,}.{rest}"
-    return f"{MARK}\n{framed(TAG, f'{_head(message, context)} {text[offset:end]}')}\n{place}"
+    return f"{MARK}\n{delimited(TAG, f'{_head(message, context)} {text[offset:end]}')}\n{place}"
 
 
 def _fitting(text: str, max_tokens: int, count: Count) -> int:

@@ -8,7 +8,7 @@ import structlog
 from throughline.domain.errors import AnswerTooLong, ModelRejected, ModelUnavailable, TurnTimeout
 from throughline.domain.events import AnswerReset
 from throughline.domain.prompt import AnswerComplete, ModelRequest, TextDelta
-from throughline.execution.pauses import doubled_pause
+from throughline.execution.backoff import doubled_backoff
 from throughline.ports.models import ChatModel
 from throughline.turn.state import Turn
 
@@ -30,25 +30,25 @@ async def call_model(turn: Turn, model: ChatModel, request: ModelRequest) -> Ans
         try:
             return await _before_deadline(turn, model, request)
         except ModelUnavailable as error:
-            turn.parts.metrics.model_failed(model=model.name, error=error.code)
+            turn.dependencies.metrics.model_failed(model=model.name, error=error.code)
             pause = _pause(error, tries)
-            if tries >= MAX_TRIES or turn.parts.clock.monotonic() + pause >= turn.deadline:
+            if tries >= MAX_TRIES or turn.dependencies.clock.monotonic() + pause >= turn.deadline:
                 raise
             log.info("model call is tried again", model=model.name, error=error.code, tries=tries, pause=pause)
         except ModelRejected as error:
-            turn.parts.metrics.model_failed(model=model.name, error=error.code)
+            turn.dependencies.metrics.model_failed(model=model.name, error=error.code)
             raise
         _take_back(turn)
-        await turn.parts.clock.sleep(pause)
+        await turn.dependencies.clock.sleep(pause)
 
 
 async def _before_deadline(turn: Turn, model: ChatModel, request: ModelRequest) -> AnswerComplete:
-    left = turn.deadline - turn.parts.clock.monotonic()
+    left = turn.deadline - turn.dependencies.clock.monotonic()
     try:
         async with asyncio.timeout(max(left, 0)):
             return await _stream(turn, model, request)
     except TimeoutError as error:
-        seconds = turn.parts.config.deadline_seconds
+        seconds = turn.dependencies.config.deadline_seconds
         raise TurnTimeout(
             f"The model did not finish within the turn's {seconds:g} seconds. Send the message again."
         ) from error
@@ -91,5 +91,5 @@ def _pause(error: ModelUnavailable, tries: int) -> float:
     """Return what the provider asked for, else an exponential pause with full jitter on its upper half."""
     if error.delay_seconds is not None:
         return error.delay_seconds
-    ceiling = doubled_pause(tries, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+    ceiling = doubled_backoff(tries, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
     return ceiling * (0.5 + random.random() / 2)  # noqa: S311  # spreads retries, guards no secret

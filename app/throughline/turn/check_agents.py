@@ -14,7 +14,7 @@ from throughline.domain.errors import AgentInvalid, PromptCannotFit, SettingInva
 from throughline.ports.models import Models
 from throughline.ports.tools import Tools
 from throughline.prompting.ready_agent import ReadyAgent, assemble_agent
-from throughline.turn.state import TurnParts
+from throughline.turn.state import TurnDependencies
 
 
 def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, models: Models, tools: Tools) -> None:
@@ -36,27 +36,27 @@ def check_names(agents: Sequence[AgentDefinition], defaults: AgentDefaults, mode
             tools.specs(agent.tools)
 
 
-async def check_agents(parts: TurnParts) -> tuple[ReadyAgent, ...]:
+async def check_agents(dependencies: TurnDependencies) -> tuple[ReadyAgent, ...]:
     """Check every agent by making it ready once, as its turns will; return them. Raises AgentInvalid."""
     ready = []
-    for definition in parts.agents.all():
+    for definition in dependencies.agents.all():
         with _told(f"agent {definition.name}"):
-            ready.append(await check_agent(parts, definition))
+            ready.append(await check_agent(dependencies, definition))
     return tuple(ready)
 
 
-async def check_agent(parts: TurnParts, definition: AgentDefinition) -> ReadyAgent:
+async def check_agent(dependencies: TurnDependencies, definition: AgentDefinition) -> ReadyAgent:
     """Make an agent ready as a turn will; for the start of the service.
 
     Raises SettingInvalid, and PromptCannotFit where its prompt and tools leave no room to talk. By our plain count:
     what is learned of a provider later makes prompts smaller; it never stops an agent that worked.
     """
-    agent = await assemble_agent(parts, definition)
+    agent = await assemble_agent(dependencies, definition)
     summary = definition.context.summary
     if summary.model:
-        parts.models.get(summary.model, summary.base_url, summary.api_key_env)
+        dependencies.models.get(summary.model, summary.base_url, summary.api_key_env)
     if definition.context.pre_compact:
-        parts.hooks.get(definition.context.pre_compact)
+        dependencies.hooks.get(definition.context.pre_compact)
     configured = make_budget(definition.context, definition.context.window or agent.model.context_limit)
     check_fits(configured, count_system(definition.system_prompt, agent.counter.count), agent.tools_tokens)
     return agent

@@ -12,7 +12,7 @@ from throughline.domain.run import USER_STEP, Outcome, Run, RunError, RunStatus,
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.turn.event_writer import Unstored
 from throughline.turn.keep_step import wait_for_database
-from throughline.turn.state import Turn, TurnParts
+from throughline.turn.state import Turn, TurnDependencies
 
 UNSTORABLE = "The answer could not be stored. Your message is kept; send it again."
 UNEXPLAINED = frozenset({ThroughlineError.code, RunAbandoned.code})
@@ -41,7 +41,7 @@ async def end_turn(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
         write = partial(_write_end, turn, run, outcome, unstored)
         try:
             with ErrorBoundary(log.error, "answer could not be stored", lets_through=(LeaseLost,), run_id=str(run.id)):
-                return await wait_for_database(turn.parts, run.id, write)
+                return await wait_for_database(turn.dependencies, run.id, write)
         except LeaseLost:
             return await _stored_status(turn, run)
         if outcome.status is RunStatus.FAILED:
@@ -51,7 +51,7 @@ async def end_turn(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
 
 async def _write_end(turn: Turn, run: Run, outcome: Outcome, unstored: Unstored) -> RunStatus:
     await _keep_message(turn, run, outcome)
-    ended = await turn.parts.runs.finish(turn.lease, outcome, unstored.events, unstored.next_seq)
+    ended = await turn.dependencies.runs.finish(turn.lease, outcome, unstored.events, unstored.next_seq)
     return ended.status
 
 
@@ -60,11 +60,11 @@ async def _fail(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
 
     Otherwise it would be taken up again after each lease, for ever. The message is then kept in that row only.
     """
-    if run.attempt <= turn.parts.config.max_attempts:
+    if run.attempt <= turn.dependencies.config.max_attempts:
         return None
     error = outcome.error or RunError(ThroughlineError.code, UNSTORABLE)
     try:
-        await wait_for_database(turn.parts, run.id, lambda: turn.parts.runs.fail(turn.lease, error))
+        await wait_for_database(turn.dependencies, run.id, lambda: turn.dependencies.runs.fail(turn.lease, error))
     except ThroughlineError as refusal:
         log.error("run could not be ended", run_id=str(run.id), error=refusal.code)
         return await _stored_status(turn, run)
@@ -74,7 +74,7 @@ async def _fail(turn: Turn, run: Run, outcome: Outcome) -> RunStatus | None:
 async def _stored_status(turn: Turn, run: Run) -> RunStatus | None:
     """Return how the run ended, if it has: by our own try whose answer was lost, or by another worker."""
     try:
-        stored = await turn.parts.runs.get_run(run.owner_id, run.id)
+        stored = await turn.dependencies.runs.get_run(run.owner_id, run.id)
     except (NotFound, DatabaseUnavailable):
         stored = None
     status = stored.status if stored is not None and stored.status.is_final else None
@@ -92,10 +92,12 @@ async def _keep_message(turn: Turn, run: Run, outcome: Outcome) -> None:
         return
     lets_through = (LeaseLost, DatabaseUnavailable)
     with ErrorBoundary(log.error, "message could not be stored", lets_through=lets_through, run_id=str(run.id)):
-        await turn.parts.messages.append_message(turn.lease, USER_STEP, _as_kept(turn.parts, run, outcome))
+        await turn.dependencies.messages.append_message(
+            turn.lease, USER_STEP, _as_kept(turn.dependencies, run, outcome)
+        )
 
 
-def _as_kept(parts: TurnParts, run: Run, outcome: Outcome) -> NewMessage:
+def _as_kept(dependencies: TurnDependencies, run: Run, outcome: Outcome) -> NewMessage:
     """Return the message as a later turn will count it, or, where counting may have ended this one, as if counted.
 
     A text that a counter cannot take would end every later turn of the session, too.
@@ -104,8 +106,8 @@ def _as_kept(parts: TurnParts, run: Run, outcome: Outcome) -> NewMessage:
     if outcome.error is None or outcome.error.type not in UNEXPLAINED:
         return message
     try:
-        counter = parts.make_counter(parts.agents.get(run.agent).context.token_counter)
+        counter = dependencies.make_counter(dependencies.agents.get(run.agent).context.token_counter)
     except ThroughlineError:  # nobody can count for this agent, until somebody mends its definition
         return message
-    estimate = count_message(message, parts.make_counter(ESTIMATING).count)
+    estimate = count_message(message, dependencies.make_counter(ESTIMATING).count)
     return replace(message, token_count=estimate, counter=counter.name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import structlog
 from langgraph.runtime import Runtime
 
-from throughline.context.fit import FittedPrompt
+from throughline.context.fit_prompt import FittedPrompt
 from throughline.domain.conversation import Conversation
 from throughline.domain.errors import ContextOverflow, PromptCannotFit, TemporaryError
 from throughline.domain.events import MessageCompleted, ToolCalled
@@ -95,8 +95,8 @@ async def _ask(turn: Turn, agent: ReadyAgent, conversation: Conversation) -> Ask
     try:
         return await _call(turn, agent, context)
     except ContextOverflow as overflow:
-        turn.parts.metrics.overflow_met(model=agent.model.name)
-        agent = await learn_from_overflow(turn.parts, agent, overflow, context.fitted)
+        turn.dependencies.metrics.overflow_met(model=agent.model.name)
+        agent = await learn_from_overflow(turn.dependencies, agent, overflow, context.fitted)
         smaller = await _make_smaller(turn, agent, context, overflow)
     return await _call(turn, agent, smaller)
 
@@ -123,9 +123,9 @@ async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> Asked:
         tools=agent.tools,
         max_output_tokens=agent.budget.reserve_tokens,
         may_call_tools=_may_use_tools(agent, context.conversation),
-        max_answer_bytes=turn.parts.config.max_answer_bytes,
+        max_answer_bytes=turn.dependencies.config.max_answer_bytes,
     )
-    turn.parts.metrics.prompt_sent(
+    turn.dependencies.metrics.prompt_sent(
         model=agent.model.name, tokens=fitted.tokens, window_tokens=agent.budget.window_tokens
     )
     step = await call_model(turn, agent.model, request)
@@ -138,7 +138,7 @@ async def _call(turn: Turn, agent: ReadyAgent, context: FittedContext) -> Asked:
 async def _learned(turn: Turn, agent: ReadyAgent, fitted: FittedPrompt, *, reported: int) -> ReadyAgent:
     """Learn from the report where the database lets us: an answer that is there is not given up for it."""
     try:
-        return await learn_from_usage(turn.parts, agent, fitted, reported=reported)
+        return await learn_from_usage(turn.dependencies, agent, fitted, reported=reported)
     except TemporaryError as error:
         log.warning("nothing was learned from a report", run_id=str(turn.lease.run_id), error=error.code)
         return agent

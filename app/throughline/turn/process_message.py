@@ -16,12 +16,12 @@ async def process_message(state: TurnState, runtime: Runtime[Turn]) -> dict[str,
     """
     turn, run = runtime.context, state.claimed.run
     _announce(turn, run)
-    if run.attempt > turn.parts.config.max_attempts:
+    if run.attempt > turn.dependencies.config.max_attempts:
         raise RunAbandoned(
             f"This message was tried {run.attempt - 1} times and no worker lived to finish it. "
             "Send it again, perhaps changed; the conversation itself goes on."
         )
-    agent = await assemble_agent(turn.parts, turn.parts.agents.get(run.agent))
+    agent = await assemble_agent(turn.dependencies, turn.dependencies.agents.get(run.agent))
     return {"agent": agent, "user": user_message(run)}
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 import structlog
 
 from throughline.context.calibration import scale
+from throughline.context.compaction_triggers import CompactionTrigger
 from throughline.context.decide_compaction import CompactionAction
-from throughline.context.fit import FittedPrompt, fit_view
-from throughline.context.plan import ContextPlan
-from throughline.context.reopen import kept_state
-from throughline.context.triggers import CompactionTrigger
+from throughline.context.fit_prompt import FittedPrompt, fit_view
+from throughline.context.next_view import kept_state
+from throughline.context.plan_context import ContextPlan
 from throughline.context.view import View
 from throughline.context.view_state import view_state_json
 from throughline.domain.compaction import CompactionOutcome, CompactionResult
@@ -21,7 +21,7 @@ from throughline.prompting.conversation import reload_conversation
 from throughline.prompting.planning import ModelCall, compute_context, plan_call, view_after
 from throughline.prompting.ready_agent import ReadyAgent
 from throughline.summary.compact import compact
-from throughline.summary.writing import Compaction
+from throughline.summary.write_summary import Compaction
 from throughline.turn.state import Turn
 
 LESS_THAN_REFUSED = 0.9
@@ -92,7 +92,9 @@ async def _carry_out(
         conversation, done = await _compact(turn, call, conversation, plan)
         if not done.is_stale:
             break
-        conversation = await reload_conversation(turn.parts.messages, turn.lease.run_id, call.agent, conversation)
+        conversation = await reload_conversation(
+            turn.dependencies.messages, turn.lease.run_id, call.agent, conversation
+        )
         plan = await plan_call(call, conversation, allowance=turn.compaction_usage.allowance(call.agent))
     return conversation, plan, done
 
@@ -100,13 +102,13 @@ async def _carry_out(
 async def fit_prompt(turn: Turn, reduced: ReducedContext) -> FittedContext:
     """Return the prompt itself, measured whole and cut as far as it must be. Raises PromptCannotFit, LeaseLost."""
     view = reduced.view
-    fitted = await compute_context(view.inp, lambda _: fit_view(view))
+    fitted = await compute_context(view.context_input, lambda _: fit_view(view))
     if not fitted.notes:
         return FittedContext(reduced.conversation, fitted, reduced.stages)
-    before = scale(view.tokens, view.inp.factor)
+    before = scale(view.tokens, view.context_input.factor)
     turn.events.emit(CompactionStarted(CompactionTrigger.THRESHOLD, before))
     conversation = await _keep(turn, reduced.conversation, fitted.view)
-    stage = _Stage(CompactionTrigger.THRESHOLD, fitted.notes, before)
+    stage = _Reduction(CompactionTrigger.THRESHOLD, fitted.notes, before)
     _report(turn, stage.finished(fitted.view, CompactionOutcome.FITTED))
     return FittedContext(conversation, fitted, (*reduced.stages, *fitted.notes))
 
@@ -117,7 +119,7 @@ async def _request_background_summary(turn: Turn, conversation: Conversation) ->
         return
     turn.compaction_usage.is_requested = True
     try:
-        await turn.parts.summaries.ask_for_next(conversation.session.id)
+        await turn.dependencies.summaries.ask_for_next(conversation.session.id)
     except ThroughlineError as error:
         log.warning("summary request failed", session_id=str(conversation.session.id), error=error.code)
 
@@ -125,11 +127,11 @@ async def _request_background_summary(turn: Turn, conversation: Conversation) ->
 async def _compact(
     turn: Turn, call: ModelCall, conversation: Conversation, plan: ContextPlan
 ) -> tuple[Conversation, CompactionResult]:
-    usage, started = turn.compaction_usage, turn.parts.clock.monotonic()
+    usage, started = turn.compaction_usage, turn.dependencies.clock.monotonic()
     seconds_left = usage.seconds_left(call.agent)
     task = Compaction(call.agent, conversation, pending=call.pending, lease=turn.lease, seconds_left=seconds_left)
-    conversation, done = await compact(turn.parts, task, plan)
-    usage.seconds += turn.parts.clock.monotonic() - started
+    conversation, done = await compact(turn.dependencies, task, plan)
+    usage.seconds += turn.dependencies.clock.monotonic() - started
     usage.has_failed = usage.has_failed or done.outcome is CompactionOutcome.FAILED
     usage.is_cancelled = usage.is_cancelled or done.outcome is CompactionOutcome.CANCELLED
     return conversation, done
@@ -139,18 +141,18 @@ async def _keep(turn: Turn, conversation: Conversation, view: View) -> Conversat
     """Store what was done to the view. Where somebody else changed the summary meanwhile, it holds for this turn."""
     session = conversation.session
     stored = view_state_json(kept_state(view))
-    await turn.parts.summaries.save_view(session.id, stored, session.summary_version, turn.lease)
+    await turn.dependencies.summaries.save_view(session.id, stored, session.summary_version, turn.lease)
     return replace(conversation, session=replace(session, view_state=stored))
 
 
 def _report_compaction(turn: Turn, view: View, plan: ContextPlan, done: CompactionResult | None) -> None:
     without = CompactionOutcome.PRUNED if plan.fired else CompactionOutcome.SKIPPED
     outcome, detail = (without, "") if done is None else (done.outcome, done.detail)
-    _report(turn, _Stage(_trigger(plan), plan.fired, plan.tokens_before).finished(view, outcome, detail))
+    _report(turn, _Reduction(_trigger(plan), plan.fired, plan.tokens_before).finished(view, outcome, detail))
 
 
 @dataclass(frozen=True, slots=True)
-class _Stage:
+class _Reduction:
     """A reduction of the context: what triggered it, the stages that fired, and the model's tokens before it."""
 
     trigger: CompactionTrigger
@@ -164,17 +166,19 @@ class _Stage:
             detail=detail,
             fired=self.fired,
             tokens_before=self.tokens_before,
-            tokens_after=scale(view.tokens, view.inp.factor),
-            through_position=view.inp.summary_through_position,
+            tokens_after=scale(view.tokens, view.context_input.factor),
+            through_position=view.context_input.summary_through_position,
         )
 
 
 def _report(turn: Turn, finished: CompactionFinished) -> None:
     """Emit the end of a reduction, count its stages, and record the prompt's tokens before and after."""
     for stage in finished.fired:
-        turn.parts.metrics.rung_fired(rung=stage)
+        turn.dependencies.metrics.stage_fired(stage=stage)
     if finished.outcome in MEASURED:
-        turn.parts.metrics.compaction_measured(tokens_before=finished.tokens_before, tokens_after=finished.tokens_after)
+        turn.dependencies.metrics.compaction_measured(
+            tokens_before=finished.tokens_before, tokens_after=finished.tokens_after
+        )
     turn.events.emit(finished)
 
 

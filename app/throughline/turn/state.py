@@ -10,7 +10,7 @@ from throughline.domain.prompt import MAX_ANSWER_BYTES, Usage
 from throughline.domain.run import ClaimedRun, Lease
 from throughline.ports.storage import EventStore, RunStore
 from throughline.prompting.ready_agent import ReadyAgent
-from throughline.summary.parts import SummaryParts
+from throughline.summary.dependencies import SummaryDependencies
 from throughline.turn.event_writer import EventWriter
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class TurnConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnParts(SummaryParts):
+class TurnDependencies(SummaryDependencies):
     """What every turn of this process shares; `assembly/` puts it together."""
 
     runs: RunStore
@@ -92,9 +92,9 @@ class CompactionUsage:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn under way: the shared parts, its event writer and its deadline (of `clock.monotonic`)."""
+    """One turn under way: the shared dependencies, its event writer and its deadline (of `clock.monotonic`)."""
 
-    parts: TurnParts
+    dependencies: TurnDependencies
     lease: Lease
     events: EventWriter
     deadline: float

@@ -12,16 +12,16 @@ from throughline.domain.lease import RowLease
 from throughline.domain.message import NewMessage, Role
 from throughline.domain.run import ClaimedRun, Outcome, RunStatus
 from throughline.domain.text import is_blank
+from throughline.execution.compute_threads import work_for
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.heartbeats import Heartbeat, StopReason
-from throughline.execution.off_loop import work_for
 from throughline.prompting.context_report import close_context
 from throughline.prompting.planning import count_new
 from throughline.turn.end_turn import end_turn, failed
 from throughline.turn.event_writer import EventWriter
 from throughline.turn.graph import TurnGraph, step_limit
 from throughline.turn.keep_step import PAUSE_SECONDS, wait_for_database
-from throughline.turn.state import Turn, TurnParts, TurnState, present
+from throughline.turn.state import Turn, TurnDependencies, TurnState, present
 
 log = structlog.get_logger(__name__)
 
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 class TurnStart:
     """What is needed to take a claimed run through its turn."""
 
-    parts: TurnParts
+    dependencies: TurnDependencies
     graph: TurnGraph
     claimed: ClaimedRun
     heartbeat: Heartbeat[RowLease]
@@ -44,7 +44,7 @@ async def take_turn(start: TurnStart) -> None:
     """
     work_for(start.claimed.run.owner_id)
     turn = _open(start)
-    started = start.parts.clock.monotonic()
+    started = start.dependencies.clock.monotonic()
     graph = asyncio.create_task(_run(start, turn))
     watch = asyncio.create_task(start.heartbeat.watch())
     try:
@@ -56,8 +56,8 @@ async def take_turn(start: TurnStart) -> None:
         await _stop(graph, watch)
     if ended is None or status is None:
         return
-    seconds = start.parts.clock.monotonic() - started
-    start.parts.metrics.turn_finished(agent=start.claimed.run.agent, status=status.value, seconds=seconds)
+    seconds = start.dependencies.clock.monotonic() - started
+    start.dependencies.metrics.turn_finished(agent=start.claimed.run.agent, status=status.value, seconds=seconds)
     log.info("turn finished", run_id=str(turn.lease.run_id), status=status.value, seconds=round(seconds, 3))
 
 
@@ -73,10 +73,10 @@ async def _lease_renewed(start: TurnStart) -> AsyncGenerator[None]:
 
 def _open(start: TurnStart) -> Turn:
     return Turn(
-        parts=start.parts,
+        dependencies=start.dependencies,
         lease=start.claimed.lease,
-        events=EventWriter(start.parts.events, start.claimed),
-        deadline=start.parts.clock.monotonic() + start.parts.config.deadline_seconds,
+        events=EventWriter(start.dependencies.events, start.claimed),
+        deadline=start.dependencies.clock.monotonic() + start.dependencies.config.deadline_seconds,
         attempt=start.claimed.run.attempt,
         source=start.claimed.run.source,
     )
@@ -91,7 +91,7 @@ async def _run(start: TurnStart, turn: Turn) -> Outcome | None:
         log.warning("lease lost", run_id=str(turn.lease.run_id))
         return None
     except DatabaseUnavailable as error:
-        await start.parts.clock.sleep(PAUSE_SECONDS)
+        await start.dependencies.clock.sleep(PAUSE_SECONDS)
         await _give_back(start, counts=isinstance(error, DatabaseBusy))
         return None
     except ThroughlineError as error:
@@ -101,14 +101,14 @@ async def _run(start: TurnStart, turn: Turn) -> Outcome | None:
 
 
 async def _through_the_graph(start: TurnStart, turn: Turn) -> Outcome:
-    limit = step_limit(start.parts.agents.get(start.claimed.run.agent).max_tool_rounds)
+    limit = step_limit(start.dependencies.agents.get(start.claimed.run.agent).max_tool_rounds)
     values = await start.graph.ainvoke(
         TurnState(claimed=start.claimed), context=turn, config={"recursion_limit": limit}
     )
     state = TurnState(**values)
     answer = present(state.answer)
     conversation = present(state.conversation)
-    closing = await close_context(start.parts, present(state.agent), conversation, answer)
+    closing = await close_context(start.dependencies, present(state.agent), conversation, answer)
     return Outcome(
         status=RunStatus.SUCCEEDED,
         answer=answer,
@@ -136,14 +136,14 @@ async def _partial_answer(turn: Turn) -> NewMessage | None:
     if is_blank(text):
         return None
     message = NewMessage(role=Role.ASSISTANT, content=text, source=turn.source, metadata={"interrupted": True})
-    return await count_new(message, turn.parts.make_counter(turn.parts.config.token_counter))
+    return await count_new(message, turn.dependencies.make_counter(turn.dependencies.config.token_counter))
 
 
 async def _give_back(start: TurnStart, *, counts: bool) -> None:
     """Give the run back once the database is there. An outage costs no attempt; what the run did itself `counts`."""
-    runs, lease = start.parts.runs, start.claimed.lease
+    runs, lease = start.dependencies.runs, start.claimed.lease
     try:
-        await wait_for_database(start.parts, lease.run_id, lambda: runs.give_back(lease, counts=counts))
+        await wait_for_database(start.dependencies, lease.run_id, lambda: runs.give_back(lease, counts=counts))
     except DatabaseUnavailable as error:
         log.warning("run is left to its lease", run_id=str(lease.run_id), error=error.code)
 

@@ -58,7 +58,7 @@ class StepRoom:
 async def tool_node(state: TurnState, runtime: Runtime[Turn]) -> dict[str, object]:
     """Run the open calls side by side; whatever goes wrong becomes a result the model can read. Raises LeaseLost."""
     turn, conversation = runtime.context, present(state.conversation)
-    slots, room = asyncio.Semaphore(turn.parts.config.max_parallel_tools), _step_room(turn, conversation)
+    slots, room = asyncio.Semaphore(turn.dependencies.config.max_parallel_tools), _step_room(turn, conversation)
 
     async def answer(open_call: OpenCall) -> Message:
         async with slots:
@@ -100,7 +100,7 @@ def open_calls(conversation: Conversation) -> tuple[OpenCall, ...]:
 
 def _step_room(turn: Turn, conversation: Conversation) -> StepRoom:
     """What the results that are stored already, before a restart, have taken is not given out again."""
-    most = turn.parts.config.max_step_result_bytes
+    most = turn.dependencies.config.max_step_result_bytes
     last = max((message.position for message in conversation.own if message.tool_calls), default=0)
     stored = (message for message in conversation.own if message.position > last)
     return StepRoom(most, most - sum(len(text_of(message.content).encode()) for message in stored))
@@ -124,14 +124,16 @@ async def _answer(turn: Turn, state: TurnState, open_call: OpenCall, room: StepR
 
 async def _outcome(turn: Turn, state: TurnState, open_call: OpenCall) -> ToolOutcome:
     """Run the call, unless a dead process may have run it already and the tool must not be repeated."""
-    run, call, most = state.claimed.run, open_call.call, turn.parts.config.max_calls_per_step
+    run, call, most = state.claimed.run, open_call.call, turn.dependencies.config.max_calls_per_step
     if open_call.index >= most:
         return ToolOutcome(
             f"This call was not run: it is number {open_call.index + 1} of its step, and the first {most} run. "
             "Call it again in a later step if it is still needed.",
             is_error=True,
         )
-    if open_call.step in present(state.conversation).resumed_calls and not turn.parts.tools.is_repeatable(call.name):
+    if open_call.step in present(state.conversation).resumed_calls and not turn.dependencies.tools.is_repeatable(
+        call.name
+    ):
         return ToolOutcome(
             "This call was interrupted and whether it took effect is unknown. It was not repeated.", is_error=True
         )
@@ -147,7 +149,7 @@ async def _outcome(turn: Turn, state: TurnState, open_call: OpenCall) -> ToolOut
         may_recall_all=_may_recall_all(state),
         room=_room(present(state.agent)),
     )
-    return await turn.parts.tools.run(call, context)
+    return await turn.dependencies.tools.run(call, context)
 
 
 def _room(agent: ReadyAgent) -> ResultRoom:

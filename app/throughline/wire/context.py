@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
-from throughline.context.report import FiringGauge
+from throughline.context.context_report import FiringGauge
 from throughline.domain.message import Role
 from throughline.wire.shape import Id, Shape, Time, one_of
 
@@ -57,7 +57,10 @@ class ContextOut(Shape):
     unreduced_tokens: int = Field(
         description="what the whole conversation since the summary would take, nothing pruned, shortened or left out"
     )
-    last_rung: str | None = Field(description="what last changed what is shown; null: all is shown as it is stored")
+    last_rung: str | None = Field(
+        validation_alias=AliasChoices("last_rung", "last_stage"),
+        description="what last changed what is shown; null: all is shown as it is stored",
+    )
     threshold_tokens: int
     usage_percent: float
     counted_from_position: int = Field(description="the messages behind it are those that N and K count")
@@ -97,7 +100,7 @@ class ContextOut(Shape):
         return self.total_tokens > self.context_window
 
 
-class StretchToSummarise(Shape):
+class SegmentToSummarise(Shape):
     """Messages that would be summarized before the model is called."""
 
     from_position: int
@@ -126,7 +129,7 @@ class PreviewOut(Shape):
     cause: Annotated[str, one_of("threshold", "messages", "tokens", "manual", "overflow")] | None = Field(
         description="why room would be made"
     )
-    fired: list[str] = Field(description="the rungs of the ladder that would change the view, in their order")
+    fired: list[str] = Field(description="the stages of the ladder that would change the view, in their order")
     tokens: int = Field(description="what would be sent")
     unreduced_tokens: int = Field(description="the same with nothing pruned, shortened or left out since the summary")
     window: int
@@ -135,7 +138,7 @@ class PreviewOut(Shape):
     budget_tokens: int = Field(description="the window less the reserve for the answer")
     floor_too_high: bool = Field(description="what always stays leaves too little room for a compaction to last")
     summarised_through: int = Field(description="the position the summary in use reaches, 0 where there is none")
-    summarise: StretchToSummarise | None
+    summarise: SegmentToSummarise | None
     messages: list[PreviewedMessage]
     min_score_threshold: float | None = Field(
         default=None, description="the score below which the strategy importance leaves messages out"

@@ -42,7 +42,9 @@ class SummaryVersionOut(Shape):
     version: int | None
     state: Annotated[str, one_of(*SummaryState)]
     text: str = Field(description="as the model gets it, kept facts included")
-    stretches: int = Field(description="of how many stretches the text is made")
+    stretches: int = Field(
+        validation_alias=AliasChoices("stretches", "segments"), description="of how many segments the text is made"
+    )
     token_count: int
     through_id: Id | None
     through_position: int

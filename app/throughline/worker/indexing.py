@@ -13,8 +13,8 @@ from throughline.db.jobs.kinds import INDEX_HISTORY
 from throughline.db.jobs.queue import Schedule
 from throughline.db.search.repository import SearchRepository
 from throughline.domain.ids import UserId
+from throughline.execution.compute_threads import work_for
 from throughline.execution.error_boundary import ErrorBoundary
-from throughline.execution.off_loop import work_for
 from throughline.worker.jobs import NotDone
 
 EVERY = timedelta(minutes=5)

@@ -13,12 +13,12 @@ from throughline.db.jobs.queue import JobClaim, JobQueue, PutBack, Schedule, Tak
 from throughline.domain.errors import ThroughlineError
 from throughline.domain.ids import UserId
 from throughline.domain.lease import RowLease
+from throughline.execution.backoff import doubled_backoff
 from throughline.execution.error_boundary import ErrorBoundary
 from throughline.execution.heartbeats import Heartbeat, Heartbeats
 from throughline.execution.lease_loop import LeaseLoop, LoopConfig, work_until_lost
 from throughline.execution.outcome import Outcome, Raised, outcome_of_awaiting
-from throughline.execution.pauses import doubled_pause
-from throughline.execution.running_beside import running_beside
+from throughline.execution.running_concurrently import running_concurrently
 
 MOST_TRIES = 12
 """Within three quarters of an hour, longer than most outages. Then a job that fails is given up: whoever needs what it
@@ -133,7 +133,7 @@ class SideJobs:
 
     async def run(self) -> None:
         """Take jobs until `close`; returns once those in hand have ended or were handed back."""
-        async with running_beside(self._watch(), "watch the jobs that wait"):
+        async with running_concurrently(self._watch(), "watch the jobs that wait"):
             await self._loop.run()
 
     def close(self) -> None:
@@ -174,7 +174,7 @@ class SideJobs:
         tries = 0
         while not await self._is_stored(claimed, outcome, put_back):
             tries += 1
-            await asyncio.sleep(doubled_pause(tries, FIRST_END_PAUSE_SECONDS, LONGEST_END_PAUSE_SECONDS))
+            await asyncio.sleep(doubled_backoff(tries, FIRST_END_PAUSE_SECONDS, LONGEST_END_PAUSE_SECONDS))
         self._metrics.job_ended(kind=claimed.job.kind, outcome=outcome)
 
     async def put_back(self, claimed: TakenJob) -> None:

@@ -10,7 +10,7 @@ import structlog
 
 from throughline.db.jobs.kinds import RETENTION, UNUSED_SUMMARIES
 from throughline.db.jobs.queue import Schedule
-from throughline.db.retention.old_rows import FIRST_ID, Looked, RetentionRepository
+from throughline.db.retention.old_rows import FIRST_ID, RetentionRepository, Walked
 from throughline.domain.clock import Clock
 from throughline.domain.errors import TemporaryError
 
@@ -29,7 +29,7 @@ KEPT_HOURS = {
 
 log = structlog.get_logger(__name__)
 
-NOTHING_MORE = Looked(deleted=0, last=None)
+NOTHING_MORE = Walked(deleted=0, last=None)
 
 
 class RetentionMetrics(Protocol):
@@ -95,9 +95,9 @@ class Retention:
         await self._delete(self._config.hours_by_kind)
 
     async def run_daily(self) -> None:
-        """Delete what was written for summaries and is in none: walks through all old stretches."""
+        """Delete what was written for summaries and is in none: walks through all old segments."""
         hours = self._config.unused_summaries_days * HOURS_PER_DAY
-        await self._delete({"prepared": hours, "stretches": hours})
+        await self._delete({"prepared": hours, "segments": hours})
 
     def schedules(self) -> tuple[Schedule, ...]:
         """Return when what is done."""
@@ -124,7 +124,7 @@ class Retention:
             self._metrics.retention_out_of_time(kind=kind)
             log.warning("retention ran out of time, the rest is left for the next", kind=kind)
 
-    async def _delete_batch(self, kind: str, hours: int, after: UUID) -> Looked:
+    async def _delete_batch(self, kind: str, hours: int, after: UUID) -> Walked:
         """Delete one batch. One that fails ends its kind for this time, and no other kind."""
         try:
             looked = await self._repository.delete(kind, hours, after)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from throughline.domain.errors import OwnerSummariesTaken, TurnsTaken, places_of
+from throughline.domain.errors import SummaryLimitReached, TurnLimitReached, places_of
 from throughline.domain.ids import RunId, UserId
 from throughline.domain.lease import RowLease
 from throughline.domain.run import ClaimedRun, Claimer
@@ -16,7 +16,7 @@ from throughline.execution.heartbeats import Heartbeat, Heartbeats
 from throughline.execution.lease_loop import AFTER_OUTAGE_SECONDS, LeaseLoop, LoopConfig, WorkSignal
 from throughline.execution.owner_limits import OwnerLimits, Taken
 from throughline.turn.graph import build_graph
-from throughline.turn.state import TurnParts
+from throughline.turn.state import TurnDependencies
 from throughline.turn.take_turn import TurnStart, take_turn
 from throughline.worker.jobs import SideJobs
 
@@ -60,14 +60,16 @@ class WorkerConfig:
 class Worker:
     """Runs up to `concurrency` turns at once; also the Slots through which a door may claim at submission."""
 
-    def __init__(self, parts: TurnParts, signal: WorkSignal, jobs: SideJobs, config: WorkerConfig) -> None:
+    def __init__(
+        self, dependencies: TurnDependencies, signal: WorkSignal, jobs: SideJobs, config: WorkerConfig
+    ) -> None:
         """Build the graph once; nothing is claimed, and no side job taken, before `working`."""
-        self._parts = parts
+        self._dependencies = dependencies
         self._signal = signal
         self._config = config
         self._graph = build_graph()
-        heartbeats = Heartbeats(parts.runs.renew, config.lease_seconds)
-        loop = LoopConfig(POLL_SECONDS, config.after_outage_seconds, parts.clock.monotonic)
+        heartbeats = Heartbeats(dependencies.runs.renew, config.lease_seconds)
+        loop = LoopConfig(POLL_SECONDS, config.after_outage_seconds, dependencies.clock.monotonic)
         self._loop: LeaseLoop[ClaimedRun] = LeaseLoop(self, heartbeats, signal, loop)
         self._free = config.concurrency
         self._is_line_empty = False
@@ -155,26 +157,28 @@ class Worker:
         if claimer is None:
             return ()
         try:
-            claimed = await self._parts.runs.claim_next(self._now(claimer, late))
+            claimed = await self._dependencies.runs.claim_next(self._now(claimer, late))
             self._is_line_empty = self._is_line_empty or claimed is None
         finally:
             if claimed is None:
                 self._free_slot()
         if claimed is None:
             return ()
-        if claimed.run.attempt >= max(self._parts.config.max_attempts, 2):
-            self._last_tries[claimed.run.id] = self._parts.clock.monotonic()
+        if claimed.run.attempt >= max(self._dependencies.config.max_attempts, 2):
+            self._last_tries[claimed.run.id] = self._dependencies.clock.monotonic()
         return (claimed,)
 
     async def perform(self, claimed: ClaimedRun, heartbeat: Heartbeat[RowLease]) -> None:
         """Take the run through its turn."""
         if claimed.run.cancel_requested or claimed.run.id in self._cancels:
             heartbeat.renew_now()  # its holder died before it stopped, or the cancel came while it was claimed
-        await take_turn(TurnStart(parts=self._parts, graph=self._graph, claimed=claimed, heartbeat=heartbeat))
+        await take_turn(
+            TurnStart(dependencies=self._dependencies, graph=self._graph, claimed=claimed, heartbeat=heartbeat)
+        )
 
     async def put_back(self, claimed: ClaimedRun) -> None:
         """Give the run back to the line as untried."""
-        await self._parts.runs.give_back(claimed.lease)
+        await self._dependencies.runs.give_back(claimed.lease)
 
     def ended(self, claimed: ClaimedRun) -> None:
         """Release the run's slot. Who ended the run has woken the claim loop if a run of the same user may begin."""
@@ -193,7 +197,7 @@ class Worker:
         """Take an open turn's place inside the block, for work that is none: a summary on demand.
 
         Such work gets a share of the places only, so that turns always find some, and each owner a share of that.
-        Raises TurnsTaken, OwnerSummariesTaken.
+        Raises TurnLimitReached, SummaryLimitReached.
         """
         self._take_place(owner_id)
         try:
@@ -211,11 +215,11 @@ class Worker:
         match places.take(owner_id):
             case Taken.BY_OWNER:
                 most = places.most_of_owner
-                raise OwnerSummariesTaken(
+                raise SummaryLimitReached(
                     f"You have as many summaries on demand under way as one user may have ({most}). {LATER}"
                 )
             case Taken.BY_ALL:
-                raise TurnsTaken(
+                raise TurnLimitReached(
                     f"This process has {places.most} summaries on demand under way, the most it takes. {LATER}"
                 )
             case None:
@@ -227,16 +231,18 @@ class Worker:
                 while self._free == 0:
                     await self._room.wait()
         except TimeoutError:
-            raise TurnsTaken(f"All {self._config.concurrency} open turns of this process are taken. {LATER}") from None
+            raise TurnLimitReached(
+                f"All {self._config.concurrency} open turns of this process are taken. {LATER}"
+            ) from None
 
     def _now(self, claimer: Claimer, late: Sequence[RowLease]) -> Claimer:
         """Return the claimer with what is in hand now. A run begins its last try at a distance from other such ones.
 
         One that kills its process would else take others with it, try after try, to their last.
         """
-        since = self._parts.clock.monotonic() - ALONE_SECONDS
+        since = self._dependencies.clock.monotonic() - ALONE_SECONDS
         is_one_begun = any(began > since for began in self._last_tries.values())
-        passes_over = self._parts.config.max_attempts - 1 if is_one_begun else None
+        passes_over = self._dependencies.config.max_attempts - 1 if is_one_begun else None
         return replace(claimer, held=tuple(lease.id for lease in late), passes_over=passes_over)
 
     def _take_slot(self) -> Claimer | None:

@@ -53,14 +53,14 @@ class AnthropicDouble:
         """Forget the steps of a line that were not asked for."""
         self._script.lines.pop(line, None)
 
-    def complaints(self) -> list[str]:
+    def validation_errors(self) -> list[str]:
         """Return what `assert_script_used` would fail with."""
-        return self._script.complaints()
+        return self._script.validation_errors()
 
     def assert_script_used(self) -> None:
         """Fail if a step was not asked for, or a request found no step."""
-        complaints = self._script.complaints()
-        assert not complaints, "; ".join(complaints)
+        validation_errors = self._script.validation_errors()
+        assert not validation_errors, "; ".join(validation_errors)
 
     def reset(self) -> None:
         """Forget requests, script and cache."""

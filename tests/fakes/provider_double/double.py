@@ -15,7 +15,7 @@ from fakes.provider_double.refusals import Refused
 from fakes.provider_double.replies import refusal_reply, step_reply
 from fakes.provider_double.script import ANY_TURN, SUMMARISER, Failure, Script, ScriptStep
 from fakes.provider_double.wire import Reply
-from throughline.context.summaries.transcript import SUMMARISER_SYSTEM_PROMPT
+from throughline.context.summaries.summary_prompt import SUMMARISER_SYSTEM_PROMPT
 
 SUMMARISER_MARKER = SUMMARISER_SYSTEM_PROMPT[:60]
 _NAMED = re.compile(r"\[script:([\w.-]{1,64})\]")
@@ -74,12 +74,12 @@ class ProviderDouble:
 
     def assert_script_used(self) -> None:
         """Fail if a step was not asked for, or a request found no step."""
-        complaints = self._script.complaints()
-        assert not complaints, "; ".join(complaints)
+        validation_errors = self._script.validation_errors()
+        assert not validation_errors, "; ".join(validation_errors)
 
-    def complaints(self) -> list[str]:
+    def validation_errors(self) -> list[str]:
         """Return what `assert_script_used` would fail with."""
-        return self._script.complaints()
+        return self._script.validation_errors()
 
     def reset(self) -> None:
         """Forget requests and script."""

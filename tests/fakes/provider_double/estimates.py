@@ -11,7 +11,7 @@ from throughline.context.measure import count_prompt, count_tool_specs
 from throughline.domain.message import Role, ToolCall, text_of
 from throughline.domain.prompt import Prompt, PromptMessage, ToolSpec
 from throughline.llm.counters import make_counter
-from throughline.llm.translate import to_tools
+from throughline.llm.translate_messages import to_tools
 
 SYSTEM = "You are a helpful assistant. Answer briefly, and say where you looked things up."
 TOOLS = tuple(

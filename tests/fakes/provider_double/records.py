@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from fakes.provider_double.counting import texts_of
 from fakes.provider_double.json_types import Json
-from throughline.context.frame import unframed
-from throughline.context.summaries.transcript import EXISTING_TAG
+from throughline.context.delimiters import undelimited
+from throughline.context.summaries.summary_prompt import EXISTING_TAG
 
 _SHOWN = re.compile(r"^\[#(\d+) (?:user|assistant|tool)\b", re.MULTILINE)
 _BLOCK = 4096
@@ -113,7 +113,7 @@ def sent_whole(requests: list[RequestRecord], number: int) -> None:
 
 
 def _without_summaries(text: str) -> str:
-    summary = unframed(EXISTING_TAG, text)
+    summary = undelimited(EXISTING_TAG, text)
     return text.replace(summary, "") if summary else text
 
 

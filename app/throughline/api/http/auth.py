@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 
 from throughline.api.http.config import ApiConfig, is_loopback
-from throughline.api.http.refusals import OriginRefused
+from throughline.api.http.request_errors import OriginRefused
 from throughline.api.http.services import Services
 from throughline.domain.errors import InvalidInput, NotAllowed, NotAuthenticated
 from throughline.domain.keys import AuthenticatedKey

@@ -9,8 +9,8 @@ from typing import NoReturn, TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from throughline.api.http.errors import field_errors
-from throughline.api.http.refusals import FieldError, InvalidRequest, MalformedBody, UnsupportedMediaType
+from throughline.api.http.problem_documents import field_errors
+from throughline.api.http.request_errors import FieldError, InvalidRequest, MalformedBody, UnsupportedMediaType
 from throughline.domain.json_types import JsonValue
 from throughline.domain.text import clean_text
 

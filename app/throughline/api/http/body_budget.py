@@ -9,9 +9,9 @@ from collections import deque
 from dataclasses import dataclass
 from uuid import UUID
 
-from throughline.api.http.refusals import BodiesHeld
+from throughline.api.http.request_errors import BodiesHeld
 from throughline.domain.ids import UserId
-from throughline.execution.off_loop import present_owner
+from throughline.execution.compute_threads import present_owner
 from throughline.execution.owner_limits import OwnerLimits, Taken
 
 UNCOUNTED_BYTES = 65_536

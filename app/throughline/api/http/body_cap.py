@@ -8,8 +8,8 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from throughline.api.http.body_budget import UNCOUNTED_BYTES, BodyBudget, HeldBytes
-from throughline.api.http.errors import error_problem
-from throughline.api.http.refusals import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
+from throughline.api.http.problem_documents import error_problem
+from throughline.api.http.request_errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 from throughline.domain.errors import PermanentError
 
 

@@ -12,13 +12,13 @@ from fastapi import Depends, Request
 from throughline.api.http.auth import Authenticator
 from throughline.api.http.config import ApiConfig
 from throughline.api.http.services import Services
-from throughline.api.http.sharing import SharedSessions
+from throughline.api.http.shared_sessions import SharedSessions
 from throughline.domain.errors import NotFound
 from throughline.domain.ids import MemoryId, MessageId, RunId, SessionId, SummaryId, UserId
 from throughline.domain.message import Source
 from throughline.domain.principal import Principal, Scope
 from throughline.domain.text import clean_text
-from throughline.execution.off_loop import work_for
+from throughline.execution.compute_threads import work_for
 
 UUID_LENGTH = 36
 OPEN_TO_PARTICIPANTS = ("/messages", "/cancel")
@@ -26,7 +26,7 @@ OPEN_TO_PARTICIPANTS = ("/messages", "/cancel")
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class ApiDependencies:
     """What the application keeps for its routes."""
 
     services: Services
@@ -51,10 +51,10 @@ class Call:
         return self.shared_by or self.principal.user_id
 
 
-def door_of(request: Request) -> Door:
+def dependencies_of(request: Request) -> ApiDependencies:
     """Return what `create_app` stored for the routes."""
-    door: Door = request.app.state.door
-    return door
+    dependencies: ApiDependencies = request.app.state.dependencies
+    return dependencies
 
 
 async def as_reader(request: Request) -> Call:
@@ -72,12 +72,12 @@ Writer: TypeAlias = Annotated[Call, Depends(as_writer)]
 
 
 async def _admit(request: Request, scope: Scope) -> Call:
-    door = door_of(request)
-    principal = await door.authenticator.admit(request.headers, scope)
-    shared_by = await _sharing_owner(request, door.shared, principal)
+    dependencies = dependencies_of(request)
+    principal = await dependencies.authenticator.admit(request.headers, scope)
+    shared_by = await _sharing_owner(request, dependencies.shared, principal)
     work_for(shared_by or principal.user_id)
-    recheck = partial(door.authenticator.recheck, request.headers)
-    return Call(door.services, door.config, principal, recheck, shared_by)
+    recheck = partial(dependencies.authenticator.recheck, request.headers)
+    return Call(dependencies.services, dependencies.config, principal, recheck, shared_by)
 
 
 async def _sharing_owner(request: Request, shared: SharedSessions, principal: Principal) -> UserId | None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from fastapi import Request, Response
 
 from throughline.api.http.call import Call
-from throughline.api.http.errors import error_problem
-from throughline.api.http.refusals import ServiceStopping, StreamAborted
+from throughline.api.http.problem_documents import error_problem
+from throughline.api.http.request_errors import ServiceStopping, StreamAborted
 from throughline.api.http.sse import RunStream, stream_run
 from throughline.domain.errors import TemporaryError
 from throughline.domain.run import Run

@@ -18,8 +18,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from throughline.api.http.errors import error_problem
-from throughline.api.http.refusals import HeadTooLarge, HeadTooSlow, MalformedRequest, TooManyConnections
+from throughline.api.http.problem_documents import error_problem
+from throughline.api.http.request_errors import HeadTooLarge, HeadTooSlow, MalformedRequest, TooManyConnections
 from throughline.domain.errors import ThroughlineError
 
 BEYOND_LIMIT = "is_beyond_limit"

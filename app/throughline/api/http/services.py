@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from throughline.agents.registry import AgentRegistry
+from throughline.context.context_report import ContextReport
 from throughline.context.preview import Preview
-from throughline.context.report import ContextReport
 from throughline.db.database import Database
 from throughline.domain.clock import Clock
 from throughline.domain.compaction import CompactionResult
@@ -69,4 +69,4 @@ class Services:
     def cut_off(self) -> None:
         """Set `shutting_down`, and wake those who wait for a run so that they see it."""
         self.shutting_down.set()
-        self.database.hub.wake_readers()
+        self.database.notifier.wake_readers()

@@ -8,7 +8,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from throughline.api.http.errors import MEDIA_TYPE
+from throughline.api.http.problem_documents import MEDIA_TYPE
 from throughline.api.native.import_openai import ImportSession
 from throughline.api.native.memory_requests import ChangeMemory, CreateMemory, SearchMemories
 from throughline.api.native.requests import ChangeSession, CreateSession, PreviewContext, SendMessage, Summarize

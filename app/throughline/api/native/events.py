@@ -2,7 +2,7 @@
 
 from fastapi import Response
 
-from throughline.api.http.errors import RUN_CANCELLED, problem
+from throughline.api.http.problem_documents import RUN_CANCELLED, problem
 from throughline.api.http.responses import json_bytes
 from throughline.domain.events import RunEnded, RunEvent
 from throughline.domain.json_types import JsonValue

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Request, Response
 
-from throughline.api.http.call import door_of
+from throughline.api.http.call import dependencies_of
 from throughline.api.http.responses import JsonResponse
 from throughline.api.http.services import Readiness
 from throughline.domain.errors import ThroughlineError
@@ -28,7 +28,7 @@ async def live(request: Request) -> Response:
 )
 async def ready(request: Request) -> Response:
     """Say whether this process can take messages now. `degraded` is ready: slower, or with no worker anywhere."""
-    services = door_of(request).services
+    services = dependencies_of(request).services
     try:
         readiness = await services.check_ready()
     except ThroughlineError:
@@ -42,7 +42,7 @@ async def ready(request: Request) -> Response:
 @router.get("/metrics", responses={HTTPStatus.OK: {"content": {"text/plain": {}}}})
 async def metrics(request: Request) -> Response:
     """Return the process's metrics in the Prometheus text format; of hundreds of agents they take a while to write."""
-    body, media_type = await asyncio.to_thread(door_of(request).services.render_metrics)
+    body, media_type = await asyncio.to_thread(dependencies_of(request).services.render_metrics)
     return Response(body, media_type=media_type)
 
 
@@ -50,7 +50,7 @@ def _health_json(request: Request, readiness: Readiness) -> JsonDict:
     ready = "degraded" if readiness.is_degraded else "ok"
     return Health.model_construct(
         status=ready if readiness.is_ready else "unavailable",
-        version=door_of(request).config.version,
+        version=dependencies_of(request).config.version,
         checks={**readiness.checks, **readiness.hints},
         reasons=dict(readiness.reasons),
     ).model_dump()

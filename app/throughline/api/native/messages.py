@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query, Request, Response
 
 from throughline.api.http.body import read_body
 from throughline.api.http.call import Call, Reader, Writer, message_id_of, session_id_of, source_of
-from throughline.api.http.errors import error_problem
 from throughline.api.http.follow import follow_run, stopping, stream_or_refuse
 from throughline.api.http.headers import REPLAYED, prefers_stream, read_idempotency
-from throughline.api.http.refusals import StreamAborted
+from throughline.api.http.problem_documents import error_problem
+from throughline.api.http.request_errors import StreamAborted
 from throughline.api.http.responses import JsonResponse
 from throughline.api.http.sse import MEDIA_TYPE, RunStream
 from throughline.api.native.documented import IDEMPOTENCY_HEADER, header, json_body

@@ -18,7 +18,7 @@ from pydantic import (
     Tag,
 )
 
-from throughline.api.http.errors import TIME_WORDS
+from throughline.api.http.problem_documents import TIME_WORDS
 from throughline.context.policy import MAX_WISH
 from throughline.domain.message import Content, ImageBlock, TextBlock
 from throughline.domain.text import is_blank

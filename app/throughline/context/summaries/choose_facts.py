@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from throughline.context.measure import Count
+from throughline.context.summaries.check_summary import without_thinking
 from throughline.context.summaries.kept_facts_text import fact_line, one_a_line
-from throughline.context.summaries.summary_check import without_thinking
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
 from throughline.domain.prompt import Prompt, PromptMessage
@@ -24,7 +24,7 @@ Half of its list must have room for as many.
 LISTED_ROOMS = 6
 """A list is at most so many times as long as the room: what has little room is not worth a long one."""
 
-HOPELESS = 0.25
+OVERSIZED = 0.25
 """Below this score a fact is not asked about again: passed over three times, say, and never chosen."""
 
 LEAST_FOLLOWED = 0.5
@@ -130,5 +130,5 @@ def _counted(fact: KeptFact, *, is_chosen: bool) -> KeptFact:
 
 def _candidates(facts: Sequence[KeptFact]) -> list[KeptFact]:
     """Instructions that a model named have their own room; those that a rule took for one are judged like facts."""
-    current = (fact for fact in facts if not fact.replaced_by and fact.score >= HOPELESS)
+    current = (fact for fact in facts if not fact.replaced_by and fact.score >= OVERSIZED)
     return one_a_line(fact for fact in current if fact.kind is not FactKind.INSTRUCTION or not fact.subject)

@@ -46,7 +46,7 @@ def find_forms(text: str, *, is_spoken: bool) -> Iterator[Found]:
 
 
 def _matches(shadow: str, text: str, *, is_spoken: bool) -> Iterator[Found]:
-    for rank, (kind, patterns, spoken) in enumerate(_FORMS):
+    for rank, (kind, patterns, spoken) in enumerate(_VARIANTS):
         for pattern in (*patterns, *(spoken if is_spoken else ())):
             for match in pattern.finditer(shadow):
                 yield from _found(match, text, (kind, rank), is_spoken=is_spoken)
@@ -202,7 +202,7 @@ def _compiled(*patterns: str) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(pattern, re.MULTILINE) for pattern in patterns)
 
 
-_FORMS = (
+_VARIANTS = (
     (FactKind.ERROR, _compiled(*_ERRORS), _compiled(rf"(?<![\w.`]){_EXCEPTION}\b")),
     (FactKind.IDENTIFIER, _compiled(*_PATHS), ()),
     (FactKind.IDENTIFIER, _compiled(*_IDENTIFIERS), ()),
@@ -211,4 +211,4 @@ _FORMS = (
 )
 """Groups of forms by rank: the kind, the patterns, and those that count in a person's own words only."""
 
-_COMMANDS = [kind for kind, _, _ in _FORMS].index(FactKind.COMMAND)
+_COMMANDS = [kind for kind, _, _ in _VARIANTS].index(FactKind.COMMAND)

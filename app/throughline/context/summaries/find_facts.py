@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from throughline.context.summaries.keep_lines import QUOTE_CHARACTERS
+from throughline.context.summaries.fact_subjects import subject_key, words_of
 from throughline.context.summaries.later_statements import SCANNED_CHARACTERS, later_statements
-from throughline.context.summaries.pasted import without_pasted_blocks, without_quotations
+from throughline.context.summaries.parse_keep_lines import QUOTE_CHARACTERS
 from throughline.context.summaries.readable_text import scanned
 from throughline.context.summaries.sentences import one_line, sentences_of
 from throughline.context.summaries.standing_instructions import is_standing_instruction
+from throughline.context.summaries.strip_pasted import without_pasted_blocks, without_quotations
 from throughline.context.summaries.structured_facts import structured_facts
-from throughline.context.summaries.subjects import subject_key, words_of
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from throughline.context.summaries.fact_subjects import is_same_subject, subject_key, words_of
 from throughline.context.summaries.later_statements import adds, are_siblings, changes, is_other_number
-from throughline.context.summaries.subjects import is_same_subject, subject_key, words_of
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
 

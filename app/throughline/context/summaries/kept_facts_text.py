@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from throughline.context.lookalikes import as_label
+from throughline.context.homoglyphs import as_label
 from throughline.context.measure import Count
+from throughline.context.summaries.fact_subjects import subject_key, words_of
 from throughline.context.summaries.later_statements import changes
-from throughline.context.summaries.subjects import subject_key, words_of
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
 
@@ -146,15 +146,15 @@ def _chosen_and_closing(
     facts: Sequence[KeptFact],
     room: int,
     choose: Callable[[Sequence[KeptFact], int, Count], frozenset[KeptFact]],
-    tell_left_out: Callable[[Sequence[KeptFact]], str],
+    name_left_out: Callable[[Sequence[KeptFact]], str],
     cost: Count,
 ) -> tuple[frozenset[KeptFact], list[str]]:
     """Return the facts that have room, and where these are not all, beside the line that tells of the others."""
     kept = choose(facts, room, cost)
     if len(kept) == len(facts):
         return kept, []
-    kept = choose(facts, room - cost(tell_left_out(facts)), cost)
-    return kept, [tell_left_out([fact for fact in facts if fact not in kept])]
+    kept = choose(facts, room - cost(name_left_out(facts)), cost)
+    return kept, [name_left_out([fact for fact in facts if fact not in kept])]
 
 
 def _best(instructions: Sequence[KeptFact], room: int, cost: Count) -> frozenset[KeptFact]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice, pairwise, takewhile
 
-from throughline.context.summaries.keep_lines import QUOTE_CHARACTERS
-from throughline.context.summaries.pasted import own_sentences
-from throughline.context.summaries.subjects import MOST_KNOWN, subject_key, words_of
+from throughline.context.summaries.fact_subjects import MOST_KNOWN, subject_key, words_of
+from throughline.context.summaries.parse_keep_lines import QUOTE_CHARACTERS
+from throughline.context.summaries.strip_pasted import own_sentences
 from throughline.context.summaries.word_lists import words_in
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of

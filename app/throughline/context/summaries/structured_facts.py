@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from throughline.context.summaries.fact_patterns import Found, find_forms
-from throughline.context.summaries.pasted import without_pasted_blocks
 from throughline.context.summaries.readable_text import readable, scanned
 from throughline.context.summaries.sentences import one_line, sentences_of
+from throughline.context.summaries.strip_pasted import without_pasted_blocks
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Message, Role, text_of
 

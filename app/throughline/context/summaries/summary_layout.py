@@ -8,12 +8,12 @@ from throughline.context.measure import Count
 from throughline.context.policy import SummaryKind
 from throughline.context.summaries.kept_facts_text import EVEN, render_facts, render_instructions
 from throughline.context.summaries.later_statements import changes
+from throughline.context.summaries.merge_tiers import LEAST_NODE_TOKENS
+from throughline.context.summaries.render_summary import HEAD_TOKENS, PARAGRAPH, narrative_text
 from throughline.context.summaries.sentences import one_line
-from throughline.context.summaries.summary_text import HEAD_TOKENS, PARAGRAPH, narrative_text
-from throughline.context.summaries.tiers import LEAST_NODE_TOKENS
-from throughline.context.truncate import truncate_middle
+from throughline.context.truncate_text import truncate_middle
 from throughline.domain.kept_facts import KeptFact
-from throughline.domain.summary import Stretch
+from throughline.domain.summary import Segment
 
 NARRATIVE_PERCENT, ROLLING_PERCENT, INSTRUCTION_PERCENT = 30, 60, 25
 """Parts of a summary's limit: what the narrative has at least, a rolling one at most, and instructions at most."""
@@ -45,7 +45,7 @@ class SummaryLayout:
 
     @property
     def narrative_tokens(self) -> int:
-        """What the stretches may take whatever else there is, with their head lines but one."""
+        """What the segments may take whatever else there is, with their head lines but one."""
         part = self.limit_tokens
         if self.kind is SummaryKind.HYBRID:
             part = part * NARRATIVE_PERCENT // 100
@@ -56,10 +56,10 @@ class SummaryLayout:
         """What one text that is read and written anew each time may take at most: it is paid for each time."""
         return max(self.limit_tokens * ROLLING_PERCENT // 100 - HEAD_TOKENS, self.narrative_tokens)
 
-    def free_narrative_tokens(self, facts: Sequence[KeptFact], stretches: Sequence[Stretch]) -> int:
-        """Return what `stretches` may take beside `facts`: also what those leave that they do not tell."""
+    def free_narrative_tokens(self, facts: Sequence[KeptFact], segments: Sequence[Segment]) -> int:
+        """Return what `segments` may take beside `facts`: also what those leave that they do not tell."""
         left = self.fact_tokens(facts)
-        beside = _beside("\n".join(stretch.text for stretch in stretches), mattering(facts))
+        beside = _beside("\n".join(segment.text for segment in segments), mattering(facts))
         return self.narrative_tokens + max(left - self.count(self._facts(beside, left)), 0)
 
     def fact_tokens(self, facts: Sequence[KeptFact]) -> int:
@@ -68,20 +68,20 @@ class SummaryLayout:
         return max(self.limit_tokens - self.narrative_tokens - HEAD_TOKENS - rules - 2 * JOIN_TOKENS, 0)
 
     def render(
-        self, stretches: Sequence[Stretch], facts: Sequence[KeptFact], replaced_tokens: int | None = None
+        self, segments: Sequence[Segment], facts: Sequence[KeptFact], replaced_tokens: int | None = None
     ) -> RenderedSummary:
-        """Return the text that stands for the stretches, oldest to newest, then instructions and kept facts.
+        """Return the text that stands for the segments, oldest to newest, then instructions and kept facts.
 
         Never above the limit. Facts fill what is left of it, or of their aim beside the `replaced_tokens` of what the
         text replaces. Where instructions would make it no smaller than those, the narrative is cut, they never.
         """
         if self.kind is SummaryKind.LLM:
-            return self._joined([narrative_text(stretches, max_tokens=self.limit_tokens, count=self.count)])
+            return self._joined([narrative_text(segments, max_tokens=self.limit_tokens, count=self.count)])
         replaced = 2 * self.limit_tokens if replaced_tokens is None else replaced_tokens
         rules = self._instructions(facts)
         beside = max(replaced - 1 - self.count(rules) - JOIN_TOKENS, LEAST_NODE_TOKENS) if rules else self.limit_tokens
-        most = min(self.free_narrative_tokens(facts, stretches) + HEAD_TOKENS, beside)
-        narrative = narrative_text(marked(stretches, facts), max_tokens=most, count=self.count)
+        most = min(self.free_narrative_tokens(facts, segments) + HEAD_TOKENS, beside)
+        narrative = narrative_text(marked(segments, facts), max_tokens=most, count=self.count)
         aim = min(self.limit_tokens, int(SHRUNK_TO * replaced))
         left = aim - self.count(PARAGRAPH.join((narrative, rules))) - JOIN_TOKENS
         return self._joined([narrative, rules, self._facts(_beside(narrative, facts), left)])
@@ -109,8 +109,8 @@ def _beside(narrative: str, facts: Sequence[KeptFact]) -> list[KeptFact]:
     return [fact for fact in facts if fact.replaced_by or fact.text not in told or changes(fact.text)]
 
 
-def marked(stretches: Sequence[Stretch], facts: Sequence[KeptFact]) -> tuple[Stretch, ...]:
-    """Return the stretches with `[#12]` marked as replaced where every fact kept of message 12 was replaced later."""
+def marked(segments: Sequence[Segment], facts: Sequence[KeptFact]) -> tuple[Segment, ...]:
+    """Return the segments with `[#12]` marked as replaced where every fact kept of message 12 was replaced later."""
     ended: dict[str, int] = {}
     for fact in facts:
         ended[f"[#{fact.position}]"] = min(fact.replaced_by, ended.get(f"[#{fact.position}]", fact.replaced_by))
@@ -119,7 +119,7 @@ def marked(stretches: Sequence[Stretch], facts: Sequence[KeptFact]) -> tuple[Str
     def mark(place: re.Match[str]) -> str:
         return marks.get(place[0], place[0])
 
-    return tuple(replace(stretch, text=_PLACE.sub(mark, stretch.text)) for stretch in stretches)
+    return tuple(replace(segment, text=_PLACE.sub(mark, segment.text)) for segment in segments)
 
 
 def mattering(facts: Sequence[KeptFact]) -> tuple[KeptFact, ...]:

@@ -188,7 +188,7 @@ def _config() -> Config:
 def _scripts() -> Path:
     """Find the migration scripts: inside the installed package, or beside it in a checkout.
 
-    Beside an installed package `alembic` would be the library of that name, so the scripts are known by their env.py.
+    Beside an installed package `alembic` would be the library of that name, so the scripts are found by their env.py.
     """
     package = Path(throughline.__file__).parent
     for folder in (package / "db" / "migration_scripts", package.parents[1] / "alembic"):

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
+from throughline.db.connection.signals import Signal
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.connection.wakeup import Wakeup
 from throughline.db.leases import CLAIMED, HELD, RELEASED, renew_leases, renewal
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.sql import sql
@@ -190,7 +190,7 @@ class JobQueue:
     `work` is woken when a job was put in line, or put back to be claimed at once.
     """
 
-    def __init__(self, transactions: Transactions, leases: Transactions, work: Wakeup) -> None:
+    def __init__(self, transactions: Transactions, leases: Transactions, work: Signal) -> None:
         """Work through `transactions`, renew through `leases` alone."""
         self.work = work
         self._transactions = transactions

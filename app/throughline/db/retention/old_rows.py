@@ -86,13 +86,13 @@ _FORGET_SESSION_KEYS = _walk(
         for no key update of s skip locked""",
     gone="update sessions s set idempotency_key = null, fingerprint = '' from free where s.id = free.id returning s.id",
 )
-_DELETE_STRETCHES = _walk(
+_DELETE_SEGMENTS = _walk(
     looked_at="select id, session_id from summaries where id > :after and id < {made_before}",
     free="""
         select t.id from summaries t join looked_at l on l.id = t.id join sessions s on s.id = l.session_id
         where s.updated_at < now() - make_interval(hours => :hours)
             and not exists (
-                select 1 from summary_versions v where v.session_id = l.session_id and l.id = any(v.stretch_ids))
+                select 1 from summary_versions v where v.session_id = l.session_id and l.id = any(v.segment_ids))
             and not exists (
                 select 1 from runs r where r.session_id = l.session_id and r.status in ('queued', 'running'))
         for update of t skip locked""",
@@ -133,12 +133,12 @@ _STATEMENTS = {
     "run_events": _DELETE_EVENTS,
     "run_keys": _FORGET_RUN_KEYS,
     "session_keys": _FORGET_SESSION_KEYS,
-    "stretches": _DELETE_STRETCHES,
+    "segments": _DELETE_SEGMENTS,
     "prepared": _DELETE_PREPARED,
     "job_log": _batch("failed_jobs", "failed_at < {before}"),
     # What this version knows waits on, however long no worker was there.
     "jobs": _batch("jobs", "lease_until is null and kind <> all(cast(:kinds as text[])) and created_at < {before}"),
-    "processes": _batch("processes", "beat_at < {before}"),
+    "processes": _batch("processes", "heartbeat_at < {before}"),
     "slack_events": _batch("slack_events", "created_at < {before}"),
     # The text of an edit whose message does not come any more goes; its place is kept.
     "slack_early_edits": _batch(
@@ -153,7 +153,7 @@ _STATEMENTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class Walked:
     """What a batch came to; `last` is where to go on, None at the end. Locked rows are looked at and not deleted."""
 
     deleted: int
@@ -167,14 +167,14 @@ class RetentionRepository:
         """Work through `transactions`; each batch is a transaction of its own."""
         self._transactions = transactions
 
-    async def delete(self, kind: str, hours: int, after: UUID) -> Looked:
+    async def delete(self, kind: str, hours: int, after: UUID) -> Walked:
         """Delete, or forget, the next batch of what is older than `hours`, behind `after` in a walk by id.
 
-        Events go by runs, RUNS_AT_ONCE of them. Summary stretches go if they are in no version and their session is at
+        Events go by runs, RUNS_AT_ONCE of them. Summary segments go if they are in no version and their session is at
         rest; prepared versions if they build on one no longer in use.
         """
         most = RUNS_AT_ONCE if kind == "run_events" else ROWS_AT_ONCE
         found = (
             await self._transactions.fetch(_STATEMENTS[kind], hours=hours, after=after, rows=most, kinds=list(KINDS))
         )[0]
-        return Looked(deleted=found["units"], last=found["last_id"] if found["looked_at"] == most else None)
+        return Walked(deleted=found["units"], last=found["last_id"] if found["looked_at"] == most else None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from throughline.db.connection.event_hub import EventHub
+from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.transactions import Statements, Transactions
 from throughline.db.runs.event_rows import (
     NEW_EVENTS,
@@ -88,10 +88,10 @@ PAGE_BYTES = 8_000_000
 class EventRepository:
     """Implements the turn's EventStore."""
 
-    def __init__(self, transactions: Transactions, hub: EventHub) -> None:
-        """Work through `transactions`, wake readers through `hub`."""
+    def __init__(self, transactions: Transactions, notifier: Notifier) -> None:
+        """Work through `transactions`, wake readers through `notifier`."""
         self._transactions = transactions
-        self._hub = hub
+        self._notifier = notifier
 
     async def append_events(self, lease: Lease, events: Sequence[NewEvent]) -> None:
         """Store a batch under the lease and wake readers. Raises LeaseLost.
@@ -105,7 +105,7 @@ class EventRepository:
         )
         if not rows:
             raise lease_lost(lease)
-        self._hub.announce_events(lease.run_id, events)
+        self._notifier.announce_events(lease.run_id, events)
 
     async def read_events(self, run_id: RunId, after_seq: int, limit: int = 500) -> tuple[RunEvent, ...]:
         """Return the stored events after `after_seq`, in order: up to `limit`, fewer where they are large."""

@@ -8,7 +8,7 @@ from throughline.db.connection.transactions import Statements
 from throughline.db.jobs.kinds import ENQUEUE_SUMMARY
 from throughline.db.runs.event_rows import NEW_EVENTS, as_stored, event_parameters, stored_ending
 from throughline.db.runs.events import next_event, store_events
-from throughline.db.runs.unread_messages import append_due, keep_unread
+from throughline.db.runs.skipped_messages import append_due, keep_skipped
 from throughline.db.sessions.append import INSERT_COLUMNS, INSERT_VALUES
 from throughline.db.sessions.titles import retitle
 from throughline.db.statements.new_ids import new_id
@@ -39,12 +39,12 @@ _FINISH = sql(
         select r.id, r.session_id, r.owner_id from runs r
         where r.id = :run_id and r.fence = :fence and r.status = 'running' for no key update
     ), locked as materialized (
-        select s.id, s.unread_run_count from held join sessions s on s.id = held.session_id for no key update of s
+        select s.id, s.skipped_run_count from held join sessions s on s.id = held.session_id for no key update of s
     ), ended as (
         update runs r set status = :status, lease_until = null, finished_at = clock_timestamp(),
             input_tokens = :input_tokens, output_tokens = :output_tokens, error_type = :error_type,
             error_detail = :error_detail, context = cast(:context as json)
-        from locked where r.id = :run_id and (locked.unread_run_count = 0 or not :is_alone)
+        from locked where r.id = :run_id and (locked.skipped_run_count = 0 or not :is_unlocked)
         returning {run_columns}
     ), seat as (
         update sessions s set updated_at = now(), message_count = s.message_count + :answers,
@@ -63,7 +63,7 @@ _FINISH = sql(
     ), due as (
         select ended.session_id, ended.owner_id from ended where :is_summary_due
     ), prepared as ({enqueue_summary})
-    select ended.*, locked.unread_run_count, answer.id as message_id, {prefixed}, exists (
+    select ended.*, locked.skipped_run_count, answer.id as message_id, {prefixed}, exists (
         select 1 from runs w where w.owner_id = held.owner_id and w.status = 'queued') as has_waiting
     from held left join locked on true left join ended on true left join answer on true
 """,
@@ -127,29 +127,29 @@ class Finished:
     has_waiting: bool
 
 
-async def finish_at_once(tx: Statements, end: Ending) -> Finished | None:
+async def finish_without_lock(tx: Statements, end: Ending) -> Finished | None:
     """Write answer, usage, status, the session's totals and the last events by one statement.
 
     None where messages that nobody read come behind the turn: nothing is stored then. An end that an earlier try has
     written, whose answer was lost, is returned without events. Raises LeaseLost.
     """
-    rows = await _write(tx, end, is_alone=True)
+    rows = await _write(tx, end, is_unlocked=True)
     if not rows:
         return await _ended_before(tx, end.lease)
-    return None if rows[0]["unread_run_count"] else _read(rows[0], end)
+    return None if rows[0]["skipped_run_count"] else _read(rows[0], end)
 
 
 async def finish(tx: Statements, end: Ending) -> Finished:
-    """Do as `finish_at_once`, and append the messages that come behind the turn. Raises LeaseLost."""
-    rows = await _write(tx, end, is_alone=False)
+    """Do as `finish_without_lock`, and append the messages that come behind the turn. Raises LeaseLost."""
+    rows = await _write(tx, end, is_unlocked=False)
     if not rows:
         return await _ended_before(tx, end.lease)
-    if rows[0]["unread_run_count"]:
+    if rows[0]["skipped_run_count"]:
         await append_due(tx, end.lease.session_id)
     return _read(rows[0], end)
 
 
-async def _write(tx: Statements, end: Ending, *, is_alone: bool) -> Sequence[Row]:
+async def _write(tx: Statements, end: Ending, *, is_unlocked: bool) -> Sequence[Row]:
     answer_id = None if end.outcome.answer is None else MessageId(new_id())
     last = stored_ending(end.outcome.status, answer_id)
     seqs = [*(new.seq for new in end.unstored), *(end.next_seq + index for index in range(len(last)))]
@@ -158,7 +158,7 @@ async def _write(tx: Statements, end: Ending, *, is_alone: bool) -> Sequence[Row
         _FINISH,
         run_id=end.lease.run_id,
         fence=end.lease.fence,
-        is_alone=is_alone,
+        is_unlocked=is_unlocked,
         message_id=answer_id,
         **_parameters(end.outcome),
         **event_parameters(seqs, events),
@@ -195,7 +195,7 @@ async def request_cancel(tx: Statements, owner_id: UserId, run_id: RunId) -> Run
     """
     run = await _cancel(tx, owner_id, run_id)
     if run is not None and run.status.is_final:
-        await keep_unread(tx, run)
+        await keep_skipped(tx, run)
     return run
 
 

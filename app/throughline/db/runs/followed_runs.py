@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from throughline.db.connection.event_hub import EventHub
+from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.pool import CLOSED
+from throughline.db.connection.signals import RunSignal
 from throughline.db.connection.transactions import Transactions
-from throughline.db.connection.wakeup import RunWakeup
 from throughline.db.runs.events import EventRepository
 from throughline.db.runs.replay import ended_event, replay_events
 from throughline.db.statements.rows import (
@@ -73,23 +73,23 @@ log = structlog.get_logger(__name__)
 class FollowedRuns:
     """Implements the port of the same name."""
 
-    def __init__(self, transactions: Transactions, hub: EventHub, events: EventRepository) -> None:
-        """Read through `transactions` and `events` for the readers that `hub` knows."""
+    def __init__(self, transactions: Transactions, notifier: Notifier, events: EventRepository) -> None:
+        """Read through `transactions` and `events` for the readers that `notifier` knows."""
         self._reading = asyncio.Semaphore(MOST_READING)
         self._events = events
         self._transactions = transactions
-        self._hub = hub
+        self._notifier = notifier
         self._looking: asyncio.Task[None] | None = None
         self._asking: asyncio.Task[bool] | None = None
         self._asked_at = float("-inf")
 
     @asynccontextmanager
-    async def follow(self, run_id: RunId, *, ends_only: bool = False) -> AsyncGenerator[RunWakeup]:
-        """Yield the run's wakeup; one whose reader says what it has seen is woken for what was not notified, too."""
-        async with self._hub.subscribe(run_id, ends_only=ends_only) as wakeup:
+    async def follow(self, run_id: RunId, *, ends_only: bool = False) -> AsyncGenerator[RunSignal]:
+        """Yield the run's signal; one whose reader says what it has seen is woken for what was not notified, too."""
+        async with self._notifier.subscribe(run_id, ends_only=ends_only) as signal:
             if self._looking is None or self._looking.done():
                 self._looking = asyncio.create_task(self._look_now_and_then(), name="look at followed runs")
-            yield wakeup
+            yield signal
 
     async def find(self, run_id: RunId) -> Run | None:
         """Return the run, whoever owns it; None once it is erased."""
@@ -147,15 +147,15 @@ class FollowedRuns:
         return bool((await self._transactions.fetch(_WORKED_ON))[0]["is_worked_on"])
 
     async def _look_now_and_then(self) -> None:
-        while self._hub.has_readers:
-            await asyncio.sleep(LISTENING_SECONDS if self._hub.is_listening else DEAF_SECONDS)
+        while self._notifier.has_readers:
+            await asyncio.sleep(LISTENING_SECONDS if self._notifier.is_listening else DEAF_SECONDS)
             with ErrorBoundary(log.warning, "followed runs could not be looked at") as look:
                 await self._look()
             if look.error is not None:
-                self._hub.wake_readers()  # each finds out for itself, and can tell whom it reads for
+                self._notifier.wake_readers()  # each finds out for itself, and can tell whom it reads for
 
     async def _look(self) -> None:
-        seen = self._hub.seen_by_readers()
+        seen = self._notifier.seen_by_readers()
         if not seen:
             return
         rows = await self._transactions.fetch(
@@ -164,7 +164,7 @@ class FollowedRuns:
             seqs=[one.seq for one in seen],
             statuses=[one.status.value for one in seen],
         )
-        self._hub.wake_runs({RunId(row["run_id"]) for row in rows})
+        self._notifier.wake_runs({RunId(row["run_id"]) for row in rows})
 
 
 def _notice(asked: asyncio.Task[bool]) -> None:

@@ -1,8 +1,8 @@
-"""Runs by intent: each method is one transaction, and tells the hub what others are waiting for."""
+"""Runs by intent: each method is one transaction, and tells the notifier what others are waiting for."""
 
 from collections.abc import Collection, Mapping, Sequence
 
-from throughline.db.connection.event_hub import EventHub
+from throughline.db.connection.notifier import Notifier
 from throughline.db.connection.transactions import Transactions
 from throughline.db.leases import renew_leases
 from throughline.db.runs import claim as run_claim
@@ -28,25 +28,25 @@ _GET = sql(
 class RunRepository:
     """Implements the turn's RunStore."""
 
-    def __init__(self, transactions: Transactions, leases: Transactions, hub: EventHub, caps: Caps) -> None:
-        """Work through `transactions`, renew through `leases` alone, wake workers and readers through `hub`."""
+    def __init__(self, transactions: Transactions, leases: Transactions, notifier: Notifier, caps: Caps) -> None:
+        """Work through `transactions`, renew through `leases` alone, wake workers and readers through `notifier`."""
         self._transactions = transactions
         self._leases = leases
-        self._hub = hub
+        self._notifier = notifier
         self._caps = caps
 
     async def submit(self, submission: Submission, claimer: Claimer | None) -> Submitted:
         """Store the run; claim it for `claimer` if it is first in line. Raises as run_submit.submit."""
         new = NewRun(submission, run_submit.new_run_id(), claimer, self._caps)
-        submitted = await run_submit.submit_at_once(self._transactions, new) or await self._submit_in_line(new)
+        submitted = await run_submit.submit_without_lock(self._transactions, new) or await self._submit_in_line(new)
         if submitted.claimed is None and not submitted.replayed:
-            self._hub.announce_work()
+            self._notifier.announce_work()
         return submitted
 
     async def _submit_in_line(self, new: NewRun) -> Submitted:
         submitted, stopped = await self._transactions.run(lambda tx: run_submit.submit(tx, new))
         if stopped is not None:
-            self._hub.announce_cancel(stopped)
+            self._notifier.announce_cancel(stopped)
         return submitted
 
     async def claim_next(self, claimer: Claimer) -> ClaimedRun | None:
@@ -62,27 +62,29 @@ class RunRepository:
 
         Wakes this process's claim loop where the end may have made room for another run of the same user.
         """
-        end, times = Ending(lease, outcome, unstored, next_seq), self._hub.work.times
-        finished = await run_finish.finish_at_once(self._transactions, end)
+        end, times = Ending(lease, outcome, unstored, next_seq), self._notifier.work.times
+        finished = await run_finish.finish_without_lock(self._transactions, end)
         if finished is None:
             finished = await self._transactions.run(lambda tx: run_finish.finish(tx, end))
-        self._hub.announce_events(finished.run.id, finished.events)
-        if finished.has_waiting or self._hub.work.times != times:  # who was woken meanwhile still saw this run running
-            self._hub.work.wake()
+        self._notifier.announce_events(finished.run.id, finished.events)
+        if (
+            finished.has_waiting or self._notifier.work.times != times
+        ):  # who was woken meanwhile still saw this run running
+            self._notifier.work.wake()
         return finished.run
 
     async def fail(self, lease: Lease, error: RunError) -> None:
         """End the run as failed, by a write to its own row and to nothing else. Raises LeaseLost."""
         await run_finish.fail(self._transactions, lease, error)
-        self._hub.announce_events(lease.run_id)
-        self._hub.announce_work()
+        self._notifier.announce_events(lease.run_id)
+        self._notifier.announce_work()
 
     async def give_back(self, lease: Lease, *, counts: bool = False) -> None:
         """Put the run back into the line; no error if the lease is gone."""
         events = await self._transactions.run(lambda tx: run_claim.give_back(tx, lease, counts=counts))
         if events is not None:
-            self._hub.announce_events(lease.run_id, events)
-            self._hub.announce_work()
+            self._notifier.announce_events(lease.run_id, events)
+            self._notifier.announce_work()
 
     async def get_run(self, owner_id: UserId, run_id: RunId) -> Run:
         """Return the run. Raises NotFound, also for somebody else's."""
@@ -97,8 +99,8 @@ class RunRepository:
         if run is None:
             return await self.get_run(owner_id, run_id)
         if run.status.is_final:
-            self._hub.announce_events(run_id)
-            self._hub.announce_work()
+            self._notifier.announce_events(run_id)
+            self._notifier.announce_work()
         else:
-            self._hub.announce_cancel(run_id)
+            self._notifier.announce_cancel(run_id)
         return run

@@ -1,6 +1,7 @@
 """Accepting a message: the run row, its place in the session's line, and its idempotency key, in one transaction.
 
-By one statement where nothing is in the way (`submit_at_once`), else by several under the session's lock (`submit`).
+By one statement where nothing is in the way (`submit_without_lock`), else by several under the session's lock
+(`submit`).
 """
 
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements
-from throughline.db.runs.unread_messages import append_due
+from throughline.db.runs.skipped_messages import append_due
 from throughline.db.sessions.titles import title_of
 from throughline.db.statements.idempotency_keys import check_key, key_reused
 from throughline.db.statements.new_ids import new_id
@@ -27,13 +28,13 @@ _INTERRUPT = sql("""
     returning r.id
 """)
 _LOCK_SESSION = sql("""
-    select s.unread_run_count from sessions s
+    select s.skipped_run_count from sessions s
     where s.id = :session_id and s.owner_id = :owner_id for no key update
 """)
 _SUBMIT = sql(
     """
     with locked as materialized (
-        select s.id, s.agent, s.title, s.archived, s.unread_run_count from sessions s
+        select s.id, s.agent, s.title, s.archived, s.skipped_run_count from sessions s
         where s.id = :session_id and s.owner_id = :owner_id for no key update skip locked
     ), earlier as (
         select {run_columns}, {answer_id}, r.fingerprint, r.worker from runs r
@@ -44,9 +45,9 @@ _SUBMIT = sql(
         select (select count(*) from runs w where w.owner_id = :owner_id and w.status = 'running') as owner_running,
             (select count(*) from runs w where w.owner_id = :owner_id and w.status = 'queued') as owner_queued
     ), way as (
-        select line.*, owner.owner_queued, locked.agent, locked.title, locked.archived, locked.unread_run_count,
-            greatest(:max_queued - locked.unread_run_count, 0) as max_queued,
-            line.first_id is null and locked.unread_run_count > 0 as must_append,
+        select line.*, owner.owner_queued, locked.agent, locked.title, locked.archived, locked.skipped_run_count,
+            greatest(:max_queued - locked.skipped_run_count, 0) as max_queued,
+            line.first_id is null and locked.skipped_run_count > 0 as must_append,
             line.first_id is null and cast(:worker as text) is not null
             and owner.owner_running < :max_running_of_owner
             and not exists (select 1 from runs w where w.owner_id = :owner_id and w.status = 'queued'
@@ -72,7 +73,7 @@ _SUBMIT = sql(
     ), result as (
         select true as is_new, written.* from written union all select false, earlier.* from earlier
     )
-    select way.queued, way.first_id, way.owner_queued, way.archived, way.unread_run_count, result.*
+    select way.queued, way.first_id, way.owner_queued, way.archived, way.skipped_run_count, result.*
     from way left join result on true
 """,
     run_columns=RUN_COLUMNS,
@@ -90,7 +91,7 @@ class NewRun:
     caps: Caps
 
 
-async def submit_at_once(tx: Statements, new: NewRun) -> Submitted | None:
+async def submit_without_lock(tx: Statements, new: NewRun) -> Submitted | None:
     """Store the submission by one statement; None where anything is in its way, and nothing is stored then.
 
     A statement sees what was committed before it began, so the line is looked at by a function, which sees what was
@@ -116,7 +117,7 @@ async def submit(tx: Statements, new: NewRun) -> tuple[Submitted, RunId | None]:
     session = await tx.fetch(_LOCK_SESSION, session_id=submission.session_id, owner_id=submission.owner_id)
     if not session:
         raise session_not_found(submission.session_id)
-    if session[0]["unread_run_count"]:  # due where the turn before could only be failed: nothing else appends them
+    if session[0]["skipped_run_count"]:  # due where the turn before could only be failed: nothing else appends them
         await append_due(tx, submission.session_id)
     row = (await _store(tx, new))[0]
     if row["is_new"] is None:
@@ -190,7 +191,7 @@ def _refusal(row: Row, new: NewRun) -> InvalidInput | SessionBusy | QueueFull:
             "`enqueue` or `interrupt`.",
             run_id=str(row["first_id"]),
         )
-    waiting = row["queued"] + row["unread_run_count"]
+    waiting = row["queued"] + row["skipped_run_count"]
     if waiting >= caps.queued_per_session:
         return QueueFull(
             f"Session {submission.session_id} has {waiting} messages waiting, and that is the most there may be "

@@ -18,7 +18,7 @@ from throughline.db.statements.rows import content_from
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import Content, text_of
-from throughline.execution.off_loop import run_off_loop_if_large
+from throughline.execution.compute_threads import run_off_loop_if_large
 
 BLOCK_MESSAGES = 256
 """Messages in a block at most: terms that come often then stand in few rows, and a small change redoes little."""

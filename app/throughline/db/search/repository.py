@@ -12,9 +12,9 @@ from throughline.db.jobs.kinds import index_job
 from throughline.db.jobs.queue import enqueue_job
 from throughline.db.search.analyzer import Analyzer
 from throughline.db.search.catch_up import CatchUp
-from throughline.db.search.find import Asked, Ranking, find, find_newest
 from throughline.db.search.index_history import IDLE_MINUTES, LARGE_CHARACTERS, LIVE_MESSAGES, HistoryIndex, Waiting
 from throughline.db.search.query import ReadQuery, read_query
+from throughline.db.search.rank import Asked, Ranking, find, find_newest
 from throughline.db.search.snippet import snippet_of
 from throughline.db.sessions.messages import MessageQuery, MessageRepository
 from throughline.db.statements.rows import message_from, session_not_found
@@ -22,8 +22,8 @@ from throughline.db.statements.sql import sql
 from throughline.domain.ids import SessionId, UserId
 from throughline.domain.message import Message, searched_text
 from throughline.domain.recall import Found, HistoryQuery, Hit
+from throughline.execution.compute_threads import run_off_loop_if_large
 from throughline.execution.error_boundary import ErrorBoundary
-from throughline.execution.off_loop import run_off_loop_if_large
 
 MOST_BLOCKS = 40
 """Blocks of one session that are indexed in a row by the clock: the next time goes on."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 from throughline.db.sessions.newest_rows import Wanted, first_of_history
 from throughline.domain.conversation import Conversation
+from throughline.domain.identity_cache import MEMORY_OF_ARGUMENTS, has_short_arguments
 from throughline.domain.ids import SessionId
-from throughline.domain.made_once import MEMORY_OF_ARGUMENTS, has_short_arguments
 from throughline.domain.message import ImageBlock, Message, TextBlock
 
 ROW_BYTES = 4_000

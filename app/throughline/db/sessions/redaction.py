@@ -1,6 +1,6 @@
 """Redacting a message: a marker takes the place of its text, and all that was made from the text goes.
 
-What was made from it are stretches and versions of the summary, the index, the run's input and events, the title, and
+What was made from it are segments and versions of the summary, the index, the run's input and events, the title, and
 the results of recall tools that quoted it, or quoted such a result. The summary goes back to the newest version that
 does not reach the message; what lies behind its cursor is summarised again, from what remains. A pin stays: it holds a
 group of messages together, and keeps the marker in the prompt.
@@ -76,7 +76,7 @@ _CLEAN = (
             where p.position between t.from_position and t.through_position)
     """),
 )
-"""Versions that reach the message may hold its words in any of their parts; stretches only where they cover it."""
+"""Versions that reach the message may hold its words in any of their parts; segments only where they cover it."""
 
 _KEPT = sql("""
     select v.id from summary_versions v join sessions s on s.id = v.session_id
@@ -84,9 +84,9 @@ _KEPT = sql("""
     order by v.state = 'adopted' desc, v.through_position desc, v.version desc limit 1
 """)
 _COPY = sql("""
-    insert into summary_versions (id, session_id, version, base_version, state, stretch_ids, text, kept_facts,
+    insert into summary_versions (id, session_id, version, base_version, state, segment_ids, text, kept_facts,
         token_count, through_id, through_position, model, run_id)
-    select :version_id, v.session_id, cast(:base_version as integer) + 1, :base_version, 'adopted', v.stretch_ids,
+    select :version_id, v.session_id, cast(:base_version as integer) + 1, :base_version, 'adopted', v.segment_ids,
         v.text, v.kept_facts, v.token_count, v.through_id, v.through_position, v.model, v.run_id
     from summary_versions v where v.id = :kept_id
 """)

@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Transactions
-from throughline.db.slack.arrivals import Place
 from throughline.db.slack.people import SlackId
 from throughline.db.slack.resume import bind
+from throughline.db.slack.slack_events import SlackLocation
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import RunId, SessionId, UserId
 
@@ -172,7 +172,7 @@ class SlackConversations:
         rows = await self._transactions.fetch(_OPEN_RUNS, session_id=session_id)
         return tuple(RunId(row["id"]) for row in rows)
 
-    async def run_at(self, place: Place, slack_user_id: str) -> OpenRun | None:
+    async def run_at(self, place: SlackLocation, slack_user_id: str) -> OpenRun | None:
         """Return the run that a message asked for or answers, if somebody with this id takes part in its session.
 
         Of whichever workspace they are; None where two users with this id take part.

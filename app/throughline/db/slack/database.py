@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from throughline.db.connection.event_hub import EventHub
+from throughline.db.connection.notifier import Notifier
+from throughline.db.connection.signals import Signal
 from throughline.db.connection.transactions import Transactions
-from throughline.db.connection.wakeup import Wakeup
 from throughline.db.slack.conversations import SlackConversations
 from throughline.db.slack.inbox import InboxConfig, SlackInbox
 from throughline.db.slack.outbox import SlackOutbox
@@ -26,12 +26,12 @@ class SlackDatabase:
 
 
 def slack_database(
-    transactions: Transactions, leases: Transactions, hub: EventHub, config: InboxConfig
+    transactions: Transactions, leases: Transactions, notifier: Notifier, config: InboxConfig
 ) -> SlackDatabase:
     """Return the repositories; what comes in wakes what goes out, whose leases are renewed through `leases`."""
-    outgoing = Wakeup()
+    outgoing = Signal()
     return SlackDatabase(
-        inbox=SlackInbox(transactions, hub, outgoing, config),
+        inbox=SlackInbox(transactions, notifier, outgoing, config),
         outbox=SlackOutbox(transactions, leases, outgoing),
         people=SlackPeople(transactions),
         links=PeopleLinks(transactions),

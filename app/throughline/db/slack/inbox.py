@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from throughline.db.connection.signals import Signal
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.connection.wakeup import Wakeup
 from throughline.db.runs import submit as run_submit
-from throughline.db.slack.arrivals import Deleted, Edited, EditOutcome, SlackMessage, WithdrawalOutcome
-from throughline.db.slack.changes import edit_message, spoken, take_event, withdraw_message
+from throughline.db.slack.edit_messages import edit_message, spoken, take_event, withdraw_message
 from throughline.db.slack.people import Person, SlackId, ensure_user, guest_name, hold_person
 from throughline.db.slack.resume import take_bound
+from throughline.db.slack.slack_events import Deleted, Edited, EditOutcome, SlackMessage, WithdrawalOutcome
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import to_json
 from throughline.db.statements.sql import sql
@@ -98,7 +98,7 @@ class SlackInbox:
     """Takes, changes and withdraws messages."""
 
     def __init__(
-        self, transactions: Transactions, announcements: Announcements, outgoing: Wakeup, config: InboxConfig
+        self, transactions: Transactions, announcements: Announcements, outgoing: Signal, config: InboxConfig
     ) -> None:
         """Work through `transactions`; wake `outgoing` for whoever delivers."""
         self._transactions = transactions

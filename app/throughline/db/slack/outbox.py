@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
 
+from throughline.db.connection.signals import Signal
 from throughline.db.connection.statement import Row
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.connection.wakeup import Wakeup
 from throughline.db.leases import CLAIMED, HELD, RELEASED, renew_leases, renewal
 from throughline.db.statements.new_ids import new_id
 from throughline.db.statements.rows import content_from
@@ -156,7 +156,7 @@ class SlackOutbox:
     `waiting` is woken in this process when there is something to deliver.
     """
 
-    def __init__(self, transactions: Transactions, leases: Transactions, waiting: Wakeup) -> None:
+    def __init__(self, transactions: Transactions, leases: Transactions, waiting: Signal) -> None:
         """Work through `transactions`, renew through `leases` alone."""
         self._transactions = transactions
         self._leases = leases

@@ -4,8 +4,8 @@ They take part as the person Slack knows: the user they are has their part, and 
 """
 
 from throughline.db.connection.transactions import Statements, Transactions
-from throughline.db.slack.arrivals import Left
 from throughline.db.slack.people import SlackId, guest_name, lock_person
+from throughline.db.slack.slack_events import Left
 from throughline.db.statements.sql import sql
 from throughline.domain.ids import RunId, SessionId, UserId
 

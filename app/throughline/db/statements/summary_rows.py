@@ -1,4 +1,4 @@
-"""Reads and writes the rows of summaries, their stretches and their kept facts."""
+"""Reads and writes the rows of summaries, their segments and their kept facts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, fields
@@ -6,16 +6,16 @@ from typing import Any
 
 from throughline.db.connection.statement import Row
 from throughline.db.statements.rows import to_json
-from throughline.domain.ids import MessageId, SessionId, StretchId, SummaryId
+from throughline.domain.ids import MessageId, SegmentId, SessionId, SummaryId
 from throughline.domain.kept_facts import FactKind, KeptFact
 from throughline.domain.message import Role
-from throughline.domain.summary import Stretch, SummaryState, SummaryVersion
+from throughline.domain.summary import Segment, SummaryState, SummaryVersion
 
 VERSION_COLUMNS = """
     v.id, v.session_id, v.version, v.state, v.text, v.token_count, v.through_id, v.through_position, v.model,
-    v.created_at, v.stretch_ids, v.kept_facts"""
+    v.created_at, v.segment_ids, v.kept_facts"""
 
-STRETCH_COLUMNS = """
+SEGMENT_COLUMNS = """
     t.id, t.from_position, t.through_position, t.through_id, t.level, t.text, t.token_count, t.model, t.read_hash,
     t.kept_facts"""
 
@@ -44,15 +44,15 @@ def version_from(row: Row) -> SummaryVersion:
         through_position=row["through_position"],
         model=row["model"],
         created_at=row["created_at"],
-        stretch_ids=tuple(StretchId(stretch_id) for stretch_id in row["stretch_ids"]),
+        segment_ids=tuple(SegmentId(segment_id) for segment_id in row["segment_ids"]),
         kept_facts=_kept_facts_from(row["kept_facts"]),
     )
 
 
-def stretch_from(row: Row) -> Stretch:
-    """Return the stretch of a row with STRETCH_COLUMNS."""
-    return Stretch(
-        id=StretchId(row["id"]),
+def segment_from(row: Row) -> Segment:
+    """Return the segment of a row with SEGMENT_COLUMNS."""
+    return Segment(
+        id=SegmentId(row["id"]),
         from_position=row["from_position"],
         through_position=row["through_position"],
         through_id=MessageId(row["through_id"]),

@@ -1,1 +1,1 @@
-"""Summaries: stretches, versions, the cursor, and what was learned of each model's counting."""
+"""Summaries: segments, versions, the cursor, and what was learned of each model's counting."""

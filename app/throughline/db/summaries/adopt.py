@@ -5,7 +5,7 @@ from throughline.db.statements.locks import hold_lease, lock_session, summary_mo
 from throughline.db.statements.rows import SESSION_COLUMNS, session_from
 from throughline.db.statements.sql import sql
 from throughline.db.statements.summary_rows import kept_facts_json
-from throughline.db.summaries.stretches import check_stretches
+from throughline.db.summaries.segments import check_segments
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.ids import SessionId, SummaryId
 from throughline.domain.run import Lease
@@ -13,9 +13,9 @@ from throughline.domain.session import Session
 from throughline.domain.summary import Adoption
 
 INSERT_VERSION = sql("""
-    insert into summary_versions (id, session_id, version, base_version, state, stretch_ids, text, kept_facts,
+    insert into summary_versions (id, session_id, version, base_version, state, segment_ids, text, kept_facts,
         token_count, through_id, through_position, model, run_id)
-    values (:version_id, :session_id, :version, :base_version, :state, :stretch_ids, :text, cast(:kept_facts as jsonb),
+    values (:version_id, :session_id, :version, :base_version, :state, :segment_ids, :text, cast(:kept_facts as jsonb),
         :token_count, :through_id, :through_position, :model, :run_id)
 """)
 _SUPERSEDE = sql("""
@@ -39,7 +39,7 @@ async def adopt_summary(tx: Statements, adoption: Adoption, version_id: SummaryI
     """Store the version under `version_id` and move the session to it, if the session's version is the expected one.
 
     A transaction that is run again because the answer to its commit was lost finds its own version and is content.
-    Raises SummaryConflict, NotFound, LeaseLost, and ValueError for stretches that are not what the summary stands for.
+    Raises SummaryConflict, NotFound, LeaseLost, and ValueError for segments that are not what the summary stands for.
     """
     await hold_lease(tx, adoption.session_id, lease)
     session = await lock_session(tx, adoption.session_id)
@@ -48,7 +48,7 @@ async def adopt_summary(tx: Statements, adoption: Adoption, version_id: SummaryI
             return session
         raise summary_moved(session, adoption.expected_version)
     check_forward(session, adoption.through_position + adoption.is_rewritten)
-    await check_stretches(tx, adoption)
+    await check_segments(tx, adoption)
     await discard_prepared(tx, session.id)
     await supersede(tx, session.id)
     version = {"version": session.summary_version + 1, "base_version": session.summary_version, "state": "adopted"}
@@ -89,7 +89,7 @@ def version_parameters(adoption: Adoption) -> dict[str, object]:
     """Return the parameters of INSERT_VERSION that come with the adoption."""
     return {
         "session_id": adoption.session_id,
-        "stretch_ids": list(adoption.stretch_ids),
+        "segment_ids": list(adoption.segment_ids),
         "text": adoption.text,
         "kept_facts": kept_facts_json(adoption.kept_facts),
         "token_count": adoption.token_count,

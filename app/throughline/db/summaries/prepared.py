@@ -12,7 +12,7 @@ from throughline.db.summaries.adopt import (
     supersede,
     version_parameters,
 )
-from throughline.db.summaries.stretches import check_stretches
+from throughline.db.summaries.segments import check_segments
 from throughline.domain.errors import SummaryConflict
 from throughline.domain.ids import SessionId, SummaryId
 from throughline.domain.run import Lease
@@ -37,7 +37,7 @@ _ADOPT = sql("""
 async def prepare_summary(tx: Statements, adoption: Adoption, version_id: SummaryId) -> SummaryVersion:
     """Store the version as prepared, in place of an earlier one that reaches less far; the session stays as it is.
 
-    Raises SummaryConflict, NotFound, and ValueError for stretches that are not what the summary stands for.
+    Raises SummaryConflict, NotFound, and ValueError for segments that are not what the summary stands for.
     """
     session = await lock_session(tx, adoption.session_id)
     if session.summary_version != adoption.expected_version:
@@ -45,7 +45,7 @@ async def prepare_summary(tx: Statements, adoption: Adoption, version_id: Summar
     if session.summary_instructions != adoption.session_instructions:
         raise SummaryConflict(f"What summaries of session {session.id} have to keep has changed. Write it again.")
     check_forward(session, adoption.through_position)
-    await check_stretches(tx, adoption)
+    await check_segments(tx, adoption)
     for earlier in map(version_from, await tx.fetch(_PREPARED, session_id=session.id)):
         if earlier.id == version_id:
             return earlier

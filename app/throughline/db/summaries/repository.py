@@ -12,10 +12,10 @@ from throughline.db.statements.rows import lease_lost, session_not_found, to_jso
 from throughline.db.statements.sql import sql
 from throughline.db.statements.summary_rows import VERSION_COLUMNS, version_from
 from throughline.db.summaries.adopt import adopt_summary, is_adopted
-from throughline.db.summaries.copied_stretches import copy_stretch, is_with_others
+from throughline.db.summaries.copied_segments import copy_segment, is_with_others
 from throughline.db.summaries.prepared import adopt_prepared, prepare_summary
 from throughline.db.summaries.restore import restore, restore_none
-from throughline.db.summaries.stretches import chain_of_stretches, find_stretch, load_stretches, save_stretch
+from throughline.db.summaries.segments import chain_of_segments, find_segment, load_segments, save_segment
 from throughline.db.summaries.summary_lease import release_lease, renew_lease, take_lease
 from throughline.domain.errors import NotFound
 from throughline.domain.ids import SessionId, SummaryId, UserId
@@ -25,13 +25,13 @@ from throughline.domain.run import Lease, LeaseRenewal
 from throughline.domain.session import Session
 from throughline.domain.summary import (
     Adoption,
-    NewStretch,
-    Stretch,
+    NewSegment,
+    Segment,
     SummaryLease,
     SummaryState,
     SummaryVersion,
-    SummaryWithStretches,
-    WantedStretch,
+    SummaryWithSegments,
+    WantedSegment,
 )
 
 HELD = LeaseRenewal(is_cancel_requested=False)
@@ -100,49 +100,49 @@ _OF_STATE: Mapping[SummaryState, Statement] = {SummaryState.ADOPTED: _LATEST, Su
 
 
 class SummaryRepository:
-    """Stretches and versions; every change of a cursor is a compare-and-set on the session's `summary_version`."""
+    """Segments and versions; every change of a cursor is a compare-and-set on the session's `summary_version`."""
 
     def __init__(self, transactions: Transactions) -> None:
         """Work through `transactions`."""
         self._transactions = transactions
 
-    async def find_stretch(self, session_id: SessionId, read_hash: str) -> Stretch | None:
-        """Return the stretch that was made from exactly this, None where it was never made."""
-        return await find_stretch(self._transactions, session_id, read_hash)
+    async def find_segment(self, session_id: SessionId, read_hash: str) -> Segment | None:
+        """Return the segment that was made from exactly this, None where it was never made."""
+        return await find_segment(self._transactions, session_id, read_hash)
 
-    async def save_stretch(self, session_id: SessionId, stretch: NewStretch, lease: Lease | None = None) -> Stretch:
-        """Store a stretch once for its `read_hash`. Raises LeaseLost, NotFound."""
-        return await self._transactions.run(lambda tx: save_stretch(tx, session_id, stretch, lease))
+    async def save_segment(self, session_id: SessionId, segment: NewSegment, lease: Lease | None = None) -> Segment:
+        """Store a segment once for its `read_hash`. Raises LeaseLost, NotFound."""
+        return await self._transactions.run(lambda tx: save_segment(tx, session_id, segment, lease))
 
     async def usual_seconds(self, session_id: SessionId) -> float | None:
         """Return what the newest texts of the session's summaries took on average, None where there are none."""
         seconds = (await self._transactions.fetch(_USUAL_SECONDS, session_id=session_id))[0]["seconds"]
         return None if seconds is None else float(seconds)
 
-    async def chain_of_stretches(self, session_id: SessionId, first: int, before: int) -> tuple[Stretch, ...]:
-        """Return stretches that follow each other from `first` on and end before the position `before`."""
-        return await chain_of_stretches(self._transactions, session_id, first, before)
+    async def chain_of_segments(self, session_id: SessionId, first: int, before: int) -> tuple[Segment, ...]:
+        """Return segments that follow each other from `first` on and end before the position `before`."""
+        return await chain_of_segments(self._transactions, session_id, first, before)
 
-    async def copy_stretch(
-        self, session_id: SessionId, wanted: WantedStretch, lease: Lease | None = None
-    ) -> Stretch | None:
+    async def copy_segment(
+        self, session_id: SessionId, wanted: WantedSegment, lease: Lease | None = None
+    ) -> Segment | None:
         """Take over what another session of the owner was answered. Raises LeaseLost, SummaryConflict, NotFound."""
         if not await is_with_others(self._transactions, session_id, wanted):
             return None
-        return await self._transactions.run(lambda tx: copy_stretch(tx, session_id, wanted, lease))
+        return await self._transactions.run(lambda tx: copy_segment(tx, session_id, wanted, lease))
 
-    async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithStretches | None:
-        """Return the adopted version, or the prepared one that builds on it, with its stretches, oldest first.
+    async def load_parts(self, session_id: SessionId, state: SummaryState) -> SummaryWithSegments | None:
+        """Return the adopted version, or the prepared one that builds on it, with its segments, oldest first.
 
-        Two statements, since neither a version nor its stretches ever change. Raises ValueError for another state.
+        Two statements, since neither a version nor its segments ever change. Raises ValueError for another state.
         """
         if state not in _OF_STATE:
             raise ValueError(f"a session has many versions that are {state.value}: there are no parts of the one")
         version = await self._find(_OF_STATE[state], session_id)
         if version is None:
             return None
-        stretches = await load_stretches(self._transactions, session_id, version.stretch_ids)
-        return SummaryWithStretches(version, stretches)
+        segments = await load_segments(self._transactions, session_id, version.segment_ids)
+        return SummaryWithSegments(version, segments)
 
     async def adopt_summary(self, adoption: Adoption, lease: Lease | None = None) -> Session:
         """Store a version and move the session's cursor forward to it. Raises SummaryConflict, NotFound, LeaseLost."""

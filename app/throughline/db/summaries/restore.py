@@ -21,13 +21,13 @@ _FIND = sql(
 _IS_SAME = sql("""
     select 1 as found from summary_versions v join summary_versions a on a.session_id = v.session_id
     where v.id = :summary_id and v.session_id = :session_id and a.state = 'adopted'
-        and a.through_id = v.through_id and a.stretch_ids = v.stretch_ids and a.text = v.text
+        and a.through_id = v.through_id and a.segment_ids = v.segment_ids and a.text = v.text
         and a.kept_facts = v.kept_facts
 """)
 _COPY = sql("""
-    insert into summary_versions (id, session_id, version, base_version, state, stretch_ids, text, kept_facts,
+    insert into summary_versions (id, session_id, version, base_version, state, segment_ids, text, kept_facts,
         token_count, through_id, through_position, model, run_id)
-    select :version_id, v.session_id, cast(:base_version as integer) + 1, :base_version, 'adopted', v.stretch_ids,
+    select :version_id, v.session_id, cast(:base_version as integer) + 1, :base_version, 'adopted', v.segment_ids,
         v.text, v.kept_facts, v.token_count, v.through_id, v.through_position, v.model, v.run_id
     from summary_versions v where v.id = :summary_id
 """)

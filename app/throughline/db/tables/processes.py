@@ -24,7 +24,7 @@ class ProcessRow(Base):
     name: Mapped[String]
     version: Mapped[String]
     started_at: Mapped[Time]
-    beat_at: Mapped[Now]
+    heartbeat_at: Mapped[Now]
     concurrency: Mapped[int]
     open_turns: Mapped[int]
     jobs_in_hand: Mapped[int]

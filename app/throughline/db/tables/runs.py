@@ -46,7 +46,7 @@ class RunRow(Base):
         Index("runs_held", "owner_id", postgresql_where=text("status = 'running'")),
         Index("runs_served", "owner_id", "started_at", postgresql_where=text("started_at is not null")),
         Index("runs_line", "session_id", "seq", postgresql_where=text(WAITING)),
-        Index("runs_unread", "session_id", "seq", postgresql_where=text("is_unread")),
+        Index("runs_skipped", "session_id", "seq", postgresql_where=text("is_skipped")),
         # A turn leaves one dead row, and dead entries at the front of the indexes that the claim loop walks.
         {"postgresql_with": vacuumed(500, share=0.01, fillfactor=70)},
     )
@@ -69,7 +69,7 @@ class RunRow(Base):
     fence: Mapped[Zero]
     attempt: Mapped[Zero]
     cancel_requested: Mapped[No]
-    is_unread: Mapped[No]
+    is_skipped: Mapped[No]
     input_tokens: Mapped[int | None]
     output_tokens: Mapped[int | None]
     error_type: Mapped[str | None] = mapped_column(Text)

@@ -125,7 +125,7 @@ class SessionRow(Base):
     summary_failed_at: Mapped[Time | None]
     view_state: Mapped[EmptyObject]
     redaction_count: Mapped[Zero]
-    unread_run_count: Mapped[Zero]
+    skipped_run_count: Mapped[Zero]
     message_count: Mapped[Zero]
     message_tokens: Mapped[BigZero]
     input_tokens: Mapped[BigZero]

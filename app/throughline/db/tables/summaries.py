@@ -1,4 +1,4 @@
-"""The tables of summaries: stretches with their texts, and versions made of them."""
+"""The tables of summaries: segments with their texts, and versions made of them."""
 
 from uuid import UUID
 
@@ -21,10 +21,10 @@ from throughline.domain.summary import SummaryState
 
 
 class SummaryRow(Base):
-    """One stretch with its own summary; `read_hash` identifies what was read for it, and is there once.
+    """One segment with its own summary; `read_hash` identifies what was read for it, and is there once.
 
-    `request_hash` identifies owner, model and request; no model was asked for a stretch without. Of level -1 it is no
-    stretch but a model's choice of facts (`CHOICE_LEVEL`).
+    `request_hash` identifies owner, model and request; no model was asked for a segment without. Of level -1 it is no
+    segment but a model's choice of facts (`CHOICE_LEVEL`).
     """
 
     __tablename__ = "summaries"
@@ -54,7 +54,7 @@ class SummaryRow(Base):
 
 
 class SummaryVersionRow(Base):
-    """One version of a session's summary: the stretches in it, the text made of them, and how far it reaches.
+    """One version of a session's summary: the segments in it, the text made of them, and how far it reaches.
 
     A prepared one has no number yet; `base_version` is the session's `summary_version` it was written on. `run_id` is
     the turn that wrote it, for whoever looks into a case: no key, since nothing is looked up by it.
@@ -76,7 +76,7 @@ class SummaryVersionRow(Base):
     session_id: Mapped[UUID] = mapped_column(ForeignKey("sessions.id"))
     version: Mapped[int | None]
     state: Mapped[String]
-    stretch_ids: Mapped[list[UUID]] = mapped_column(ARRAY(Uuid))
+    segment_ids: Mapped[list[UUID]] = mapped_column(ARRAY(Uuid))
     text: Mapped[String]
     kept_facts: Mapped[EmptyList]
     token_count: Mapped[int]

@@ -1,0 +1,116 @@
+"""Tells what is wrong with an agent file in the words of the file: field, value, and what is allowed."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from pydantic import ValidationError
+
+from throughline.agents.option_aliases import OTHER_NAMES
+from throughline.agents.yaml_schema import ContextSection, field_names, section_at
+from throughline.domain.text import clean_text
+
+MAX_SHOWN_CHARACTERS = 80
+MAX_COMPLAINTS = 20
+
+SECRET_FIELDS = frozenset({"api_key_env"})
+"""Fields that may hold a key by mistake: what was written there is not repeated."""
+
+Context: TypeAlias = dict[str, Any]  # Any: what pydantic puts into an error depends on its kind
+Details: TypeAlias = Mapping[str, Any]  # Any: pydantic's ErrorDetails, of which only its core knows the type
+
+KINDS: dict[str, Callable[[Context], str]] = {
+    "bool_type": lambda _: "must be true or false",
+    "dict_type": lambda _: "must be a mapping of fields",
+    "enum": lambda context: f"is not allowed; allowed: {context['expected'].replace(chr(39), '')}",
+    "finite_number": lambda _: "must be a number",
+    "float_type": lambda _: "must be a number",
+    "greater_than": lambda context: f"must be above {context['gt']}",
+    "greater_than_equal": lambda context: f"must be at least {context['ge']}",
+    "int_type": lambda _: "must be a whole number",
+    "less_than": lambda context: f"must be below {context['lt']}",
+    "less_than_equal": lambda context: f"must be at most {context['le']}",
+    "list_type": lambda _: "must be a list",
+    "model_type": lambda _: "must be a mapping of fields",
+    "string_too_long": lambda context: f"must have at most {context['max_length']} characters",
+    "string_type": lambda _: "must be text (quote it if it looks like something else)",
+    "value_error": lambda context: str(context["error"]),
+}
+PATTERNS = {
+    "name": "must match [a-z][a-z0-9_-]{0,63}: a small letter, then small letters, digits, '_' or '-'",
+    "tools": "must be a tool's name or module:attribute",
+    "token_counter": "is not allowed; allowed: tiktoken, tiktoken:<encoding>, chars, transformers:<name or path>, "
+    "module:function",
+    "pre_compact": "must be a function of yours as module:function",
+    "model": "must be a model's name without white space, such as openai:gpt-4o",
+}
+
+
+def validation_errors(error: ValidationError) -> str:
+    """Return one line for each thing that is wrong, in the order of the file's fields."""
+    found = error.errors(include_url=False)
+    lines = [_complaint(details) for details in found[:MAX_COMPLAINTS]]
+    if len(found) > MAX_COMPLAINTS:
+        lines.append(f"and {len(found) - MAX_COMPLAINTS} more")
+    return "\n".join(f"  {line}" for line in lines)
+
+
+def show(value: object) -> str:
+    """Return `value` short and on one line, without the credentials of an address."""
+    if isinstance(value, str):
+        value = _without_credentials(value)
+    text = clean_text(repr(value))
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…"
+
+
+def _without_credentials(address: str) -> str:
+    """Leave out all between the first `//` and the last `@` behind it."""
+    scheme, slashes, rest = address.partition("//")
+    return f"{scheme}{slashes}{rest.rpartition('@')[2]}"
+
+
+def _complaint(details: Details) -> str:
+    path, kind = details["loc"], details["type"]
+    if kind == "missing":
+        return f"{_dotted(path)}: missing; write it"
+    if kind in {"extra_forbidden", "invalid_key"}:
+        return f"{_dotted(path)}: {_unknown(path)}"
+    problem = _problem(path, kind, details)
+    if SECRET_FIELDS.intersection(path) or (kind == "value_error" and isinstance(details["input"], dict)):
+        return f"{_dotted(path)}: {problem}"
+    return f"{_dotted(path)}: {show(details['input'])} {problem}"
+
+
+def _problem(path: tuple[str | int, ...], kind: str, details: Details) -> str:
+    if kind == "string_pattern_mismatch":
+        field = next(step for step in reversed(path) if isinstance(step, str))
+        return PATTERNS[field]
+    known = KINDS.get(kind)
+    return known(details.get("ctx", {})) if known else str(details["msg"]).lower()
+
+
+def _unknown(path: tuple[str | int, ...]) -> str:
+    """Say that there is no such field, and which one may have been meant."""
+    name, allowed = str(path[-1]), field_names(section_at(path[:-1]))
+    if name in allowed:
+        return "is another name of a field that is written too: write one of them"
+    if path[:-1] in {(), ("context",)} and name in OTHER_NAMES:
+        return f"no such field; write context.{OTHER_NAMES[name]}"
+    if not path[:-1] and name in field_names(ContextSection):
+        return f"no such field; write context.{name}"
+    near = difflib.get_close_matches(name, allowed, n=3)
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"no such field; {meant}allowed: {', '.join(allowed)}"
+
+
+def _dotted(path: tuple[str | int, ...]) -> str:
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) and text else f".{step}"
+    return show_name(text.removeprefix("."))
+
+
+def show_name(name: str) -> str:
+    """Return a name from the file, printable and not longer than a line."""
+    text = clean_text(name)[:MAX_SHOWN_CHARACTERS]
+    return text if text.isprintable() else repr(text)

@@ -1,0 +1,278 @@
+"""Errors as RFC 9457 problem documents: the only file that knows which error has which status.
+
+`type` is `/problems/<code>`, a stable reference relative to the service; clients compare it and need not fetch it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from throughline.api.http.request_errors import FieldError, InvalidRequest, TooManyConnections
+from throughline.api.http.responses import json_bytes
+from throughline.domain.errors import (
+    DatabaseUnavailable,
+    DatabaseUnusable,
+    InvalidInput,
+    QueueFull,
+    SessionBusy,
+    SummaryInProgress,
+    TemporaryError,
+    ThroughlineError,
+)
+from throughline.domain.json_types import JsonValue
+from throughline.domain.text import clean_text
+from throughline.execution.error_boundary import ErrorBoundary
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_SECONDS = 2
+MAX_FIELDS = 20
+MAX_FIELD_LENGTH = 80
+RUN_CANCELLED = "run_cancelled"
+
+log = structlog.get_logger(__name__)
+
+TIME_WORDS = "Must be a time with its offset: 2026-03-14T00:00:00Z."
+WORDS: Mapping[str, str] = {
+    "bool_type": "Must be true or false.",
+    "datetime_from_date_parsing": TIME_WORDS,
+    "datetime_parsing": TIME_WORDS,
+    "dict_type": "Must be a JSON object.",
+    "extra_forbidden": "This field is not known here.",
+    "greater_than_equal": "Must be {ge} or more.",
+    "int_parsing": "Must be a whole number.",
+    "int_parsing_size": "Must be a whole number, and a smaller one.",
+    "less_than_equal": "Must be {le} or less.",
+    "list_type": "Must be a list.",
+    "literal_error": "Must be {expected}.",
+    "missing": "This field is needed.",
+    "model_attributes_type": "Must be a JSON object.",
+    "model_type": "Must be a JSON object.",
+    "recursion_loop": "Is nested too deeply.",
+    "string_pattern_mismatch": "Does not have the form it must have, see /openapi.json.",
+    "string_too_long": "Must have {max_length} characters or fewer.",
+    "string_too_short": "Must have {min_length} characters or more.",
+    "string_type": "Must be text.",
+    "timezone_aware": TIME_WORDS,
+    "too_long": "Must have {max_length} items or fewer.",
+    "too_short": "Must have {min_length} items or more.",
+    "union_tag_invalid": "Its {discriminator} must be one of {expected_tags}.",
+    "union_tag_not_found": "Must be a JSON object with a {discriminator}.",
+}
+"""Sentences for what pydantic finds, filled from the checks' own bounds, never from what was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one code is told: its status and the title that is the same at every occurrence."""
+
+    status: int
+    title: str
+
+
+KINDS: Mapping[str, Kind] = {
+    "malformed_body": Kind(400, "The body is not JSON"),
+    "malformed_request": Kind(400, "The request is not HTTP"),
+    "not_authenticated": Kind(401, "A valid key is needed"),
+    "not_allowed": Kind(403, "The key may not do this"),
+    "origin_refused": Kind(403, "Only this machine is served"),
+    "not_found": Kind(404, "Not found"),
+    "route_not_found": Kind(404, "No such route"),
+    "method_not_allowed": Kind(405, "Method not allowed"),
+    "body_too_slow": Kind(408, "The body did not arrive in time"),
+    "head_too_slow": Kind(408, "The request did not arrive in time"),
+    "idempotency_key_reused": Kind(409, "The idempotency key was used for another request"),
+    "session_busy": Kind(409, "A turn of this session is running"),
+    "summary_conflict": Kind(409, "The summary was changed meanwhile"),
+    "summary_in_progress": Kind(409, "A summary of this session is being written"),
+    RUN_CANCELLED: Kind(409, "The run was cancelled"),
+    "body_too_large": Kind(413, "The body is too large"),
+    "unsupported_media_type": Kind(415, "Send plain JSON"),
+    "invalid_input": Kind(422, "The request is not valid"),
+    "model_refused": Kind(422, "The model declined this content"),
+    "queue_full": Kind(429, "Too many messages wait in this session"),
+    "owner_queue_full": Kind(429, "Too many of your messages wait"),
+    "owner_summaries_taken": Kind(429, "Too many of your summaries are being written"),
+    "head_too_large": Kind(431, "The request's head is too large"),
+    "internal_error": Kind(500, "Something unexpected went wrong"),
+    "lease_lost": Kind(500, "The run moved to another process"),
+    "run_abandoned": Kind(500, "The run could not be finished"),
+    "setting_invalid": Kind(500, "The service is not configured for this"),
+    "agent_invalid": Kind(500, "The agent cannot be used"),
+    "prompt_cannot_fit": Kind(500, "The agent leaves no room for a conversation"),
+    "model_rejected": Kind(502, "The model provider refused the request"),
+    "model_authentication_failed": Kind(502, "The model provider does not accept the service's key"),
+    "model_quota_exhausted": Kind(502, "The model provider account has no quota left"),
+    "model_invalid_request": Kind(502, "The model provider calls the request invalid"),
+    "context_overflow": Kind(502, "The prompt is longer than the model's window"),
+    "answer_too_long": Kind(502, "The model's answer was too long"),
+    "answer_incomplete": Kind(502, "The model's answer was incomplete"),
+    "database_unusable": Kind(503, "The database cannot serve"),
+    "database_unavailable": Kind(503, "The database does not answer"),
+    "claiming_broke": Kind(500, "The process takes no more turns"),
+    "no_worker_available": Kind(503, "No worker took the run"),
+    "turns_taken": Kind(503, "All open turns are taken"),
+    "service_stopping": Kind(503, "The service is stopping"),
+    "bodies_held": Kind(503, "The service holds too many large requests"),
+    "too_many_connections": Kind(503, "The service has too many connections"),
+    "model_unavailable": Kind(503, "The model provider is not available"),
+    "model_rate_limited": Kind(503, "The model provider is overloaded"),
+    "model_timeout": Kind(504, "The model did not answer in time"),
+    "turn_timeout": Kind(504, "The turn took too long"),
+}
+
+
+def problem(
+    code: str, detail: str, *, more: Mapping[str, JsonValue] | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return the problem document of `code`; an unknown code is told as an internal error with its own type."""
+    kind = KINDS.get(code, KINDS["internal_error"])
+    body = {"type": f"/problems/{code}", "title": kind.title, "status": kind.status, "detail": detail, **(more or {})}
+    added = {"Cache-Control": "no-store", **(headers or {})}
+    if kind.status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
+        added.setdefault("Retry-After", str(RETRY_SECONDS))
+    if kind.status == HTTPStatus.REQUEST_TIMEOUT:
+        added["Connection"] = "close"  # the rest of the request is waited for no longer
+    return Response(json_bytes(body), kind.status, added, MEDIA_TYPE)
+
+
+def error_problem(error: ThroughlineError, *, run_id: str = "", route: str = "") -> Response:
+    """Return the problem document of one of our own errors; `run_id` names the run that goes on nevertheless.
+
+    What is refused with a 503 is logged, but for connections beyond the limit: who opens them could fill the log.
+    """
+    if KINDS.get(error.code, KINDS["internal_error"]).status == HTTPStatus.SERVICE_UNAVAILABLE:
+        _log_refusal(error, run_id, route)
+    more = {**_members(error), **({"run_id": run_id} if run_id else {})}
+    return problem(error.code, error.detail, more=more, headers=_headers(error))
+
+
+def _log_refusal(error: ThroughlineError, run_id: str, route: str) -> None:
+    """Log the cause. The words of database errors are all our own; of others the code has to do."""
+    if isinstance(error, TooManyConnections):
+        return
+    cause = error.detail if isinstance(error, DatabaseUnavailable | DatabaseUnusable) else error.code
+    log.warning("request refused for now", code=error.code, cause=cause, run_id=run_id or None, route=route or None)
+
+
+def field_errors(found: Sequence[Mapping[str, object]]) -> tuple[FieldError, ...]:
+    """Return pydantic's errors as ours: the place and the message, never the input."""
+    return tuple(FieldError(_place(error.get("loc")), _message(error)) for error in found[:MAX_FIELDS])
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Answer every error of a route with a problem document."""
+    app.add_exception_handler(ThroughlineError, _on_own_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid_parameters)
+    app.add_exception_handler(HTTPException, _on_http_error)
+
+
+def _members(error: ThroughlineError) -> dict[str, JsonValue]:
+    match error:
+        case InvalidRequest(errors=errors):
+            return {"errors": [{"field": item.field, "detail": item.detail} for item in errors]}
+        case InvalidInput(field=field, detail=detail):
+            return {"errors": [{"field": field, "detail": detail}]}
+        case SessionBusy(run_id=run_id):
+            return {"run_id": run_id}
+        case SummaryInProgress(summary_request_id=request_id):
+            return {"summary_request_id": request_id}
+        case QueueFull(cap=cap, limit=limit):
+            return {"cap": cap, "limit": limit}
+        case _:
+            return {}
+
+
+def _headers(error: ThroughlineError) -> dict[str, str]:
+    if isinstance(error, TemporaryError):
+        seconds = RETRY_SECONDS if error.delay_seconds is None else error.delay_seconds
+        return {"Retry-After": str(max(1, math.ceil(seconds)))}
+    if error.code == "not_authenticated":
+        return {"WWW-Authenticate": 'Bearer realm="throughline"'}
+    if error.code == "not_allowed":
+        return {"WWW-Authenticate": 'Bearer realm="throughline", error="insufficient_scope"'}
+    return {}
+
+
+async def _on_own_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ThroughlineError)
+    path = getattr(request.scope.get("route"), "path", "")
+    return error_problem(error, route=f"{request.method} {path}")
+
+
+async def _on_invalid_parameters(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return error_problem(InvalidRequest(field_errors(error.errors())))
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    """Answer what the framework itself refuses: unknown routes and methods."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return problem("route_not_found", "There is no such route. /openapi.json lists those that exist.")
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = ", ".join(_allowed_methods(request))
+        detail = f"{request.method} is not possible here; allowed: {allowed}."
+        return problem("method_not_allowed", detail, headers={"Allow": allowed})
+    return problem("malformed_body", "The request could not be read.")
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """Return what the path takes: the framework names only the first route that matches it."""
+    path = request.url.path
+    matching = [route for route in iter_route_contexts(request.app.routes) if route.path_regex.match(path)]
+    return sorted({method for route in matching for method in route.methods or ()})
+
+
+def _place(location: object) -> str:
+    """Return the dotted place; names a client may have made up are cut, tags in parentheses are ours and left out."""
+    parts = [str(part) for part in location] if isinstance(location, (tuple, list)) else []
+    shown = [part for part in parts if part not in {"body", "query", "header"} and not part.startswith("(")]
+    return clean_text(".".join(shown))[:MAX_FIELD_LENGTH]
+
+
+def _message(error: Mapping[str, object]) -> str:
+    kind, context = str(error.get("type")), error.get("ctx")
+    if kind in WORDS:
+        return WORDS[kind].format_map(context if isinstance(context, dict) else {})
+    return (
+        str(error.get("msg", "")).removeprefix("Value error, ").replace("Input should be", "Must be").rstrip(".") + "."
+    )
+
+
+class UnexpectedErrors:
+    """Catches what no handler expected. A response that has begun is cut instead of ended."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Stand around `app`."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        has_begun = False
+
+        async def note_start(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        boundary = ErrorBoundary(log.error, "request broke", lets_through=(ClientDisconnect,), method=scope["method"])
+        try:
+            with boundary:
+                await self._app(scope, receive, note_start)
+        except ClientDisconnect:
+            log.info("client left before its body was complete")
+        if boundary.error is not None and not has_begun:
+            detail = "Something unexpected went wrong here. Nothing stored is lost; try again."
+            await problem(ThroughlineError.code, detail)(scope, receive, send)

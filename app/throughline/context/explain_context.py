@@ -1,0 +1,211 @@
+"""What a user may ask of the context at rest: the report, and whether a summary is due."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from uuid import UUID
+
+from throughline.context.calibration import scale
+from throughline.context.compaction_cut import row_tokens
+from throughline.context.compaction_triggers import (
+    CompactionTrigger,
+    count_trigger,
+    counted_from,
+    due_triggers,
+    is_near_threshold,
+    is_summarising,
+    messages_since_summary,
+    summarised_through,
+    tokens_since_summary,
+)
+from throughline.context.context_input import ContextInput
+from throughline.context.context_report import ContextReport, FiringGauge, NextAction, SummaryFacts, SummaryReport
+from throughline.context.fit_prompt import fit_view
+from throughline.context.measure import count_system
+from throughline.context.plan_context import ContextPlan, plan_context
+from throughline.context.repair_messages import EMPTY_USER_TEXT
+from throughline.context.stages.last_stages import OLDEST_TRIMMED
+from throughline.context.view import View
+from throughline.domain.ids import MessageId, SessionId
+from throughline.domain.message import Message, NewMessage, Role, Source
+from throughline.domain.summary import AdoptedSummary, Prepared
+
+NEXT_MESSAGE = NewMessage(role=Role.USER, content=EMPTY_USER_TEXT, source=Source.API)
+"""What the next message is taken to be before there is one: the words shown in the place of an empty one."""
+
+NOTHING_SAID = Message(
+    id=MessageId(UUID(int=0)),
+    session_id=SessionId(UUID(int=0)),
+    position=0,
+    role=Role.USER,
+    content=EMPTY_USER_TEXT,
+    source=Source.API,
+    created_at=datetime.min.replace(tzinfo=UTC),
+)
+"""The same once it is stored, and its answer."""
+
+RECENT_ANSWERS = 10
+"""The next answer is expected to be as long as these were on average."""
+
+
+def explain_context(context_input: ContextInput, facts: SummaryFacts) -> ContextReport:
+    """Return the report on a session at rest, or as it will be once the running turn is over."""
+    return explain_end(context_input, facts)[0]
+
+
+def explain_end(context_input: ContextInput, facts: SummaryFacts) -> tuple[ContextReport, bool]:
+    """Return the report of a turn's end and whether a summary is due, both from one plan."""
+    plan = next_plan(context_input)
+    return _report(plan, facts), plan.is_summary_due
+
+
+def next_plan(context_input: ContextInput) -> ContextPlan:
+    """Return what an empty message would set off once no turn runs: what its messages were is history then."""
+    return plan_context(replace(context_input, history=context_input.rows, own=(), user=NEXT_MESSAGE))
+
+
+def is_making_room(plan: ContextPlan) -> bool:
+    """Whether anything is done to the prompt before the call."""
+    return bool(plan.decision.is_now or plan.fired or fit_view(plan.view).notes)
+
+
+def _report(plan: ContextPlan, facts: SummaryFacts) -> ContextReport:
+    """Tell of the view as the plan found it, without the empty message that it was made for."""
+    view = plan.opened
+    context_input, empty = replace(view.context_input, user=None), view.counts[view.current_index]
+    total = scale(view.tokens - empty, context_input.factor)
+    (system, tools, summary), (action, gauge) = _fixed_tokens(view), _next_step(plan)
+    since, since_tokens = (
+        messages_since_summary(context_input),
+        scale(tokens_since_summary(context_input), context_input.factor),
+    )
+    most_messages, most_tokens = _thresholds(context_input)
+    return ContextReport(
+        agent=facts.agent,
+        model=facts.model,
+        context_window=context_input.budget.window_tokens,
+        response_reserve=context_input.budget.reserve_tokens,
+        system_tokens=system,
+        tools_tokens=tools,
+        summary_tokens=summary,
+        message_tokens=max(total - system - tools - summary, 0),
+        total_tokens=total,
+        unreduced_tokens=max(scale(view.unreduced_tokens - empty, context_input.factor), total),
+        last_stage=OLDEST_TRIMMED if context_input.has_gap else view.state.stage or None,
+        threshold_tokens=context_input.budget.threshold_tokens,
+        usage_percent=_percent(total, context_input.budget.window_tokens),
+        counted_from_position=counted_from(context_input),
+        messages_since_summary=since,
+        messages_threshold=most_messages,
+        messages_percent=None if most_messages is None else _percent(since, most_messages),
+        tokens_since_summary=since_tokens,
+        tokens_threshold=most_tokens,
+        tokens_percent=None if most_tokens is None else _percent(since_tokens, most_tokens),
+        will_trigger=action is not NextAction.NONE,
+        next_action=action,
+        next_trigger=gauge,
+        summary_count=facts.summary_count,
+        last_summary_at=None if facts.adopted is None else facts.adopted.created_at,
+        estimated_response_tokens=_expected_answer(view),
+        summary=_summary_report(facts.adopted),
+        prepared=_prepared_report(context_input.prepared),
+        summariser=facts.summariser,
+        summary_failure=facts.failure,
+    )
+
+
+def _thresholds(context_input: ContextInput) -> tuple[int | None, int | None]:
+    """Return after how many messages and tokens a summary is due; None where none is written unasked."""
+    if not is_summarising(context_input):
+        return None, None
+    return context_input.policy.max_messages_before_summary, context_input.policy.max_tokens_before_summary
+
+
+def _fixed_tokens(view: View) -> tuple[int, int, int]:
+    """Return what system prompt, tools and summary take, in the model's tokens."""
+    context_input = view.context_input
+    system = count_system(context_input.system_prompt.strip(), context_input.count)
+    summary = view.system_tokens - system
+    return (
+        scale(system, context_input.factor),
+        scale(context_input.tools_tokens, context_input.factor),
+        scale(summary, context_input.factor),
+    )
+
+
+def _next_step(plan: ContextPlan) -> tuple[NextAction, FiringGauge | None]:
+    """Return what the plan's empty message and its empty answer set off, and which gauge makes them."""
+    if is_making_room(plan):
+        return NextAction.COMPACT, _gauge(plan.decision.trigger if plan.decision.is_now else None)
+    later = _later(plan)
+    if later is None:
+        return NextAction.NONE, None
+    return NextAction.PREPARE, _gauge(count_trigger(later, summarised_through(later)))
+
+
+def _gauge(trigger: CompactionTrigger | None) -> FiringGauge:
+    """What no count triggers the window does."""
+    if trigger is CompactionTrigger.MESSAGES:
+        return FiringGauge.MESSAGES
+    return FiringGauge.TOKENS if trigger is CompactionTrigger.TOKENS else FiringGauge.WINDOW
+
+
+def _later(plan: ContextPlan) -> ContextInput | None:
+    """Return what there is once the plan's empty message has an empty answer, where a summary is due then."""
+    context_input = plan.view.context_input
+    rows = context_input.rows
+    last = rows[-1].position if rows else context_input.summary_through_position
+    tokens = plan.view.counts[plan.view.current_index]
+    said = tuple(
+        replace(NOTHING_SAID, position=last + step, role=role, token_count=tokens, counter=context_input.counter_name)
+        for step, role in ((1, Role.USER), (2, Role.ASSISTANT))
+    )
+    later = replace(context_input, history=(*rows, *said))
+    most = plan.raw_tokens + 2 * tokens
+    is_far_off = not (due_triggers(later, most) or count_trigger(later, summarised_through(later)))
+    if is_far_off and not is_near_threshold(later, most):
+        return None
+    return later if plan_context(later).is_summary_due else None
+
+
+def _summary_report(version: AdoptedSummary | None) -> SummaryReport | None:
+    """A version that stands for no message (after a restore to the beginning) is no summary."""
+    if version is None or version.through_position == 0:
+        return None
+    return SummaryReport(
+        messages_summarized=version.through_position,
+        token_count=version.token_count,
+        created_at=version.created_at,
+        through_id=version.through_id,
+        through_position=version.through_position,
+        model=version.model,
+    )
+
+
+def _prepared_report(prepared: Prepared | None) -> SummaryReport | None:
+    if prepared is None:
+        return None
+    return SummaryReport(
+        messages_summarized=prepared.through_position,
+        token_count=prepared.token_count,
+        created_at=prepared.created_at,
+        through_id=None,
+        through_position=prepared.through_position,
+        model=prepared.model,
+    )
+
+
+def _expected_answer(view: View) -> int:
+    """The mean of the newest answers, the whole reserve where there is none yet."""
+    context_input = view.context_input
+    answers = [
+        tokens
+        for row, tokens in zip(context_input.rows, row_tokens(view), strict=True)
+        if tokens and row.role is Role.ASSISTANT
+    ][-RECENT_ANSWERS:]
+    if not answers:
+        return context_input.budget.reserve_tokens
+    return min(scale(sum(answers) // len(answers), context_input.factor), context_input.budget.reserve_tokens)
+
+
+def _percent(part: int, whole: int) -> float:
+    return round(100 * part / whole, 1) if whole > 0 else 100.0

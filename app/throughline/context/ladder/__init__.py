@@ -1,1 +1,0 @@
-"""Making a view smaller step by step: prunes, strategies, and the last rungs."""

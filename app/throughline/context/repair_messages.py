@@ -1,0 +1,144 @@
+"""Making any sequence of messages valid for strict providers, in the view only: what is stored stays as it is.
+
+Afterwards every tool call has exactly one result right after it, no result lacks its call, no message is empty, ids
+are unique and the first message is the user's. A valid sequence comes back unchanged.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from throughline.context.groups import Group, group_messages
+from throughline.domain.message import Content, ImageBlock, Role, ToolCall
+from throughline.domain.prompt import PromptMessage
+from throughline.domain.text import is_blank
+
+MISSING_RESULT = "[no result was recorded for this call]"
+EMPTY_USER_TEXT = "[empty message]"
+EMPTY_RESULT = "[no output]"
+OPENING = "[The conversation goes on from earlier messages.]"
+
+
+def repair_messages(messages: Sequence[PromptMessage], opening: str = OPENING) -> tuple[PromptMessage, ...]:
+    """Return the messages in a form every provider takes; order, positions and untouched messages are kept."""
+    if is_valid(messages):
+        return tuple(messages)
+    used: dict[str, int] = {}
+    repaired: list[PromptMessage] = []
+    for group in group_messages(messages):
+        repaired.extend(_repair_group(group, used))
+    if repaired and repaired[0].role is not Role.USER:
+        repaired.insert(0, PromptMessage(role=Role.USER, content=opening))
+    return tuple(repaired)
+
+
+def is_valid(messages: Sequence[PromptMessage]) -> bool:
+    """Whether a strict provider takes the messages as they are. One pass, made for the common case that it does."""
+    if messages and messages[0].role is not Role.USER:
+        return False
+    used: set[str] = set()
+    waiting: list[str] = []
+    for message in messages:
+        role, content = message.role, message.content
+        is_unlocked = message.tool_call_id is None and not (waiting or message.tool_calls)
+        if is_unlocked and role is not Role.TOOL and type(content) is str and content[:1].isalnum():
+            continue  # a text with no calls or results about it, as by far most are
+        is_taken = _is_next_result(message, waiting) if role is Role.TOOL else _opens(message, waiting, used)
+        if not is_taken:
+            return False
+    return not waiting
+
+
+def _is_next_result(message: PromptMessage, waiting: list[str]) -> bool:
+    """Take the next call off those that wait; whether the message answers it."""
+    return bool(waiting) and waiting.pop(0) == message.tool_call_id and _has_content(message.content)
+
+
+def _opens(message: PromptMessage, waiting: list[str], used: set[str]) -> bool:
+    """Let the message's calls wait for their results; whether it may stand here."""
+    if waiting or not _is_plain_or_call(message):
+        return False
+    waiting.extend(call.id for call in message.tool_calls)
+    return not waiting or _are_new(waiting, used)
+
+
+def _is_plain_or_call(message: PromptMessage) -> bool:
+    if message.tool_calls:
+        is_said_or_absent = not message.content or _has_content(message.content)
+        return message.role is Role.ASSISTANT and is_said_or_absent and message.tool_call_id is None
+    return message.tool_call_id is None and _has_content(message.content)
+
+
+def _are_new(ids: list[str], used: set[str]) -> bool:
+    """Note the ids as used; False where one is empty or was used before."""
+    before = len(used)
+    used.update(ids)
+    return len(used) - before == len(ids) and "" not in ids
+
+
+def _has_content(content: Content) -> bool:
+    """Whether there is something to see, and no blank block beside it."""
+    if isinstance(content, str):
+        return content[:1].isalnum() or not is_blank(content)
+    return bool(content) and all(isinstance(block, ImageBlock) or not is_blank(block.text) for block in content)
+
+
+def _repair_group(group: Group[PromptMessage], used: dict[str, int]) -> list[PromptMessage]:
+    match group.head.role:
+        case Role.USER:
+            return [_plain(group.head, _content_or(group.head.content, EMPTY_USER_TEXT))]
+        case Role.ASSISTANT if group.head.tool_calls:
+            return _repair_calls(group, used)
+        case Role.ASSISTANT:
+            content = _content_or(group.head.content, "")
+            return [_plain(group.head, content)] if content else []
+        case Role.TOOL:
+            return []
+
+
+def _repair_calls(group: Group[PromptMessage], used: dict[str, int]) -> list[PromptMessage]:
+    """Return the call and one result for each of its calls, under ids that were not used before.
+
+    `used` holds these, each with the last number that was put behind it.
+    """
+    head = group.head
+    calls = tuple(_with_unique_id(call, used) for call in head.tool_calls)
+    shown = [_changed(head, _content_or(head.content, ""), calls, None)]
+    for call, result in zip(calls, group.results, strict=True):
+        if result is None:
+            missing = PromptMessage(Role.TOOL, MISSING_RESULT, tool_call_id=call.id, name=call.name)
+            shown.append(missing)
+        else:
+            content = _content_or(result.content, EMPTY_RESULT)
+            shown.append(_changed(result, content, (), call.id))
+    return shown
+
+
+def _with_unique_id(call: ToolCall, used: dict[str, int]) -> ToolCall:
+    unique, number = call.id, used.get(call.id, 1)
+    while not unique or unique in used:
+        number += 1
+        unique = f"{call.id or 'call'}_{number}"
+    used[call.id] = number
+    used.setdefault(unique, 1)
+    return call if unique == call.id else replace(call, id=unique)
+
+
+def _plain(message: PromptMessage, content: Content) -> PromptMessage:
+    return _changed(message, content, (), None)
+
+
+def _changed(
+    message: PromptMessage, content: Content, calls: tuple[ToolCall, ...], call_id: str | None
+) -> PromptMessage:
+    """Return the message with these values; the very same object where it has them, so that its count stands."""
+    if (message.content, message.tool_calls, message.tool_call_id) == (content, calls, call_id):
+        return message
+    return replace(message, content=content, tool_calls=calls, tool_call_id=call_id)
+
+
+def _content_or(content: Content, placeholder: str) -> Content:
+    """Return the content without blank blocks, or the placeholder where nothing is left."""
+    if isinstance(content, str):
+        return placeholder if is_blank(content) else content
+    kept = tuple(block for block in content if isinstance(block, ImageBlock) or not is_blank(block.text))
+    return kept or placeholder

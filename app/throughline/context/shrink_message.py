@@ -1,0 +1,96 @@
+"""Making one prompt message smaller: its text and its calls' arguments middle-out, images left out, all visibly."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from throughline.context.measure import IMAGE_TOKENS, Count, count_arguments, count_message
+from throughline.context.truncate_text import cut_to_bytes, truncate_middle
+from throughline.domain.message import Block, Content, ImageBlock, TextBlock, ToolCall, text_of
+from throughline.domain.prompt import PromptMessage
+
+IMAGE_SHARE = 0.5
+"""Images that fit this share of a message's room stay in it, the first ones first."""
+
+ARGUMENT_SHARES = (0.8, 0.4, 0.1)
+"""Tries for cutting arguments: as a JSON string they may take more tokens than as plain text."""
+
+NO_ARGUMENTS = "{}"
+NOTHING = "[…]"
+
+
+def shrink_message(message: PromptMessage, max_tokens: int, count: Count) -> PromptMessage:
+    """Return the message in about `max_tokens`: exact for text, at least the framing and names for calls."""
+    bare = replace(message, content="", tool_calls=tuple(replace(call, arguments="") for call in message.tool_calls))
+    room = max(max_tokens - count_message(bare, count), 0)
+    sizes = [
+        _content_size(message.content, count),
+        *(count_arguments(call.arguments, count) for call in message.tool_calls),
+    ]
+    level = fair_level(sizes, room)
+    label = _label(message)
+    content = message.content
+    if sizes[0] > level:
+        content = _shrink_content(content, level, count, label)
+    calls = tuple(
+        call if size <= level else replace(call, arguments=_shrink_arguments(call, level, count))
+        for call, size in zip(message.tool_calls, sizes[1:], strict=True)
+    )
+    return replace(message, content=content, tool_calls=calls)
+
+
+def cap_output(content: Content, max_bytes: int, position: int) -> Content:
+    """Return a tool's output with each text of it in at most `max_bytes`; the same object where it is small enough."""
+    label = f" of message #{position}"
+    if isinstance(content, str):
+        return cut_to_bytes(content, max_bytes, label)
+    return tuple(
+        TextBlock(cut_to_bytes(block.text, max_bytes, label)) if isinstance(block, TextBlock) else block
+        for block in content
+    )
+
+
+def fair_level(sizes: Sequence[int], room: int) -> int:
+    """Return the largest level at which all sizes, none counted above it, fit the room together."""
+    left = room
+    ordered = sorted(sizes)
+    for index, size in enumerate(ordered):
+        share = left // (len(ordered) - index)
+        if size > share:
+            return max(share, 0)
+        left -= size
+    return max(ordered, default=0)
+
+
+def _label(message: PromptMessage) -> str:
+    return "" if message.position is None else f" of message #{message.position}"
+
+
+def _content_size(content: Content, count: Count) -> int:
+    if isinstance(content, str):
+        return count(content)
+    return sum(IMAGE_TOKENS if isinstance(block, ImageBlock) else count(block.text) for block in content)
+
+
+def _shrink_content(content: Content, max_tokens: int, count: Count, label: str) -> Content:
+    """A text is cut; of blocks, the first images that fit stay, and all texts are joined and cut."""
+    if isinstance(content, str):
+        return truncate_middle(content, max_tokens, count, label) or NOTHING
+    images = [block for block in content if isinstance(block, ImageBlock)]
+    kept = images[: int(max_tokens * IMAGE_SHARE) // IMAGE_TOKENS]
+    left = max_tokens - len(kept) * IMAGE_TOKENS
+    text = text_of(content)
+    if len(kept) < len(images):
+        text = f"[{len(images) - len(kept)} images left out]\n{text}"
+    blocks: tuple[Block, ...] = (TextBlock(truncate_middle(text, left, count, label) or NOTHING), *kept)
+    return blocks if kept else text_of(blocks)
+
+
+def _shrink_arguments(call: ToolCall, max_tokens: int, count: Count) -> str:
+    """Return a JSON object that shows head and tail of the arguments, or an empty one."""
+    for share in ARGUMENT_SHARES:
+        cut = truncate_middle(call.arguments, int(max_tokens * share), count)
+        arguments = json.dumps({"_truncated": cut}, ensure_ascii=False)
+        if cut and count(arguments) <= max_tokens:
+            return arguments
+    return NO_ARGUMENTS

@@ -1,0 +1,58 @@
+"""Pruning: old tool outputs are shown as stubs, all at once and only where that frees a real share of the window.
+
+An output that no call has seen yet never is, however many there are: the next call would have to ask for it again.
+"""
+
+from dataclasses import replace
+
+from throughline.context.calibration import scale
+from throughline.context.context_input import ContextInput
+from throughline.context.view import View, show
+from throughline.domain.message import Role
+
+MARK_CAP = 0.95
+"""No mark lies above this share of the budget."""
+
+
+def prune(view: View) -> tuple[View, tuple[str, ...]]:
+    """Return the view after the two prunes, as far as its usage asks for them, and the names of those that fired."""
+    policy, fired = view.context_input.policy.prune, []
+    for name, mark, keep_last in (
+        ("pruned", policy.start, policy.keep_last),
+        ("pruned_aggressively", policy.aggressive, policy.keep_last_aggressive),
+    ):
+        if scale(view.tokens, view.context_input.factor) <= stage_mark(view.context_input, mark):
+            break
+        pruned = _pruned(view, keep_last, name)
+        if pruned is not view:
+            view = pruned
+            fired.append(name)
+    return view, tuple(fired)
+
+
+def stage_mark(context_input: ContextInput, share: float) -> float:
+    """Return the tokens above which a stage begins, in the model's tokens."""
+    return min(share * context_input.budget.window_tokens, MARK_CAP * context_input.budget.budget_tokens)
+
+
+def _pruned(view: View, keep_last: int, name: str) -> View:
+    outputs = sorted(
+        message.position
+        for message in view.messages
+        if message.role is Role.TOOL and message.position is not None and message.position not in view.pinned
+    )
+    answered = _answered_through(view.context_input)
+    old = [position for position in outputs[: max(len(outputs) - keep_last, 0)] if position < answered]
+    if not old or old[-1] <= view.state.pruned_through_position:
+        return view
+    state = replace(view.state, stage=name, pruned_through_position=old[-1], keep_last=keep_last)
+    pruned = show(view.context_input, state)
+    freed = scale(view.tokens - pruned.tokens, view.context_input.factor)
+    return (
+        pruned if freed >= view.context_input.policy.prune.min_freed * view.context_input.budget.window_tokens else view
+    )
+
+
+def _answered_through(context_input: ContextInput) -> int:
+    """Return the position of the newest answer: what stands behind it no call has seen."""
+    return next((row.position for row in reversed(context_input.rows) if row.role is Role.ASSISTANT), 0)

@@ -1,0 +1,31 @@
+"""The strategy `truncation`: over the threshold all but the newest messages leave the view. No model is asked."""
+
+from throughline.context.calibration import unscale
+from throughline.context.compaction_triggers import GROWTH_SHARE
+from throughline.context.stages.trim_groups import Goal, droppable, fewest, past_groups, staged, trimmed
+from throughline.context.view import View
+
+NAME = "history_truncated"
+LEAST_SHARE = 0.5
+"""Of the threshold so much may stay, however little room to grow a small threshold then leaves."""
+
+
+def truncate_history(view: View) -> tuple[View, tuple[str, ...]]:
+    """Keep the newest `keep_recent` messages; where those leave too little room to grow, what fits the target."""
+    groups = past_groups(view)
+    if not groups:
+        return view, ()
+    wanted = droppable(groups, view.context_input.policy.keep_recent - 1)  # the user's message is the newest of them
+    most = _most_tokens(view)
+    enough = fewest(view, groups, Goal(limit=most, aim=most), keep_messages=0)
+    target = min(unscale(view.context_input.budget.target_tokens, view.context_input.factor), most)
+    fewer = fewest(view, groups, Goal(limit=target, aim=target), keep_messages=0)
+    dropped = wanted if wanted >= enough else fewer
+    return staged(view, trimmed(view, groups[:dropped]), NAME)
+
+
+def _most_tokens(view: View) -> int:
+    """Return what may be left, by our count: the next stage then comes once a real share of the window has grown."""
+    budget = view.context_input.budget
+    room = budget.threshold_tokens - int(GROWTH_SHARE * budget.window_tokens)
+    return unscale(max(room, int(LEAST_SHARE * budget.threshold_tokens)), view.context_input.factor)

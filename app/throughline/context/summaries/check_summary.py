@@ -1,0 +1,109 @@
+"""Judging what a summary model wrote before it is stored."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from throughline.context.measure import Count
+from throughline.context.summaries.citations import without_invented
+from throughline.context.summaries.detect_copy import is_copy, is_unchanged
+from throughline.context.summaries.reject_summary import why_no_summary
+from throughline.context.summaries.render_summary import cut_at_boundary
+from throughline.domain.text import is_blank
+
+SMALL_SUMMARY_TOKENS = 200
+"""A summary below this is always small enough."""
+
+MOST_CHARACTERS_PER_TOKEN = 64
+"""What is longer is not read whole: it is cut anyhow, and reading it would take seconds."""
+
+_THINKING = re.compile(r"[<\[](?:think(?:ing)?|thoughts?|reasoning)[>\]]", re.IGNORECASE)
+_THOUGHT = re.compile(r"[<\[]/(?:think(?:ing)?|thoughts?|reasoning)[>\]]\s*+", re.IGNORECASE)
+_THOUGHT_LINE = re.compile(r"^[^\S\n]*+</think(?:ing)?>[^\S\n]*+$", re.IGNORECASE | re.MULTILINE)
+_FINAL_CHANNEL = "<|channel|>final<|message|>"
+
+
+class Verdict(StrEnum):
+    """What to do with a summary: store it, go on without (nothing is wrong), or treat it as a failure."""
+
+    ACCEPT = "accept"
+    SKIP = "skip"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a summary was made from: the `record` to be summarised and the `existing` summary to be extended, as read.
+
+    `reach` is the first and the last position it stands for, None where nobody knows. `may_be_unchanged`: the existing
+    summary may come back as it was.
+    """
+
+    record: str = ""
+    existing: str = ""
+    reach: tuple[int, int] | None = None
+    may_be_unchanged: bool = False
+
+
+NOTHING_KNOWN = Sources()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSummary:
+    """The verdict, its reason ('' for an accepted one), and the text to store."""
+
+    verdict: Verdict
+    reason: str
+    text: str
+    tokens: int
+
+
+def check_summary(
+    text: str, *, replaced_tokens: int, max_tokens: int, count: Count, sources: Sources = NOTHING_KNOWN
+) -> CheckedSummary:
+    """Judge a summary of `replaced_tokens` worth of text.
+
+    Refused are what is none (a refusal, an error text, also one that stands in the record), a copy of the record and
+    an existing summary that came back as it was. What the model thought aloud before it and citations of positions it
+    never read are taken out. Its size is judged as it came; one above `max_tokens` is then cut at a boundary and
+    marked. Linear in the sources and in `max_tokens`.
+    """
+    most = max(max_tokens, SMALL_SUMMARY_TOKENS) * MOST_CHARACTERS_PER_TOKEN
+    text = without_thinking(text)
+    head = text[:most]
+    said = without_invented(head, sources.reach, sources.record, sources.existing) if sources.reach else head
+    reason = _why_not(said, sources)
+    if reason:
+        return CheckedSummary(Verdict.REJECT, reason, "", 0)
+    whole = count(said) * len(text) // len(head)
+    if whole >= replaced_tokens and whole >= SMALL_SUMMARY_TOKENS:
+        reason = f"The summary takes {whole} tokens and would replace only {replaced_tokens}."
+        return CheckedSummary(Verdict.SKIP, reason, "", whole)
+    cut = cut_at_boundary(said, max_tokens, count).strip()
+    if is_blank(cut):
+        return CheckedSummary(Verdict.REJECT, f"Nothing of the summary fits {max_tokens} tokens.", "", 0)
+    return CheckedSummary(Verdict.ACCEPT, "", cut, count(cut))
+
+
+def without_thinking(text: str) -> str:
+    """Return `text` without the `<think>` blocks it begins with; of one that never ends nothing is left.
+
+    Some chat templates open the block in the prompt: what comes back then has only its end, on a line of its own.
+    """
+    text, end = text.rpartition(_FINAL_CHANNEL)[2].strip(), 0
+    unopened = _THOUGHT_LINE.search(text)
+    if unopened and not _THINKING.search(text, 0, unopened.start()):
+        text = text[unopened.end() :].lstrip()
+    while opening := _THINKING.match(text, end):
+        closing = _THOUGHT.search(text, opening.end())
+        end = closing.end() if closing else len(text)
+    return text[end:]
+
+
+def _why_not(text: str, sources: Sources) -> str:
+    reason = why_no_summary(text, sources.record)
+    if not reason and is_copy(text, sources.record):
+        return "The summary model returned the record and no summary."
+    if not reason and not sources.may_be_unchanged and is_unchanged(text, sources.existing, sources.record):
+        return "The summary model returned the existing summary without what is new."
+    return reason

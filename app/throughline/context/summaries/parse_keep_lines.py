@@ -1,0 +1,160 @@
+"""The lines in which a summary model names what must not be lost word for word, and what is taken of them.
+
+The answer that holds a summary goes on with `KEEP:` and lines `kind | subject | exact quote | #position`. A line counts
+only if its quote stands in that message. What is not in the form is ignored and never costs the summary.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from throughline.context.summaries.sentences import one_line
+from throughline.context.summaries.strip_pasted import own_sentences, without_quotations
+from throughline.domain.kept_facts import FactKind, KeptFact
+from throughline.domain.message import Message, Role, text_of
+
+KEEP_TOKENS = 1000
+"""Room for these lines beside a summary, about 30 of them; a small model's window gives less."""
+
+MOST_LINES = 60
+"""So many lines of one answer are read."""
+
+QUOTE_CHARACTERS, SUBJECT_CHARACTERS = 300, 60
+"""A longer quote is a text and no fact; a longer subject is cut."""
+
+KEEP_TASK = """\
+After the summary write this, one line for each thing that must not be lost word for word:
+KEEP:
+kind | subject | exact quote | #position
+kind: instruction (how the assistant is to work from now on), decision, deadline, person, preference, value, \
+identifier, error or open question.
+subject: two to four words for what it is about, so exact that only a later statement of the same thing has it too \
+("Ana's phone", not "Ana").
+exact quote: copied letter by letter out of the message at that position, the shortest part that can be understood \
+alone, no more than a sentence or two.
+Name what a person states before what the assistant repeats, corrections and withdrawals under the subject of what \
+they correct, each thing once and as it holds at the end. Leave out small talk."""
+
+SUBJECTS_BEFORE = "Subjects named before; use the same words where the same thing is meant:"
+
+_KEEP = re.compile(r"^[\s#*_>`-]{0,8}KEEP[*_`]{0,2}[:：][*_`]{0,2}[^\S\n]*$", re.MULTILINE)
+_POSITION = re.compile(r"#?(\d{1,9})\]?\Z")
+_BULLET = re.compile(r"\A(?:[-*•]|\d{1,2}[.)])\s+")
+_NUMBER_BEFORE, _NUMBER_BEHIND = re.compile(r"\d[.,]\d\Z"), re.compile(r"\d[.,]\d")
+_MARKS = "\"'`“”„«»‘’"
+_SPACED = "\u0530"
+"""Latin, Greek and Cyrillic letters stand before it: there a word ends where its letters do."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepLine:
+    """One line as the model wrote it."""
+
+    kind: FactKind
+    subject: str
+    quote: str
+    position: int
+
+
+def split_answer(text: str) -> tuple[str, str]:
+    """Return the summary, and the lines below the last `KEEP:`; '' where there are none.
+
+    An earlier one is a heading of the summary's own.
+    """
+    found = max(_KEEP.finditer(text), key=re.Match.start, default=None)
+    return (text, "") if found is None else (text[: found.start()].rstrip(), text[found.end() :])
+
+
+def read_keep_lines(lines: str) -> Iterator[KeepLine]:
+    """Yield the lines that are in the form, at most `MOST_LINES`."""
+    for line in islice(filter(str.strip, lines.splitlines()), MOST_LINES):
+        head, _, place = _BULLET.sub("", line.strip()).strip("|").rpartition("|")
+        name, _, rest = head.partition("|")
+        subject, bar, quote = rest.partition("|")
+        position, kind = _POSITION.search(place.strip()), _kind(name.strip())
+        if kind is not None and position is not None and bar:
+            yield KeepLine(kind, one_line(subject)[:SUBJECT_CHARACTERS], one_line(quote), int(position[1]))
+
+
+def taken_facts(lines: str, messages: Sequence[Message]) -> tuple[KeptFact, ...]:
+    """Return the facts that the lines name and that stand in `messages`, in position order.
+
+    Instructions are a user's own words only, and whole sentences: what a tool returned or a user pasted or quoted
+    orders nobody, and half of a prohibition is an order.
+    """
+    by_position = {message.position: _Read(message) for message in messages}
+    taken = (
+        _taken(line, by_position[line.position]) for line in read_keep_lines(lines) if line.position in by_position
+    )
+    return tuple(sorted(dict.fromkeys(fact for fact in taken if fact), key=lambda fact: fact.position))
+
+
+def _kind(name: str) -> FactKind | None:
+    plain = name.strip(_MARKS + "*_[]").casefold().replace("_", " ")
+    return next((kind for kind in FactKind if plain in {kind, f"{kind}s"}), None)
+
+
+@dataclass(slots=True)
+class _Read:
+    """A message, whose texts are made once for all the lines that name it."""
+
+    message: Message
+    known: dict[bool, str] = field(default_factory=dict)
+
+    def said(self, *, own: bool) -> str:
+        """Return its text and calls on one line; of its `own` words only what is not pasted, a line a sentence."""
+        if own not in self.known:
+            self.known[own] = "\n".join(own_sentences(self._text)) if own else self._whole()
+        return self.known[own]
+
+    @property
+    def _text(self) -> str:
+        return text_of(self.message.content)
+
+    def _whole(self) -> str:
+        return one_line("\n".join((self._text, *(call.arguments for call in self.message.tool_calls))))
+
+
+def _taken(line: KeepLine, read: _Read) -> KeptFact | None:
+    message = read.message
+    is_order = line.kind is FactKind.INSTRUCTION
+    if is_order and message.role is not Role.USER:
+        return None
+    said = read.said(own=is_order)
+    spellings = dict.fromkeys((line.quote, line.quote.strip(_MARKS), line.quote.replace("\\|", "|")))
+    quote = next((found for spelling in spellings if (found := _found(spelling, said, is_order=is_order))), "")
+    if len(quote) > QUOTE_CHARACTERS:
+        return None
+    return (
+        KeptFact(line.kind, quote, line.position, message.role, line.subject, message.author or "", chosen=1)
+        if quote
+        else None
+    )
+
+
+def _found(quote: str, said: str, *, is_order: bool) -> str:
+    """Return the quote if it stands in what was said, an order with the sentence around it; '' if not."""
+    if not any(map(str.isalnum, quote)):
+        return ""
+    start = said.find(quote)
+    while start >= 0 and _cuts_word(said, start, start + len(quote)):
+        start = said.find(quote, start + 1)
+    if start < 0 or not is_order:
+        return quote if start >= 0 else ""
+    first, last = said.rfind("\n", 0, start) + 1, said.find("\n", start)
+    sentence = said[first : last if last >= 0 else len(said)]
+    at = start - first
+    is_quoted = not without_quotations(sentence)[at : at + len(quote)].strip("x")
+    return "" if is_quoted else sentence
+
+
+def _cuts_word(said: str, start: int, stop: int) -> bool:
+    """Whether a word or a number goes on before or behind: `40` is not in `140`, nor in `40.5`."""
+    around = (said[max(start - 1, 0) : start + 1], said[stop - 1 : stop + 1])
+    is_cut = any(len(pair) > 1 and pair.isalnum() and max(pair) < _SPACED for pair in around)
+    return (
+        is_cut
+        or bool(_NUMBER_BEFORE.search(said[max(start - 2, 0) : start + 1]))
+        or bool(_NUMBER_BEHIND.match(said[stop - 1 : stop + 2]))
+    )

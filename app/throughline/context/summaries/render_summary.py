@@ -1,0 +1,137 @@
+"""What segments look like as text, in a prompt and in a request to merge them; those too big are cut visibly."""
+
+import re
+from collections.abc import Sequence
+
+from throughline.context.homoglyphs import INVISIBLE
+from throughline.context.measure import Count
+from throughline.context.shrink_message import fair_level
+from throughline.context.summaries.kept_facts_text import FACTS_HEADING, INSTRUCTIONS_HEADING
+from throughline.context.truncate_text import truncate_middle
+from throughline.domain.summary import Segment
+
+CUT_MARK = "\n[The summary was longer and is cut here.]"
+PARAGRAPH = "\n\n"
+
+HEAD_TOKENS = 12
+"""A head line and the blank line before it: `[#123456-#123999]` has 10 tokens in cl100k."""
+
+LEAST_SHOWN_TOKENS = 48
+"""A segment cut to less says nothing: the oldest are left out instead, so that the others can be read."""
+
+CUT_TRIES = 3
+"""Rounds of cutting a little deeper, for counters that find more in the whole than in its parts."""
+
+_BOUNDARY = re.compile(r"\n\n|\n|(?<=[.!?。!?])\s")
+_WHOLE = re.compile(r"[.!?](?=\s|\Z)|[。！？]|\n")
+_HEADING = re.compile(r"\A#{1,6}\s")
+_HEAD_LINE = re.compile(rf"^(?=[{INVISIBLE}]*+\[#\d+-#\d+\][^\S\n]*+$)", re.MULTILINE)
+_HEADINGS = "|".join(
+    re.escape(heading.partition(" (")[0].rstrip(":")) for heading in (INSTRUCTIONS_HEADING, FACTS_HEADING)
+)
+_FACTS_LINE = re.compile(rf"^(?=[^\w\n]*+(?:{_HEADINGS}))", re.MULTILINE | re.IGNORECASE)
+
+
+def head_line(segment: Segment) -> str:
+    """Return the line above a segment's text, for example `[#1-#40]`."""
+    return f"[#{segment.from_position}-#{segment.through_position}]"
+
+
+def node_text(segment: Segment) -> str:
+    """Return the segment under its head line.
+
+    A line of its text that looks like one is moved to the right, one that looks like a heading of kept facts is quoted.
+    """
+    return f"{head_line(segment)}\n{_body(segment)}"
+
+
+def narrative_text(segments: Sequence[Segment], *, max_tokens: int, count: Count) -> str:
+    """Return the segments, oldest to newest, in at most `max_tokens`; empty ones are left out.
+
+    Where they take more, the biggest are cut at a boundary, all to the same size, as many as it needs; where nothing
+    readable would be left of them so, the oldest are left out first. The same segments and limit give the same bytes.
+    """
+    told = [segment for segment in segments if segment.text.strip()]
+    whole = PARAGRAPH.join(node_text(segment) for segment in told)
+    if not told or count(whole) <= max_tokens:
+        return whole
+    cut = _cut_to_fit(told, max_tokens, count)
+    return truncate_middle(whole, max_tokens, count, " of the summary") if cut is None else cut
+
+
+def _cut_to_fit(told: Sequence[Segment], max_tokens: int, count: Count) -> str | None:
+    """Return the segments with the biggest ones cut, None where a few tries were not enough."""
+    all_sizes = [count(node_text(segment)) + 1 for segment in told]
+    left_out = _left_out(all_sizes, max_tokens)
+    opening, shown, sizes = _opening(told[:left_out]), told[left_out:], all_sizes[left_out:]
+    room = max_tokens - (count(opening) if opening else 0)
+    for _ in range(CUT_TRIES):
+        cut = opening + _cut_biggest(shown, sizes, room, count)
+        tokens = count(cut)
+        if tokens <= max_tokens:
+            return cut
+        room -= tokens - max_tokens
+    return None
+
+
+def _left_out(sizes: Sequence[int], max_tokens: int) -> int:
+    """Return how many of the oldest have to go for each of the others to keep enough to be read."""
+    for start in range(len(sizes) - 1):
+        if fair_level(sizes[start:], max_tokens - (LEAST_SHOWN_TOKENS if start else 0)) >= LEAST_SHOWN_TOKENS:
+            return start
+    return max(len(sizes) - 1, 0)
+
+
+def _opening(left_out: Sequence[Segment]) -> str:
+    """What stands for the segments that are left out."""
+    if not left_out:
+        return ""
+    first, last = left_out[0].from_position, left_out[-1].through_position
+    return f"[#{first}-#{last}]\n[The oldest parts of the summary are left out here.]{PARAGRAPH}"
+
+
+def cut_at_boundary(text: str, max_tokens: int, count: Count) -> str:
+    """Return the text up to the last paragraph, line or sentence that fits together with the mark."""
+    if count(text) <= max_tokens:
+        return text
+    ends = [match.start() for match in _BOUNDARY.finditer(text)]
+    fitting = _last_fitting(text, ends, max_tokens, count)
+    return f"{text[:fitting].rstrip()}{CUT_MARK}" if fitting else truncate_middle(text, max_tokens, count)
+
+
+def cut_back(text: str) -> str:
+    """Return a text that broke off up to its last whole line or sentence, marked; '' where there is none."""
+    ends = [match.end() for match in _WHOLE.finditer(text)]
+    lines = text[: ends[-1]].rstrip().split("\n") if ends else []
+    while lines and (not lines[-1].strip() or _HEADING.match(lines[-1].lstrip())):
+        lines.pop()
+    return "\n".join(lines) + CUT_MARK if lines else ""
+
+
+def _body(segment: Segment) -> str:
+    return _FACTS_LINE.sub("> ", _HEAD_LINE.sub(" ", segment.text.strip()))
+
+
+def _cut_biggest(segments: Sequence[Segment], sizes: Sequence[int], room: int, count: Count) -> str:
+    level = fair_level(sizes, room)
+    nodes = [
+        node_text(segment) if size <= level else _cut_node(segment, level, count)
+        for segment, size in zip(segments, sizes, strict=True)
+    ]
+    return PARAGRAPH.join(nodes)
+
+
+def _cut_node(segment: Segment, max_tokens: int, count: Count) -> str:
+    head = f"{head_line(segment)}\n"
+    return f"{head}{cut_at_boundary(_body(segment), max_tokens - count(head) - 1, count)}"
+
+
+def _last_fitting(text: str, ends: Sequence[int], max_tokens: int, count: Count) -> int:
+    low, high = 0, len(ends)
+    while low < high:
+        middle = (low + high) // 2
+        if count(f"{text[: ends[middle]].rstrip()}{CUT_MARK}") <= max_tokens:
+            low = middle + 1
+        else:
+            high = middle
+    return ends[low - 1] if low else 0

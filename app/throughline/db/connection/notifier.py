@@ -1,0 +1,167 @@
+"""Wakes readers, claim loops and holders of runs.
+
+Readers in this process are given the events themselves. Other processes are sent ids of runs and flags by NOTIFY, and
+read the rest in the database.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+from throughline.db.connection.address import Address
+from throughline.db.connection.listener import Listener
+from throughline.db.connection.notification import Notification, read_payload, write_payloads
+from throughline.db.connection.signals import RunSignal, Signal
+from throughline.domain.events import NewEvent, RunEvent
+from throughline.domain.ids import RunId
+from throughline.ports.followed_runs import Seen
+
+GATHER_SECONDS = 0.01
+
+
+OnCancel: TypeAlias = Callable[[RunId], None]
+
+
+class Notifier:
+    """Wakes readers of runs, claim loops and holders of runs, in this process and in all others.
+
+    `work` is woken when a run waits for a worker, `jobs` when a side job was put in line or put back.
+    One connection beside the pool listens and notifies.
+    """
+
+    def __init__(self, address: Address) -> None:
+        """Nothing is connected before `start`."""
+        self.work, self.jobs = Signal(), Signal()
+        self._listener = Listener(address, on_payload=self._receive_payload, on_connected=self._wake_all)
+        self._readers: defaultdict[RunId, set[RunSignal]] = defaultdict(set)
+        self._on_cancel: list[OnCancel] = []
+        self._events: set[RunId] = set()
+        self._ends: set[RunId] = set()
+        self._cancels: set[RunId] = set()
+        self._has_work = False
+        self._telling: asyncio.Task[None] | None = None
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether notifications of other processes arrive; False means polling only."""
+        return self._listener.is_connected
+
+    @property
+    def has_readers(self) -> bool:
+        """Whether anybody in this process follows a run."""
+        return bool(self._readers)
+
+    def seen_by_readers(self) -> frozenset[Seen]:
+        """Return what the readers that wait have seen."""
+        return frozenset(
+            signal.seen for readers in self._readers.values() for signal in readers if signal.seen is not None
+        )
+
+    async def start(self) -> None:
+        """Begin to listen; returns after the first attempt, later ones go on in the background."""
+        await self._listener.start()
+
+    async def close(self) -> None:
+        """Tell what is still to be told, and stop listening."""
+        if self._telling is not None:
+            await asyncio.gather(self._telling, return_exceptions=True)
+        await self._listener.close()
+
+    @asynccontextmanager
+    async def subscribe(self, run_id: RunId, *, ends_only: bool = False) -> AsyncGenerator[RunSignal]:
+        """Yield what is woken when the run has new events, with `ends_only` when it may have ended."""
+        signal = RunSignal(ends_only=ends_only)
+        self._readers[run_id].add(signal)
+        try:
+            yield signal
+        finally:
+            self._readers[run_id].discard(signal)
+            if not self._readers[run_id]:
+                del self._readers[run_id]
+
+    def on_cancel(self, callback: OnCancel) -> None:
+        """Call `callback` with the id of every run that is asked to stop."""
+        self._on_cancel.append(callback)
+
+    def wake_runs(self, run_ids: Iterable[RunId]) -> None:
+        """Wake the readers of these runs in this process."""
+        for run_id in run_ids:
+            for signal in self._readers.get(run_id, ()):
+                signal.wake()
+
+    def wake_readers(self) -> None:
+        """Wake all readers in this process."""
+        self.wake_runs(tuple(self._readers))
+
+    def announce_events(self, run_id: RunId, events: Sequence[NewEvent] = ()) -> None:
+        """Tell everybody that the run has new events; readers in this process are given them. Returns at once.
+
+        Without events it is the run's row that has changed: it may have ended.
+        """
+        brought = [RunEvent(run_id, new.seq, new.event) for new in events]
+        may_have_ended = not brought or brought[-1].is_last
+        for signal in self._readers.get(run_id, ()):
+            if may_have_ended or not signal.ends_only:
+                signal.bring(brought)
+        self._events.add(run_id)
+        if may_have_ended:
+            self._ends.add(run_id)
+        self._send_soon()
+
+    def announce_work(self) -> None:
+        """Tell everybody that a run waits for a worker. Returns at once."""
+        self.work.wake()
+        self._has_work = True
+        self._send_soon()
+
+    def announce_cancel(self, run_id: RunId) -> None:
+        """Tell everybody that the run is to stop. Returns at once."""
+        self._cancel(run_id)
+        self._cancels.add(run_id)
+        self._send_soon()
+
+    def _send_soon(self) -> None:
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._send(), name="notify other processes")
+
+    async def _send(self) -> None:
+        """Gather what is new for a moment and send it in one statement, until there are none."""
+        while self._events or self._cancels or self._has_work:
+            await asyncio.sleep(GATHER_SECONDS)
+            notification = Notification(
+                frozenset(self._events), frozenset(self._cancels), self._has_work, frozenset(self._ends)
+            )
+            self._events.clear()
+            self._ends.clear()
+            self._cancels.clear()
+            self._has_work = False
+            await self._listener.send(write_payloads(notification))
+
+    def _receive_payload(self, payload: str) -> None:
+        notification = read_payload(payload)
+        self._wake_followers(notification.events)
+        self.wake_runs(notification.ends)
+        for run_id in notification.cancels:
+            self._cancel(run_id)
+        if notification.has_work:
+            self.work.wake()
+        if notification.has_jobs:
+            self.jobs.wake()
+
+    def _wake_followers(self, run_ids: Iterable[RunId]) -> None:
+        for run_id in run_ids:
+            for signal in self._readers.get(run_id, ()):
+                if not signal.ends_only:
+                    signal.wake()
+
+    def _cancel(self, run_id: RunId) -> None:
+        for callback in self._on_cancel:
+            callback(run_id)
+
+    def _wake_all(self) -> None:
+        """After a gap anything may have happened: let everybody look."""
+        self.work.wake()
+        self.jobs.wake()
+        self.wake_readers()

@@ -1,0 +1,106 @@
+"""Opening the database: the server that is configured, else the embedded one, kept alive meanwhile."""
+
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from throughline.db.connection.address import Address, DatabaseUrls
+from throughline.db.connection.migrations import upgrade
+from throughline.db.connection.pooler import check_direct, check_urls
+from throughline.db.database import Database, DatabaseConfig
+from throughline.domain.errors import DatabaseUnavailable, DatabaseUnusable
+from throughline.execution.running_concurrently import running_concurrently
+from throughline.postgres_server import EmbeddedConfig, EmbeddedServer, choose_data_dir, has_cluster
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseLocation:
+    """Where the database is: at `url`, or, where that is empty, embedded with its files in `data_dir`.
+
+    With a `direct_url`, `url` is a pooler's: see DatabaseUrls.
+    """
+
+    url: str = ""
+    data_dir: Path | None = None
+    direct_url: str = ""
+
+    @property
+    def told(self) -> str:
+        """Where it is, for people: without role and password. Raises DatabaseUnusable."""
+        if not self.url:
+            return f"embedded, in {choose_data_dir(self.data_dir)}"
+        address = DatabaseUrls(self.url, self.direct_url).session_address()
+        return f"{address.url.database or 'of the role'} at {address.place} ({address.setting})"
+
+
+@asynccontextmanager
+async def open_address(where: DatabaseLocation) -> AsyncGenerator[DatabaseUrls]:
+    """Yield the database's addresses, which were checked.
+
+    Raises DatabaseUnusable, DatabaseUnavailable (which names host and port).
+    """
+    if where.url:
+        urls = DatabaseUrls(where.url, where.direct_url)
+        await check_urls(urls)
+        with _named(urls.shared_address()):
+            yield urls
+        return
+    async with _embedded(where) as url:
+        yield DatabaseUrls(url)
+
+
+@asynccontextmanager
+async def open_direct_address(where: DatabaseLocation, *, may_create: bool = True) -> AsyncGenerator[str]:
+    """Yield where to connect for a session of one's own, which alone was checked: no pooler has to be there.
+
+    Raises DatabaseUnavailable (which names host and port), and DatabaseUnusable, also where an embedded database would
+    have to be made and `may_create` is False.
+    """
+    if where.url:
+        urls = DatabaseUrls(where.url, where.direct_url)
+        await check_direct(urls)
+        with _named(urls.session_address()):
+            yield urls.for_sessions
+        return
+    if not may_create and not has_cluster(where.data_dir):
+        raise DatabaseUnusable(
+            f"There is no embedded database in {choose_data_dir(where.data_dir)}, and DATABASE_URL is not set. Set it "
+            "to the service's database, or name the folder of its embedded one with --data-dir or DATA_DIR."
+        )
+    async with _embedded(where) as url:
+        yield url
+
+
+@contextmanager
+def _named(address: Address) -> Generator[None]:
+    """Have what cannot be reached inside the block say where it should be."""
+    try:
+        yield
+    except DatabaseUnavailable as error:
+        detail = f"PostgreSQL at {address.place} ({address.setting}): {error.detail}"
+        raise DatabaseUnavailable(detail, delay_seconds=error.delay_seconds) from None
+
+
+@asynccontextmanager
+async def _embedded(where: DatabaseLocation) -> AsyncGenerator[str]:
+    """Keep the embedded server alive inside the block; yields its address."""
+    server = await EmbeddedServer.start(EmbeddedConfig(data_dir=where.data_dir))
+    try:
+        async with running_concurrently(server.watch(), "watch the embedded server"):
+            yield server.url
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def open_database(where: DatabaseLocation, config: DatabaseConfig, *, migrate: bool) -> AsyncGenerator[Database]:
+    """Yield the open database, brought to the newest schema first if `migrate`; its addresses are filled in here."""
+    async with open_address(where) as urls:
+        if migrate:
+            await upgrade(urls.for_sessions)
+        database = await Database.open(replace(config, url=urls.url, direct_url=urls.direct_url))
+        try:
+            yield database
+        finally:
+            await database.close()

@@ -1,0 +1,63 @@
+"""Segments that another session of the same owner has paid for, taken over by a session that would ask the same."""
+
+from throughline.db.connection.transactions import Statements
+from throughline.db.statements.new_ids import new_id
+from throughline.db.statements.sql import sql
+from throughline.db.statements.summary_rows import SEGMENT_COLUMNS, segment_from
+from throughline.db.summaries.segments import find_segment, hold_unredacted
+from throughline.domain.ids import SessionId
+from throughline.domain.run import Lease
+from throughline.domain.summary import Segment, WantedSegment
+
+_OF_OTHERS = """
+    from sessions here
+        join summaries o on o.request_hash = :request_hash and o.session_id <> here.id
+        join sessions there on there.id = o.session_id and there.owner_id = here.owner_id
+    where here.id = :session_id and o.from_position = :from_position and o.through_position = :through_position
+    limit 1
+"""
+_IS_THERE = sql(f"select 1 as found {_OF_OTHERS}")
+_COPY = sql(
+    """
+    with found as materialized (select o.* {of_others} for key share of o skip locked)
+    insert into summaries as t (id, session_id, from_position, through_position, through_id, level, text, kept_facts,
+        token_count, model, prompt_version, read_hash, request_hash, input_tokens, output_tokens, duration_seconds)
+    select :id, m.session_id, f.from_position, m.position, m.id, f.level, f.text, f.kept_facts, f.token_count, f.model,
+        f.prompt_version, :read_hash, f.request_hash, 0, 0, 0
+    from found f
+        join messages m on m.session_id = :session_id and m.position = f.through_position and m.id = :through_id
+    on conflict (session_id, read_hash) do nothing
+    returning {segment_columns}
+""",
+    of_others=_OF_OTHERS,
+    segment_columns=SEGMENT_COLUMNS,
+)
+"""A segment that is being deleted, with its session or for a redaction, is passed over: nobody waits for the other."""
+
+
+async def is_with_others(tx: Statements, session_id: SessionId, wanted: WantedSegment) -> bool:
+    """Whether another session of the owner has the segment: one look into an index, without a lock."""
+    return bool(await tx.fetch(_IS_THERE, session_id=session_id, **_parameters(wanted)))
+
+
+async def copy_segment(
+    tx: Statements, session_id: SessionId, wanted: WantedSegment, lease: Lease | None
+) -> Segment | None:
+    """Store the segment of another session of the owner as one of this session too; None where there is none (left).
+
+    The copy cost nothing, and says so. Raises LeaseLost, SummaryConflict where a message of this session was redacted
+    since it was read, NotFound.
+    """
+    await hold_unredacted(tx, session_id, wanted.redaction_count, lease)
+    rows = await tx.fetch(_COPY, id=new_id(), session_id=session_id, **_parameters(wanted))
+    return segment_from(rows[0]) if rows else await find_segment(tx, session_id, wanted.read_hash)
+
+
+def _parameters(wanted: WantedSegment) -> dict[str, object]:
+    return {
+        "from_position": wanted.from_position,
+        "through_position": wanted.through_position,
+        "through_id": wanted.through_id,
+        "read_hash": wanted.read_hash,
+        "request_hash": wanted.request_hash,
+    }

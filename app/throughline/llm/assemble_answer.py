@@ -1,0 +1,203 @@
+"""Puts a streamed answer together and decides whether it is one: text, tool calls, usage, finish reason."""
+
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from langchain_core.messages import AIMessageChunk
+
+from throughline.domain.arguments import is_json_object
+from throughline.domain.errors import AnswerIncomplete, AnswerTooLong, ContextOverflow, ModelRefused
+from throughline.domain.message import ToolCall
+from throughline.domain.prompt import CUT_REASONS, WINDOW_FULL, AnswerComplete, Usage
+from throughline.domain.text import clean_text, is_blank
+from throughline.llm.stream_text import StreamText
+from throughline.llm.translate_messages import CALL_ID
+
+COMPLETE = frozenset({
+    "stop",
+    "end_turn",
+    "stop_sequence",
+    "tool_calls",
+    "tool_use",
+    "tool_call",
+    "function_call",
+    "completed",
+    "complete",
+    "eos",
+    "eos_token",
+})
+REFUSED = frozenset({
+    "refusal",
+    "content_filter",
+    "safety",
+    "recitation",
+    "blocklist",
+    "prohibited_content",
+    "spii",
+    "image_safety",
+    "guardrail_intervened",
+})
+REASON_KEYS = ("finish_reason", "stop_reason", "done_reason", "status")
+MOST_TOKENS = 100_000_000
+"""A reported number above this is broken: no window is as large, and it must not spoil sums and calibration."""
+MOST_CALLS = 1_000
+"""Of one answer; of these only TurnConfig.max_calls_per_step are run."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call while its pieces come in."""
+
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+    def take(self, name: str, arguments: str) -> None:
+        """Add a piece; some servers repeat the whole name in every piece."""
+        if name != self.name:
+            self.name += name
+        self.arguments.append(arguments)
+
+
+@dataclass(slots=True)
+class AnswerAssembly:
+    """One answer in the making. `adds_usage` where a provider reports usage in parts, else its last word counts.
+
+    `max_call_characters`: of names and arguments of all its calls, which are shown to nobody while they come in.
+    """
+
+    adds_usage: bool
+    max_call_characters: int
+    text: StreamText = field(default_factory=StreamText)
+    usage: Usage = field(default_factory=Usage)
+    finish_reason: str = ""
+    refused: bool = False
+    _calls: list[_Call] = field(default_factory=list)
+    _newest: dict[int | str | None, _Call] = field(default_factory=dict)
+    _by_id: dict[tuple[int | str | None, str], _Call] = field(default_factory=dict)
+    _call_characters: int = 0
+
+    def add(self, chunk: AIMessageChunk) -> str:
+        """Take a chunk in and return the text that can be shown of it, cleaned."""
+        metadata = chunk.response_metadata
+        self.finish_reason = _finish_reason(metadata) or self.finish_reason
+        self.refused = self.refused or _is_refusal(chunk)
+        if chunk.usage_metadata is not None:
+            self._add_usage(chunk.usage_metadata["input_tokens"], chunk.usage_metadata["output_tokens"])
+        for piece in chunk.tool_call_chunks:
+            self._take_call(piece["index"], piece["id"], piece["name"] or "", piece["args"] or "")
+        return self.text.feed(chunk.content if isinstance(chunk.content, str) else str(chunk.text))
+
+    def finish(self, model: str, taken_ids: Collection[str]) -> AnswerComplete:
+        """Return the answer. Raises AnswerIncomplete, ModelRefused or ContextOverflow where it is none.
+
+        `taken_ids` are the tool call ids of the prompt: some servers count from 0 again in every answer, and two
+        calls of one conversation must never share an id.
+        """
+        reason = self.finish_reason.lower()
+        self._check_reason(model, reason)
+        calls = self._finished_calls(taken_ids)
+        if reason in CUT_REASONS:
+            calls = tuple(call for call in calls if _is_whole(call))
+        if not calls and is_blank(self.text.whole):
+            raise self._empty(model, reason)
+        return AnswerComplete(self.text.whole, tuple(map(_with_arguments, calls)), self.usage, self.finish_reason)
+
+    def _check_reason(self, model: str, reason: str) -> None:
+        if self.refused or reason in REFUSED:
+            raise ModelRefused(f"{model}: the model or its content filter declined to answer")
+        if reason not in COMPLETE | CUT_REASONS:
+            raise AnswerIncomplete(f"{model}: the answer broke off{_named(reason)}; try again")
+
+    def _empty(self, model: str, reason: str) -> ContextOverflow | AnswerIncomplete:
+        if reason == WINDOW_FULL:
+            return self._window_full(model)
+        return AnswerIncomplete(f"{model}: the answer was empty{_named(reason)}; try again")
+
+    def _window_full(self, model: str) -> ContextOverflow:
+        """The prompt was taken and left no room for an answer; what was used is the window."""
+        prompt, said = self.usage.input_tokens, self.usage.output_tokens
+        window = None if prompt is None or said is None else prompt + said
+        return ContextOverflow(
+            f"{model}: the prompt left no room for an answer ({WINDOW_FULL})",
+            window_tokens=window,
+            prompt_tokens=prompt,
+        )
+
+    def _add_usage(self, input_tokens: object, output_tokens: object) -> None:
+        known_input, known_output = self.usage.input_tokens, self.usage.output_tokens
+        self.usage = Usage(
+            self._next_usage(known_input, input_tokens) or None,  # a prompt of no tokens is no report
+            self._next_usage(known_output, output_tokens),
+        )
+
+    def _next_usage(self, known: int | None, reported: object) -> int | None:
+        """What is known after a further report; one that is no number, or cannot be true, is ignored."""
+        if not isinstance(reported, int):
+            return known
+        total = reported + (known or 0) if self.adds_usage else reported
+        return total if reported >= 0 and total <= MOST_TOKENS else known
+
+    def _take_call(self, index: int | str | None, call_id: str | None, name: str, arguments: str) -> None:
+        self._call_characters += len(name) + len(arguments)
+        call = self._call_of(index, call_id or "")
+        if self._call_characters > self.max_call_characters or len(self._calls) > MOST_CALLS:
+            limit = f"{MOST_CALLS:,} calls or {self.max_call_characters:,} characters"
+            raise AnswerTooLong(f"The answer was stopped: its tool calls exceeded {limit}. Ask for less at a time.")
+        call.take(name, arguments)
+
+    def _call_of(self, index: int | str | None, call_id: str) -> _Call:
+        """Return the call that a piece belongs to: of its index, unless it brings another id (some repeat index 0)."""
+        call = self._newest.get(index)
+        if call is None or (call_id and call.id and call.id != call_id):
+            call = self._by_id.get((index, call_id)) or self._new_call(index)
+        call.id = call.id or call_id
+        self._by_id[index, call.id] = call
+        return call
+
+    def _new_call(self, index: int | str | None) -> _Call:
+        call = self._newest[index] = _Call()
+        self._calls.append(call)
+        return call
+
+    def _finished_calls(self, taken_ids: Collection[str]) -> tuple[ToolCall, ...]:
+        taken = set(taken_ids)
+        calls = []
+        for call in self._calls:
+            call_id = (
+                call.id if CALL_ID.fullmatch(call.id) and call.id not in taken else f"call_{secrets.token_hex(12)}"
+            )
+            taken.add(call_id)
+            calls.append(ToolCall(call_id, clean_text(call.name), clean_text("".join(call.arguments))))
+        return tuple(calls)
+
+
+def _finish_reason(metadata: Mapping[str, object]) -> str:
+    if metadata.get("status") == "incomplete":  # OpenAI's Responses API
+        details = metadata.get("incomplete_details")
+        return str(details.get("reason", "incomplete")) if isinstance(details, Mapping) else "incomplete"
+    return next((value for key in REASON_KEYS if isinstance(value := metadata.get(key), str) and value), "")
+
+
+def _is_whole(call: ToolCall) -> bool:
+    return not is_blank(call.arguments) and is_json_object(call.arguments)
+
+
+def _with_arguments(call: ToolCall) -> ToolCall:
+    return replace(call, arguments="{}") if is_blank(call.arguments) else call
+
+
+def _is_refusal(chunk: AIMessageChunk) -> bool:
+    """OpenAI's `refusal` text or block, and Google's prompts that were blocked before there was an answer."""
+    feedback = chunk.response_metadata.get("prompt_feedback")
+    if isinstance(feedback, Mapping) and feedback.get("block_reason"):
+        return True
+    blocks = [] if isinstance(chunk.content, str) else chunk.content
+    if any(isinstance(block, Mapping) and block.get("type") == "refusal" for block in blocks):
+        return True
+    return bool(chunk.additional_kwargs.get("refusal"))
+
+
+def _named(reason: str) -> str:
+    return f" (finish reason {reason[:40]!r})" if reason else " without a finish reason"

@@ -1,0 +1,194 @@
+"""The one classifier of provider errors: from whatever a provider package raised to our error tree.
+
+Rules are tried in order and the first that fits decides. The texts are ours: they may name the model, the status and
+the provider's code, never what the user wrote, a key, or the provider's own sentence.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from throughline.domain.errors import (
+    ContextOverflow,
+    ModelAuthenticationFailed,
+    ModelInvalidRequest,
+    ModelQuotaExhausted,
+    ModelRateLimited,
+    ModelRefused,
+    ModelTimeout,
+    ModelUnavailable,
+    ThroughlineError,
+)
+from throughline.llm.bounded_http import ResponseRefused
+from throughline.llm.overflow import recognise_overflow
+from throughline.llm.provider_error import Failure, error_chain, read_failure
+
+SUSPECT_FILL = 0.8
+"""A 400 or 413 that says nothing (no body, a proxy's page), after a prompt above this share of the window, is taken for
+an overflow."""
+
+QUOTA_CODES = frozenset({
+    "insufficient_quota",
+    "billing_hard_limit_reached",
+    "billing_not_active",
+    "billing_error",
+    "insufficient_balance",
+    "insufficient_user_quota",
+})
+QUOTA_WORDS = re.compile(r"credit balance is too low|insufficient balance|insufficient credits", re.IGNORECASE)
+IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,59}")
+GOOGLE_DAILY_QUOTA = re.compile(r"per_?day", re.IGNORECASE)
+RATE_CODES = frozenset({"rate_limit_exceeded", "rate_limit_error", "too_many_requests", "throttlingexception"})
+AUTH_CODES = frozenset({"invalid_api_key", "authentication_error", "permission_error", "api_key_invalid"})
+AUTH_WORDS = re.compile(r"\bAPI key (?:not valid|expired|not found)", re.IGNORECASE)
+REFUSED_CODES = frozenset({"content_filter", "content_policy_violation", "responsibleaipolicyviolation"})
+OVERLOADED_CODES = frozenset({"overloaded_error", "server_overloaded", "engine_overloaded"})
+
+TIMEOUT_KINDS = frozenset({"APITimeoutError", "TimeoutException", "TimeoutError", "ModelTimeoutError"})
+CONNECTION_KINDS = frozenset({
+    "APIConnectionError",
+    "TransportError",
+    "StreamError",
+    "ModelConnectionError",
+    "OSError",
+    "IncompleteReadError",
+})
+TIMEOUT_STATUSES = frozenset({408, 504})
+PASSING_STATUSES = frozenset({409, 425})
+_CLIENT_ERRORS = range(400, 500)
+_SERVER_ERRORS = range(500, 600)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The call that failed. Token numbers are our own estimate, 0 where unknown."""
+
+    model: str = "the model"
+    prompt_tokens: int = 0
+    window_tokens: int = 0
+
+
+def classify(error: BaseException, call: Call | None = None) -> ThroughlineError:
+    """Return the error of our tree that `error` stands for; one of ours is returned as it is."""
+    if isinstance(error, ThroughlineError):
+        return error
+    for link in error_chain(error):
+        if isinstance(link, ResponseRefused):
+            return link.kind(f"{(call or Call()).model}: {link.detail}")
+    failure = read_failure(error)
+    return _overflow(failure, call or Call()) or _by_rule(failure, (call or Call()).model)
+
+
+def _overflow(failure: Failure, call: Call) -> ContextOverflow | None:
+    found = recognise_overflow(failure)
+    if found is not None:
+        return ContextOverflow(
+            f"{call.model}: the prompt is longer than the model's window{_label(failure)}",
+            window_tokens=found.window_tokens,
+            prompt_tokens=found.prompt_tokens,
+        )
+    is_silent = failure.status in {400, 413} and not (failure.message or failure.code or failure.type)
+    if is_silent and call.window_tokens and call.prompt_tokens > SUSPECT_FILL * call.window_tokens:
+        return ContextOverflow(f"{call.model}: a nearly full prompt was refused without a reason{_label(failure)}")
+    return None
+
+
+def _by_rule(failure: Failure, model: str) -> ThroughlineError:
+    return next(make(failure, f"{model}: ") for fits, make in RULES if fits(failure))
+
+
+def _is_quota(failure: Failure) -> bool:
+    if failure.status == HTTPStatus.PAYMENT_REQUIRED or _names(failure) & QUOTA_CODES:
+        return True
+    return bool(QUOTA_WORDS.search(failure.message)) or _is_google_daily_quota(failure)
+
+
+def _is_google_daily_quota(failure: Failure) -> bool:
+    # Google's sentence is the same for the quota of a minute and of a day; only the quota's id tells them apart.
+    return failure.status == HTTPStatus.TOO_MANY_REQUESTS and bool(
+        GOOGLE_DAILY_QUOTA.search(str(failure.body.get("details", "")))
+    )
+
+
+def _is_rate_limit(failure: Failure) -> bool:
+    return failure.status == HTTPStatus.TOO_MANY_REQUESTS or bool(_names(failure) & RATE_CODES)
+
+
+def _is_auth(failure: Failure) -> bool:
+    return (
+        failure.status in {401, 403} or bool(_names(failure) & AUTH_CODES) or bool(AUTH_WORDS.search(failure.message))
+    )
+
+
+def _is_refusal(failure: Failure) -> bool:
+    return bool(_names(failure) & REFUSED_CODES)
+
+
+def _is_timeout(failure: Failure) -> bool:
+    return failure.status in TIMEOUT_STATUSES or (failure.status is None and bool(failure.kinds & TIMEOUT_KINDS))
+
+
+def _is_passing(failure: Failure) -> bool:
+    return failure.status in PASSING_STATUSES or bool(_names(failure) & OVERLOADED_CODES)
+
+
+def _is_unknown_model(failure: Failure) -> bool:
+    return failure.status == HTTPStatus.NOT_FOUND
+
+
+def _is_client_error(failure: Failure) -> bool:
+    return failure.status in _CLIENT_ERRORS
+
+
+def _is_server_error(failure: Failure) -> bool:
+    return failure.status in _SERVER_ERRORS
+
+
+def _is_connection(failure: Failure) -> bool:
+    return failure.status is None and not failure.in_stream and bool(failure.kinds & CONNECTION_KINDS)
+
+
+def _is_in_stream(failure: Failure) -> bool:
+    return failure.in_stream
+
+
+def _is_anything(_failure: Failure) -> bool:
+    return True
+
+
+def _permanent(kind: type[ThroughlineError], text: str) -> Callable[[Failure, str], ThroughlineError]:
+    return lambda failure, prefix: kind(f"{prefix}{text}{_label(failure)}")
+
+
+def _temporary(kind: type[ModelUnavailable], text: str) -> Callable[[Failure, str], ThroughlineError]:
+    return lambda failure, prefix: kind(f"{prefix}{text}{_label(failure)}", delay_seconds=failure.retry_after_seconds)
+
+
+Rule = tuple[Callable[[Failure], bool], Callable[[Failure, str], ThroughlineError]]
+RULES: tuple[Rule, ...] = (
+    (_is_quota, _permanent(ModelQuotaExhausted, "the provider account has no credit or quota left; check its billing")),
+    (_is_rate_limit, _temporary(ModelRateLimited, "the provider asks us to slow down; try again later")),
+    (_is_auth, _permanent(ModelAuthenticationFailed, "the provider does not accept our key for this model; check it")),
+    (_is_refusal, _permanent(ModelRefused, "the provider's content filter declined this request")),
+    (_is_timeout, _temporary(ModelTimeout, "the provider did not answer in time; try again")),
+    (_is_passing, _temporary(ModelUnavailable, "the provider is overloaded; try again later")),
+    (_is_unknown_model, _permanent(ModelInvalidRequest, "the provider does not know this model or address")),
+    (_is_client_error, _permanent(ModelInvalidRequest, "the provider calls the request invalid")),
+    (_is_server_error, _temporary(ModelUnavailable, "the provider failed; try again later")),
+    (_is_connection, _temporary(ModelUnavailable, "the connection to the provider failed or broke off; try again")),
+    (_is_in_stream, _temporary(ModelUnavailable, "the provider failed in the middle of its answer; try again")),
+    (_is_anything, _temporary(ModelUnavailable, "the provider sent an answer that cannot be read; try again")),
+)
+
+
+def _names(failure: Failure) -> set[str]:
+    return {failure.code.lower(), failure.type.lower()}
+
+
+def _label(failure: Failure) -> str:
+    """The status and the provider's code in brackets; a code that is more than a name is not repeated."""
+    names = (name for name in (failure.code, failure.type) if IDENTIFIER.fullmatch(name))
+    parts = [*([str(failure.status)] if failure.status else []), *[next(names, "")]]
+    label = " ".join(part for part in parts if part)
+    return f" ({label})" if label else ""

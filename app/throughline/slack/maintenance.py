@@ -1,0 +1,125 @@
+"""What goes on beside the messages: learning names, linking people by e-mail."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+
+import structlog
+
+from throughline.db.slack.database import SlackDatabase
+from throughline.db.slack.people import SlackId
+from throughline.db.slack.people_links import EmailLink
+from throughline.domain.clock import Clock
+from throughline.domain.errors import DatabaseUnavailable, ThroughlineError
+from throughline.domain.json_types import JsonValue
+from throughline.domain.text import clean_text
+from throughline.execution.error_boundary import ErrorBoundary
+from throughline.execution.running_concurrently import running_concurrently
+from throughline.slack.config import Identity
+from throughline.slack.slack_errors import TOKEN_ERRORS, SlackLimited, SlackRefused, SlackUnsure
+from throughline.slack.web_api import SlackWebApi
+
+LOOK_SECONDS = 2.0
+PEOPLE_AT_ONCE = 3
+"""In LOOK_SECONDS: below the hundred calls of users.info a minute that Slack allows at least."""
+
+NOBODY = frozenset({"user_not_found", "user_not_visible"})
+"""Whom Slack does not have, or not for us, is no member whose address could be confirmed."""
+
+LONGEST_NAME = 80
+log = structlog.get_logger(__name__)
+
+
+class Maintenance:
+    """Runs beside the dispatcher; nothing waits for it."""
+
+    def __init__(
+        self, database: SlackDatabase, calls: SlackWebApi, clock: Clock, identity: Identity, *, link_by_email: bool
+    ) -> None:
+        """`link_by_email`: a confirmed address of the workspace names the user."""
+        self._database = database
+        self._calls = calls
+        self._clock = clock
+        self._identity = identity
+        self._link_by_email = link_by_email
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Look after things inside the block."""
+        async with running_concurrently(self.run(), "slack maintenance"):
+            yield
+
+    async def run(self) -> None:
+        """Look after things until cancelled."""
+        while True:
+            with ErrorBoundary(log.error, "slack maintenance broke"):
+                try:
+                    await self.look()
+                except ThroughlineError as error:
+                    log.info("slack maintenance put off", error=error.code)
+            await self._clock.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Learn who some people are."""
+        for who in await self._database.people.claim_look_ups(PEOPLE_AT_ONCE):
+            await self._look_up(who)
+
+    async def _look_up(self, who: SlackId) -> None:
+        """Learn who the person is. What fails is theirs alone: asked for again in minutes, or tomorrow if for good.
+
+        Raises DatabaseUnavailable: nothing can be learned of anybody then.
+        """
+        boundary = ErrorBoundary(
+            log.error, "slack profile broke", lets_through=(DatabaseUnavailable,), slack_user=who.user_id
+        )
+        with boundary:
+            try:
+                await self._learn(who)
+            except SlackRefused as refused:
+                log.info("slack profile refused", slack_user=who.user_id, error=refused.error)
+                if refused.error in TOKEN_ERRORS:
+                    return
+                if self._link_by_email and refused.error in NOBODY:
+                    await self._follow_email(who, "")
+            except (SlackUnsure, SlackLimited) as error:
+                log.info("slack profile put off", slack_user=who.user_id, error=error.code)
+                return
+            await self._database.people.end_look_up(who)
+
+    async def _learn(self, who: SlackId) -> None:
+        """Ask Slack for the profile. Raises as SlackWebApi, and DatabaseUnavailable."""
+        user = await self._calls.user_info(who.user_id)
+        profile = _object(user.get("profile"))
+        name = str(profile.get("display_name") or profile.get("real_name") or "")
+        await self._database.people.set_display_name(who, " ".join(clean_text(name).split())[:LONGEST_NAME])
+        email = self._confirmed_email(user, profile, who)
+        if self._link_by_email and email is not None:
+            await self._follow_email(who, email)
+
+    async def _follow_email(self, who: SlackId, email: str) -> None:
+        outcome = await self._database.links.follow_email(who, email)
+        if outcome is not EmailLink.AS_IT_WAS:
+            log.info("slack link by e-mail", outcome=outcome.value, slack_user=who.user_id)
+
+    def _confirmed_email(
+        self, user: Mapping[str, JsonValue], profile: Mapping[str, JsonValue], who: SlackId
+    ) -> str | None:
+        """Return the address that names the user, '' where there is none, None where Slack does not tell.
+
+        Only of our own workspace, no bot, no guest of it, and with an address that Slack has confirmed.
+        """
+        if not user:
+            return None
+        is_plain = not any(user.get(flag) for flag in ("deleted", "is_bot", "is_restricted", "is_ultra_restricted"))
+        if not (self._is_member(user, who) and is_plain and user.get("is_email_confirmed")):
+            return ""
+        return str(profile.get("email") or "").strip().lower() or None  # members have one: the app may not read it
+
+    def _is_member(self, user: Mapping[str, JsonValue], who: SlackId) -> bool:
+        home = str(user.get("team_id") or "")
+        enterprise = str(_object(user.get("enterprise_user")).get("enterprise_id") or "")
+        own = self._identity.person(who.user_id, home, enterprise_id=enterprise)
+        return bool(home) and own == who and who.team_id == self._identity.team_id
+
+
+def _object(value: JsonValue) -> Mapping[str, JsonValue]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,138 @@
+"""A model's Markdown as Slack shows it, whole or while it grows.
+
+Slack's own reading of Markdown: https://docs.slack.dev/reference/block-kit/blocks/markdown-block/ .
+
+Code blocks are taken out of quotes and lists, where Slack cannot show them; tables become text or lists; images become
+their address, which nobody fetches; and whatever would ring for people, link to a user or a channel, or hide where it
+leads loses its effect. The rest Slack understands as it is. What `to_slack` makes of the beginning of a text, up to
+`settled`, is the beginning of what it makes of the whole: an answer can grow.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from throughline.slack.markdown.fences import Fence, Kind, Line, read
+from throughline.slack.markdown.inline import harmless_code, inline_lines
+from throughline.slack.markdown.tables import is_row, is_separator, table
+
+_UNDECIDED = re.compile(r"[\[\]<>!|`*_~#]")
+_TICKS_AT_START = re.compile(r"^[ \t]*+(`++)")
+
+
+def to_slack(text: str) -> str:
+    """Return Markdown for Slack's `markdown_text`."""
+    return "".join(_blocks(list(read(text))))
+
+
+def settled(text: str) -> int:
+    """Return how much of a growing text no further text can make look otherwise.
+
+    That is whole lines, but for a table that may go on and a code block whose fence has to be longer than any in it,
+    and of the last line what is plain words.
+    """
+    whole = text.rfind("\n") + 1
+    at, held, fence = 0, whole, None
+    for line in read(text[:whole]):
+        fence = line.fence if line.kind in {Kind.OPENING, Kind.CODE} else None
+        if not _may_look_otherwise(line, fence):
+            held = whole
+        elif held == whole:
+            held = at
+        at += len(line.text)
+    is_plain = held == whole and fence is None
+    return held + _plain_words(text[whole:]) if is_plain else held
+
+
+def _may_look_otherwise(line: Line, fence: Fence | None) -> bool:
+    """Whether what follows may change a line: one of a table, or of a code block whose fence is rewritten."""
+    if fence is not None:
+        return fence.sign == "~"
+    return line.kind is Kind.TEXT and is_row(line.text)
+
+
+def _plain_words(line: str) -> int:
+    """Return the length of what the unfinished line begins with that is words and will stay so."""
+    end = line.rfind(" ") + 1
+    begins = line[:end].lstrip()
+    is_plain = begins and not _UNDECIDED.search(begins) and not begins.startswith(("-", "+", ">"))
+    return end if is_plain else 0
+
+
+def _blocks(lines: Sequence[Line]) -> Iterator[str]:
+    at = 0
+    while at < len(lines):
+        if _is_table(lines, at):
+            rows = _rows(lines, at)
+            yield table(rows)
+            at += len(rows)
+        elif lines[at].fence is not None:
+            block = _block(lines, at)
+            yield from _code_block(block)
+            at += len(block)
+        else:
+            words = _words(lines, at)
+            yield from inline_lines(words)
+            at += len(words)
+
+
+def _is_table(lines: Sequence[Line], at: int) -> bool:
+    head = lines[at : at + 2]
+    return len(head) > 1 and all(map(_is_row, head)) and is_separator(head[1].text)
+
+
+def _is_row(line: Line) -> bool:
+    return line.kind is Kind.TEXT and is_row(line.text)
+
+
+def _rows(lines: Sequence[Line], at: int) -> list[str]:
+    end = at
+    while end < len(lines) and _is_row(lines[end]):
+        end += 1
+    return [line.text for line in lines[at:end]]
+
+
+def _words(lines: Sequence[Line], at: int) -> list[str]:
+    """Return the lines up to the next table or code block, one at least."""
+    end = at + 1
+    while end < len(lines) and lines[end].kind is Kind.TEXT and not _is_table(lines, end):
+        end += 1
+    return [line.text for line in lines[at:end]]
+
+
+def _block(lines: Sequence[Line], at: int) -> Sequence[Line]:
+    """Return the lines of the code block that begins at `at`, its last one among them."""
+    end = at + 1
+    while end < len(lines) and lines[end].kind is not Kind.OPENING and lines[end].fence is not None:
+        end += 1
+    return lines[at:end]
+
+
+def _code_block(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield the block at the beginning of the line, between backticks, its code as it is."""
+    opening = lines[0]
+    fence = opening.fence
+    assert fence is not None  # an opening line has one
+    marks = "`" * _length(fence, lines)
+    if fence.before:
+        yield f"{fence.before}\n"
+    yield f"{marks}{harmless_code(fence.info.replace('`', ''))}"
+    yield f"\n{harmless_code(fence.first)}" if fence.first else ""
+    yield _ending(opening.text)
+    for line in lines[1:]:
+        match line.kind:
+            case Kind.CLOSING:
+                yield marks + (_ending(line.text) if line.text else "\n")
+            case _:
+                yield harmless_code(line.code)
+
+
+def _length(fence: Fence, lines: Sequence[Line]) -> int:
+    """Return how many backticks it takes that no line inside ends the block: as many as there are, if they are."""
+    if fence.sign == "`":
+        return fence.length
+    inside = map(_TICKS_AT_START.match, (fence.first, *(line.code for line in lines[1:])))
+    return max([fence.length, *(len(found[1]) + 1 for found in inside if found)])
+
+
+def _ending(line: str) -> str:
+    return "\n" if line.endswith("\n") else ""

@@ -1,0 +1,139 @@
+"""The Slack door as a whole: opened by `assembly/`, for events over HTTP or over Socket Mode."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+import structlog
+from slack_bolt.async_app import AsyncApp
+from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.webhook.async_client import AsyncWebhookClient
+
+from throughline.execution.error_boundary import ErrorBoundary
+from throughline.execution.running_concurrently import running_concurrently
+from throughline.slack.answer_sender import AnswerSender
+from throughline.slack.bolt import Listeners, Shown, make_bolt, silent_logger
+from throughline.slack.bounded_session import bounded_session
+from throughline.slack.commands import Commands
+from throughline.slack.config import Identity, SlackConfig
+from throughline.slack.dispatcher import Dispatcher, DispatcherConfig
+from throughline.slack.health import NOT_YET, SlackHealth
+from throughline.slack.http import EventsEndpoint
+from throughline.slack.identification import Identification
+from throughline.slack.installation import Installation
+from throughline.slack.maintenance import Maintenance
+from throughline.slack.sent_messages import DeliveryServices
+from throughline.slack.services import SlackServices
+from throughline.slack.socket_mode import SocketMode
+from throughline.slack.store_event import EventStorage
+from throughline.slack.web_api import SlackWebApi
+
+log = structlog.get_logger(__name__)
+
+
+@asynccontextmanager
+async def open_slack(
+    config: SlackConfig, services: SlackServices, health: SlackHealth, worker: str, *, over_http: bool
+) -> AsyncGenerator[EventsEndpoint | None]:
+    """Take part in Slack inside the block, as `health` tells: from its beginning, or once Slack answers.
+
+    Yields where events arrive over HTTP, None for Socket Mode. Raises SettingInvalid where a token, a scope or the
+    signing secret is missing or wrong.
+    """
+    async with bounded_session() as session:
+        client = _client(config, session)
+        asking = Identification(client, config, services.clock, health)
+        identity = await asking.at_start(over_http=over_http)
+        endpoint = EventsEndpoint(None, config.signing_secret, services.clock) if over_http else None
+        dependencies = _Dependencies(config, services, health, worker, client, endpoint, asking.first_address)
+        async with _later(dependencies, asking) if identity is None else _taking_part(dependencies, identity):
+            yield endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class _Dependencies:
+    """What the door is made of before it is known who the bot is; without an endpoint it uses Socket Mode."""
+
+    config: SlackConfig
+    services: SlackServices
+    health: SlackHealth
+    worker: str
+    client: AsyncWebClient
+    endpoint: EventsEndpoint | None
+    first_address: str
+
+
+@asynccontextmanager
+async def _later(dependencies: _Dependencies, asking: Identification) -> AsyncGenerator[None]:
+    """Take part inside the block once Slack has said who the bot is; nobody waits for it."""
+
+    async def take_part() -> None:
+        with ErrorBoundary(log.error, "taking part in slack broke"):
+            async with _taking_part(dependencies, await asking.until_known()):
+                await asyncio.Event().wait()  # until the block ends
+
+    async with running_concurrently(take_part(), "take part in slack"):
+        yield
+
+
+@asynccontextmanager
+async def _taking_part(dependencies: _Dependencies, identity: Identity) -> AsyncGenerator[None]:
+    async with _working(dependencies, identity) as bolt, _hearing(dependencies, bolt):
+        yield
+
+
+@asynccontextmanager
+async def _working(dependencies: _Dependencies, identity: Identity) -> AsyncGenerator[AsyncApp]:
+    """Deliver and look after things inside the block; yields what takes events."""
+    config, services = dependencies.config, dependencies.services
+    calls = SlackWebApi(dependencies.client, services.clock)
+    commands = Commands(services, identity, _respond)
+    installation = Installation(dependencies.client, config, identity, services.clock, dependencies.health)
+    intake = EventStorage(services.slack, identity, commands.stop_by_sign)
+    maintenance = Maintenance(services.slack, calls, services.clock, identity, link_by_email=config.link_by_email)
+    delivery_services = DeliveryServices(services.slack.outbox, calls, services.clock, identity)
+    dispatcher = Dispatcher(
+        services.slack.outbox,
+        AnswerSender(services.database.followed_runs, delivery_services),
+        DispatcherConfig(dependencies.worker, config.concurrency, config.lease_seconds),
+        installation.note_refused,
+    )
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(commands.close)
+        for part in (installation, dispatcher, maintenance):
+            await stack.enter_async_context(part.running())
+        log.info("slack knows the bot", workspace=identity.team_name, team=identity.team_id)
+        yield make_bolt(config, identity, Listeners(intake.take, commands.answer, installation.take))
+
+
+@asynccontextmanager
+async def _hearing(dependencies: _Dependencies, bolt: AsyncApp) -> AsyncGenerator[None]:
+    """Hand events to `bolt` inside the block: those that come to the endpoint, or over Socket Mode."""
+    if dependencies.endpoint is not None:
+        dependencies.endpoint.open(bolt)
+        dependencies.health.note_heard()
+        yield
+    else:
+        dependencies.health.note_unheard(NOT_YET)
+        clock, health = dependencies.services.clock, dependencies.health
+        async with SocketMode(bolt, dependencies.config, clock, health, dependencies.first_address).running():
+            yield
+
+
+def _client(config: SlackConfig, session: aiohttp.ClientSession) -> AsyncWebClient:
+    """One connection pool for all calls; nothing is tried again behind our back."""
+    return AsyncWebClient(
+        token=config.bot_token, base_url=config.api_url, session=session, logger=silent_logger(), retry_handlers=[]
+    )
+
+
+async def _respond(url: str, shown: Shown) -> None:
+    """Send to a command's `response_url`; what cannot be sent is of no use later."""
+    try:
+        async with bounded_session() as session:
+            client = AsyncWebhookClient(url, session=session, logger=silent_logger(), retry_handlers=[])
+            await client.send(text=shown.text, blocks=list(shown.blocks) or None, response_type="ephemeral")
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        log.warning("slack command's answer could not be sent", error=type(error).__name__)

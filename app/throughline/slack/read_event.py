@@ -1,0 +1,213 @@
+"""What Slack tells, read into our own words; what is not for us reads as None.
+
+Events are those of https://docs.slack.dev/reference/events/ : `message` with its subtypes, `app_mention`,
+`reaction_added` and `member_left_channel`. Unknown fields are left aside, for Slack adds some all the time.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pydantic import BaseModel, ValidationError
+
+from throughline.db.slack.people import SlackId
+from throughline.db.slack.slack_events import Deleted, Edited, Left, SlackLocation, SlackMessage
+from throughline.slack.config import Identity
+from throughline.slack.plain_text import calls, readable, with_files
+
+SAID = frozenset({None, "file_share", "thread_broadcast"})
+STOP_SIGNS = frozenset({"octagonal_sign", "stop_sign", "black_square_for_stop", "no_entry"})
+
+
+@dataclass(frozen=True, slots=True)
+class StopSign:
+    """Somebody put a stop sign under a message: the question or the answer.
+
+    `user_id` is all that Slack tells of them: not of which workspace they are.
+    """
+
+    place: SlackLocation
+    user_id: str
+
+
+_TS = re.compile(r"[0-9]{1,12}\.[0-9]{1,6}", re.ASCII)
+Incoming: TypeAlias = SlackMessage | Edited | Deleted | StopSign | Left
+
+
+class _File(BaseModel):
+    name: str | None = None
+
+
+class _EditedBy(BaseModel):
+    ts: str = ""
+
+
+class _Message(BaseModel):
+    user: str | None = None
+    bot_id: str | None = None
+    subtype: str | None = None
+    text: str | None = None
+    ts: str = ""
+    team: str | None = None
+    user_team: str | None = None
+    thread_ts: str | None = None
+    files: list[_File] = []
+    edited: _EditedBy | None = None
+
+
+class _Item(BaseModel):
+    channel: str = ""
+    ts: str = ""
+
+
+class _Event(_Message):
+    type: str
+    channel: str = ""
+    event_ts: str = ""
+    channel_type: str | None = None
+    message: _Message | None = None
+    deleted_ts: str | None = None
+    reaction: str | None = None
+    item: _Item | None = None
+
+
+class _Authorization(BaseModel):
+    is_enterprise_install: bool = False
+
+
+class _Envelope(BaseModel):
+    event_id: str
+    event: _Event
+    authorizations: list[_Authorization] = []
+    context_team_id: str | None = None
+    context_enterprise_id: str | None = None
+    is_ext_shared_channel: bool | None = None
+
+
+def read_event(body: Mapping[str, object], identity: Identity) -> Incoming | None:
+    """Return what an event says, None for one that asks nothing of us: bots, joins, and what cannot be read."""
+    try:
+        envelope = _Envelope.model_validate(body)
+    except ValidationError:
+        return None
+    event = envelope.event
+    match event.type:
+        case "message" | "app_mention":
+            return _message(envelope, identity)
+        case "reaction_added":
+            return _stop_sign(event, identity)
+        case "member_left_channel":
+            return _left(envelope, identity)
+        case _:
+            return None
+
+
+def _message(envelope: _Envelope, identity: Identity) -> SlackMessage | Edited | Deleted | None:
+    event = envelope.event
+    match event.subtype:
+        case "message_changed":
+            return _edited(envelope, identity)
+        case "message_deleted":
+            return _deleted(envelope, identity, event.deleted_ts)
+        case _:
+            return _said(envelope, identity)
+
+
+def _said(envelope: _Envelope, identity: Identity) -> SlackMessage | None:
+    event = envelope.event
+    if not _is_said_by_a_person(event, identity):
+        return None
+    written = event.text or ""
+    text = readable(written, bot_user_id=identity.bot_user_id)
+    is_direct = _is_direct(event)
+    return SlackMessage(
+        event_id=envelope.event_id,
+        place=_place(event, identity, event.ts),
+        thread_ts=event.thread_ts or event.ts,
+        who=_who(envelope, event, identity),
+        text=with_files(text, _file_names(event)),
+        is_direct=is_direct,
+        is_addressed=is_direct or event.type == "app_mention" or calls(written, identity.bot_user_id),
+    )
+
+
+def _is_said_by_a_person(event: _Event, identity: Identity) -> bool:
+    is_placed = bool(_TS.fullmatch(event.ts) and event.channel)
+    return is_placed and event.subtype in SAID and not _is_from_a_bot(event, identity)
+
+
+def _edited(envelope: _Envelope, identity: Identity) -> Edited | Deleted | None:
+    event, changed = envelope.event, envelope.event.message
+    if changed is None or _is_from_a_bot(changed, identity):
+        return None
+    if changed.subtype == "tombstone":  # what is left of a deleted message that has replies
+        return _deleted(envelope, identity, changed.ts)
+    edited_ts = _edited_ts(changed)
+    if edited_ts is None:
+        return None
+    written, is_direct = changed.text or "", _is_direct(event)
+    return Edited(
+        event_id=envelope.event_id,
+        place=_place(event, identity, changed.ts),
+        thread_ts=changed.thread_ts or changed.ts,
+        who=_who(envelope, changed, identity),
+        text=with_files(readable(written, bot_user_id=identity.bot_user_id), _file_names(changed)),
+        edited_ts=edited_ts,
+        is_direct=is_direct,
+        is_addressed=is_direct or calls(written, identity.bot_user_id),
+    )
+
+
+def _edited_ts(changed: _Message) -> str | None:
+    """Return when the words were changed; None where Slack has added the preview of a link, say."""
+    if changed.edited is None or not _TS.fullmatch(changed.edited.ts) or not _TS.fullmatch(changed.ts):
+        return None
+    return changed.edited.ts
+
+
+def _deleted(envelope: _Envelope, identity: Identity, ts: str | None) -> Deleted | None:
+    if not (envelope.event.channel and _TS.fullmatch(ts or "")):
+        return None
+    return Deleted(envelope.event_id, _place(envelope.event, identity, ts))
+
+
+def _file_names(message: _Message) -> tuple[str, ...]:
+    return tuple(file.name or "unnamed" for file in message.files)
+
+
+def _stop_sign(event: _Event, identity: Identity) -> StopSign | None:
+    is_sign = (event.reaction or "").partition("::")[0] in STOP_SIGNS
+    if not is_sign or event.item is None or _is_from_a_bot(event, identity):
+        return None
+    place = SlackLocation(identity.team_id, event.item.channel, event.item.ts)
+    return StopSign(place, event.user or "")
+
+
+def _left(envelope: _Envelope, identity: Identity) -> Left | None:
+    """Where the bot itself is put out, nobody else has left."""
+    event = envelope.event
+    if _is_from_a_bot(event, identity):
+        return None
+    left_ts = event.event_ts if _TS.fullmatch(event.event_ts) else ""
+    return Left(identity.team_id, event.channel, _who(envelope, event, identity), left_ts)
+
+
+def _is_from_a_bot(message: _Message, identity: Identity) -> bool:
+    return bool(message.bot_id) or not message.user or message.user == identity.bot_user_id
+
+
+def _is_direct(event: _Event) -> bool:
+    return event.channel_type == "im" or (event.channel_type is None and event.channel.startswith("D"))
+
+
+def _place(event: _Event, identity: Identity, ts: str | None) -> SlackLocation:
+    return SlackLocation(identity.team_id, event.channel, ts or "")
+
+
+def _who(envelope: _Envelope, said: _Message, identity: Identity) -> SlackId:
+    event = envelope.event
+    home = said.user_team or said.team or event.user_team or event.team or ""
+    came_by = (envelope.context_enterprise_id or "") if home == envelope.context_team_id else ""
+    is_shared = envelope.is_ext_shared_channel
+    return identity.person(said.user or "", home, enterprise_id=came_by, may_be_outsider=bool(is_shared))

@@ -1,0 +1,155 @@
+"""The calls we make to Slack: one place for rate limits and for what errors mean."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import aiohttp
+from slack_sdk.errors import SlackApiError
+from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
+
+from throughline.domain.clock import Clock
+from throughline.domain.json_types import JsonObject, JsonValue
+from throughline.slack.rate_limits import Key, RateLimits
+from throughline.slack.slack_errors import LIMITS, SlackRefused, SlackUnsure, retry_after, will_pass, word_of
+
+TOO_MANY_REQUESTS = 429
+LEAST_PAUSE_SECONDS = 1.0
+MAX_WAIT_SECONDS = 300.0
+"""How long a call that must be made waits while none like it comes through; Slack's own pauses are at most a minute."""
+
+_Sent: TypeAlias = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """Where to write, and who asked: streams into channels have to name their reader."""
+
+    channel_id: str
+    thread_ts: str
+    reader_id: str
+    reader_team_id: str
+
+
+class SlackWebApi:
+    """Every method raises SlackRefused, SlackUnsure, and SlackLimited where it does not wait for its turn."""
+
+    def __init__(self, client: AsyncWebClient, clock: Clock) -> None:
+        """Call through `client`, which must not try anything again by itself."""
+        self._client = client
+        self._clock = clock
+        self._limits = RateLimits(clock)
+
+    async def start_stream(self, thread: Thread, text: str) -> str:
+        """Begin a message that grows; return its `ts`. Does not wait for its turn."""
+        args: JsonObject = {
+            "channel": thread.channel_id,
+            "thread_ts": thread.thread_ts,
+            "recipient_user_id": thread.reader_id,
+            "recipient_team_id": thread.reader_team_id,
+            "markdown_text": text,
+        }
+        return str((await self._call("chat.startStream", args, max_wait_seconds=0))["ts"])
+
+    async def append_stream(self, channel_id: str, ts: str, text: str) -> None:
+        """Let the message grow. Does not wait for its turn: the next piece, or the end, can carry this one too."""
+        args: JsonObject = {"channel": channel_id, "ts": ts, "markdown_text": text}
+        await self._call("chat.appendStream", args, max_wait_seconds=0)
+
+    async def stop_stream(self, channel_id: str, ts: str, text: str = "", metadata: JsonObject | None = None) -> None:
+        """End the message with its last piece, which is left out where it shows nothing."""
+        args: dict[str, JsonValue] = {"channel": channel_id, "ts": ts}
+        if text.strip():
+            args["markdown_text"] = text
+        if metadata is not None:
+            args["metadata"] = dict(metadata)
+        await self._call("chat.stopStream", args)
+
+    async def post(
+        self, thread: Thread, text: str, metadata: JsonObject, *, max_wait_seconds: float = MAX_WAIT_SECONDS
+    ) -> str:
+        """Post a whole message; return its `ts`."""
+        args: JsonObject = {
+            "channel": thread.channel_id,
+            "thread_ts": thread.thread_ts,
+            "markdown_text": text,
+            "metadata": dict(metadata),
+            "unfurl_links": False,
+            "unfurl_media": False,
+        }
+        reply = await self._call("chat.postMessage", args, place=thread.channel_id, max_wait_seconds=max_wait_seconds)
+        return str(reply["ts"])
+
+    async def update(
+        self, place: tuple[str, str], text: str, metadata: JsonObject, *, max_wait_seconds: float = MAX_WAIT_SECONDS
+    ) -> None:
+        """Replace the text of the message at (channel, ts)."""
+        args: JsonObject = {"channel": place[0], "ts": place[1], "markdown_text": text, "metadata": dict(metadata)}
+        await self._call("chat.update", args, max_wait_seconds=max_wait_seconds)
+
+    async def set_status(self, channel_id: str, thread_ts: str, status: str) -> None:
+        """Show what the bot is at; Slack takes it away when the bot writes. Does not wait for its turn."""
+        args: JsonObject = {"channel_id": channel_id, "thread_ts": thread_ts, "status": status}
+        await self._call("assistant.threads.setStatus", args, max_wait_seconds=0)
+
+    async def replies(self, channel_id: str, thread_ts: str, *, after_ts: str) -> tuple[Mapping[str, JsonValue], ...]:
+        """Return the thread's messages after `after_ts`, with their metadata."""
+        args = {"channel": channel_id, "ts": thread_ts, "oldest": after_ts, "limit": "200"}
+        reply = await self._call("conversations.replies", {**args, "include_all_metadata": "true"}, is_reading=True)
+        messages = reply.get("messages")
+        found = messages if isinstance(messages, list) else []
+        return tuple(message for message in found if isinstance(message, dict))
+
+    async def user_info(self, user_id: str) -> Mapping[str, JsonValue]:
+        """Return the profile of a user."""
+        user = (await self._call("users.info", {"user": user_id}, is_reading=True)).get("user")
+        return user if isinstance(user, dict) else {}
+
+    async def _call(
+        self,
+        method: str,
+        args: JsonObject,
+        *,
+        max_wait_seconds: float = MAX_WAIT_SECONDS,
+        place: str = "",
+        is_reading: bool = False,
+    ) -> JsonObject:
+        """Make the call once it is its turn; where Slack limits it, again when the time it named is over."""
+        key, since = (method, place), self._clock.monotonic()
+        sent: _Sent = {"http_verb": "GET", "params": args} if is_reading else {"json": args}
+        if not self._limits.is_limited(key) and (reply := await self._try(key, sent)) is not None:
+            return reply
+        async with self._limits.in_line(key, max_wait_seconds):
+            while True:
+                await self._limits.pause(key, max_wait_seconds, since)
+                if (reply := await self._try(key, sent)) is not None:
+                    self._limits.passed(key)
+                    return reply
+
+    async def _try(self, key: Key, sent: _Sent) -> JsonObject | None:
+        """Make the call; None where Slack limits it."""
+        method = key[0]
+        try:
+            response = await self._client.api_call(method, **sent)  # type: ignore[arg-type]  # its arguments by name
+        except SlackApiError as error:
+            self._limits.limit(key, _meaning(method, error))
+            return None
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise SlackUnsure(f"{method}: {type(error).__name__}.") from None
+        return response.data if isinstance(response.data, dict) else {}
+
+
+def _meaning(method: str, error: SlackApiError) -> float:
+    """Return for how long Slack limits the method. Raises for everything else it answered.
+
+    Slack says why it refuses, in JSON: an answer that does not is a proxy's, and tells nothing of the call.
+    """
+    response, word = error.response, word_of(error)
+    if not isinstance(response, AsyncSlackResponse):  # the client could not read it
+        raise SlackUnsure(f"{method}: not readable.") from None
+    if response.status_code == TOO_MANY_REQUESTS or word in LIMITS:
+        return max(LEAST_PAUSE_SECONDS, retry_after(response.headers))
+    if will_pass(error):
+        raise SlackUnsure(f"{method}: status {response.status_code} {word}".rstrip() + ".") from None
+    raise SlackRefused(method, word) from None

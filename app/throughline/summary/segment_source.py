@@ -1,0 +1,72 @@
+"""Where a segment comes from: this session has it, another session of the owner has it, or a model is asked for it.
+
+Choices of facts come from here, too: they are stored like segments.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from throughline.domain.message import Message
+from throughline.domain.summary import CHOICE_LEVEL, NewSegment, Segment, WantedSegment
+from throughline.execution.compute_threads import characters_of, run_off_loop_if_large
+from throughline.ports.summaries import SummaryStore
+from throughline.summary.new_segment import named_facts, new_segment, request_key, restated_facts
+from throughline.summary.summariser import Ask, Summariser
+from throughline.summary.summariser_calls import SummariserCalls
+from throughline.summary.summary_draft import Assignment, Draft
+
+MANY_CHARACTERS = 8_000
+"""From this length on facts are found beside the event loop: 48,000 characters take a quarter of a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSource:
+    """Segments for one session; what is written is stored at once."""
+
+    summaries: SummaryStore
+    assignment: Assignment
+    calls: SummariserCalls
+
+    async def find(self, read_hash: str) -> Segment | None:
+        """Return the session's own segment that was made from exactly this."""
+        return await self.summaries.find_segment(self.assignment.session.id, read_hash)
+
+    async def copied_or_written(
+        self, summariser: Summariser, ask: Ask, wanted: WantedSegment, read: Sequence[Message] = (), level: int = 0
+    ) -> Segment:
+        """Take over what another session of the owner was answered to the same; else ask, and keep facts of `read`.
+
+        Raises as SummariserCalls.ask, LeaseLost, SummaryConflict, DatabaseUnavailable.
+        """
+        session = self.assignment.session
+        hashing = partial(request_key, session.owner_id, summariser, ask, read, level)
+        asked = await run_off_loop_if_large(characters_of(read), hashing)
+        known = replace(wanted, request_hash=asked, redaction_count=session.redaction_count)
+        copied = await self.summaries.copy_segment(session.id, known, self.assignment.lease)
+        if copied is not None:
+            return copied
+        written = await self.calls.ask(summariser, ask)
+        said = restated_facts(read) if ask.keep_tokens else ()
+        naming = partial(named_facts, written, said)
+        named = await run_off_loop_if_large(characters_of(said), naming, large=MANY_CHARACTERS)
+        return await self.save(replace(new_segment(written, known, level), kept_facts=named))
+
+    async def choice(self, draft: Draft, summariser: Summariser, ask: Ask) -> str:
+        """Return the answer to a question about facts of the draft. Raises as `copied_or_written`."""
+        if draft.through_id is None:
+            raise AssertionError("an empty draft has no facts to choose from")
+        known = request_key(self.assignment.session.owner_id, summariser, ask, level=CHOICE_LEVEL)
+        found = await self.find(known)
+        if found is None:
+            wanted = WantedSegment(1, draft.through_position, draft.through_id, known)
+            found = await self.copied_or_written(summariser, ask, wanted, level=CHOICE_LEVEL)
+        return found.text
+
+    async def save(self, new: NewSegment) -> Segment:
+        """Store a segment. Raises LeaseLost, SummaryConflict, DatabaseUnavailable."""
+        session = self.assignment.session
+        known = replace(new, redaction_count=session.redaction_count)
+        segment = await self.summaries.save_segment(session.id, known, self.assignment.lease)
+        self.calls.saved()
+        return segment

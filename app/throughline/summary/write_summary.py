@@ -1,0 +1,245 @@
+"""One summary being written for a compaction: asks the agent's hook, reads batch by batch, and ends within its time."""
+
+import asyncio
+import math
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from throughline.context.compaction_triggers import CompactionTrigger
+from throughline.context.decide_compaction import CompactionAction
+from throughline.context.plan_context import ContextPlan
+from throughline.context.summaries.kept_facts import merge_kept_facts
+from throughline.domain.compaction import CompactionOutcome, CompactionResult
+from throughline.domain.conversation import Conversation
+from throughline.domain.errors import SettingInvalid, SummaryConflict, ThroughlineError
+from throughline.domain.kept_facts import KeptFact
+from throughline.domain.message import Message, NewMessage
+from throughline.domain.run import Lease
+from throughline.domain.session import Session
+from throughline.execution.error_boundary import ErrorBoundary
+from throughline.ports.hooks import Decision, PreCompact
+from throughline.prompting.ready_agent import ReadyAgent
+from throughline.summary.ask_hook import ask_hook
+from throughline.summary.dependencies import SummaryDependencies
+from throughline.summary.new_segment import restated_facts
+from throughline.summary.summariser import NotWorthIt, find_summarisers, summary_tokens
+from throughline.summary.summariser_calls import FAIR_SHARE, SUMMARISER_ERRORS, SummariserCalls
+from throughline.summary.summary_draft import Assignment, Draft, open_draft
+from throughline.summary.unsummarised_messages import Unsummarised
+from throughline.summary.write_segments import SegmentWriter
+
+NOTHING_TO_READ = "All that is left belongs to the newest messages: a call and its results stay together."
+CHANGED_MEANWHILE = "The session's summary was changed meanwhile, by another turn or on demand."
+NOT_WRITTEN = "The summary could not be written."
+CANCELLED_BY_HOOK = "The agent's pre_compact hook cancelled it."
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What is to be compacted, for whom. `lease` is None where no turn asks (on demand, or ahead).
+
+    `seconds_left` is what may be spent now, None for the policy's time limit. Where messages that are summarised are
+    read again, the text begins with `beginning`, and is of use only if it reaches the old cursor, `must_reach`.
+    """
+
+    agent: ReadyAgent
+    conversation: Conversation
+    pending: NewMessage | None = None
+    lease: Lease | None = None
+    instructions: str = ""
+    seconds_left: float | None = None
+    beginning: Draft | None = None
+    must_reach: int = 0
+
+    @property
+    def limit_seconds(self) -> float:
+        """What may be spent now."""
+        usual = self.agent.definition.context.summary.timeout_seconds
+        return usual if self.seconds_left is None else self.seconds_left
+
+    @property
+    def is_in_turn(self) -> bool:
+        """Whether a turn waits for it, or it has no longer than a turn gives."""
+        return self.lease is not None or self.seconds_left is None
+
+
+@dataclass(slots=True)
+class SummaryWriting:
+    """A summary being written for `task` within its time limit. `writer` holds what is achieved, also after a failure.
+
+    `extends_prepared`: it begins with what is prepared, not with what is adopted. After `round_seconds` nothing further
+    is read; what is read by then is whole.
+    """
+
+    dependencies: SummaryDependencies
+    task: Compaction
+    plan: ContextPlan
+    event: PreCompact
+    extends_prepared: bool
+    round_seconds: float = math.inf
+    writer: SegmentWriter | None = None
+    calls: SummariserCalls = field(init=False)
+
+    def __post_init__(self) -> None:
+        """The limit counts from here."""
+        dependencies, usual = self.dependencies, self.task.agent.definition.context.summary.timeout_seconds
+        self.calls = SummariserCalls(
+            clock=dependencies.clock,
+            metrics=dependencies.metrics,
+            breakers=dependencies.breakers,
+            session_id=self._session_id,
+            deadline=dependencies.clock.monotonic() + self.task.limit_seconds,
+            fair_seconds=FAIR_SHARE * max(usual, self.task.limit_seconds),
+            is_in_turn=self.task.is_in_turn,
+        )
+
+    async def run(self) -> CompactionResult:
+        """Write until all is read, the time is up or something fails. Raises LeaseLost, DatabaseUnavailable.
+
+        A model's adapter or a counter may fail in any way; no turn does for it.
+        """
+        with ErrorBoundary(log.error, "summary broke", lets_through=(ThroughlineError,), session_id=self._session_id):
+            return await self._run()
+        return self._ended(CompactionOutcome.FAILED, NOT_WRITTEN)
+
+    @property
+    def rest_seconds(self) -> float:
+        """How long none of the models can be asked: what is left of the shortest rest, 0 where one may be asked now."""
+        summarisers = () if self.writer is None else self.writer.summarisers
+        return min((self.calls.rest_seconds(one) for one in summarisers), default=0.0)
+
+    async def _run(self) -> CompactionResult:
+        try:
+            async with asyncio.timeout(self.task.limit_seconds):
+                return await self._write()
+        except TimeoutError:
+            self.calls.timed_out()
+            return self._ended(
+                CompactionOutcome.FAILED, f"The time for it, {self.task.limit_seconds:.3g} seconds, was up."
+            )
+        except NotWorthIt as error:
+            return self._ended(CompactionOutcome.SKIPPED, error.detail)
+        except SummaryConflict:
+            return changed_meanwhile(self.task, self.plan)
+        except (*SUMMARISER_ERRORS, SettingInvalid) as error:
+            log.warning("summary failed", session_id=self._session_id, error=error.code)
+            return self._ended(CompactionOutcome.FAILED, error.detail)
+
+    async def _write(self) -> CompactionResult:
+        decision = await ask_pre_compact(self.dependencies, self.task, self.event)
+        if decision.cancel:
+            return self._ended(CompactionOutcome.CANCELLED, CANCELLED_BY_HOOK)
+        self.writer = writer = await self.open_writer(decision)
+        if not (decision.summary and await self._take(writer, decision.summary)):
+            await self._read(writer)
+        await writer.merge()
+        if not self.task.is_in_turn:
+            await writer.choose_facts()
+        return self._ended(CompactionOutcome.SKIPPED, NOTHING_TO_READ)
+
+    async def _read(self, writer: SegmentWriter) -> None:
+        unsummarised = self._unsummarised()
+        until = self.dependencies.clock.monotonic() + self.round_seconds
+        while self.dependencies.clock.monotonic() < until:
+            batch = await unsummarised.next_batch(await writer.session(), await writer.room_tokens())
+            if not batch.messages:
+                return
+            await writer.read(batch, until=until)
+
+    async def open_writer(self, decision: Decision) -> SegmentWriter:
+        """Return what writes, with the session's wishes, the request's and the hook's. Raises SummaryConflict."""
+        task, policy = self.task, self.task.agent.definition.context.summary
+        session, count = task.conversation.session, task.agent.counter.count
+        wishes = "\n".join(
+            part for part in (session.summary_instructions, task.instructions, decision.instructions) if part
+        )
+        draft = task.beginning or await open_draft(
+            self.dependencies.summaries, session, count, lease=task.lease, extends_prepared=self.extends_prepared
+        )
+        return SegmentWriter(
+            summaries=self.dependencies.summaries,
+            assignment=Assignment(
+                session, policy, summary_tokens(task.agent), task.lease, is_rewriting=task.beginning is not None
+            ),
+            summarisers=await find_summarisers(self.dependencies, task.agent, wishes),
+            calls=self.calls,
+            draft=draft,
+        )
+
+    async def _take(self, writer: SegmentWriter, text: str) -> bool:
+        """Use the hook's text for all that is to be read; the kept facts are ours nevertheless."""
+        before = session = await writer.session()
+        unsummarised, replaced = self._unsummarised(), 0
+        facts: tuple[KeptFact, ...] = ()
+        while batch := (await unsummarised.next_batch(session, await writer.room_tokens())).messages:
+            replaced += sum(message.token_count for message in batch)
+            facts = merge_kept_facts(facts, await writer.facts(restated_facts(batch)))
+            session = _reaching(session, batch[-1])
+        if session is not before and await writer.take(text, session, facts, replaced):
+            return True
+        log.warning("pre_compact hook's summary cannot be used", session_id=self._session_id)
+        return False
+
+    def _ended(self, outcome: CompactionOutcome, detail: str) -> CompactionResult:
+        return unchanged(self.task, self.plan, outcome, detail)
+
+    def _unsummarised(self) -> Unsummarised:
+        task = self.task
+        is_reread = task.beginning is not None
+        return Unsummarised(
+            self.dependencies.messages, task.agent, task.conversation, task.pending, self.plan, is_reread
+        )
+
+    @property
+    def _session_id(self) -> str:
+        return str(self.task.conversation.session.id)
+
+
+def hook_event(task: Compaction, plan: ContextPlan, *, extends_prepared: bool = False) -> PreCompact:
+    """Return the event for the agent's hook; `must_compact` says that the prompt would not fit without a compaction."""
+    agent, session, prepared = task.agent, task.conversation.session, task.conversation.prepared
+    reached, through = session.summary_through_position, _through_position(task, plan)
+    if extends_prepared and prepared is not None:
+        reached = prepared.through_position
+    return PreCompact(
+        trigger="manual" if plan.decision.trigger is CompactionTrigger.MANUAL else "auto",
+        agent=agent.definition.name,
+        session_id=str(session.id),
+        tokens=plan.tokens,
+        target_tokens=agent.budget.target_tokens,
+        message_count=max(through - reached, 0),
+        from_position=reached + 1,
+        through_position=through,
+        instructions=task.instructions,
+        must_compact=plan.tokens > agent.budget.budget_tokens,
+    )
+
+
+async def ask_pre_compact(dependencies: SummaryDependencies, task: Compaction, event: PreCompact) -> Decision:
+    """Return what the agent's hook decides; it cannot cancel where the prompt would not fit otherwise."""
+    name = task.agent.definition.context.pre_compact
+    decision = await ask_hook(dependencies, name, event, limit_seconds=task.limit_seconds)
+    return replace(decision, cancel=decision.cancel and not event.must_compact)
+
+
+def _through_position(task: Compaction, plan: ContextPlan) -> int:
+    prepared = task.conversation.prepared
+    if plan.decision.action is CompactionAction.ADOPT and prepared is not None:
+        return prepared.through_position
+    return plan.decision.through_position or 0
+
+
+def _reaching(session: Session, last: Message) -> Session:
+    return replace(session, summary_through_id=last.id, summary_through_position=last.position)
+
+
+def unchanged(task: Compaction, plan: ContextPlan, outcome: CompactionOutcome, detail: str = "") -> CompactionResult:
+    """Return the result of a compaction that left the session as it was."""
+    return CompactionResult(outcome, task.conversation.session, detail, plan.tokens, plan.tokens)
+
+
+def changed_meanwhile(task: Compaction, plan: ContextPlan) -> CompactionResult:
+    """Return the result of one that another turn, a job or a request on demand was faster than."""
+    return replace(unchanged(task, plan, CompactionOutcome.SKIPPED, CHANGED_MEANWHILE), is_stale=True)
